@@ -248,7 +248,7 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
         job_id: u64::from_ne_bytes(process::random_bytes().map_err(random)?),
         secret: process::random_bytes().map_err(random)?,
         starter_bytes,
-        private_by_system_call: true,
+        user_by_system_call: true,
     })?;
     let sim = SimFabric::new(1, starter_bytes, 0, SimOptions::default())?.endpoint(ProcessId::new(0));
     Ok(vec![shm.capabilities(), sim.capabilities()])
@@ -326,7 +326,7 @@ fn transport_to_json(transport: &Capabilities) -> Value {
         "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
-        "expected_bytes_max": transport.expected_bytes_max,
+        "expected_bytes_max": transport.tagged_bytes_max,
         // A transport without a limit reports the largest number.
         "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
     })

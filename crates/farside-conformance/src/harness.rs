@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{Fabric, QueueOpener};
 use farside_fabric::sim::Random;
-use farside_fabric::transport::RemoteKey;
+use farside_fabric::transport::{FabricError, RemoteKey, Tag, Transport};
 
 pub(super) use self::process::Process;
 
@@ -23,6 +23,8 @@ pub(super) struct Trial {
     processes: u32,
     starter_bytes: usize,
     service: Service,
+    /// Whether the check is about tagged messages, which a transport may lack.
+    is_tagged: bool,
 }
 
 /// Who has a service thread.
@@ -37,7 +39,12 @@ pub(super) enum Service {
 impl Trial {
     /// A check with so many processes, a page of starter memory each, and service threads for all.
     pub(super) fn new(check: &'static str, processes: u32) -> Self {
-        Self { check, processes, starter_bytes: 4096, service: Service::Everybody }
+        Self { check, processes, starter_bytes: 4096, service: Service::Everybody, is_tagged: false }
+    }
+
+    /// Sets up a check of tagged messages. A transport that has none must refuse them.
+    pub(super) fn tagged(check: &'static str, processes: u32) -> Self {
+        Self { is_tagged: true, ..Self::new(check, processes) }
     }
 
     pub(super) fn starter_bytes(self, starter_bytes: usize) -> Self {
@@ -76,6 +83,9 @@ impl Trial {
             thread::spawn(move || {
                 shared.clone().guard(|| {
                     enter();
+                    if self.is_tagged && lacks_tagged(&*end) {
+                        return;
+                    }
                     body(Process::new(end, shared));
                 });
                 // The receiver is gone when the check has failed already.
@@ -143,6 +153,20 @@ impl Shared {
 fn text_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+}
+
+/// Returns whether a transport has no tagged messages, and checks that it says so in both directions.
+fn lacks_tagged(end: &dyn Transport) -> bool {
+    let capabilities = end.capabilities();
+    let lacks = capabilities.tagged_receives_max == 0;
+    if lacks {
+        assert_eq!(capabilities.tagged_bytes_max, 0, "no tagged message has a length");
+        let received = end.receive_tagged(end.process(), Tag(1), 8).map(drop);
+        for refused in [received, end.send_tagged(end.process(), Tag(1), b"")] {
+            assert!(matches!(refused, Err(FabricError::Unsupported { .. })), "a tagged message: {refused:?}");
+        }
+    }
+    lacks
 }
 
 #[track_caller]

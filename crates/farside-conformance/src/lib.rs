@@ -36,12 +36,12 @@ mod harness;
 
 pub mod atomics;
 pub mod ends;
-pub mod expected;
 pub mod messages;
 pub mod operations;
-pub mod private;
 pub mod queues;
 pub mod regions;
+pub mod tagged;
+pub mod user_memory;
 pub mod waiting;
 
 use std::fmt;
@@ -146,14 +146,14 @@ macro_rules! conformance_checks {
                 targets_need_not_pay_attention,
                 the_caller_alone_makes_progress,
             }
-            private: {
+            user_memory: {
                 a_holder_that_leaves_holds_nothing_up,
                 accesses_outside_private_memory_are_errors,
                 changes_of_private_words_lose_nothing,
                 nothing_is_written_when_the_end_is_told,
-                private_memory_comes_back,
-                private_memory_is_read_and_written,
-                private_memory_may_be_read_only,
+                user_memory_comes_back,
+                user_memory_is_read_and_written,
+                user_memory_may_be_read_only,
                 the_same_memory_is_registered_twice,
             }
             queues: {
@@ -180,7 +180,7 @@ macro_rules! conformance_checks {
                 a_process_sends_itself_messages,
                 messages_between_all_pairs_keep_their_order,
             }
-            expected: {
+            tagged: {
                 a_cancelled_expectation_takes_nothing,
                 a_message_goes_to_its_own_sender_and_tag,
                 a_message_longer_than_its_room_is_an_error,

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::harness::{Process, Service, Trial};
-use super::{Fabric, expected};
+use super::{Fabric, tagged};
 use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Tag, Transport};
 
@@ -179,12 +179,12 @@ pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
 pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u32 = 200;
     const TAG: Tag = Tag(7);
-    Trial::new("an_expected_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+    Trial::tagged("an_expected_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
         let peer = ProcessId::new(1 - process.number());
         let end = process.end();
         for round in 0..ROUNDS {
-            let expected = end.expect(peer, TAG, 4).expect("one message may be expected");
-            let answer = || expected::send(process, peer, TAG, &round.to_le_bytes());
+            let expected = end.receive_tagged(peer, TAG, 4).expect("one message may be expected");
+            let answer = || tagged::send(process, peer, TAG, &round.to_le_bytes());
             if process.id() != PEER {
                 answer();
             }

@@ -3,7 +3,7 @@
 //! The seam is [`Transport`]: one value of it is one process's end of the fabric. Three kinds are here: [`shm`] for the
 //! processes of one machine, [`ofi`] for those of several, over libfabric, and [`sim`] for many processes simulated in one
 //! program; [`route`] is made of the first two. What they must have in common is written down in [`transport`] and checked by
-//! the crate `farside-conformance`. [`by_message`] helps those that only carry messages, and [`expected`] all of them with messages that are
+//! the crate `farside-conformance`. [`emulated`] helps those that only carry messages, and [`tagged`] all of them with messages that are
 //! expected.
 //!
 //! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
@@ -16,30 +16,26 @@
 //! report no completion of their own; the crate `farside-transmit` makes it usable for programs.
 
 pub mod bell;
-pub mod by_message;
 pub mod clock;
-pub mod expected;
-mod gate;
+pub mod emulated;
 pub mod ids;
 pub mod memory;
-mod nearby;
 pub mod ofi;
-pub mod private;
+mod operation;
 pub mod queue;
 pub mod region;
-mod regions;
 pub mod ring;
 pub mod route;
 pub mod shm;
 pub mod sim;
 mod sync;
+pub mod tagged;
 pub mod transport;
 pub mod wait;
 
 pub use ids::{MachineId, ProcessId, WorkerId};
-pub use private::{PrivateMemory, PrivateRegion};
-pub use region::{LocalRegion, RemoteRegion};
+pub use region::{LocalRegion, RemoteRegion, UserMemory, UserRegion};
 pub use transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, PrivateReach, RemoteKey, Tag,
-    Transport, Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Tag, Transport,
+    Unposted, UserReach,
 };

@@ -2,7 +2,7 @@
 //!
 //! Each process has one endpoint, shared by its threads. A peer is connected on first use. Puts and
 //! gets use libfabric's own operations. Atomics are executed by the owner's processor when a
-//! message requests them ([`by_message`](crate::by_message)), so that they are atomic with those of
+//! message requests them ([`emulated`](crate::emulated)), so that they are atomic with those of
 //! peers that map the memory. Puts and gets of up to eight bytes are executed in the same way where
 //! libfabric itself works in software, because it does not guarantee whole words.
 //!

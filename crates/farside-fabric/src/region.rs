@@ -1,18 +1,27 @@
 //! Registered memory, seen from its owner and from its peers.
 
+mod execute;
 pub mod flights;
+mod gate;
+mod nearby;
+mod table;
+mod user;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
+use self::execute::{apply32, apply64};
 use self::flights::nap_while_full;
-use crate::nearby::{Nearby, Refused};
-use crate::private::Lease;
-use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
+use crate::operation::{AtomicChange, Carrier, FabricError, Operation, Outcome, RemoteKey};
+
+pub use self::execute::execute;
+pub(crate) use self::nearby::{Nearby, Refused};
+pub(crate) use self::table::{Names, RegionTable};
+pub use self::user::{Held, UserMemory, UserRegion};
+pub(crate) use self::user::{Lease, RegionMemory};
 
 /// Memory of this process that peers can reach.
 #[derive(Clone, Debug)]
@@ -55,7 +64,7 @@ impl LocalRegion {
 /// again and, for a put, the bytes are visible to whoever reads after being told so.
 ///
 /// *Cost* when [mapped](Self::mapped): a copy by the caller's CPU, no system call, no attention of the owner. Otherwise a
-/// round trip; for [private](crate::private) memory on this machine a system call, if the system allows it.
+/// round trip; for [private](crate::region::UserMemory) memory on this machine a system call, if the system allows it.
 #[derive(Clone, Debug)]
 pub struct RemoteRegion {
     key: RemoteKey,
@@ -65,11 +74,11 @@ pub struct RemoteRegion {
 #[derive(Clone, Debug)]
 enum Access {
     Mapped(Arc<SharedMemory>),
-    Posted(Arc<dyn Transport>),
+    Posted(Arc<dyn Carrier>),
     /// Private memory of this process.
     Own(Arc<Lease>),
     /// Private memory of a process of this machine; atomics are posted.
-    Nearby(Arc<Nearby>, Arc<dyn Transport>),
+    Nearby(Arc<Nearby>, Arc<dyn Carrier>),
 }
 
 impl RemoteRegion {
@@ -83,7 +92,7 @@ impl RemoteRegion {
     }
 
     /// A region that is reached by posted operations. For transports.
-    pub fn posted_on(key: RemoteKey, transport: Arc<dyn Transport>) -> Self {
+    pub fn posted_on(key: RemoteKey, transport: Arc<dyn Carrier>) -> Self {
         Self { key, access: Access::Posted(transport) }
     }
 
@@ -91,7 +100,7 @@ impl RemoteRegion {
         Self { key, access: Access::Own(lease) }
     }
 
-    pub(crate) fn nearby(key: RemoteKey, nearby: Arc<Nearby>, transport: Arc<dyn Transport>) -> Self {
+    pub(crate) fn nearby(key: RemoteKey, nearby: Arc<Nearby>, transport: Arc<dyn Carrier>) -> Self {
         Self { key, access: Access::Nearby(nearby, transport) }
     }
 
@@ -241,7 +250,7 @@ impl RemoteRegion {
     /// Posts an operation, as soon as there is room for it, and waits for its end.
     fn run(
         &self,
-        transport: &Arc<dyn Transport>,
+        transport: &Arc<dyn Carrier>,
         mut operation: Operation,
         deadline: Instant,
     ) -> Result<Outcome, FabricError> {
@@ -255,88 +264,3 @@ impl RemoteRegion {
         }
     }
 }
-
-/// Executes an operation on memory that is mapped here. For transports that carry the operation to the owner, or find that
-/// the target is mapped after all.
-///
-/// # Errors
-/// [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
-///
-/// # Panics
-/// When the key names more bytes than are mapped.
-pub fn execute(key: RemoteKey, memory: &SharedMemory, operation: Operation) -> Result<Outcome, FabricError> {
-    assert!(key.bytes as usize <= memory.bytes(), "a key names memory that is mapped");
-    // SAFETY: the mapping covers the region, is writable, and begins at a page.
-    unsafe { execute_at(key, memory.base().as_ptr(), operation) }
-}
-
-/// The same at an address.
-///
-/// # Safety
-/// The region's bytes are at `base`, and may be accessed by racy copies and atomics for as long as this takes. They are writable if the
-/// operation is a put or an atomic, and the word of an atomic is aligned there if its offset is in the region.
-pub(crate) unsafe fn execute_at(key: RemoteKey, base: *mut u8, operation: Operation) -> Result<Outcome, FabricError> {
-    match operation {
-        Operation::Put { offset, data } => {
-            key.check(offset, data.len())?;
-            let target = base.wrapping_add(offset as usize);
-            // SAFETY: `check` found the range inside the region, which is at `base`.
-            unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
-            Ok(Outcome::Put(data))
-        }
-        Operation::Get { offset, mut room } => {
-            key.check(offset, room.len())?;
-            let source = base.wrapping_add(offset as usize);
-            // SAFETY: `check` found the range inside the region, which is at `base`; `room` is as long.
-            unsafe { racy::copy_in(source, room.as_mut_ptr(), room.len()) };
-            Ok(Outcome::Got(room))
-        }
-        Operation::Atomic64 { offset, change } => {
-            key.check_word(offset, 8)?;
-            // SAFETY: the word lies in the region, as was just checked, and is aligned by the contract.
-            Ok(Outcome::Previous(unsafe { apply64(base.wrapping_add(offset as usize), change) }))
-        }
-        Operation::Atomic32 { offset, change } => {
-            key.check_word(offset, 4)?;
-            // SAFETY: as above.
-            Ok(Outcome::Previous(unsafe { apply32(base.wrapping_add(offset as usize), change) }.into()))
-        }
-    }
-}
-
-macro_rules! apply {
-    ($name:ident, $word:ty, $atomic:ty, $at:path) => {
-        /// # Safety
-        /// There is a word at the address, aligned, that may be changed by atomics for as long as this takes.
-        #[inline]
-        unsafe fn $name(address: *mut u8, change: AtomicChange<$word>) -> $word {
-            // SAFETY: the contract; the reference ends with this function.
-            change.apply(unsafe { $at(address) })
-        }
-
-        impl AtomicChange<$word> {
-            /// Changes a word, and returns what it held. Sequentially consistent.
-            #[inline]
-            pub fn apply(self, word: &$atomic) -> $word {
-                match self {
-                    Self::Load => word.load(Ordering::SeqCst),
-                    Self::Swap(value) => word.swap(value, Ordering::SeqCst),
-                    Self::CompareSwap { expected, new } => {
-                        match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
-                            Ok(previous) | Err(previous) => previous,
-                        }
-                    }
-                    Self::Add(value) => word.fetch_add(value, Ordering::SeqCst),
-                    Self::And(value) => word.fetch_and(value, Ordering::SeqCst),
-                    Self::Or(value) => word.fetch_or(value, Ordering::SeqCst),
-                    Self::Xor(value) => word.fetch_xor(value, Ordering::SeqCst),
-                    Self::Min(value) => word.fetch_min(value, Ordering::SeqCst),
-                    Self::Max(value) => word.fetch_max(value, Ordering::SeqCst),
-                }
-            }
-        }
-    };
-}
-
-apply!(apply64, u64, AtomicU64, racy::atomic_u64);
-apply!(apply32, u32, AtomicU32, racy::atomic_u32);

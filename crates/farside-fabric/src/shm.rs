@@ -9,7 +9,7 @@
 //!
 //! Private memory is read and written by system calls where the system allows that: the connecting
 //! side tries it. Otherwise, and for atomics, its owner executes the operation on request over the
-//! socket ([`by_message`](crate::by_message)).
+//! socket ([`emulated`](crate::emulated)).
 //!
 //! A peer must run under the same user and know the job's secret. Everything that it sends is
 //! checked before use.
@@ -33,21 +33,21 @@ use farside_sys::shm::SharedMemory;
 use self::link::{Descriptor, Link, LinkState};
 use self::message::{Fetched, Greeting, Message, Probe};
 use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
-use crate::by_message::{Engine, RegionName, Registration};
-use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
+use crate::emulated::{Engine, Registration};
 use crate::ids::ProcessId;
-use crate::private::{Lease, PrivateMemory, PrivateRegion};
+use crate::region::{Lease, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
-    Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionName, RemoteKey, Tag,
+    Transport, Unposted, UserReach,
 };
 
 pub use self::message::fuzz_decode;
 
 /// Maximum length of a message of the layer above, and of a tagged message.
 const USER_BYTES_MAX: usize = MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES;
-const EXPECTED_BYTES_MAX: usize = USER_BYTES_MAX - expected::HEADER_BYTES;
+const EXPECTED_BYTES_MAX: usize = USER_BYTES_MAX - tagged::HEADER_BYTES;
 
 /// Maximum number of unmatched tagged messages of one peer. Their bytes are limited to four
 /// messages of the maximum length, 16 KiB per peer.
@@ -71,7 +71,7 @@ pub struct ShmConfig {
     pub starter_bytes: usize,
     /// Whether peers' private memory is accessed by system calls where the system allows it.
     /// Otherwise its owner executes the operations on request.
-    pub private_by_system_call: bool,
+    pub user_by_system_call: bool,
 }
 
 /// One process's end of the shared-memory fabric.
@@ -164,7 +164,7 @@ impl ShmEndpoint {
             fetches: HashMap::new(),
             matcher: Matcher::new(
                 config.process,
-                expected::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
+                tagged::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
             ),
             events: VecDeque::new(),
             sleeps: false,
@@ -481,6 +481,36 @@ enum EndOfLink {
     Malformed,
 }
 
+impl Carrier for ShmEndpoint {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        if let Err(error) = self.check_process(key.process) {
+            return Err(operation.refused(error));
+        }
+        let attached = {
+            let state = self.lock();
+            state.attached.get(&key).cloned().ok_or(match state.gone[key.process.index()] {
+                true => FabricError::Disconnected { process: key.process },
+                false => FabricError::StaleKey { key },
+            })
+        };
+        match attached {
+            Ok(attached) => self.post_to(key, &attached, operation),
+            Err(error) => Err(operation.refused(error)),
+        }
+    }
+
+    fn progress(&self) {
+        let mut state = self.lock();
+        self.take_in(&mut state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
 impl Transport for ShmEndpoint {
     fn process(&self) -> ProcessId {
         self.config.process
@@ -497,10 +527,10 @@ impl Transport for ShmEndpoint {
             needs_target_progress: NeedsTarget::Nothing,
             puts_in_order: true,
             message_bytes_max: USER_BYTES_MAX,
-            expected_bytes_max: EXPECTED_BYTES_MAX,
-            expectations_max: EXPECTATIONS_MAX,
+            tagged_bytes_max: EXPECTED_BYTES_MAX,
+            tagged_receives_max: TAGGED_RECEIVES_MAX,
             operations_max: usize::MAX,
-            private_memory: PrivateReach::SystemCall,
+            user_memory: UserReach::SystemCall,
         }
     }
 
@@ -508,8 +538,8 @@ impl Transport for ShmEndpoint {
         Ok(self.register_memory_as(None, memory, bytes))
     }
 
-    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
-        self.register_private_as(None, Lease::new(memory))
+    fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
+        self.register_user_as(None, Lease::new(memory))
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -557,23 +587,6 @@ impl Transport for ShmEndpoint {
         Some(self.region(key, &attached))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        if let Err(error) = self.check_process(key.process) {
-            return Err(operation.refused(error));
-        }
-        let attached = {
-            let state = self.lock();
-            state.attached.get(&key).cloned().ok_or(match state.gone[key.process.index()] {
-                true => FabricError::Disconnected { process: key.process },
-                false => FabricError::StaleKey { key },
-            })
-        };
-        match attached {
-            Ok(attached) => self.post_to(key, &attached, operation),
-            Err(error) => Err(operation.refused(error)),
-        }
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.check_process(to)?;
         let max = USER_BYTES_MAX;
@@ -592,19 +605,19 @@ impl Transport for ShmEndpoint {
         Ok(())
     }
 
-    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         self.check_process(from)?;
         let mut state = self.lock();
         if from != self.config.process {
             // The connection reports when the peer is gone.
             self.link_to(&mut state, from)?;
         }
-        let completion = state.matcher.expect(from, tag, room)?;
+        let completion = state.matcher.receive_tagged(from, tag, room)?;
         send_credits(&mut state);
         Ok(completion)
     }
 
-    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         self.check_process(to)?;
         let mut state = self.lock();
         if to != self.config.process {
@@ -623,13 +636,6 @@ impl Transport for ShmEndpoint {
         self.lock().events.pop_front()
     }
 
-    fn progress(&self) {
-        let mut state = self.lock();
-        self.take_in(&mut state);
-        drop(state);
-        self.changed.notify_all();
-    }
-
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         let Some(watched) = self.watched() else { return };
         let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
@@ -640,10 +646,6 @@ impl Transport for ShmEndpoint {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.has_woken();
-    }
-
-    fn wake(&self) {
-        self.waker.wake();
     }
 
     fn forget(&self, process: ProcessId) {

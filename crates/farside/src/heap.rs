@@ -114,7 +114,7 @@ mod tests;
 pub use block::{Block, NotHandedOver, RemoteBlock};
 pub use error::{HeapError, TagFault};
 pub use options::{Fit, HeapOptions, Space, Synchronisation};
+pub(crate) use owner::Heaps;
 pub use owner::OwnedBlock;
-pub(crate) use owner::OwnedHeaps;
 pub use remote_heap::RemoteHeap;
 pub use report::HeapReport;

@@ -4,11 +4,13 @@
 
 pub(crate) mod call;
 pub(crate) mod caller;
+pub(crate) mod calls;
 #[cfg(test)]
 mod corruption;
 pub(crate) mod fetches;
 pub(crate) mod frames;
 pub(crate) mod inbox;
+pub(crate) mod message;
 pub(crate) mod named;
 pub(crate) mod notify;
 pub(crate) mod outbox;

@@ -1,4 +1,4 @@
-//! Pipes: streams of messages from one worker to another, with nothing to synchronise by hand.
+//! Pipes: streams of messages from one worker to another, without synchronisation by hand.
 //!
 //! ```no_run
 //! # use farside::prelude::*;
@@ -7,14 +7,14 @@
 //! if me.id() == writer {
 //!     let mut pipe = me.pipe(reader).width(8).writer()?;
 //!     pipe.write(b"copied")?;
-//!     // In use by the writer, until it is committed; where memory is mapped this is the reader's memory itself.
+//!     // The writer's until it is committed; where memory is mapped, the reader's memory itself.
 //!     let mut loan = pipe.loan(7)?;
 //!     loan.copy_from_slice(b"written");
 //!     loan.commit()?;
 //! } else if me.id() == reader {
 //!     let mut pipe = me.pipe(writer).width(8).reader()?;
 //!     assert_eq!(*pipe.recv()?, *b"copied");
-//!     // In use by the reader, until it is released; it lies where it was written.
+//!     // The reader's message until it is released; it lies where it was written.
 //!     let message = pipe.recv()?;
 //!     assert_eq!(*message, *b"written");
 //!     message.release();
@@ -23,39 +23,50 @@
 //! # }
 //! ```
 //!
-//! A pipe is named by its two workers and a [number](Pipe::number). Each opens its end, in any order; nobody waits for that. The pipe is connected at
-//! the writer's first use, which needs nobody's attention but that of the reader's service thread.
+//! The two workers and a [number](Pipe::number) name a pipe. Each worker opens its end, in any
+//! order and without waiting. The writer's first use connects the pipe, which takes progress of the
+//! reader's service thread only.
 //!
-//! | the writer has | the reader has | |
+//! | at the writer | at the reader | |
 //! |---|---|---|
 //! | [`PipeWriter::write`] | [`PipeReader::recv`], [`PipeReader::read`] | messages that are copied once |
 //! | [`PipeWriter::loan`], [`Loan::commit`] | the same | messages that are written where they are read |
 //! | [`PipeWriter::offer`], [`PipeWriter::take_back`] | the same | messages that the reader fetches from the writer's memory |
 //! | [`Duplex`] | [`Duplex`] | both directions |
 //! | [`Sender`] | [`Receiver`] | values |
-//! | [`ByteWriter`] | [`ByteReader`] | bytes, as `std::io` has them |
+//! | [`ByteWriter`] | [`ByteReader`] | bytes, with the traits of `std::io` |
 //!
-//! What waits does so for the job's deadline or, with `_for`, for another time, and serves calls meanwhile; with `try_` it does not wait,
-//! and with `_async` it can be awaited. A pipe that has no room says [`PipeCause::Full`], one whose other end is dropped [`PipeCause::Closed`], after
-//! everything was read; and [`Error::PeerLost`] comes after everything that the lost process had written. Wrong directions do not compile.
+//! A method that waits does so for the job's deadline, or, with `_for`, for a given time, and
+//! serves calls meanwhile. A method with `try_` does not wait, and one with `_async` can be
+//! awaited. A pipe without room returns [`PipeCause::Full`]. A pipe whose other end is dropped
+//! returns [`PipeCause::Closed`] once everything was read. [`Error::PeerLost`] comes after
+//! everything that the lost process had written. Using an end in the wrong direction does not
+//! compile.
 //!
-//! An end that is dropped tells the other, and nobody whether that was heard. [`PipeWriter::close`] says so, and whether what was written was taken, lies at the
-//! reader ([`Delivery`]), or is lost (`Undelivered`); [`ByteWriter::close`] flushes, too, and all other ends have theirs.
+//! Dropping an end tells the other end, but not whether that succeeded. [`PipeWriter::close`]
+//! returns that, and whether the messages were taken, lie at the reader ([`Delivery`]), or are lost
+//! (`Undelivered`). [`ByteWriter::close`] also flushes. All other ends have a `close`, too.
 //!
 //! # When to write and when to offer
 //!
-//! A message that is written has been copied when `write` returns, and is copied no more: so writing is best for what caches hold, which is a MiB or two, and a loan
-//! better. An offer costs the writer nothing but a flag, whatever its length, and the reader one copy, at a time that it chooses: it is there sooner when a message
-//! is larger than the caches. Over a network that is not mapped it costs a round trip when it is read. Up to [`INLINE_BYTES_MAX`] bytes a message travels in the line of its
-//! flag, which saves the reader a line. The bench `pipe-latency` measures where each begins to be worth it (`switch-over`).
+//! A written message has been copied when `write` returns, and is not copied again. So writing
+//! suits messages that fit into caches, which is a MiB or two, and a loan suits them even better.
+//! An offer costs the writer only a flag, whatever its length, and the reader one copy when it
+//! wants the message. So messages larger than the caches arrive sooner by offer. Over a network
+//! without mapped memory, reading an offer costs a round trip. A message of up to
+//! [`INLINE_BYTES_MAX`] bytes shares the cache line of its flag, which saves the reader a line. The
+//! bench `pipe-latency` measures where each begins to pay (`switch-over`).
 //!
 //! # What a faulty peer can do
 //!
-//! Lengths, kinds and places that the other end says are checked before they are used. But where memory is mapped a writer with a bug can change a message while it is
-//! read in place, and tear it: so what its *bytes* say is checked by who needs that. [`PipeReader::read`] and the ends of streams and channels look at a copy only.
+//! Each end checks the lengths, kinds and places that the other end says before it uses them. But
+//! where memory is mapped, a writer with a bug can change a message while it is read in place. A
+//! program that relies on the *bytes* of a message must check a copy. [`PipeReader::read`] and the
+//! ends of streams and channels read copies only.
 //!
-//! rmalloc and rpipe, slides 23 to 36, with libfabric where those have a layer on MPI-3. The data path and the proof are in the room's README. What
-//! is guaranteed is in `docs/memory-model.md`.
+//! The design is that of rmalloc and rpipe, slides 23 to 36, with libfabric in place of their layer
+//! on MPI-3. The README of this module walks through the data path and proves it.
+//! `docs/memory-model.md` has the guarantees.
 
 mod channel;
 mod duplex;
@@ -93,22 +104,24 @@ use crate::runtime::worker::Worker;
 impl From<Corrupt> for PipeCause {
     fn from(corrupt: Corrupt) -> Self {
         let why = match corrupt {
-            Corrupt::Kind => "a message of a kind that there is not",
+            Corrupt::Kind => "a message of an unknown kind",
             Corrupt::Stamp => "a flag that no writer sets",
-            Corrupt::Taken => "a count of messages that were not sent",
+            Corrupt::Taken => "a wrong count of messages taken",
         };
         PipeCause::Corrupt { why }
     }
 }
 
 impl Worker {
-    /// A pipe between this worker and another, to be opened as one of its ends. See [`pipe`](self).
+    /// Returns a pipe between this worker and `peer`, to be opened at one of its ends. See the
+    /// module [`pipe`](self).
     pub fn pipe(&self, peer: WorkerId) -> Pipe<'_> {
         Pipe { me: self, peer, number: 0, shape: PipeShape::default() }
     }
 }
 
-/// A pipe that is to be opened. The other worker opens the other end, sooner or later, with the same number and shape.
+/// A pipe to be opened. The other worker opens the other end, at any time, with the same number and
+/// shape.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a pipe is opened as a writer or a reader"]
 pub struct Pipe<'w> {
@@ -119,25 +132,27 @@ pub struct Pipe<'w> {
 }
 
 impl<'w> Pipe<'w> {
-    /// Which of the pipes between the two, in each direction. 0 unless told otherwise.
+    /// Sets the number among the pipes in this direction; 0 by default.
     pub fn number(mut self, number: u32) -> Self {
         self.number = number;
         self
     }
 
-    /// How many messages may be under way at a time.
+    /// Sets the number of messages that may be in transit.
     pub fn width(mut self, width: usize) -> Self {
         self.shape.width = width;
         self
     }
 
-    /// The longest message. Up to [`INLINE_BYTES_MAX`] all of them travel in one cache line.
+    /// Sets the length of the longest message. If it is at most [`INLINE_BYTES_MAX`], every message
+    /// takes one cache line.
     pub fn message_bytes(mut self, bytes: usize) -> Self {
         self.shape.message_bytes = bytes;
         self
     }
 
-    /// Opens the end that writes, from this worker to the other. Waits for nobody: the pipe is connected when it is first used.
+    /// Opens the writing end, from this worker to the other. Does not wait: the first use connects
+    /// the pipe.
     ///
     /// # Errors
     /// [`PipeError::Pipe`] with `Width`, `MessageBytes` or `Taken`; [`Error::UnknownWorker`].
@@ -146,14 +161,14 @@ impl<'w> Pipe<'w> {
         PipeWriter::open(self.me, name, self.checked(name)?)
     }
 
-    /// Opens the end that reads what the other worker writes. Waits for nobody.
+    /// Opens the reading end, from the other worker to this one. Does not wait.
     ///
-    /// *Cost*: the memory of the pipe, which stays until both ends are dropped: 128 B, and for each message of its width 64 B, and, if messages are longer
-    /// than [`INLINE_BYTES_MAX`], their length.
+    /// *Cost*: the memory of the pipe until both ends are dropped: 128 B, 64 B for each message of
+    /// its width, and, if messages are longer than [`INLINE_BYTES_MAX`], their length each.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with `Width`, `MessageBytes`, `Taken` or `Mismatch`; [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` when the machine
-    /// has none left.
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes`, `Taken` or `Mismatch`;
+    /// [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` if the machine has none left.
     pub fn reader(self) -> Result<PipeReader<'w>> {
         let name = PipeName { writer: self.peer, reader: self.me.id(), number: self.number };
         PipeReader::open(self.me, name, self.checked(name)?)
@@ -171,8 +186,8 @@ impl<'w> Pipe<'w> {
         Ok(Duplex { writer: self.writer()?, reader: self.reader()? })
     }
 
-    /// Opens the end that sends values. They take as many bytes as their arguments do in calls, at most the pipe's
-    /// [`message_bytes`](Self::message_bytes).
+    /// Opens the sending end of a channel of values. A value takes as many bytes as it does as the
+    /// argument of a call, at most the pipe's [`message_bytes`](Self::message_bytes).
     ///
     /// # Errors
     /// Those of [`writer`](Self::writer); [`Error::DifferentBinaries`].
@@ -180,7 +195,7 @@ impl<'w> Pipe<'w> {
         self.of::<T>()?.writer().map(Sender::new)
     }
 
-    /// Opens the end that receives values.
+    /// Opens the receiving end of a channel of values.
     ///
     /// # Errors
     /// Those of [`reader`](Self::reader); [`Error::DifferentBinaries`].
@@ -188,7 +203,7 @@ impl<'w> Pipe<'w> {
         self.of::<T>()?.reader().map(Receiver::new)
     }
 
-    /// With values of a type as messages.
+    /// Checks that values of `T` can travel, and sets them as the content of the messages.
     fn of<T: Wire>(mut self) -> Result<Self> {
         let process = self.me.process_handle();
         let (peer, _) = process.place_of(self.peer).ok_or_else(|| self.me.unknown(self.peer))?;
@@ -199,7 +214,7 @@ impl<'w> Pipe<'w> {
         Ok(self)
     }
 
-    /// Opens the end of a stream of bytes that is written.
+    /// Opens the writing end of a stream of bytes.
     ///
     /// # Errors
     /// Those of [`writer`](Self::writer).
@@ -207,7 +222,7 @@ impl<'w> Pipe<'w> {
         self.writer().map(ByteWriter::new)
     }
 
-    /// Opens the end of a stream of bytes that is read.
+    /// Opens the reading end of a stream of bytes.
     ///
     /// # Errors
     /// Those of [`reader`](Self::reader).

@@ -2,12 +2,21 @@
 
 use crate::check::CheckRoom;
 use crate::global::GlobalRoom;
+use crate::heap::Heaps;
 use crate::memory::ProcessMemory;
+use crate::pipe::Pipes;
 use crate::runtime::room::RoomEntry;
 
-/// The rooms of every process (tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers), from the bottom up: a loss is told to them in this order.
-pub(crate) static ROOMS: &[RoomEntry] =
-    &[RoomEntry::of::<ProcessMemory>(), RoomEntry::of::<CheckRoom>(), RoomEntry::of::<GlobalRoom>()];
+/// The rooms of every process, from the bottom up: a loss is told to them in this order.
+///
+/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers.
+pub(crate) static ROOMS: &[RoomEntry] = &[
+    RoomEntry::of::<ProcessMemory>(),
+    RoomEntry::of::<CheckRoom>(),
+    RoomEntry::of::<GlobalRoom>(),
+    RoomEntry::of::<Heaps>(),
+    RoomEntry::of::<Pipes>(),
+];
 
 #[cfg(test)]
 mod tests {

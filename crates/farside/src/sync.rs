@@ -1,29 +1,36 @@
-//! Several working on one thing: in a process, and in a job.
+//! Shared work on one value: within a process, and across a job.
 //!
-//! Functions that are called from elsewhere run one at a time on a worker; but a process may have several workers, and a job has many. Seriema
-//! (§1 (viii), §2) leaves the answers to the application, and promises the means. These are they:
+//! Calls run one at a time on a worker, but a process may have several workers, and a job has many.
+//! Seriema (§1 (viii), §2) leaves the solutions to the application and promises the means. This
+//! module has them:
 //!
 //! | to | see |
 //! |---|---|
-//! | have many threads of a process work on one value | [`Combining`], [`Delegated`] |
+//! | let many threads of a process work on one value | [`Combining`], [`Delegated`] |
 //! | let one worker of the job at a time do something | [`LockManager`], [`LockGuard`] |
-//! | keep out one that has lost its lock and does not know | [`Token`], [`Fenced`] |
-//! | change what another worker has, in one step | [`Structures`], [`Operation`] |
+//! | refuse a worker that has lost its lock without noticing | [`Token`], [`Fenced`] |
+//! | change another worker's data in one step | [`Structures`], [`Operation`] |
 //!
-//! A lock of the job is the last of them to think of. What is done to one worker's data is done best by calling that worker: calls are one at a time by
-//! themselves.
+//! Use a lock of the job only if nothing else serves. The best way to change one worker's data is
+//! to call that worker, since its calls run one at a time.
 //!
 //! # Hardware lock elision
 //!
-//! Seriema names transactional memory of the hardware, too: a lock that is not taken, since the processor notices when two of its holders touch
-//! the same line. Farside has none, on purpose. Intel's TSX is the only one that programs for x86 ever had. Its elision prefixes (HLE) are gone
-//! from every processor since 2019, and microcode took them from those before. Its transactions (RTM) were disabled on most processors for
-//! two reasons, an erratum of memory ordering (Skylake to Coffee Lake) and a leak (TSX Asynchronous Abort, CVE-2019-11135), and no client
-//! processor has had them since; some Xeons still do (Cascade Lake, Ice Lake, Sapphire Rapids), where Linux
-//! leaves them off unless it is told `tsx=on`. AMD never had them, POWER10 dropped its own, and Arm's (TME) is in no processor that is sold. Rust's
-//! stable library has no intrinsics for them either. Nobody could run such code, and it would be tested nowhere: so there is no
-//! switch that seems to turn it on. [`Combining`] answers the same need on every processor: that a lock which many want should not have
-//! its value go from core to core.
+//! Seriema also names hardware transactional memory: a lock that is not taken, because the
+//! processor notices when two holders touch the same cache line. Farside deliberately has none.
+//!
+//! - Intel's TSX is the only one that x86 programs ever had. Its elision prefixes (HLE) are absent
+//!   from every processor since 2019, and microcode removed them from earlier ones.
+//! - Its transactions (RTM) were disabled on most processors, because of a memory-ordering erratum
+//!   (Skylake to Coffee Lake) and a leak (TSX Asynchronous Abort, CVE-2019-11135). No client
+//!   processor has had them since. Some Xeons do (Cascade Lake, Ice Lake, Sapphire Rapids), but
+//!   Linux disables them without `tsx=on`.
+//! - AMD never had them, POWER10 dropped its own, and Arm's TME is in no processor on sale. Stable
+//!   Rust has no intrinsics for them.
+//!
+//! Such code could not be run or tested anywhere, so there is no switch for it. [`Combining`]
+//! serves the same purpose on every processor: the value of a contended lock should not move from
+//! core to core.
 
 mod atomics;
 mod combining;
@@ -50,12 +57,13 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-/// A number that is this thread's own while it lives, and not 0.
+/// Returns a number that identifies this thread while it lives, and is not 0.
 fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// How long threads of a process look before they sleep: what they wait for is short, and how many they are nobody knows.
+/// How long threads of a process spin before they sleep. Waits are short, and the number of threads
+/// is unknown.
 const WAIT_POLICY: WaitPolicy = WaitPolicy::OVERSUBSCRIBED;
 
 #[cfg(test)]

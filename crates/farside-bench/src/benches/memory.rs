@@ -71,7 +71,7 @@ fn node_as(options: NodeOptions) -> Result<Arc<NodeMemory>, BenchError> {
         job_id: u64::from_ne_bytes(random_bytes().map_err(random)?),
         secret: random_bytes().map_err(random)?,
         starter_bytes: 4096,
-        private_by_system_call: true,
+        user_by_system_call: true,
     })?;
     Ok(Arc::new(NodeMemory::new(end.shared(), options)))
 }

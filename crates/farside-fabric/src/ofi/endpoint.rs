@@ -15,14 +15,13 @@ use super::port::Port;
 use super::provider;
 use super::queue::OfiQueue;
 use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
-use crate::by_message::RegionName;
 use crate::ids::ProcessId;
-use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::queue::{QueueOptions, TransferQueue};
+use crate::region::{Lease, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
-    Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionName, RemoteKey, Tag,
+    Transport, Unposted, UserReach,
 };
 
 /// Interval for retries of what libfabric had no room for, and for a thread that stands back to
@@ -205,12 +204,12 @@ impl OfiEndpoint {
         self.lock().register(name, memory, bytes)
     }
 
-    pub(crate) fn register_private_as(
+    pub(crate) fn register_user_as(
         &self,
         name: Option<RegionName>,
         lease: Arc<Lease>,
-    ) -> Result<PrivateRegion, FabricError> {
-        self.lock().register_private(name, lease)
+    ) -> Result<UserRegion, FabricError> {
+        self.lock().register_user(name, lease)
     }
 
     /// Number of buffers of puts and gets that were registered separately, because the pool had no
@@ -282,6 +281,32 @@ impl OfiEndpoint {
     }
 }
 
+impl Carrier for OfiEndpoint {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        let mut state = self.lock();
+        let posted = state.post(key, operation);
+        if posted.is_err() {
+            // There may be room for the next attempt.
+            self.move_on(&mut state);
+        }
+        posted
+    }
+
+    fn progress(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.move_on(&mut self.lock());
+    }
+
+    fn wake(&self) {
+        self.waker.wake();
+    }
+
+    fn stop_polling(&self) {
+        self.unattended.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+}
+
 impl Transport for OfiEndpoint {
     fn process(&self) -> ProcessId {
         self.process
@@ -298,10 +323,10 @@ impl Transport for OfiEndpoint {
             needs_target_progress: if self.works_in_software { NeedsTarget::Everything } else { NeedsTarget::Atomics },
             puts_in_order: false,
             message_bytes_max: MESSAGE_BYTES_MAX,
-            expected_bytes_max: LIMITS.expected_bytes_max(),
-            expectations_max: LIMITS.expectations_max(),
+            tagged_bytes_max: LIMITS.tagged_bytes_max(),
+            tagged_receives_max: LIMITS.tagged_receives_max(),
             operations_max: OPERATIONS_MAX,
-            private_memory: PrivateReach::Native,
+            user_memory: UserReach::Native,
         }
     }
 
@@ -310,8 +335,8 @@ impl Transport for OfiEndpoint {
         self.register_memory_as(None, memory, bytes)
     }
 
-    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
-        self.register_private_as(None, Lease::new(memory))
+    fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
+        self.register_user_as(None, Lease::new(memory))
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -349,16 +374,6 @@ impl Transport for OfiEndpoint {
         is_attached.then(|| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        let mut state = self.lock();
-        let posted = state.post(key, operation);
-        if posted.is_err() {
-            // There may be room for the next attempt.
-            self.move_on(&mut state);
-        }
-        posted
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.check_process(to)?;
         let mut state = self.lock();
@@ -367,13 +382,13 @@ impl Transport for OfiEndpoint {
         Ok(())
     }
 
-    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.lock().expect(from, tag, room)
+    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.lock().receive_tagged(from, tag, room)
     }
 
-    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         let mut state = self.lock();
-        state.send_expected(to, tag, message)?;
+        state.send_tagged(to, tag, message)?;
         self.wake_for_message(to, state);
         Ok(())
     }
@@ -381,11 +396,6 @@ impl Transport for OfiEndpoint {
     fn receive(&self) -> Option<Event> {
         // Usually there is no event, and another thread that makes progress holds the lock.
         if self.news.is_there() { self.lock().next_event() } else { None }
-    }
-
-    fn progress(&self) {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        self.move_on(&mut self.lock());
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
@@ -425,15 +435,6 @@ impl Transport for OfiEndpoint {
                 return;
             }
         }
-    }
-
-    fn wake(&self) {
-        self.waker.wake();
-    }
-
-    fn stop_polling(&self) {
-        self.unattended.store(true, Ordering::Relaxed);
-        self.waker.wake();
     }
 
     fn forget(&self, process: ProcessId) {

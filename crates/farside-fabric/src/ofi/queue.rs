@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::endpoint::OfiEndpoint;
 use super::queues::QueueId;
 use crate::queue::{Frontier, QueueLimits, Transfer, TransferQueue};
-use crate::transport::{FabricError, Transport};
+use crate::transport::{Carrier, FabricError};
 
 /// One of the [queues](super::queues) of an endpoint.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use super::ffi::FiAddr;
 use super::flights::Contexts;
 use super::port::{Piece, Port, Posted, Registration};
 use super::transfer::Kind;
-use crate::by_message::NativeAccess;
+use crate::emulated::NativeAccess;
 use crate::ids::ProcessId;
 use crate::queue::{Frontier, Ledger, QueueLimits, Refusal, Transfer, TransferKind};
 use crate::transport::{FabricError, RemoteKey};

@@ -21,7 +21,7 @@ use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Rights};
 use super::queues::Queues;
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
 use super::transfer::{self, Lent, Transfer, TransferId};
-use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
+use crate::emulated::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
@@ -386,16 +386,16 @@ impl State {
 
     /// Expects a tagged message. The engine carries these: libfabric's own tagged messages are no
     /// faster, and its buffer for unexpected ones is unbounded.
-    pub(super) fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    pub(super) fn receive_tagged(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         self.check()?;
-        let expected = self.engine.expect(from, tag, room);
+        let expected = self.engine.receive_tagged(from, tag, room);
         self.flush_engine();
         expected
     }
 
-    pub(super) fn send_expected(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    pub(super) fn send_tagged(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         self.check()?;
-        self.engine.send_expected(to, tag, message)?;
+        self.engine.send_tagged(to, tag, message)?;
         self.flush_engine();
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A put or get by libfabric itself, in as many pieces as the provider needs.
 
-use crate::by_message::NativeAccess;
+use crate::emulated::NativeAccess;
 use crate::ofi::port::Registration;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::ids::ProcessId;
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport};
+use crate::operation::{Carrier, Completion, FabricError, Operation, Outcome, RemoteKey};
 
 /// Operations that are under way at a time.
 pub const OPERATIONS_MAX: usize = 64;
@@ -35,7 +35,7 @@ const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
 /// # }
 /// ```
 pub struct Flights<'a, L> {
-    transport: &'a dyn Transport,
+    transport: &'a dyn Carrier,
     key: RemoteKey,
     deadline: Instant,
     land: L,
@@ -46,7 +46,7 @@ pub struct Flights<'a, L> {
 
 impl<'a, L: FnMut(Range<usize>, &[u8])> Flights<'a, L> {
     /// None is under way yet. All must have ended by `deadline`.
-    pub fn new(transport: &'a dyn Transport, key: RemoteKey, deadline: Instant, land: L) -> Self {
+    pub fn new(transport: &'a dyn Carrier, key: RemoteKey, deadline: Instant, land: L) -> Self {
         Self { transport, key, deadline, land, under_way: VecDeque::new(), bytes: 0 }
     }
 
@@ -131,7 +131,7 @@ impl<L> fmt::Debug for Flights<'_, L> {
 /// # Errors
 /// [`FabricError::Deadline`].
 pub(super) fn nap_while_full(
-    transport: &dyn Transport,
+    transport: &dyn Carrier,
     process: ProcessId,
     deadline: Instant,
 ) -> Result<(), FabricError> {

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use farside_sys::shm::SharedMemory;
 
-use crate::by_message::RegionName;
 use crate::clock::lock;
 use crate::ids::ProcessId;
 use crate::ofi::OfiEndpoint;
-use crate::private::{Lease, PrivateMemory, PrivateRegion};
+use crate::region::Names;
+use crate::region::{Lease, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::regions::Names;
 use crate::shm::{ShmConfig, ShmEndpoint};
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport, Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, Operation, Outcome, RegionName, RemoteKey, Tag, Transport,
+    Unposted,
 };
 
 /// Interval at which a sleeping thread checks whether a peer on this machine has freed space.
@@ -126,6 +126,30 @@ impl Routes {
     }
 }
 
+impl Carrier for Routes {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        self.to(key.process).post(key, operation)
+    }
+
+    fn progress(&self) {
+        self.shm.progress();
+        self.ofi.progress();
+        // If another thread holds the lock, that thread settles the leaving regions, or the next
+        // call does.
+        if let Ok(mut registered) = self.registered.try_lock() {
+            registered.settle();
+        }
+    }
+
+    fn wake(&self) {
+        self.ofi.wake();
+    }
+
+    fn stop_polling(&self) {
+        self.ofi.stop_polling();
+    }
+}
+
 impl Transport for Routes {
     fn process(&self) -> ProcessId {
         self.shm.process()
@@ -142,7 +166,7 @@ impl Transport for Routes {
         Capabilities {
             name: "shm+ofi",
             message_bytes_max: shm.message_bytes_max.min(ofi.message_bytes_max),
-            expected_bytes_max: shm.expected_bytes_max.min(ofi.expected_bytes_max),
+            tagged_bytes_max: shm.tagged_bytes_max.min(ofi.tagged_bytes_max),
             ..ofi
         }
     }
@@ -160,13 +184,13 @@ impl Transport for Routes {
         }
     }
 
-    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+    fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
         let mut registered = lock(&self.registered);
         let name = registered.names.take();
         let lease = Lease::new(memory);
-        match self.ofi.register_private_as(Some(name), lease.clone()) {
+        match self.ofi.register_user_as(Some(name), lease.clone()) {
             // Shared memory refuses only memory of zero bytes, which libfabric has accepted above.
-            Ok(_) => self.shm.register_private_as(Some(name), lease),
+            Ok(_) => self.shm.register_user_as(Some(name), lease),
             Err(error) => {
                 registered.names.give_back(name);
                 Err(error)
@@ -195,10 +219,6 @@ impl Transport for Routes {
         self.to(key.process).attached(key)
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        self.to(key.process).post(key, operation)
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         let max = self.capabilities().message_bytes_max;
         if message.len() > max {
@@ -207,16 +227,16 @@ impl Transport for Routes {
         self.to(to).send(to, message)
     }
 
-    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.to(from).expect(from, tag, room)
+    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.to(from).receive_tagged(from, tag, room)
     }
 
-    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        let max = self.capabilities().expected_bytes_max;
+    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        let max = self.capabilities().tagged_bytes_max;
         if message.len() > max {
             return Err(FabricError::MessageTooLong { bytes: message.len(), max });
         }
-        self.to(to).send_expected(to, tag, message)
+        self.to(to).send_tagged(to, tag, message)
     }
 
     fn receive(&self) -> Option<Event> {
@@ -231,30 +251,12 @@ impl Transport for Routes {
         }
     }
 
-    fn progress(&self) {
-        self.shm.progress();
-        self.ofi.progress();
-        // If another thread holds the lock, that thread settles the leaving regions, or the next
-        // call does.
-        if let Ok(mut registered) = self.registered.try_lock() {
-            registered.settle();
-        }
-    }
-
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         let Some(watched) = self.shm.watched() else { return };
         let soon = watched.waits_for_room().then(|| Instant::now() + RETRY_AFTER);
         let all: Vec<BorrowedFd<'_>> = also.iter().copied().chain(watched.fds()).collect();
         self.ofi.wait(&all, [deadline, soon].into_iter().flatten().min());
         self.shm.has_woken();
-    }
-
-    fn wake(&self) {
-        self.ofi.wake();
-    }
-
-    fn stop_polling(&self) {
-        self.ofi.stop_polling();
     }
 
     fn forget(&self, process: ProcessId) {

@@ -30,7 +30,7 @@ pub(super) enum Message<'a> {
     User(&'a [u8]),
     /// A frame of a tagged message.
     Expected(&'a [u8]),
-    /// A packet from one [`Engine`](crate::by_message::Engine) to another.
+    /// A packet from one [`Engine`](crate::emulated::Engine) to another.
     Packet(&'a [u8]),
 }
 

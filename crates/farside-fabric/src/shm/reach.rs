@@ -26,12 +26,12 @@ use farside_sys::shm::SharedMemory;
 use super::link::{Descriptor, Link, NAP_WHEN_SHORT};
 use super::message::{Fetched, Found, Message, Probe, USER_HEADER_BYTES};
 use super::{FetchState, ShmEndpoint, State, known_link, map_announced};
-use crate::by_message::{Limits, NativeAccess, RegionName, Registration};
+use crate::emulated::{Limits, NativeAccess, Registration};
 use crate::ids::ProcessId;
-use crate::nearby::{Nearby, Refused};
-use crate::private::{Lease, PrivateRegion, RegionMemory};
 use crate::region::{self, LocalRegion, RemoteRegion};
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Unposted};
+use crate::region::{Lease, RegionMemory, UserRegion};
+use crate::region::{Nearby, Refused};
+use crate::transport::{Carrier, Completion, FabricError, Operation, Outcome, RegionName, RemoteKey, Unposted};
 
 /// Limits of an endpoint's engine. It carries no messages of the layer above.
 pub(super) const LIMITS: Limits =
@@ -271,22 +271,22 @@ impl ShmEndpoint {
         region
     }
 
-    pub(crate) fn register_private_as(
+    pub(crate) fn register_user_as(
         &self,
         name: Option<RegionName>,
         lease: Arc<Lease>,
-    ) -> Result<PrivateRegion, FabricError> {
+    ) -> Result<UserRegion, FabricError> {
         let base = lease.memory().base().as_ptr().expose_provenance() as u64;
         let access = NativeAccess { key: 0, base };
         let mut state = self.lock();
-        let region = state.engine.register_private_as(name, lease.clone(), Some(access))?;
+        let region = state.engine.register_user_as(name, lease.clone(), Some(access))?;
         state.attached.insert(region.key(), Attached::Own(lease));
         Ok(region)
     }
 
     /// Tries to read a peer's memory by a system call.
     pub(super) fn probe(&self, state: &mut State, index: usize, process: ProcessId, probe: &Probe) {
-        if !self.config.private_by_system_call {
+        if !self.config.user_by_system_call {
             return;
         }
         let Some(pid) = state.links[index].socket().peer().ok().and_then(|peer| peer.pid) else { return };
@@ -366,7 +366,7 @@ impl ShmEndpoint {
         nearby: &Nearby,
         operation: Operation,
     ) -> Result<Result<Outcome, FabricError>, Operation> {
-        let transport = self.shared();
+        let transport: Arc<dyn Carrier> = self.shared();
         let (done, operation) = match operation {
             Operation::Put { offset, data } => {
                 let checked = key.check(offset, data.len()).map_err(Refused::With);
@@ -432,7 +432,7 @@ fn has_ended(mut receive: impl FnMut() -> std::io::Result<bool>) -> bool {
 pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> (Found, Option<Arc<SharedMemory>>) {
     match state.engine.find_named(name).map(|(key, memory)| (key, memory.clone())) {
         None => (Found::Nothing, None),
-        Some((_, RegionMemory::Private(_))) => (Found::Private, None),
+        Some((_, RegionMemory::User(_))) => (Found::Private, None),
         Some((key, RegionMemory::Shared(memory))) => match state.engine.grant(peer, name) {
             Some(_) => (Found::Shared(key.bytes), Some(memory)),
             None => (Found::Nothing, None),

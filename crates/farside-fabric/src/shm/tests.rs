@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::message::Found;
 use super::*;
-use crate::by_message::{Ask, Packet, RequestId};
-use crate::nearby::Nearby;
+use crate::emulated::{Ask, Packet, RequestId};
+use crate::region::Nearby;
 
 const STARTER_BYTES: u64 = 4096;
 const SECRET: [u8; 16] = [7; 16];
@@ -20,7 +20,7 @@ fn open(process: u32, job_id: u64) -> Arc<ShmEndpoint> {
         job_id,
         secret: SECRET,
         starter_bytes,
-        private_by_system_call: true,
+        user_by_system_call: true,
     })
     .unwrap()
 }
@@ -118,17 +118,17 @@ proptest! {
 struct Held {
     owner: Arc<ShmEndpoint>,
     holder: Arc<ShmEndpoint>,
-    region: PrivateRegion,
+    region: UserRegion,
     remote: RemoteRegion,
 }
 
 impl Held {
-    fn new(private_by_system_call: bool) -> Self {
+    fn new(user_by_system_call: bool) -> Self {
         let job_id = new_job();
         let [owner, holder] = [0, 1].map(|process| {
             let (process, starter_bytes) = (ProcessId::new(process), STARTER_BYTES as usize);
             let secret = SECRET;
-            let config = ShmConfig { process, process_count: 3, job_id, secret, starter_bytes, private_by_system_call };
+            let config = ShmConfig { process, process_count: 3, job_id, secret, starter_bytes, user_by_system_call };
             ShmEndpoint::open(config).unwrap()
         });
         let (region, remote) = hold(&owner, &holder);
@@ -152,8 +152,8 @@ impl Held {
 }
 
 /// Registers private memory at one endpoint and attaches it at the other.
-fn hold(owner: &ShmEndpoint, holder: &ShmEndpoint) -> (PrivateRegion, RemoteRegion) {
-    let region = owner.register_private(Arc::new(PrivateMemory::owned(vec![0; 100]))).unwrap();
+fn hold(owner: &ShmEndpoint, holder: &ShmEndpoint) -> (UserRegion, RemoteRegion) {
+    let region = owner.register_user(Arc::new(UserMemory::owned(vec![0; 100]))).unwrap();
     let remote = std::thread::scope(|scope| {
         let attaching = scope.spawn(|| holder.attach(region.key(), deadline()));
         while !attaching.is_finished() {

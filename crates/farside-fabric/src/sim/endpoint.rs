@@ -10,15 +10,15 @@ use farside_sys::shm::SharedMemory;
 
 use super::network::{Network, SharedNetwork};
 use super::turns::{self, Asleep, Turn};
-use crate::by_message::Registration;
 use crate::clock::{self, Clock, SeatNumber};
-use crate::expected::EXPECTATIONS_MAX;
+use crate::emulated::Registration;
 use crate::ids::ProcessId;
-use crate::private::{Lease, PrivateMemory, PrivateRegion};
+use crate::region::{Lease, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::tagged::TAGGED_RECEIVES_MAX;
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
-    Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport, Unposted,
+    UserReach,
 };
 
 /// The time that a wait spends on its descriptors before it looks at the network again.
@@ -128,6 +128,27 @@ impl SimEndpoint {
     }
 }
 
+impl Carrier for SimEndpoint {
+    fn clock(&self) -> Clock {
+        self.turn().map_or_else(Clock::real, Clock::simulated)
+    }
+
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        self.spend_overhead();
+        self.network.lock().post(self.process, key, operation)
+    }
+
+    fn progress(&self) {
+        self.network.lock().progress(self.process);
+    }
+
+    fn wake(&self) {
+        let mut network = self.network.lock();
+        network.process(self.process).sleepers.wake();
+        network.stir(self.process);
+    }
+}
+
 impl Transport for SimEndpoint {
     fn process(&self) -> ProcessId {
         self.process
@@ -149,15 +170,11 @@ impl Transport for SimEndpoint {
             },
             puts_in_order: false,
             message_bytes_max: options.message_bytes_max,
-            expected_bytes_max: options.message_bytes_max,
-            expectations_max: EXPECTATIONS_MAX,
+            tagged_bytes_max: options.message_bytes_max,
+            tagged_receives_max: TAGGED_RECEIVES_MAX,
             operations_max: options.operations_max,
-            private_memory: PrivateReach::Owner,
+            user_memory: UserReach::Owner,
         }
-    }
-
-    fn clock(&self) -> Clock {
-        self.turn().map_or_else(Clock::real, Clock::simulated)
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
@@ -165,8 +182,8 @@ impl Transport for SimEndpoint {
         Ok(self.network.lock().process(self.process).regions.register(None, registration))
     }
 
-    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
-        self.network.lock().process(self.process).regions.register_private(None, Lease::new(memory), None)
+    fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
+        self.network.lock().process(self.process).regions.register_user(None, Lease::new(memory), None)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -197,25 +214,20 @@ impl Transport for SimEndpoint {
         is_attached.then(|| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        self.spend_overhead();
-        self.network.lock().post(self.process, key, operation)
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead();
         self.network.lock().send(self.process, to, message)
     }
 
-    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         // The receiver's share of the cost of the message, which completes without a further call.
         self.spend_overhead();
-        self.network.lock().expect(self.process, from, tag, room)
+        self.network.lock().receive_tagged(self.process, from, tag, room)
     }
 
-    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead();
-        self.network.lock().send_expected(self.process, to, tag, message)
+        self.network.lock().send_tagged(self.process, to, tag, message)
     }
 
     fn receive(&self) -> Option<Event> {
@@ -229,10 +241,6 @@ impl Transport for SimEndpoint {
             drop(turns::pay(&self.network, self.network.lock(), seat));
         }
         event
-    }
-
-    fn progress(&self) {
-        self.network.lock().progress(self.process);
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
@@ -260,12 +268,6 @@ impl Transport for SimEndpoint {
             // Other threads may have something to do meanwhile.
             thread::yield_now();
         }
-    }
-
-    fn wake(&self) {
-        let mut network = self.network.lock();
-        network.process(self.process).sleepers.wake();
-        network.stir(self.process);
     }
 
     fn forget(&self, process: ProcessId) {

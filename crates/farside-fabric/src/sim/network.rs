@@ -15,9 +15,9 @@ use super::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use super::process::{Peer, Process};
 use super::trace::Trace;
 use super::turns::Turns;
-use crate::by_message::{Owner, Registration};
-use crate::expected::{self, Matcher};
+use crate::emulated::{Owner, Registration};
 use crate::ids::ProcessId;
+use crate::tagged::{self, Matcher};
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
 /// The network behind its single lock: simulated processes are threads that take turns.
@@ -78,7 +78,7 @@ impl SharedNetwork {
         takes_turns: bool,
     ) -> Result<Self, FabricError> {
         let limits =
-            expected::Limits { message_bytes_max: options.message_bytes_max, early_messages_max: options.messages_max };
+            tagged::Limits { message_bytes_max: options.message_bytes_max, early_messages_max: options.messages_max };
         let processes = (0..process_count)
             .map(ProcessId::new)
             .map(|process| {
@@ -182,7 +182,7 @@ impl Network {
         Ok(())
     }
 
-    pub(super) fn expect(
+    pub(super) fn receive_tagged(
         &mut self,
         by: ProcessId,
         from: ProcessId,
@@ -190,12 +190,12 @@ impl Network {
         room: usize,
     ) -> Result<Completion, FabricError> {
         self.connect(by, from)?;
-        let completion = self.process(by).matcher.expect(from, tag, room)?;
+        let completion = self.process(by).matcher.receive_tagged(from, tag, room)?;
         self.send_credits(by);
         Ok(completion)
     }
 
-    pub(super) fn send_expected(
+    pub(super) fn send_tagged(
         &mut self,
         from: ProcessId,
         to: ProcessId,

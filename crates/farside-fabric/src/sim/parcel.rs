@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Random;
-use crate::by_message::Owner;
+use crate::emulated::Owner;
 use crate::ids::ProcessId;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 

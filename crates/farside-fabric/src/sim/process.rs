@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar};
 
 use super::parcel::Parcel;
-use crate::by_message::Owner;
-use crate::expected::Matcher;
+use crate::emulated::Owner;
 use crate::ids::ProcessId;
+use crate::tagged::Matcher;
 use crate::transport::{Event, FabricError, RemoteKey};
 
 #[derive(Debug)]

@@ -61,12 +61,12 @@ farside_conformance::conformance_tests!(
 
 /// Shared memory. Private memory is reached by system calls, or as where the system refuses them.
 struct Shm {
-    private_by_system_call: bool,
+    user_by_system_call: bool,
 }
 
 impl Fabric for Shm {
     fn name(&self) -> String {
-        let how = if self.private_by_system_call { "" } else { " without system calls" };
+        let how = if self.user_by_system_call { "" } else { " without system calls" };
         format!("shm{how}")
     }
 
@@ -81,15 +81,15 @@ impl Fabric for Shm {
                 job_id,
                 secret: [7; 16],
                 starter_bytes,
-                private_by_system_call: self.private_by_system_call,
+                user_by_system_call: self.user_by_system_call,
             })?)
         };
         (0..processes).map(open).collect()
     }
 }
 
-farside_conformance::conformance_tests!(shm, Shm { private_by_system_call: true });
-farside_conformance::conformance_tests!(shm_without_system_calls, Shm { private_by_system_call: false });
+farside_conformance::conformance_tests!(shm, Shm { user_by_system_call: true });
+farside_conformance::conformance_tests!(shm_without_system_calls, Shm { user_by_system_call: false });
 
 /// The simulator with one fault. Without it, it passes.
 struct Faulty {
@@ -215,18 +215,18 @@ faults_are_found! {
         WaitsInVain("deadline passed");
 
     // Private memory.
-    endless_hold: LeavesOperationsOpen by "private::a_holder_that_leaves_holds_nothing_up",
+    endless_hold: LeavesOperationsOpen by "user_memory::a_holder_that_leaves_holds_nothing_up",
         WaitsInVain("deadline passed | waited in vain");
-    clipped_private_accesses: ClipsAccesses by "private::accesses_outside_private_memory_are_errors",
+    clipped_private_accesses: ClipsAccesses by "user_memory::accesses_outside_private_memory_are_errors",
         Says("ended with Ok");
-    lost_private_adds: LosesAtomics by "private::changes_of_private_words_lose_nothing", Says("sums");
-    early_end: EndsDeregistrationsEarly by "private::nothing_is_written_when_the_end_is_told",
+    lost_private_adds: LosesAtomics by "user_memory::changes_of_private_words_lose_nothing", Says("sums");
+    early_end: EndsDeregistrationsEarly by "user_memory::nothing_is_written_when_the_end_is_told",
         Says("it is ours again | whose deregistration is over");
-    no_end: KeepsKeys by "private::private_memory_comes_back", Says("it is ours again");
-    private_put_too_long: PutsTooMuch by "private::private_memory_is_read_and_written",
+    no_end: KeepsKeys by "user_memory::user_memory_comes_back", Says("it is ours again");
+    private_put_too_long: PutsTooMuch by "user_memory::user_memory_is_read_and_written",
         Says("a put's neighbourhood");
-    ignored_rights: IgnoresRights by "private::private_memory_may_be_read_only", Says("Ok(");
-    one_registration: RegistersOnce by "private::the_same_memory_is_registered_twice",
+    ignored_rights: IgnoresRights by "user_memory::user_memory_may_be_read_only", Says("Ok(");
+    one_registration: RegistersOnce by "user_memory::the_same_memory_is_registered_twice",
         Says("two regions have two keys");
 
     // Queues.
@@ -270,23 +270,23 @@ faults_are_found! {
     deaf_to_itself: DeafToItself by "messages::a_process_sends_itself_messages", Says("sending to myself failed");
 
     // Expected messages.
-    lost_expected: LosesMessages by "expected::expected_messages_of_every_size_arrive", WaitsInVain("deadline passed");
-    half_a_tag: IgnoresTags by "expected::a_message_goes_to_its_own_sender_and_tag", Says("an expected message");
-    overtaken: LetsExpectedOvertake by "expected::equals_are_matched_in_their_order", Says("an expected message");
-    confused_kinds: ConfusesKinds by "expected::an_early_message_waits_until_it_is_expected", Says("is no event");
-    early_and_lost: LosesWhenFull by "expected::too_many_early_messages_are_refused_and_none_is_lost",
+    lost_expected: LosesMessages by "tagged::expected_messages_of_every_size_arrive", WaitsInVain("deadline passed");
+    half_a_tag: IgnoresTags by "tagged::a_message_goes_to_its_own_sender_and_tag", Says("an expected message");
+    overtaken: LetsExpectedOvertake by "tagged::equals_are_matched_in_their_order", Says("an expected message");
+    confused_kinds: ConfusesKinds by "tagged::an_early_message_waits_until_it_is_expected", Says("is no event");
+    early_and_lost: LosesWhenFull by "tagged::too_many_early_messages_are_refused_and_none_is_lost",
         Says("is refused at some time");
-    cut_or_made_room: IgnoresRoom by "expected::a_message_longer_than_its_room_is_an_error", Says("have room: Ok");
-    expected_too_long: TakesMessagesTooLong by "expected::an_expected_message_too_long_is_an_error", Says("Ok(())");
-    taken_by_cancelled: DeliversToCancelled by "expected::a_cancelled_expectation_takes_nothing",
+    cut_or_made_room: IgnoresRoom by "tagged::a_message_longer_than_its_room_is_an_error", Says("have room: Ok");
+    expected_too_long: TakesMessagesTooLong by "tagged::an_expected_message_too_long_is_an_error", Says("Ok(())");
+    taken_by_cancelled: DeliversToCancelled by "tagged::a_cancelled_expectation_takes_nothing",
         Says("an expected message");
-    endless_expectations: LosesWhenFull by "expected::too_many_expectations_are_refused", Says("expectations: Ok");
-    nobody_is_expected: AnswersForNobody by "expected::an_expected_message_of_nobody_is_an_error", Says("Ok(");
-    own_messages_not_expected: DeafToItself by "expected::a_process_expects_its_own_messages",
+    endless_expectations: LosesWhenFull by "tagged::too_many_expectations_are_refused", Says("expectations: Ok");
+    nobody_is_expected: AnswersForNobody by "tagged::an_expected_message_of_nobody_is_an_error", Says("Ok(");
+    own_messages_not_expected: DeafToItself by "tagged::a_process_expects_its_own_messages",
         WaitsInVain("deadline passed");
-    endless_hope: LeavesOperationsOpen by "expected::expectations_of_a_process_that_leaves_end",
+    endless_hope: LeavesOperationsOpen by "tagged::expectations_of_a_process_that_leaves_end",
         WaitsInVain("an expectation of one that is gone");
-    endless_hope_after_forget: IgnoresForget by "expected::forgetting_a_peer_ends_what_is_expected_of_it",
+    endless_hope_after_forget: IgnoresForget by "tagged::forgetting_a_peer_ends_what_is_expected_of_it",
         WaitsInVain("an expectation of one that is gone");
 
     // Waiting.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use farside_fabric::queue::QueueOptions;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, PrivateMemory,
-    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport, Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId,
+    RemoteKey, RemoteRegion, Tag, Transport, Unposted, UserMemory, UserRegion,
 };
 use farside_sys::shm::SharedMemory;
 use farside_transmit::Queue;
@@ -120,7 +120,7 @@ pub(crate) struct FaultyEnd {
     held_back: Mutex<Option<(ProcessId, Tag, Vec<u8>)>>,
     registered: Mutex<HashMap<RemoteKey, LocalRegion>>,
     given_back: Mutex<Vec<LocalRegion>>,
-    private: Mutex<Vec<PrivateRegion>>,
+    private: Mutex<Vec<UserRegion>>,
     attaching: Mutex<HashSet<RemoteKey>>,
     waiting: AtomicUsize,
     woken: AtomicBool,
@@ -414,6 +414,38 @@ pub(crate) fn open_queue(
     })
 }
 
+impl Carrier for FaultyEnd {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        let kept = operation.clone();
+        self.post_faultily(key, operation).map_err(|error| match &kept {
+            Operation::Put { offset, data } if self.has(Fault::SpoilsRefused) => {
+                Operation::Put { offset: *offset, data: vec![0; data.len()] }.refused(error)
+            }
+            _ => kept.refused(error),
+        })
+    }
+
+    fn progress(&self) {
+        // Process 0 is the one that attaches; its own progress is not what is at fault.
+        if !self.has(Fault::ListensInReceiveOnly) || self.process().number() == 0 {
+            self.sound.progress();
+        }
+        self.hand_on();
+    }
+
+    fn wake(&self) {
+        let is_lost = match self.fault {
+            Fault::IgnoresWakes => true,
+            Fault::ForgetsEarlyWakes => self.waiting.load(Ordering::SeqCst) == 0,
+            _ => false,
+        };
+        if !is_lost {
+            self.woken.store(true, Ordering::SeqCst);
+            self.sound.wake();
+        }
+    }
+}
+
 impl Transport for FaultyEnd {
     fn process(&self) -> ProcessId {
         self.sound.process()
@@ -460,14 +492,14 @@ impl Transport for FaultyEnd {
         }
     }
 
-    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+    fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
         let mut private = lock(&self.private);
         if self.has(Fault::RegistersOnce)
             && let Some(known) = private.iter().find(|region| Arc::ptr_eq(region.memory(), &memory))
         {
             return Ok(known.clone());
         }
-        let region = self.sound.register_private(memory)?;
+        let region = self.sound.register_user(memory)?;
         private.push(region.clone());
         Ok(region)
     }
@@ -528,16 +560,6 @@ impl Transport for FaultyEnd {
         self.sound.attached(key).map(|_| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        let kept = operation.clone();
-        self.post_faultily(key, operation).map_err(|error| match &kept {
-            Operation::Put { offset, data } if self.has(Fault::SpoilsRefused) => {
-                Operation::Put { offset: *offset, data: vec![0; data.len()] }.refused(error)
-            }
-            _ => kept.refused(error),
-        })
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         if self.has(Fault::DeafToItself) && to == self.process() {
             return Err(FabricError::Disconnected { process: to });
@@ -554,12 +576,12 @@ impl Transport for FaultyEnd {
         }
     }
 
-    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         if self.has(Fault::DeafToItself) && from == self.process() {
             return Ok(Completion::pending());
         }
         let room = if self.has(Fault::IgnoresRoom) { usize::MAX } else { room };
-        match self.sound.expect(from, self.spoil_tag(tag), room) {
+        match self.sound.receive_tagged(from, self.spoil_tag(tag), room) {
             Ok(sound) if self.has(Fault::LeavesOperationsOpen) || self.has(Fault::DeliversToCancelled) => {
                 Ok(self.watch(from, sound))
             }
@@ -569,7 +591,7 @@ impl Transport for FaultyEnd {
         }
     }
 
-    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         let tag = self.spoil_tag(tag);
         if self.strikes(Fault::LosesMessages) {
             return Ok(());
@@ -581,15 +603,15 @@ impl Transport for FaultyEnd {
             *lock(&self.held_back) = Some((to, tag, message.to_vec()));
             return Ok(());
         }
-        let max = self.capabilities().expected_bytes_max;
+        let max = self.capabilities().tagged_bytes_max;
         if self.has(Fault::TakesMessagesTooLong) && message.len() > max {
-            return self.sound.send_expected(to, tag, &message[..max]);
+            return self.sound.send_tagged(to, tag, &message[..max]);
         }
-        match self.sound.send_expected(to, tag, message) {
+        match self.sound.send_tagged(to, tag, message) {
             Ok(()) => {
                 let mut held_back = lock(&self.held_back);
                 if let Some((to, tag, message)) = held_back.take()
-                    && self.sound.send_expected(to, tag, &message).is_err()
+                    && self.sound.send_tagged(to, tag, &message).is_err()
                 {
                     *held_back = Some((to, tag, message));
                 }
@@ -610,14 +632,6 @@ impl Transport for FaultyEnd {
         self.spoil(self.sound.receive()?)
     }
 
-    fn progress(&self) {
-        // Process 0 is the one that attaches; its own progress is not what is at fault.
-        if !self.has(Fault::ListensInReceiveOnly) || self.process().number() == 0 {
-            self.sound.progress();
-        }
-        self.hand_on();
-    }
-
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         let nap = || std::thread::sleep(Duration::from_micros(100));
         match self.fault {
@@ -636,18 +650,6 @@ impl Transport for FaultyEnd {
                 self.sound.wait(also, deadline);
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
             }
-        }
-    }
-
-    fn wake(&self) {
-        let is_lost = match self.fault {
-            Fault::IgnoresWakes => true,
-            Fault::ForgetsEarlyWakes => self.waiting.load(Ordering::SeqCst) == 0,
-            _ => false,
-        };
-        if !is_lost {
-            self.woken.store(true, Ordering::SeqCst);
-            self.sound.wake();
         }
     }
 

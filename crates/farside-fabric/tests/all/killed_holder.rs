@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
-use farside_fabric::{Event, FabricError, PrivateMemory, PrivateRegion, ProcessId, RemoteKey, Transport};
+use farside_fabric::{Carrier, Event, FabricError, ProcessId, RemoteKey, Transport, UserMemory, UserRegion};
 
 const BYTES: usize = 4 << 20;
 const OWNER: ProcessId = ProcessId::new(0);
@@ -19,7 +19,7 @@ const TOLD: &str = "FARSIDE_TEST_HOLDER";
 
 fn open(process: ProcessId, job_id: u64) -> Arc<ShmEndpoint> {
     let (secret, starter_bytes) = ([5; 16], 4096);
-    let config = ShmConfig { process, process_count: 2, job_id, secret, starter_bytes, private_by_system_call: true };
+    let config = ShmConfig { process, process_count: 2, job_id, secret, starter_bytes, user_by_system_call: true };
     ShmEndpoint::open(config).expect("an endpoint can be opened")
 }
 
@@ -107,7 +107,7 @@ impl Drop for Holder {
 /// An owner with a service thread, and a holder that writes.
 struct Scene {
     end: Arc<ShmEndpoint>,
-    region: PrivateRegion,
+    region: UserRegion,
     holder: Holder,
     stop: Arc<AtomicBool>,
 }
@@ -122,7 +122,7 @@ impl Scene {
         let scene = SCENES.fetch_add(1, Ordering::Relaxed);
         let job_id = u64::from(std::process::id()) << 32 | 1 << 30 | u64::from(scene);
         let end = open(OWNER, job_id);
-        let region = end.register_private(Arc::new(PrivateMemory::owned(vec![0; BYTES]))).unwrap();
+        let region = end.register_user(Arc::new(UserMemory::owned(vec![0; BYTES]))).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (service, is_over) = (end.clone(), stop.clone());
         thread::spawn(move || {

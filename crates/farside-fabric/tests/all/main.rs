@@ -16,3 +16,4 @@ mod only_messages;
 mod over_ofi;
 mod ring_model;
 mod routes;
+mod untagged;

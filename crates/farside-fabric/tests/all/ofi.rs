@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint, library_version};
-use farside_fabric::{FabricError, Operation, ProcessId, RemoteKey, Transport};
+use farside_fabric::{Carrier, FabricError, Operation, ProcessId, RemoteKey, Transport};
 
 /// Providers that work without any device.
 const EVERYWHERE: &str = "tcp";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::{Completion, FabricError, Operation, ProcessId, RemoteKey, Transport};
+use farside_fabric::{Carrier, Completion, FabricError, Operation, ProcessId, RemoteKey, Transport};
 use farside_sys::process::enter_network;
 use farside_testbed::is_left_out;
 use farside_testbed::netns::{Pair, Side, with_privileges};

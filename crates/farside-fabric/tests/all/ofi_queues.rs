@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::memory::Growth;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::{FabricError, LocalRegion, ProcessId, RemoteKey, RemoteRegion, Transport};
+use farside_fabric::{Carrier, FabricError, LocalRegion, ProcessId, RemoteKey, RemoteRegion, Transport};
 use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 
 const BYTES: usize = 1 << 20;

@@ -7,7 +7,7 @@ mod wire;
 use std::sync::Arc;
 
 use farside_conformance::Fabric;
-use farside_fabric::by_message::{Limits, MESSAGE_BYTES_MIN};
+use farside_fabric::emulated::{Limits, MESSAGE_BYTES_MIN};
 use farside_fabric::{FabricError, ProcessId, Transport};
 
 use end::End;

@@ -44,7 +44,7 @@ impl Fabric for TwoRoutes {
                 job_id,
                 secret: SECRET,
                 starter_bytes,
-                private_by_system_call: true,
+                user_by_system_call: true,
             };
             let ways = (0..processes).map(|peer| if peer % 2 == number % 2 { Way::Shm } else { Way::Ofi });
             Ok(Arc::new(Routes::open(config, end, ways.collect())?))

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Pod;
-use farside_fabric::PrivateMemory;
-use farside_fabric::private::Held;
+use farside_fabric::UserMemory;
+use farside_fabric::region::Held;
 
 pub(crate) use self::own::OwnSegments;
 use self::own::Registration;
@@ -105,7 +105,7 @@ impl Worker {
         self.not_in_handler("lending memory")?;
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
         // SAFETY: the slice is borrowed for longer than this function runs, and used by nobody else; the drop of `Loan` waits until it is over.
-        let memory = unsafe { PrivateMemory::borrowed(base.cast(), length * size_of::<T>()) };
+        let memory = unsafe { UserMemory::borrowed(base.cast(), length * size_of::<T>()) };
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         // SAFETY: the slice is there, and aligned, and accessed by racy copies only until this returns.
         let local = unsafe { RacySlice::new(base.as_ptr(), length) };
@@ -121,7 +121,7 @@ impl Worker {
         let (base, bytes) = (NonNull::from(values).cast(), size_of_val(values));
         // SAFETY: the slice is borrowed for longer than this function runs, so that nobody writes it, and it is registered to be read only;
         // the drop of `Loan` waits until that is over.
-        let memory = unsafe { PrivateMemory::borrowed_read_only(base, bytes) };
+        let memory = unsafe { UserMemory::borrowed_read_only(base, bytes) };
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         Ok(body(loan.0.address().cast().slice(values.len())))
     }
@@ -138,9 +138,9 @@ impl Worker {
     pub unsafe fn register_raw(&self, base: NonNull<u8>, bytes: usize, rights: Rights) -> Result<RawSegment> {
         let memory = match rights {
             // SAFETY: the caller's promises are those that are asked for.
-            Rights::Write => unsafe { PrivateMemory::borrowed(base, bytes) },
+            Rights::Write => unsafe { UserMemory::borrowed(base, bytes) },
             // SAFETY: as above.
-            Rights::Read => unsafe { PrivateMemory::borrowed_read_only(base, bytes) },
+            Rights::Read => unsafe { UserMemory::borrowed_read_only(base, bytes) },
         };
         Ok(RawSegment { registration: Registration::new(self.process_handle(), Arc::new(memory))?, bytes })
     }
@@ -335,7 +335,7 @@ impl Drop for RawSegment {
 
 /// A vector, given away, and its registration.
 struct Owned<T: Pod + Send> {
-    memory: Arc<PrivateMemory>,
+    memory: Arc<UserMemory>,
     length: usize,
     /// Boxed, since all of this travels in an error, too.
     registration: Box<Registration>,
@@ -348,7 +348,7 @@ impl<T: Pod + Send> Owned<T> {
         let (base, length) = (held.base().cast(), held.len());
         // SAFETY: the vector is taken apart, and there until it is put together again or dropped. Meanwhile it is looked at by racy copies only,
         // or, where others may only read, as a slice.
-        let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
+        let memory = unsafe { UserMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
         let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
         let registration = Box::new(Registration::new(me.process_handle(), memory.clone())?);
         Ok(Self { memory, length, registration, of: PhantomData })

@@ -18,11 +18,32 @@ use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::invoke::reply::Reply;
 use crate::memory::RemoteMemory;
-use crate::runtime::process::lock;
+use crate::runtime::process::{Process, lock};
+use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder};
 use crate::{AtomicChange, Wire};
 use farside_launch::kill_point::KillPoint;
+
+/// The room of remote heaps. It has no state in a process and no messages of its own.
+#[derive(Debug)]
+pub(crate) struct Heaps;
+
+impl Room for Heaps {
+    const TAG: u8 = 4;
+
+    type Message = ();
+
+    type Local = OwnedHeaps;
+
+    fn new(_: &Seed<'_>) -> Self {
+        Self
+    }
+
+    fn local(&self, _: &Arc<Process>, _: usize) -> OwnedHeaps {
+        OwnedHeaps::default()
+    }
+}
 
 /// The heaps of other workers of which this worker has opened a block.
 #[derive(Debug, Default)]
@@ -60,7 +81,7 @@ impl OwnedHeaps {
         }
         let heap = Rc::new(OwnedHeap::open(me, far)?);
         if !self.listens.replace(true) {
-            me.when_lost(|me, process| me.owned_heaps().lose(process));
+            me.when_lost(|me, process| me.room::<Heaps>().lose(process));
         }
         self.by_memory.borrow_mut().insert(*far, heap.clone());
         Ok(heap)
@@ -268,7 +289,7 @@ impl<'w> OwnedBlock<'w> {
         if name.heap.process() != me.process() {
             return Err(HeapError::OtherHeap);
         }
-        let heap = me.owned_heaps().find_or_open(me, &name.heap)?;
+        let heap = me.room::<Heaps>().find_or_open(me, &name.heap)?;
         let block = Self { me, heap, name };
         let header = block.check()?;
         block.heap.note_taken_of(header);
@@ -423,7 +444,7 @@ pub(super) struct Collected {
 pub(super) fn answer(there: &Worker, question: Question) -> Collected {
     // Opens the heap if this worker has opened no block of it, so that a waiting initiator also
     // hears of the first one.
-    let Ok(heap) = there.owned_heaps().find_or_open(there, &question.heap) else { return Collected::default() };
+    let Ok(heap) = there.room::<Heaps>().find_or_open(there, &question.heap) else { return Collected::default() };
     heap.note_taken(question.taken);
     heap.is_awaited.set(question.keep_telling);
     heap.tell(there);
@@ -445,7 +466,7 @@ fn end(there: &Worker, closing: Closing, reply: Reply<()>) {
         true => close_for_good(there, &closing.heap),
         false => there.release(closing.heap).map_err(HeapError::from),
     };
-    let heap = there.owned_heaps().by_memory.borrow_mut().remove(&closing.heap);
+    let heap = there.room::<Heaps>().by_memory.borrow_mut().remove(&closing.heap);
     match heap {
         None => reply.send(()),
         Some(heap) => {

@@ -15,10 +15,11 @@ use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
+use crate::invoke::message::RingName;
 use crate::invoke::named::{self, NAMED};
-use crate::invoke::ring::message::{Piece, RingName};
 use crate::invoke::table::Callable;
 use crate::runtime::consumers::{HandedOver, Pool};
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::worker::Worker;
 
@@ -57,7 +58,7 @@ struct InRing {
     is_alike: bool,
     receiver: Receiver<MappedChunk, MappedControl>,
     /// The memory, to be given back in the end.
-    pieces: Vec<Piece>,
+    pieces: Vec<Extent>,
     looks: u32,
 }
 
@@ -90,13 +91,13 @@ impl Inbox {
         source: Source,
         is_alike: bool,
         receiver: Receiver<MappedChunk, MappedControl>,
-        pieces: Vec<Piece>,
+        pieces: Vec<Extent>,
     ) {
         self.rings[index] = Some(Box::new(InRing { source, is_alike, receiver, pieces, looks: 0 }));
     }
 
     /// A ring was granted a chunk.
-    pub(crate) fn grow(&mut self, index: usize, chunk: MappedChunk, piece: Piece) {
+    pub(crate) fn grow(&mut self, index: usize, chunk: MappedChunk, piece: Extent) {
         if let Some(ring) = &mut self.rings[index] {
             ring.receiver.grant(chunk);
             ring.pieces.push(piece);
@@ -109,7 +110,7 @@ impl Inbox {
     }
 
     /// Takes the ring and the frames of a lost source away, after a last turn was given to them.
-    pub(crate) fn close(&mut self, index: usize) -> Vec<Piece> {
+    pub(crate) fn close(&mut self, index: usize) -> Vec<Extent> {
         self.stop_watching(index, clear_bits);
         self.frames[index] = None;
         self.streams.retain(|stream| *stream as usize != index);

@@ -10,7 +10,7 @@ use farside_fabric::ProcessId;
 
 use super::caller::Waiter;
 use crate::error::{Error, Result};
-use crate::invoke::ring::message::SetupMessage;
+use crate::invoke::message::CallMessage;
 use crate::runtime::home::LATCH_COUNT;
 use crate::runtime::process::Process;
 use crate::wire::Wire;
@@ -182,7 +182,7 @@ pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
     let Some((owner, local)) = process.shape().answer_place(latch.worker) else { return };
     let Some(home) = process.home_of(owner) else {
         // An owner that cannot be reached is gone.
-        let _ = process.send_setup(owner, &SetupMessage::CountDown { latch });
+        let _ = process.send_call(owner, &CallMessage::CountDown { latch });
         return;
     };
     if latch.index as usize >= LATCH_COUNT {

@@ -25,7 +25,8 @@ use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
 use crate::error::{Error, Result};
-use crate::invoke::ring::message::{Piece, RingName};
+use crate::invoke::message::RingName;
+use crate::runtime::extent::Extent;
 use crate::runtime::process::Process;
 use farside_launch::ring_options::RingOptions;
 
@@ -55,7 +56,7 @@ pub(crate) struct Outbox {
 pub(crate) struct FrameBatch {
     pub(crate) sender: Sender<MappedChunk, MappedControl>,
     /// The memory.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Extent>,
 }
 
 /// How one record is to be sent.

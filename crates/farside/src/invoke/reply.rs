@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::ProcessId;
 
-use crate::invoke::ring::message::SetupMessage;
+use crate::invoke::message::CallMessage;
 use crate::runtime::process::Process;
 use crate::wire::{Reader, Wire, WireError};
 use farside_launch::kill_point::KillPoint;
@@ -130,7 +130,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
 }
 
 /// A piece of an answer that travels in messages, because the caller's memory is not mapped where the answer is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct AnswerPiece {
     pub(crate) status: u8,
     /// The size of the whole answer.
@@ -141,14 +141,14 @@ pub(crate) struct AnswerPiece {
 }
 
 fn send_in_pieces(process: &Process, caller: ProcessId, to: ReplyAddress, status: Status, content: &[u8]) {
-    let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
+    let max = process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES;
     let mut rest = content;
     loop {
         let (bytes, after) = rest.split_at(rest.len().min(max));
         let (total, offset) = (content.len() as u32, (content.len() - rest.len()) as u32);
         let piece = AnswerPiece { status: status as u8, total, offset, bytes: bytes.to_vec() };
         // A caller that cannot be reached is gone, and wants no answer.
-        let _ = process.send_setup(caller, &SetupMessage::Reply { slot: to, piece });
+        let _ = process.send_call(caller, &CallMessage::Reply { slot: to, piece });
         if after.is_empty() {
             return;
         }

@@ -1,9 +1,7 @@
 //! The rings that carry calls: how they come to be, grow, and give their memory back.
 
 pub(crate) mod backlog;
-pub(crate) mod holes;
 pub(crate) mod lane;
-pub(crate) mod message;
 pub(crate) mod pieces;
 pub(crate) mod pool;
 pub(crate) mod rings;

@@ -427,7 +427,7 @@ where
             job_id,
             secret,
             starter_bytes,
-            private_by_system_call: true,
+            user_by_system_call: true,
         })?)
     };
     let endpoints = (0..processes).map(open).collect::<Result<_>>()?;

@@ -14,28 +14,28 @@ use crate::Wire;
 use crate::error::Refused;
 use crate::wire::{from_bytes_in, write_to};
 
-/// Tells a type from others, in processes of one binary. Never 0.
+/// Identifies a type among processes of one binary. Never 0.
 pub(super) fn content_of<T: Wire>() -> u64 {
     let mut hasher = DefaultHasher::new();
     TypeId::of::<T>().hash(&mut hasher);
     hasher.finish() | 1
 }
 
-/// The end of a channel that sends values to one worker.
+/// The sending end of a channel of values.
 ///
-/// Made by [`Pipe::sender`](super::Pipe::sender). The values travel as arguments of calls do, among processes of one binary. One that was sent
-/// and is never received is not dropped.
+/// Made by [`Pipe::sender`](super::Pipe::sender). Values travel like the arguments of calls, among
+/// processes of one binary. A value that is sent and never received is not dropped.
 pub struct Sender<'w, T> {
     pub(super) writer: PipeWriter<'w>,
     values: PhantomData<fn(T)>,
 }
 
-/// The end of a channel that receives values from one worker.
+/// The receiving end of a channel of values.
 ///
 /// Made by [`Pipe::receiver`](super::Pipe::receiver).
 pub struct Receiver<'w, T> {
     reader: PipeReader<'w>,
-    /// The message that a value is made of.
+    /// A copy of the message that a value is decoded from.
     bytes: Vec<u8>,
     values: PhantomData<fn() -> T>,
 }
@@ -57,9 +57,9 @@ impl<'w, T: Wire> Sender<'w, T> {
         Self { writer, values: PhantomData }
     }
 
-    /// Sends a value, and waits for room if need be, at most for the job's deadline.
+    /// Sends a value. Waits for room if necessary, for at most the job's deadline.
     ///
-    /// *Cost*: as [`PipeWriter::loan`]: the value is written where it is read.
+    /// *Cost*: that of [`PipeWriter::loan`]: the value is written where it is read.
     ///
     /// # Errors
     /// Those of [`PipeWriter::write`], with the value.
@@ -68,10 +68,10 @@ impl<'w, T: Wire> Sender<'w, T> {
         self.send_for(value, time)
     }
 
-    /// As [`send`](Self::send), and waits for at most `time`.
+    /// Like [`send`](Self::send), but waits for at most `time`.
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`send`](Self::send).
     pub fn send_for(&mut self, value: T, time: Duration) -> Result<(), Refused<T, PipeError>> {
         match self.writer.wait_ready(time) {
             Ok(()) => self.try_send(value),
@@ -79,10 +79,11 @@ impl<'w, T: Wire> Sender<'w, T> {
         }
     }
 
-    /// As [`send`](Self::send), to be awaited. Dropped before its end, it has sent nothing, and the value is dropped with it.
+    /// Like [`send`](Self::send), to be awaited. A future dropped before its end has sent nothing,
+    /// and drops the value.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), but for waiting.
+    /// Those of [`send`](Self::send), except those of waiting.
     pub async fn send_async(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         match poll_fn(|context| self.writer.poll_ready(context)).await {
             Ok(()) => self.try_send(value),
@@ -90,10 +91,10 @@ impl<'w, T: Wire> Sender<'w, T> {
         }
     }
 
-    /// As [`send`](Self::send), without waiting.
+    /// Like [`send`](Self::send), but does not wait.
     ///
     /// # Errors
-    /// Those of [`PipeWriter::try_write`], with the value, also if the transport refuses it in the end.
+    /// Those of [`PipeWriter::try_write`], with the value, even if the transport refuses it last.
     pub fn try_send(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         let bytes = value.wire_bytes();
         let mut loan = match self.writer.try_loan(bytes) {
@@ -104,15 +105,17 @@ impl<'w, T: Wire> Sender<'w, T> {
         loan.commit().map_err(|error| Refused { error, arguments: self.take_back() })
     }
 
-    /// The value that was written and refused.
+    /// Reads the refused value back from the bytes that it was written to.
     fn take_back(&self) -> T {
         let (bytes, process) = self.writer.unsent();
-        // SAFETY: `write_to` has just written these bytes, as a value of this type. They were sent to nobody, and are read once.
+        // SAFETY: `write_to` has just written these bytes, as a value of this type. They were not
+        // sent, and are read once.
         let value = unsafe { from_bytes_in(bytes, process) };
         value.expect("a value can be read from what it wrote")
     }
 
-    /// Closes this end, as dropping it does, and says what has become of the values: [`PipeWriter::close`].
+    /// Closes this end, as dropping it does, and returns what has become of the values: see
+    /// [`PipeWriter::close`].
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -126,12 +129,12 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// ```
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`PipeWriter::close`].
     pub fn close(self) -> Result<Delivery> {
         self.writer.close()
     }
 
-    /// The pipe that the values go through.
+    /// Returns the pipe that carries the values.
     pub fn pipe(&self) -> &PipeWriter<'w> {
         &self.writer
     }
@@ -142,7 +145,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
         Self { reader, bytes: Vec::new(), values: PhantomData }
     }
 
-    /// The next value. Waits for it if need be, at most for the job's deadline.
+    /// Returns the next value. Waits for it if necessary, for at most the job's deadline.
     ///
     /// # Errors
     /// Those of [`PipeReader::recv`].
@@ -150,15 +153,15 @@ impl<'w, T: Wire> Receiver<'w, T> {
         value_in(self.reader.recv()?, &mut self.bytes)
     }
 
-    /// As [`recv`](Self::recv), and waits for at most `time`.
+    /// Like [`recv`](Self::recv), but waits for at most `time`.
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`recv`](Self::recv).
     pub fn recv_for(&mut self, time: Duration) -> Result<T> {
         value_in(self.reader.recv_for(time)?, &mut self.bytes)
     }
 
-    /// As [`recv`](Self::recv), without waiting: `None` when nothing has come.
+    /// Like [`recv`](Self::recv), but does not wait: returns `None` if no value has arrived.
     ///
     /// # Errors
     /// Those of [`PipeReader::try_recv`].
@@ -166,7 +169,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
         self.reader.try_recv()?.map(|message| value_in(message, &mut self.bytes)).transpose()
     }
 
-    /// As [`recv`](Self::recv), to be awaited.
+    /// Like [`recv`](Self::recv), to be awaited.
     ///
     /// # Errors
     /// Those of [`PipeReader::try_recv`].
@@ -174,26 +177,28 @@ impl<'w, T: Wire> Receiver<'w, T> {
         value_in(self.reader.recv_async().await?, &mut self.bytes)
     }
 
-    /// Closes this end, as dropping it does: [`PipeReader::close`].
+    /// Closes this end, as dropping it does: see [`PipeReader::close`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`PipeReader::close`].
     pub fn close(self) -> Result<()> {
         self.reader.close()
     }
 
-    /// The pipe that the values come through.
+    /// Returns the pipe that carries the values.
     pub fn pipe(&self) -> &PipeReader<'w> {
         &self.reader
     }
 }
 
-/// The value that a message is, of which `bytes` holds a copy meanwhile: what is looked at twice must not change.
+/// Decodes the value of a message from a copy in `bytes`, because bytes that are read twice must
+/// not change in between.
 fn value_in<T: Wire>(message: Received<'_, '_>, bytes: &mut Vec<u8>) -> Result<T> {
     bytes.resize(message.bytes(), 0);
     message.copy_to(0, bytes);
-    // SAFETY: the message was written by the sender of a channel whose values are of the type `T`: both ends have told each other `content_of` it,
-    // and run the same binary, or they would not have been opened. It is read once, for then it is released.
+    // SAFETY: the message was written by the sender of a channel whose values are of the type `T`:
+    // the ends have compared `content_of` it and run the same binary, or they would not have been
+    // opened. The message is read once, because dropping it releases it.
     let value = unsafe { from_bytes_in(bytes, message.process()) };
     value.map_err(|_| PipeError::Pipe {
         pipe: message.pipe(),

@@ -1,10 +1,10 @@
-//! Both directions at once.
+//! Pipes in both directions.
 
 use super::error::Result;
 use super::reader::PipeReader;
 use super::writer::{Delivery, PipeWriter};
 
-/// A pipe that is written and read at both ends: one in each direction, of the same number and shape.
+/// A pair of pipes, one in each direction, with the same number and shape.
 ///
 /// Made by [`Pipe::duplex`](super::Pipe::duplex), at both workers.
 ///
@@ -19,17 +19,18 @@ use super::writer::{Delivery, PipeWriter};
 /// ```
 #[derive(Debug)]
 pub struct Duplex<'w> {
-    /// What is written here is read there.
+    /// The pipe to the other worker.
     pub writer: PipeWriter<'w>,
-    /// What is written there is read here.
+    /// The pipe from the other worker.
     pub reader: PipeReader<'w>,
 }
 
 impl Duplex<'_> {
-    /// Closes both, and says what has become of what was written here: [`PipeWriter::close`], then [`PipeReader::close`].
+    /// Closes both ends, and returns what has become of the messages written here:
+    /// [`PipeWriter::close`], then [`PipeReader::close`].
     ///
     /// # Errors
-    /// Those of both, the writer's first. Both are closed all the same.
+    /// Those of both, the writer's first. Both are closed in any case.
     pub fn close(self) -> Result<Delivery> {
         let (delivery, told) = (self.writer.close(), self.reader.close());
         let delivery = delivery?;

@@ -1,4 +1,4 @@
-//! What an end of a pipe shares with the service thread of its process.
+//! The state that an end of a pipe shares with the service thread of its process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -10,30 +10,32 @@ use farside_fabric::bell::Fencing;
 use super::error::{PipeCause, PipeName};
 use super::shape::{PipeShape, Slots};
 use crate::error::{Error, Result};
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::process::{Process, lock};
 
-/// The writer has not closed.
+/// The value of `Inlet::sent_in_all` until the writer has closed.
 const OPEN: u64 = u64::MAX;
 
-/// The reader's end: the memory of the pipe, and what its process was told about the other end.
+/// The reading end: the pipe's memory, and what this process knows of the writer.
 #[derive(Debug)]
 pub(super) struct Inlet {
     pub(super) slots: Slots,
-    pub(super) piece: Piece,
-    /// How many messages there are in all, or [`OPEN`]. Written by who takes the writer's last word in.
+    pub(super) piece: Extent,
+    /// The total number of messages, or [`OPEN`]. Written by the thread that receives
+    /// `WriterClosed`, read by the reader.
     sent_in_all: AtomicU64,
-    /// What the writer calls the pipe, and one more; 0 before it came.
+    /// The writer's session number plus one; 0 until the writer came.
     session: AtomicU64,
-    /// The writer's process has not mapped this memory: it sends messages, and wants to be answered so.
+    /// The writer's process has not mapped this memory: it sends messages, and expects messages
+    /// back.
     by_message: AtomicBool,
-    /// The writer came with another shape.
+    /// The shape of a writer that came with another shape.
     mismatch: OnceLock<PipeShape>,
 }
 
 impl Inlet {
-    pub(super) fn new(slots: Slots, piece: Piece) -> Self {
+    pub(super) fn new(slots: Slots, piece: Extent) -> Self {
         slots.reset();
         Self {
             slots,
@@ -49,17 +51,18 @@ impl Inlet {
         self.session.store(u64::from(session) + 1, Ordering::Release);
     }
 
-    /// What the writer calls the pipe, if it has come.
+    /// Returns the writer's session number, if the writer came.
     pub(super) fn session(&self) -> Option<u32> {
         self.session.load(Ordering::Acquire).checked_sub(1).map(|session| session as u32)
     }
 
     pub(super) fn close(&self, sent: u64) {
-        // SYNC: pairs with the acquire in `sent_in_all`: the flags of all these messages are set, or will be by this process.
+        // SYNC: pairs with the acquire in `sent_in_all`: the flags of all these messages are set,
+        // or this process will set them.
         self.sent_in_all.store(sent, Ordering::Release);
     }
 
-    /// How many messages there are in all, if the writer has closed.
+    /// Returns the total number of messages, if the writer has closed.
     pub(super) fn sent_in_all(&self) -> Option<u64> {
         let sent = self.sent_in_all.load(Ordering::Acquire);
         (sent != OPEN).then_some(sent)
@@ -82,34 +85,35 @@ impl Inlet {
     }
 }
 
-/// The way to a pipe's memory, for its writer.
+/// A writer's link to the pipe's memory.
 #[derive(Clone, Debug)]
-pub(super) enum Way {
-    /// It is mapped here, and so is the reader's doorbell.
+pub(super) enum Link {
+    /// The memory is mapped here, and so is the reader's doorbell.
     Mapped { slots: Slots, bell: Bell },
-    /// It is reached by messages and puts.
-    Posted { piece: Piece },
+    /// The memory is reached by messages and puts.
+    Posted { piece: Extent },
 }
 
-/// The writer's end, as far as others write it.
+/// The state of the writing end that other threads change.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) name: PipeName,
     pub(super) shape: PipeShape,
     pub(super) session: u32,
-    /// What the reader's process said.
-    answer: OnceLock<Result<Way, PipeCause>>,
-    /// How many messages were taken, where that comes by message. Written by who takes those in.
+    /// The answer of the reader's process.
+    answer: OnceLock<Result<Link, PipeCause>>,
+    /// The number of messages taken, where messages report it. Written by the thread that receives
+    /// them, read by the writer.
     pub(super) taken: AtomicU64,
     reader_closed: AtomicBool,
     transfers: Mutex<Transfers>,
 }
 
-/// Puts of long messages that have not ended, where the reader's memory is not mapped.
+/// The puts of long messages in progress, where the reader's memory is not mapped.
 #[derive(Debug, Default)]
 struct Transfers {
     underway: usize,
-    /// The writer is gone, having sent so many messages: to be said when the last put has ended.
+    /// The writer has closed after this number of messages. The end of the last put reports it.
     closing: Option<u64>,
     failed: Option<String>,
 }
@@ -127,11 +131,11 @@ impl Outlet {
         }
     }
 
-    pub(super) fn set_answer(&self, answer: Result<Way, PipeCause>) {
+    pub(super) fn set_answer(&self, answer: Result<Link, PipeCause>) {
         let _ = self.answer.set(answer);
     }
 
-    pub(super) fn answer(&self) -> Option<&Result<Way, PipeCause>> {
+    pub(super) fn answer(&self) -> Option<&Result<Link, PipeCause>> {
         self.answer.get()
     }
 
@@ -149,7 +153,8 @@ impl Outlet {
         lock(&self.transfers).underway += 1;
     }
 
-    /// A put has ended. If it was the last of a writer that is gone: how many messages that has sent.
+    /// Notes the end of a put. If it was the last one of a closed writer, returns the writer's
+    /// number of messages.
     pub(super) fn end_transfer(&self, failed: Option<String>) -> Option<u64> {
         let mut transfers = lock(&self.transfers);
         transfers.underway -= 1;
@@ -159,17 +164,18 @@ impl Outlet {
         if transfers.underway == 0 { transfers.closing.take() } else { None }
     }
 
-    /// Whether puts are under way.
+    /// Returns whether puts are in progress.
     pub(super) fn is_transferring(&self) -> bool {
         lock(&self.transfers).underway > 0
     }
 
-    /// Why a message did not get there.
+    /// Returns the reason why a message did not arrive.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.transfers).failed.clone()
     }
 
-    /// The writer is gone. Says whether no put is under way any more; otherwise who ends the last one is told.
+    /// Notes that the writer has closed. Returns whether no put is in progress; if one is,
+    /// `end_transfer` returns `sent` for the last one.
     pub(super) fn close_writer(&self, sent: u64) -> bool {
         let mut transfers = lock(&self.transfers);
         if transfers.underway > 0 {
@@ -188,15 +194,16 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// `None` where it is not mapped. Waits for the service thread of that process when it is not connected.
+    /// Returns the doorbell of a worker, or `None` if it is not mapped here. If its process is not
+    /// connected, this waits for that process's service thread.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], and what the transport said.
+    /// [`Error::PeerLost`], and errors of the transport.
     pub(super) fn of(process: &Process, worker: WorkerId) -> Result<Option<Self>> {
         Self::of_within(process, worker, process.settings().deadline)
     }
 
-    /// As [`of`](Self::of), and waits for no longer than that.
+    /// Like [`of`](Self::of), but waits for at most `time`.
     pub(super) fn of_within(process: &Process, worker: WorkerId, time: Duration) -> Result<Option<Self>> {
         let (owner, local) = process.place_of(worker).ok_or_else(|| unknown(process, worker))?;
         if process.home_of(owner).is_none() {
@@ -208,7 +215,7 @@ impl Bell {
         }))
     }
 
-    /// After something was published for the worker.
+    /// Rings the doorbell, after something was published for the worker.
     #[inline(always)]
     pub(super) fn ring(&self) {
         self.home.doorbell(self.local).ring(self.fencing);

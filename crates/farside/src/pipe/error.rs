@@ -1,4 +1,4 @@
-//! What is wrong with a pipe.
+//! The errors of pipes.
 
 use std::fmt;
 
@@ -6,6 +6,7 @@ use farside_fabric::WorkerId;
 
 use super::protocol::FLAG_BYTES_MAX;
 use super::shape::{PipeShape, WIDTH_MAX};
+use crate::Wire;
 use crate::error::{Error, room_error};
 use crate::memory::MemoryRefusal;
 
@@ -31,14 +32,14 @@ pub enum PipeError {
 
 room_error!(PipeError);
 
-/// Which pipe of the job: one end's worker, the other's, and a number that tells those between the two apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The name of a pipe: its two workers, and a number that distinguishes the pipes between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct PipeName {
-    /// Who writes.
+    /// The worker that writes.
     pub writer: WorkerId,
-    /// Who reads.
+    /// The worker that reads.
     pub reader: WorkerId,
-    /// Which of the pipes from one to the other.
+    /// The number among the pipes in this direction.
     pub number: u32,
 }
 
@@ -48,56 +49,60 @@ impl fmt::Display for PipeName {
     }
 }
 
-/// Why a pipe did not do what was asked.
+/// What is wrong with a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipeCause {
-    /// The other end is closed, and, for a reader, everything is read.
+    /// The other end is closed. A reader gets this once it has read everything.
     #[error("its other end is closed")]
     Closed,
     /// All slots hold messages that the reader has not taken, or the pipe is not connected yet.
-    #[error("its {width} slots are full, or it is not connected yet: wait (`write`), or give it more width")]
+    #[error("its {width} slots are full, or it is not connected yet: wait (`write`), or open it with more width")]
     Full {
-        /// How many messages it holds.
+        /// The number of messages that the pipe holds.
         width: usize,
     },
-    /// A width that no pipe has.
-    #[error("a width of {width}: give it 1 to {WIDTH_MAX} messages under way")]
+    /// The requested width is not supported.
+    #[error("a width of {width} is not supported: use 1 to {WIDTH_MAX} messages")]
     Width {
-        /// What was asked for.
+        /// The requested width.
         width: usize,
     },
-    /// Messages that are too long.
-    #[error("messages of {bytes} bytes, and {FLAG_BYTES_MAX} are the most: send it in pieces")]
+    /// The requested messages are too long.
+    #[error(
+        "messages of {bytes} bytes are not supported: use at most {FLAG_BYTES_MAX}, and send longer data in pieces"
+    )]
     MessageBytes {
-        /// What was asked for.
+        /// The requested length.
         bytes: usize,
     },
     /// The two ends were opened with different shapes.
     #[error(
-        "its ends differ: {} messages of {} bytes here, {} of {} there{}; open both with the same width, message size and type of values",
+        "its ends differ: {} messages of {} bytes here, {} of {} there{}; open both with the same width, message size and \
+         type of values",
         here.width, here.message_bytes, there.width, there.message_bytes,
         if here.content == there.content { "" } else { ", and of another type" }
     )]
     Mismatch {
-        /// What was asked for here.
+        /// The shape of this end.
         here: PipeShape,
-        /// What the other end has.
+        /// The shape of the other end.
         there: PipeShape,
     },
-    /// This end exists already.
-    #[error("this end of it is open already: drop it first, or take another number")]
+    /// This end is already open.
+    #[error("this end of it is already open: drop it first, or use another number")]
     Taken,
-    /// A duplex pipe of a worker with itself would have the same pipe for both ways.
+    /// A worker's pipe to itself would be the same pipe in both directions.
     #[error("a worker has no duplex pipe with itself: open a writer and a reader")]
     WithItself,
-    /// The reader's process has no memory for it.
-    #[error("the reader's process gives no memory for it: {0}")]
+    /// A process has no memory for the pipe or its message.
+    #[error("no memory for it: {0}")]
     Memory(MemoryRefusal),
-    /// Messages were written that nobody takes any more, or that did not get to a reader whose memory is not mapped.
-    #[error("{messages} of the messages written are not known to be taken, and will not be: {why}")]
+    /// The reader is gone before it took all messages, or messages did not reach a reader whose
+    /// memory is not mapped.
+    #[error("{messages} of the messages written are not known to be taken, and never will be: {why}")]
     Undelivered {
-        /// How many were written and are not known to be taken.
+        /// The number of messages not known to be taken.
         messages: u64,
         /// The reason.
         why: String,
@@ -108,7 +113,7 @@ pub enum PipeCause {
         /// The reason.
         why: String,
     },
-    /// The other end, or whoever wrote into its memory, is at fault.
+    /// The other end has a bug, or its memory was overwritten.
     #[error("it is corrupt ({why}): its other end has a bug or overwrote memory")]
     Corrupt {
         /// What was found.

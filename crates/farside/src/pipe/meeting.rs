@@ -1,13 +1,16 @@
-//! How the two ends of a pipe find each other: the books of each process, and what service threads do with them.
+//! The state of the room in each process: how the two ends of a pipe meet.
 //!
-//! The memory of a pipe lies at its reader's process, which makes it when its worker opens the pipe or when the writer's process asks, whichever
-//! is first. So a writer needs nobody's attention but the service thread's.
+//! The memory of a pipe lies in its reader's process. That process makes it when its worker opens
+//! the pipe or when the writer's process asks, whichever comes first. So a writer needs progress of
+//! the service thread only.
 //!
-//! # When memory may be given out again
+//! # When memory is reused
 //!
-//! As with rings (`job/pool.rs`): a pipe's memory is written by its writer's process and by nobody else but the reader's. It is free again when
-//! the reader's end is dropped and the writer's process has said `WriterClosed`, which it does when the writer's end is dropped and no put is under
-//! way; its way to the memory is one value that is dropped before. What belonged to a process that was lost is never given out again.
+//! Only the writer's process and the reader's process write to a pipe's memory, as with rings. It
+//! is free once the reader's end is dropped and the writer's process has sent `WriterClosed`. That
+//! process sends it once the writer's end is dropped and no put is in progress; the writer's link
+//! to the memory is dropped before. Memory that a lost process may still be writing is never
+//! reused.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -17,15 +20,16 @@ use farside_fabric::memory::Registered;
 use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 
-use super::ends::{Bell, Inlet, Outlet, Way};
+use super::ends::{Bell, Inlet, Link, Outlet};
 use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{self, Error};
-use crate::invoke::ring::message::{Piece, SetupMessage};
 use crate::memory::MemoryRefusal;
+use crate::runtime::extent::Extent;
 use crate::runtime::process::{Process, lock};
+use crate::runtime::room::{Room, Seed};
 use farside_launch::kill_point::KillPoint;
 
 /// The pipes whose ends are in one process.
@@ -34,13 +38,13 @@ pub(crate) struct Pipes(Mutex<Books>);
 
 #[derive(Debug, Default)]
 struct Books {
-    /// Those that are read here, or will be.
+    /// The pipes that are read here, or will be.
     incoming: HashMap<PipeName, Incoming>,
-    /// Memory that nobody reads any more, and a writer may still write.
-    leaving: HashMap<(PipeName, u32), Piece>,
-    /// Those that are written here.
+    /// The memory of pipes whose reader is gone and whose writer may still write.
+    leaving: HashMap<(PipeName, u32), Extent>,
+    /// The pipes that are written here.
     outgoing: HashMap<PipeName, Arc<Outlet>>,
-    /// What closed writers have offered and nobody has said to have taken.
+    /// The buffers that closed writers have offered and whose readers may still fetch them.
     lent: HashMap<(PipeName, u32), Vec<Registered>>,
     sessions: u32,
 }
@@ -49,9 +53,9 @@ struct Books {
 struct Incoming {
     inlet: Arc<Inlet>,
     writer: Writer,
-    /// A worker here has this end.
+    /// A worker of this process has the reading end.
     is_read: bool,
-    /// The next writer of this name, which came before the reader has let go of what the one before has written.
+    /// The next writer of this name. It came before the reader was done with the current one.
     next: Option<(u32, PipeShape)>,
 }
 
@@ -63,16 +67,40 @@ enum Writer {
     Lost,
 }
 
+impl Room for Pipes {
+    const TAG: u8 = 5;
+
+    type Message = PipeMessage;
+
+    type Local = ();
+
+    fn new(_: &Seed<'_>) -> Self {
+        Self::default()
+    }
+
+    fn local(&self, _: &Arc<Process>, _: usize) {}
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: PipeMessage) -> error::Result<()> {
+        process.take_pipe_message(from, message);
+        Ok(())
+    }
+
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        process.lose_pipes(lost);
+    }
+}
+
 #[cfg(test)]
 impl Pipes {
-    /// How many pipes there are that are read here, or will be.
+    /// Returns the number of pipes that are read here, or will be.
     pub(super) fn incoming(&self) -> usize {
         lock(&self.0).incoming.len()
     }
 }
 
 impl Books {
-    /// The memory that is there for others alone: of pipes that nobody here reads yet, or any more. What a worker here has opened is its own.
+    /// Returns the bytes held only for other processes: of pipes without a reading end here. The
+    /// memory of an open reading end counts as this process's own.
     fn held_for_others(&self) -> u64 {
         let unread = self.incoming.values().filter(|known| !known.is_read).map(|known| known.inlet.piece);
         unread.chain(self.leaving.values().copied()).map(|piece| piece.bytes).sum()
@@ -88,10 +116,10 @@ impl Process {
         Ok(Arc::new(Inlet::new(slots, piece)))
     }
 
-    /// Opens the reader's end.
+    /// Opens the reading end.
     pub(super) fn open_inlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Inlet>> {
         let refused = |cause| Err(PipeError::Pipe { pipe: name, cause });
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         let books = &mut *books;
         if let Some(known) = books.incoming.get_mut(&name) {
             let there = known.inlet.slots.shape();
@@ -110,18 +138,19 @@ impl Process {
         Ok(inlet)
     }
 
-    /// The reader's end is dropped, so many messages read.
+    /// Closes the reading end, after `taken` messages.
     ///
     /// # Errors
-    /// Why a writer that has not closed could not be told.
+    /// The reason why a writer that has not closed could not be told.
     pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> error::Result<()> {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
-        // Whose turn it is now is in the books before anybody else looks: it may close at this moment.
+        // The next writer's pipe enters the books under the same lock: that writer may close at
+        // this moment.
         let next = next.map(|(session, shape)| (session, self.make_for_writer(&mut books, name, session, shape)));
         match writer {
             Writer::None | Writer::Closed(_) => self.free_piece(inlet.piece),
-            // What a lost process may still be writing is never given out again.
+            // A lost process may still be writing to it.
             Writer::Lost => {}
             Writer::Open(session) => _ = books.leaving.insert((name, session), inlet.piece),
         }
@@ -138,15 +167,16 @@ impl Process {
         match writer {
             Writer::Lost => self.place_of(name.writer).and_then(|(process, _)| self.lost(process)).map_or(Ok(()), Err),
             Writer::Open(_) => told,
-            // It has gone by itself, or never came.
+            // The writer has closed, or never came.
             Writer::Closed(_) | Writer::None => Ok(()),
         }
     }
 
-    /// A writer's process asks for a pipe.
+    /// Handles the request of a writer's process for a pipe.
     fn meet_writer(&self, name: PipeName, session: u32, shape: PipeShape) {
-        let mut books = lock(&self.pipes().0);
-        // A loss is noted before its pipes are dropped from the books: who asks after that would stay there for good.
+        let mut books = lock(&self.room::<Pipes>().0);
+        // A loss is noted before its pipes leave the books, so an entry made after that would never
+        // be removed.
         if self.place_of(name.writer).is_none_or(|(process, _)| self.lost(process).is_some()) {
             return;
         }
@@ -159,7 +189,8 @@ impl Process {
         }
     }
 
-    /// What to tell the writer, unless it has to wait for the pipe of the same name before.
+    /// Returns the answer to the writer, or `None` if it must wait for the end of an earlier pipe
+    /// of this name.
     fn answer_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> Option<PipeBody> {
         let Some(known) = books.incoming.get_mut(&name) else {
             return Some(self.make_for_writer(books, name, session, shape));
@@ -178,7 +209,7 @@ impl Process {
         Some(PipeBody::Opened { piece: known.inlet.piece })
     }
 
-    /// Makes a pipe that nobody here reads yet.
+    /// Makes a pipe that no worker here has opened for reading.
     fn make_for_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> PipeBody {
         let (held, limit) = (books.held_for_others(), self.settings().remote_memory_limit);
         if held.saturating_add(shape.bytes() as u64) > limit {
@@ -191,14 +222,14 @@ impl Process {
         PipeBody::Opened { piece }
     }
 
-    /// The pipe that a writer's process means.
+    /// Returns the open pipe of a writer's process.
     fn inlet_of(&self, name: PipeName, session: u32) -> Option<Arc<Inlet>> {
-        let books = lock(&self.pipes().0);
+        let books = lock(&self.room::<Pipes>().0);
         let known = books.incoming.get(&name)?;
         (known.writer == Writer::Open(session)).then(|| known.inlet.clone())
     }
 
-    /// A message from where this memory is not mapped.
+    /// Stores a message from a writer that has not mapped this memory.
     fn take_data(&self, name: PipeName, session: u32, number: u64, flag: Flag, inside: &[u8]) {
         let Some(inlet) = self.inlet_of(name, session) else { return };
         inlet.meet_messages();
@@ -213,15 +244,17 @@ impl Process {
         }
         deliver(&inlet.slots, shape.width, number, flag, |slot| {
             let place = if flag.kind == Kind::Slot { inlet.slots.data(slot) } else { inlet.slots.inline(slot) };
-            // SAFETY: the lengths were checked above: behind a flag there are `INLINE_BYTES_MAX` bytes. What goes into the data of a slot is longer than
-            // those and no longer than the pipe's longest message (`can_have`), so there is such data, and room. `slots` keeps them mapped.
+            // SAFETY: `is_inside` and `can_have` have checked the lengths. There are
+            // `INLINE_BYTES_MAX` bytes behind a flag. Bytes for the data of a slot are more than
+            // those and no more than the pipe's longest message (`can_have`), so that data exists
+            // and has room. `slots` keeps the memory mapped.
             unsafe { racy::copy_out(inside.as_ptr(), place, inside.len()) };
         });
         self.wake(name.reader);
     }
 
     fn meet_writers_end(&self, name: PipeName, session: u32, sent: u64) {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         if let Some(piece) = books.leaving.remove(&(name, session)) {
             self.free_piece(piece);
         } else if let Some(known) = books.incoming.get_mut(&name) {
@@ -230,7 +263,7 @@ impl Process {
                     known.writer = Writer::Closed(session);
                     known.inlet.close(sent);
                 }
-                // It did not wait for its turn.
+                // The writer closed before its turn came.
                 (_, Some((waiting, _))) if waiting == session => known.next = None,
                 _ => {}
             }
@@ -243,7 +276,7 @@ impl Process {
         self.tell(name.writer, PipeMessage { name, session, body });
     }
 
-    /// Tells the writer's process that so many messages were taken.
+    /// Tells the writer's process the number of messages taken.
     pub(super) fn tell_taken(&self, name: PipeName, session: u32, taken: u64) {
         self.tell_writer(name, session, PipeBody::Took { taken });
     }
@@ -251,9 +284,9 @@ impl Process {
 
 // The writer's side.
 impl Process {
-    /// Opens the writer's end. Nobody is told yet.
+    /// Opens the writing end. Sends nothing yet.
     pub(super) fn open_outlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Outlet>> {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         if books.outgoing.contains_key(&name) {
             return Err(PipeError::Pipe { pipe: name, cause: PipeCause::Taken });
         }
@@ -271,12 +304,12 @@ impl Process {
         asked
     }
 
-    /// The writer's end is dropped, after so many messages. Nothing but puts that are under way writes into the pipe any more.
-    /// `lent` are the buffers that its reader may still read.
+    /// Closes the writing end, after `sent` messages. From now on only puts in progress write into
+    /// the pipe. `lent` are the buffers that its reader may still read.
     pub(super) fn close_outlet(&self, outlet: &Outlet, was_asked: bool, sent: u64, lent: Vec<Registered>) {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         books.outgoing.remove(&outlet.name);
-        // If the reader has gone in this moment, nobody would ever take them out again.
+        // If the reader closed just now, nothing would ever remove the buffers from the books.
         let is_read = !outlet.reader_is_closed()
             && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| !self.is_lost(reader));
         let over = if is_read && !lent.is_empty() {
@@ -293,7 +326,7 @@ impl Process {
     }
 
     pub(super) fn tell_writers_end(&self, outlet: &Outlet, sent: u64) {
-        // A reader that is gone need not know.
+        // If the reader is gone, it need not know.
         let _ = self.tell_reader(outlet, PipeBody::WriterClosed { sent });
     }
 
@@ -303,8 +336,9 @@ impl Process {
         self.try_tell(name.reader, PipeMessage { name, session, body })
     }
 
-    /// The reader's process says where the pipe is. What cannot be is not believed.
-    fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Result<Way> {
+    /// Makes the link to the memory that the reader's process names. Refuses memory that cannot be
+    /// the pipe's.
+    fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link> {
         let why = "its memory is not where its reader says";
         let corrupt = || PipeError::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
         if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
@@ -312,16 +346,16 @@ impl Process {
         }
         // Not under a lock, since mapping waits.
         let mapped = self.map_piece(piece)?.zip(Bell::of(self, outlet.name.reader)?);
-        let Some((memory, bell)) = mapped else { return Ok(Way::Posted { piece }) };
+        let Some((memory, bell)) = mapped else { return Ok(Link::Posted { piece }) };
         let slots = usize::try_from(piece.offset).ok().and_then(|offset| Slots::new(memory, offset, outlet.shape));
-        slots.map(|slots| Way::Mapped { slots, bell }).ok_or_else(corrupt)
+        slots.map(|slots| Link::Mapped { slots, bell }).ok_or_else(corrupt)
     }
 
     fn take_answer_to_writer(&self, from: ProcessId, outlet: &Outlet, body: PipeBody) {
         match body {
-            PipeBody::Opened { piece } => match self.way_into(from, outlet, piece) {
-                Ok(way) => outlet.set_answer(Ok(way)),
-                // It has died since it said so, and its loss ends the wait.
+            PipeBody::Opened { piece } => match self.link_to(from, outlet, piece) {
+                Ok(link) => outlet.set_answer(Ok(link)),
+                // The reader's process is lost, which ends the writer's wait by itself.
                 Err(PipeError::Job(Error::PeerLost { .. } | Error::JobEnded { .. })) => {}
                 Err(PipeError::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
                 Err(error) => outlet.set_answer(Err(PipeCause::Unreachable { why: error.to_string() })),
@@ -336,7 +370,7 @@ impl Process {
                 outlet.set_answer(Err(PipeCause::Mismatch { here: outlet.shape, there: shape }));
             }
             PipeBody::Took { taken } => _ = outlet.taken.fetch_max(taken, Ordering::Release),
-            // Noted before.
+            // Noted by the caller.
             PipeBody::ReaderClosed { .. } => {}
             PipeBody::Open { .. } | PipeBody::Data { .. } | PipeBody::WriterClosed { .. } => {}
         }
@@ -346,31 +380,37 @@ impl Process {
 
 // Both.
 impl Process {
-    /// Does what another process's service thread says about a pipe.
-    pub(crate) fn take_pipe_message(&self, from: ProcessId, message: PipeMessage) {
+    /// Handles a message of another process about a pipe.
+    pub(super) fn take_pipe_message(&self, from: ProcessId, message: PipeMessage) {
         let PipeMessage { name, session, body } = message;
         let process_of = |worker: WorkerId| self.place_of(worker).map(|(process, _)| process);
         let (writer, reader) = (process_of(name.writer), process_of(name.reader));
         let to_reader = matches!(body, PipeBody::Open { .. } | PipeBody::Data { .. } | PipeBody::WriterClosed { .. });
         let (sender, receiver) = if to_reader { (writer, reader) } else { (reader, writer) };
-        // Nobody of this job says such a thing.
+        // No correct process sends this.
         if sender != Some(from) || receiver != Some(self.id()) {
             return;
         }
         match body {
-            PipeBody::Open { shape } => self.meet_writer(name, session, shape),
+            PipeBody::Open { shape } => {
+                if shape.check().is_ok() {
+                    self.meet_writer(name, session, shape);
+                }
+            }
             PipeBody::Data { number, kind, bytes, inside } => {
+                let Some(kind) = Kind::ALL.get(usize::from(kind)).copied() else { return };
                 let flag = Flag { kind, bytes: bytes as usize };
                 self.take_data(name, session, number, flag, &inside);
             }
             PipeBody::WriterClosed { sent } => self.meet_writers_end(name, session, sent),
             body => {
-                let mut books = lock(&self.pipes().0);
+                let mut books = lock(&self.room::<Pipes>().0);
                 let outlet = books.outgoing.get(&name).filter(|outlet| outlet.session == session).cloned();
                 let over =
                     if let PipeBody::ReaderClosed { .. } = body { books.lent.remove(&(name, session)) } else { None };
                 if let (PipeBody::ReaderClosed { taken }, Some(outlet)) = (&body, &outlet) {
-                    // In the books' lock: the writer's end is either there to be told, or has left here what it lent.
+                    // Under the lock of the books: the writing end is either open and learns of
+                    // this, or it has left its lent buffers here.
                     outlet.close_reader(*taken);
                 }
                 drop(books);
@@ -383,7 +423,7 @@ impl Process {
     }
 
     fn tell(&self, worker: WorkerId, message: PipeMessage) {
-        // Who is gone by now need not know.
+        // If the process is gone, it need not know.
         let _ = self.try_tell(worker, message);
     }
 
@@ -391,13 +431,13 @@ impl Process {
         self.end_accesses();
         match self.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
-            Some((process, _)) => self.send_setup(process, &SetupMessage::Pipe(message))?,
+            Some((process, _)) => self.send::<Pipes>(process, &message)?,
             None => {}
         }
         Ok(())
     }
 
-    /// Has a worker of this process look up.
+    /// Wakes a worker of this process if it sleeps.
     pub(super) fn wake(&self, worker: WorkerId) {
         if let Some((process, local)) = self.place_of(worker)
             && process == self.id()
@@ -406,12 +446,13 @@ impl Process {
         }
     }
 
-    /// A process is lost. What it has written can still be read, and its memory is not given out again.
-    pub(crate) fn lose_pipes(&self, lost: ProcessId) {
+    /// Handles the loss of a process. Its messages can still be read, and its memory is never
+    /// reused.
+    fn lose_pipes(&self, lost: ProcessId) {
         let is_of = |worker: WorkerId| self.place_of(worker).is_some_and(|(process, _)| process == lost);
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         books.lent.retain(|(name, _), _| !is_of(name.reader));
-        // What it may still be writing is never given out again.
+        // The lost process may still be writing to this memory.
         books.leaving.retain(|(name, _), _| !is_of(name.writer));
         for (_, incoming) in books.incoming.iter_mut().filter(|(name, _)| is_of(name.writer)) {
             incoming.next = None;

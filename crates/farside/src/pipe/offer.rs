@@ -1,44 +1,46 @@
-//! Messages that lie in the writer's memory until the reader fetches them: the slides' `rread`.
+//! Messages that stay in the writer's memory until the reader fetches them: `rread` of the rpipe
+//! slides.
 
 use std::future::poll_fn;
 
 use farside_fabric::memory::Registered;
-use farside_fabric::{ProcessId, RemoteRegion};
+use farside_fabric::{ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use super::error::{PipeCause, PipeError, PipeName, Result};
-use super::message::{piece, piece_words};
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
 use super::writer::{PipeWriter, flag_of};
 use crate::error::{self, Error, Refused};
-use crate::invoke::ring::message::Piece;
 use crate::memory::{Extent, MemoryRefusal};
 use crate::runtime::worker::Worker;
 
-/// What says behind a flag where a message is: the words of a [`Piece`].
+/// The length of an offer behind its flag: the words of a [`Extent`].
 const PLACE_BYTES: usize = 40;
 
 const _: () = assert!(PLACE_BYTES <= INLINE_BYTES_MAX);
 
-/// A buffer that was offered.
+/// An offered buffer.
 #[derive(Debug)]
 pub(super) struct Offer {
-    /// It is the writer's again when so many messages were taken.
+    /// The number of messages taken at which the buffer is the writer's again.
     needs_taken: u64,
     buffer: Registered,
 }
 
 impl PipeWriter<'_> {
-    /// Offers a buffer to the reader, which fetches it from where it is, and waits for room if need be, at most for the job's deadline. It may be
-    /// longer than the pipe's messages.
+    /// Offers a buffer to the reader, which fetches it from the writer's memory. Waits for room if
+    /// necessary, for at most the job's deadline. The buffer may be longer than the pipe's
+    /// messages.
     ///
-    /// *Completion*: the buffer is in use until the reader has fetched it and released the message; then
-    /// [`take_back`](Self::take_back) returns it. When this end is dropped before, what is offered stays until the reader drops its own.
+    /// *Completion*: the buffer is in use until the reader has fetched it and released the message;
+    /// then [`take_back`](Self::take_back) returns it. If this end is dropped before, the buffer
+    /// lives until the reader drops its own end.
     ///
-    /// *Cost*: a flag, as for a short message: nothing else is moved by this end. The reader copies once, where the buffer is
-    /// mapped, straight to where it [wants](super::PipeReader::read) it, or gets it in a round trip. A buffer of up to
-    /// [`INLINE_BYTES_MAX`] bytes is copied behind its flag, and can be taken back at once.
+    /// *Cost*: a flag, as for a short message; the writer moves nothing else. Where the buffer is
+    /// mapped, the reader copies it once, straight to where it [wants](super::PipeReader::read) it;
+    /// elsewhere it gets it in a round trip. A buffer of up to [`INLINE_BYTES_MAX`] bytes is copied
+    /// behind its flag, and can be taken back at once.
     ///
     /// # Errors
     /// Those of [`write`](Self::write), with the buffer; [`Error::TooLarge`] from 1 GiB on.
@@ -50,10 +52,11 @@ impl PipeWriter<'_> {
         }
     }
 
-    /// As [`offer`](Self::offer), to be awaited. Dropped before its end, it has offered nothing, and the buffer is dropped with it.
+    /// Like [`offer`](Self::offer), to be awaited. A future dropped before its end has offered
+    /// nothing, and drops the buffer.
     ///
     /// # Errors
-    /// Those of [`offer`](Self::offer), but for waiting.
+    /// Those of [`offer`](Self::offer), except those of waiting.
     pub async fn offer_async(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match poll_fn(|context| self.poll_ready(context)).await {
             Ok(()) => self.try_offer(buffer),
@@ -61,7 +64,7 @@ impl PipeWriter<'_> {
         }
     }
 
-    /// As [`offer`](Self::offer), without waiting.
+    /// Like [`offer`](Self::offer), but does not wait.
     ///
     /// # Errors
     /// Those of [`try_write`](Self::try_write), with the buffer.
@@ -76,7 +79,8 @@ impl PipeWriter<'_> {
         }
     }
 
-    /// Says how many messages must be taken until the buffer is the writer's again.
+    /// Sends an offer, and returns the number of messages taken at which the buffer is the writer's
+    /// again.
     fn send_offer(&mut self, buffer: &Registered) -> Result<u64> {
         let bytes = buffer.bytes();
         if bytes > FLAG_BYTES_MAX {
@@ -89,26 +93,26 @@ impl PipeWriter<'_> {
             self.send_inline(flag_of(bytes), &inside[..bytes])?;
             return Ok(0);
         }
-        let place = Piece { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
+        let place = Extent { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
         let words = piece_words(&place);
         inside.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
         self.send_inline(Flag { kind: Kind::Offered, bytes }, &inside[..PLACE_BYTES])?;
         Ok(self.written())
     }
 
-    /// The buffer that was offered first of those that were not taken back, if the reader is done with it. Does not wait.
+    /// Returns the oldest offered buffer, if the reader is done with it. Does not wait.
     ///
     /// # Errors
     /// [`PipeError::Pipe`] with `Corrupt`.
     pub fn try_take_back(&mut self) -> Result<Option<Registered>> {
         let Some(needs_taken) = self.offers.front().map(|offer| offer.needs_taken) else { return Ok(None) };
-        // Of what nobody reads any more all is the writer's.
+        // If the reader is gone, all buffers are the writer's.
         let is_back = self.is_read_no_more() || self.taken()? >= needs_taken;
         Ok(if is_back { self.offers.pop_front().map(|offer| offer.buffer) } else { None })
     }
 
-    /// The buffer that was offered first of those that were not taken back: waits until the reader is done with it, at most for the job's
-    /// deadline. `None` when all were taken back.
+    /// Returns the oldest offered buffer once the reader is done with it. Waits for at most the
+    /// job's deadline. Returns `None` if all were taken back.
     ///
     /// # Errors
     /// [`Error::Deadline`]; [`Error::InHandler`]; [`PipeError::Pipe`] with `Corrupt`.
@@ -120,22 +124,24 @@ impl PipeWriter<'_> {
         self.wait_until("waiting for a reader to fetch what was offered", time, Self::try_take_back).map(Some)
     }
 
-    /// What the reader may still read.
+    /// Returns the buffers that the reader may still read.
     pub(super) fn keep_offers(&mut self) -> Vec<Registered> {
         while let Ok(Some(_)) = self.try_take_back() {}
         self.offers.drain(..).map(|offer| offer.buffer).collect()
     }
 }
 
-/// Where an offered message is.
+/// The place of an offered message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(Piece);
+pub(super) struct Place(Extent);
 
 impl Place {
-    /// What stands behind the flag of a slot that is the reader's. `None` unless it is so much memory of the writer's process.
+    /// Reads an offer behind the flag of a slot that belongs to the reader. Returns `None` unless
+    /// it names `bytes` bytes of the writer's process.
     pub(super) fn read(slots: &Slots, slot: usize, writer: ProcessId, bytes: usize) -> Option<Self> {
         let mut behind = [0; PLACE_BYTES];
-        // SAFETY: there are `INLINE_BYTES_MAX` bytes behind a flag, which are no fewer, and `slots` keeps them mapped.
+        // SAFETY: there are `INLINE_BYTES_MAX` bytes behind a flag, no fewer than `PLACE_BYTES`,
+        // and `slots` keeps them mapped.
         unsafe { racy::copy_in(slots.inline(slot), behind.as_mut_ptr(), PLACE_BYTES) };
         let (words, _) = behind.as_chunks();
         let piece = piece(std::array::from_fn(|word| u64::from_le_bytes(words[word])))?;
@@ -143,48 +149,65 @@ impl Place {
     }
 }
 
-/// The memory of an offered message, which has been found to be there and to hold all of it.
+pub(super) fn piece_words(piece: &Extent) -> [u64; 5] {
+    let RemoteKey { process, slot, generation, reserved: _, bytes } = piece.key;
+    [process.number().into(), u64::from(slot) | u64::from(generation) << 32, bytes, piece.offset, piece.bytes]
+}
+
+fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Extent> {
+    let process = ProcessId::new(u32::try_from(process).ok()?);
+    let (slot, generation) = (name as u32, (name >> 32) as u32);
+    let key = RemoteKey { process, slot, generation, reserved: 0, bytes: region_bytes };
+    Some(Extent { key, offset, bytes })
+}
+
+/// The attached memory of an offered message, which is known to hold all of it.
 pub(super) struct Source {
     region: RemoteRegion,
     offset: u64,
 }
 
 impl Source {
-    /// Makes it reachable. For memory that was not used before this waits for the writer's service thread, also in handlers.
+    /// Attaches the memory of an offer. If this process has not used that memory before, this waits
+    /// for the writer's service thread, even in handlers. Returns `None` if the message does not
+    /// lie inside its region.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], and what the transport said: the owner alone knows how large its regions are. `None` when the message does not lie in its region.
+    /// [`Error::PeerLost`], and errors of the transport: only the owner knows the size of its
+    /// regions.
     pub(super) fn attach(me: &Worker, Place(piece): Place) -> error::Result<Option<Self>> {
-        let region = Extent::of_piece(&piece).region(me.process_handle())?;
+        let region = piece.region(me.process_handle())?;
         let is_inside = usize::try_from(piece.bytes).is_ok_and(|bytes| region.key().check(piece.offset, bytes).is_ok());
         Ok(is_inside.then_some(Self { region, offset: piece.offset }))
     }
 
-    /// Reads the beginning of the message. Where its memory is not mapped this waits for a round trip, also in handlers.
+    /// Reads the beginning of the message. Where its memory is not mapped, this waits for a round
+    /// trip, even in handlers.
     pub(super) fn read(&self, me: &Worker, data: &mut [u8]) -> error::Result<()> {
         let deadline = me.now() + me.default_deadline();
         self.region.get(self.offset, data, deadline).map_err(|error| me.process_handle().explain(error))
     }
 }
 
-/// A buffer for messages that are fetched. It grows only for what there is, and does not stay huge for what is short.
+/// A buffer for fetched messages. It grows only for messages that exist, and shrinks again.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     bytes: Vec<u8>,
-    /// How often the reader has waited since a message was fetched.
+    /// The number of times that the reader has waited since the last fetch.
     waits_since: u32,
 }
 
 impl Fetched {
-    /// A buffer of up to so many bytes is kept in any case.
+    /// A buffer of up to this size is always kept.
     const KEPT_BYTES: usize = 1 << 20;
-    /// A larger one is given back when the reader has waited so often for messages of which none was offered.
+    /// A larger buffer is dropped after this many waits for messages of which none was offered.
     const WAITS_MAX: u32 = 16;
 
-    /// Fetches a message of so many bytes.
+    /// Fetches a message of `bytes` bytes.
     ///
     /// # Errors
-    /// Those of [`Source::read`]; [`PipeError::Pipe`] with `Memory` when this process has not so much.
+    /// Those of [`Source::read`]; [`PipeError::Pipe`] with `Memory` if this process cannot allocate
+    /// the buffer.
     pub(super) fn fetch(&mut self, me: &Worker, pipe: PipeName, source: &Source, bytes: usize) -> Result<()> {
         self.waits_since = 0;
         self.bytes.clear();
@@ -197,7 +220,7 @@ impl Fetched {
         Ok(source.read(me, &mut self.bytes)?)
     }
 
-    /// The reader waits for a message, of whatever kind.
+    /// Notes that the reader waits for a message of any kind.
     pub(super) fn note_wait(&mut self) {
         self.waits_since = self.waits_since.saturating_add(1);
         if self.waits_since > Self::WAITS_MAX && self.bytes.capacity() > Self::KEPT_BYTES {
@@ -205,7 +228,7 @@ impl Fetched {
         }
     }
 
-    /// The message that was fetched last.
+    /// Returns the last fetched message.
     #[inline]
     pub(super) fn message(&self) -> &[u8] {
         &self.bytes

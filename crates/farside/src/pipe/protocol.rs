@@ -1,39 +1,42 @@
-//! The words that the two ends of a pipe tell each other by, and what each end keeps for itself.
+//! The words through which the two ends of a pipe communicate, and the private state of each end.
 //!
-//! There is a *flag* for each of the pipe's slots, which the writer sets, and one count of messages *taken*, which the reader does.
-//! Message `n` (the first is 0) has the slot `n % width`. Its flag says `n + 1`, of which it keeps 32 bits, how the message goes,
-//! and how long it is. So a flag of the lap before is told from this lap's, and nobody ever clears one.
+//! Each slot of the pipe has a *flag*, which the writer sets. One count of messages *taken* is set
+//! by the reader. Message `n` (the first is 0) has the slot `n % width`. Its flag holds 32 bits of
+//! `n + 1`, the kind of the message, and its length. So a flag of an earlier lap differs from one
+//! of this lap, and flags are never cleared.
 //!
 //! ```text
 //! writer    n < taken + width ? (acquire)   write the slot     flag[n % width] := n + 1  (release)
 //! reader    flag[n % width] = n + 1 ? (acquire)   read the slot     taken := n + 1  (release)
 //! ```
 //!
-//! Between the acquire that found it free and the release of its flag a slot is the writer's alone; between the acquire of its flag and the
-//! release of the count it is the reader's alone. `tests/all/pipe_model.rs` checks that under a model checker.
+//! From the acquire that found it free to the release of its flag, a slot belongs to the writer
+//! alone. From the acquire of its flag to the release of the count, it belongs to the reader alone.
+//! `tests/all/pipe_model.rs` checks that under a model checker.
 //!
-//! Both ends look at the other's words only when those that they know of are used up: a writer that has room does not touch the count.
+//! Each end looks at the other's words only when it has used up what it knows of: a writer that has
+//! room does not load the count.
 
 use super::words::{AtomicU64, Ordering};
 
-/// Where the words of a pipe lie.
+/// Gives access to the words of a pipe.
 pub(crate) trait Words {
-    /// The flag of a slot. Written by the writer (or, where the reader's memory is not mapped there, for it by the reader's process),
-    /// read by the reader.
+    /// Returns the flag of a slot. Written by the writer (or on its behalf by the reader's process,
+    /// if the writer has not mapped the memory), read by the reader.
     fn flag(&self, slot: usize) -> &AtomicU64;
 
-    /// How many messages were taken. Written by the reader, read by the writer.
+    /// Returns the count of messages taken. Written by the reader, read by the writer.
     fn taken(&self) -> &AtomicU64;
 }
 
-/// How a message goes.
+/// The place of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Behind its flag, in the same cache line.
     Inline,
     /// In the data of its slot.
     Slot,
-    /// In memory of the writer, whose place is behind the flag.
+    /// In memory of the writer; the bytes behind the flag name it.
     Offered,
 }
 
@@ -41,25 +44,26 @@ impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Inline, Self::Slot, Self::Offered];
 }
 
-/// What a flag says.
+/// The content of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flag {
     pub(crate) kind: Kind,
     pub(crate) bytes: usize,
 }
 
-/// Messages are shorter.
+/// The length of the longest message.
 pub(crate) const FLAG_BYTES_MAX: usize = (1 << 30) - 1;
 
 impl Flag {
-    /// The word for message `number`: 32 bits of its number, counted from 1, 2 of its kind, 30 of its length.
+    /// Returns the word for message `number`: 32 bits of the number, counted from 1, 2 bits of
+    /// kind, 30 bits of length.
     #[inline]
     pub(crate) fn word(self, number: u64) -> u64 {
         debug_assert!(self.bytes <= FLAG_BYTES_MAX, "the longest message was checked when the pipe was opened");
         stamp(number) | (self.kind as u64) << 32 | (self.bytes as u64) << 34
     }
 
-    /// What a word says, if it is that of message `number`.
+    /// Returns the content of a word, if it is the flag of message `number`.
     #[inline]
     fn read(word: u64, number: u64) -> Option<Result<Self, Corrupt>> {
         if word & u64::from(u32::MAX) != stamp(number) {
@@ -76,18 +80,18 @@ fn stamp(number: u64) -> u64 {
     number.wrapping_add(1) & u64::from(u32::MAX)
 }
 
-/// Words that no end of a pipe can have written.
+/// What is wrong with a word that no end of a pipe can have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Corrupt {
-    /// A flag of a kind that there is not.
+    /// A flag of an unknown kind.
     Kind,
-    /// A flag of neither this lap nor the one before.
+    /// A flag of neither this lap nor the previous one.
     Stamp,
-    /// More was taken than was sent, or less than before.
+    /// More messages were taken than sent, or fewer than before.
     Taken,
 }
 
-/// The writer's side: which message is next, and how far the reader is known to be.
+/// The writer's state: the next message, and the number known to be taken.
 #[derive(Debug)]
 pub(crate) struct Writing {
     width: u64,
@@ -101,23 +105,24 @@ impl Writing {
         Self { width: width as u64, sent: 0, slot: 0, taken: 0 }
     }
 
-    /// How many slots are free, as far as is known.
+    /// Returns the number of slots known to be free.
     #[inline]
     pub(crate) fn free(&self) -> u64 {
         self.taken + self.width - self.sent
     }
 
-    /// Finds out how far the reader is.
+    /// Loads the number of messages taken.
     ///
     /// # Errors
     /// [`Corrupt::Taken`].
     pub(crate) fn look(&mut self, words: &impl Words) -> Result<(), Corrupt> {
-        // SYNC: pairs with the release in `Reading::release`: the reader reads no more of the slots that this counts.
+        // SYNC: pairs with the release in `Reading::release`: the reader's accesses to the counted
+        // slots come before.
         let taken = words.taken().load(Ordering::Acquire);
         self.credit(taken)
     }
 
-    /// The reader is so far.
+    /// Sets the number of messages taken.
     ///
     /// # Errors
     /// [`Corrupt::Taken`].
@@ -129,32 +134,33 @@ impl Writing {
         Ok(())
     }
 
-    /// The slot of the next message. It is the writer's while one is [free](Self::free).
+    /// Returns the slot of the next message. It belongs to the writer while a slot is
+    /// [free](Self::free).
     #[inline]
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// The number of the next message, which is how many there were.
+    /// Returns the number of the next message, which is the number of messages sent.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// How many of them the reader is known to have taken.
+    /// Returns the number of messages that the reader is known to have taken.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Gives the message in the next slot to the reader.
+    /// Publishes the message in the next slot to the reader.
     #[inline]
     pub(crate) fn publish(&mut self, words: &impl Words, flag: Flag) {
-        // SYNC: pairs with the acquire in `Reading::look`: what is in the slot comes with it.
+        // SYNC: pairs with the acquire in `Reading::look`: the reader sees the content of the slot.
         words.flag(self.slot).store(flag.word(self.sent), Ordering::Release);
         self.pass();
     }
 
-    /// The message in the next slot goes to the reader by another way.
+    /// Counts a message that reaches the reader by other means.
     #[inline]
     pub(crate) fn pass(&mut self) {
         debug_assert!(self.free() > 0, "only a free slot is filled");
@@ -163,7 +169,7 @@ impl Writing {
     }
 }
 
-/// The reader's side: which message is next.
+/// The reader's state: the next message.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     width: u64,
@@ -176,13 +182,14 @@ impl Reading {
         Self { width: width as u64, read: 0, slot: 0 }
     }
 
-    /// The next message, if it is there. Its slot is the reader's until [`release`](Self::release).
+    /// Returns the flag of the next message, if it has arrived. Its slot belongs to the reader
+    /// until [`release`](Self::release).
     ///
     /// # Errors
     /// [`Corrupt`].
     #[inline]
     pub(crate) fn look(&self, words: &impl Words) -> Result<Option<Flag>, Corrupt> {
-        // SYNC: pairs with the release in `Writing::publish`.
+        // SYNC: pairs with the release in `Writing::publish`: the content of the slot is visible.
         let word = words.flag(self.slot).load(Ordering::Acquire);
         match Flag::read(word, self.read) {
             Some(flag) => flag.map(Some),
@@ -196,7 +203,7 @@ impl Reading {
         self.slot
     }
 
-    /// How many messages were read.
+    /// Returns the number of messages read.
     #[inline]
     pub(crate) fn read(&self) -> u64 {
         self.read
@@ -207,12 +214,13 @@ impl Reading {
     pub(crate) fn release(&mut self, words: &impl Words) {
         self.read += 1;
         self.slot = if self.slot + 1 == self.width as usize { 0 } else { self.slot + 1 };
-        // SYNC: pairs with the acquire in `Writing::look`: every read of the slot came before.
+        // SYNC: pairs with the acquire in `Writing::look`: all reads of the slot come before.
         words.taken().store(self.read, Ordering::Release);
     }
 }
 
-/// Whether a flag is that of the lap before message `number`: then the message has not come.
+/// Returns whether a flag is that of the lap before message `number`, so that the message has not
+/// arrived.
 #[inline]
 fn is_before(word: u64, number: u64, width: u64) -> bool {
     match number.checked_sub(width) {
@@ -221,19 +229,21 @@ fn is_before(word: u64, number: u64, width: u64) -> bool {
     }
 }
 
-/// Sets the flag of a message that has come by another way, for a reader that is in the same process. Says whether that may be: its
-/// slot must be the writer's, so that nobody reads it.
+/// Sets the flag of a message that arrived by other means, for a reader in this process. Returns
+/// false, and does nothing, unless the slot belongs to the writer, so that nothing reads it.
 ///
-/// The caller is the only one who sets flags of this pipe, and `fill` puts the message where it belongs.
+/// The caller must be the only thread that sets flags of this pipe. `fill` stores the message into
+/// its slot.
 pub(crate) fn deliver(words: &impl Words, width: usize, number: u64, flag: Flag, fill: impl FnOnce(usize)) -> bool {
     let slot = (number % width as u64) as usize;
-    // SYNC: pairs with the release in `Reading::release`.
+    // SYNC: pairs with the release in `Reading::release`: the reader's accesses to the slot come
+    // before `fill`.
     let taken = words.taken().load(Ordering::Acquire);
     let is_free = number.checked_sub(taken).is_some_and(|ahead| ahead < width as u64);
     let is_next = is_before(words.flag(slot).load(Ordering::Relaxed), number, width as u64);
     if is_free && is_next {
         fill(slot);
-        // SYNC: pairs with the acquire in `Reading::look`.
+        // SYNC: pairs with the acquire in `Reading::look`: the reader sees what `fill` stored.
         words.flag(slot).store(flag.word(number), Ordering::Release);
     }
     is_free && is_next
@@ -243,7 +253,7 @@ pub(crate) fn deliver(words: &impl Words, width: usize, number: u64, flag: Flag,
 mod tests {
     use super::*;
 
-    /// Also where the 32 bits of the number begin again.
+    /// Including where the 32 bits of the number wrap around.
     #[test]
     fn flags_of_other_laps_are_told_apart() {
         let wrap = 1_u64 << 32;

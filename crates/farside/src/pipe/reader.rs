@@ -1,4 +1,4 @@
-//! The end of a pipe that reads.
+//! The reading end of a pipe.
 
 use std::future::poll_fn;
 use std::hint;
@@ -22,14 +22,16 @@ use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
-/// Looks at the flag alone, before a reader waits as everything does and serves calls between its looks, which takes longer than the way of a
-/// cache line: together less than 2 us.
+/// How often a reader looks at the flag alone before it waits as all workers do and serves calls
+/// between its looks. Serving takes longer than a cache line's transfer. The looks together take
+/// less than 2 µs.
 const QUICK_LOOKS: u32 = 50;
 
-/// For so long a message that is released, which may be in a drop, waits for the writer's process to be connected.
+/// How long releasing a message, perhaps in a drop, waits for the connection to the writer's
+/// process.
 const CONNECT_TIME: Duration = Duration::from_millis(10);
 
-/// The end of a pipe that reads. Dropped, it tells the writer.
+/// The reading end of a pipe. Dropping it tells the writer.
 ///
 /// Made by [`Pipe::reader`](super::Pipe::reader).
 #[derive(Debug)]
@@ -39,11 +41,11 @@ pub struct PipeReader<'w> {
     peer: ProcessId,
     pub(super) inlet: Arc<Inlet>,
     reading: Reading,
-    /// How the writer learns what was taken, from when there is something to tell.
+    /// How the writer learns what was taken, once there is something to tell.
     teller: Option<Teller>,
-    /// Where it must connect to the writer's process for that, it tries when so many messages were read.
+    /// The number of messages read at which to try again to connect to the writer's process.
     connects_at: u64,
-    /// The next message, if it was fetched from where it was offered.
+    /// The next message, if it was offered and fetched.
     pub(super) fetched: Fetched,
     waiting: Waiting,
     is_closed: bool,
@@ -51,9 +53,9 @@ pub struct PipeReader<'w> {
 
 #[derive(Debug)]
 enum Teller {
-    /// It sees the count, and is rung.
+    /// The writer sees the count, and its doorbell is rung.
     Bell(Bell),
-    /// Its process is sent a message.
+    /// The writer's process gets a message.
     Message,
 }
 
@@ -76,37 +78,39 @@ impl<'w> PipeReader<'w> {
         })
     }
 
-    /// Which pipe it is.
+    /// Returns the pipe's name.
     pub fn name(&self) -> PipeName {
         self.name
     }
 
-    /// How many messages of what size it holds.
+    /// Returns the number and size of the messages that the pipe holds.
     pub fn shape(&self) -> PipeShape {
         self.inlet.slots.shape()
     }
 
-    /// How many messages were read.
+    /// Returns the number of messages read.
     pub fn read_count(&self) -> u64 {
         self.reading.read()
     }
 
-    /// The next message. Waits for it if need be, at most for the job's deadline.
+    /// Returns the next message. Waits for it if necessary, for at most the job's deadline.
     ///
-    /// *Cost*: nothing is copied: the message is read where it lies, in memory of this process. Its slot is the writer's again when the
-    /// [`Received`] is released or dropped.
+    /// *Cost*: no copy: the message is read where it lies, in memory of this process. Releasing or
+    /// dropping the [`Received`] gives its slot back to the writer.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with `Closed` when the writer is and everything was read, or with what else is wrong with the pipe; [`Error::PeerLost`] when
-    /// the writer is lost and everything was read that it had written; [`Error::Deadline`]; [`Error::InHandler`] when it has to wait and must not.
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// with another cause; [`Error::PeerLost`](crate::Error::PeerLost) once the writer is lost and
+    /// everything it had written was read; [`Error::Deadline`](crate::Error::Deadline);
+    /// [`Error::InHandler`](crate::Error::InHandler) if it has to wait and must not.
     pub fn recv(&mut self) -> Result<Received<'_, 'w>> {
         self.recv_for(self.me.default_deadline())
     }
 
-    /// As [`recv`](Self::recv), and waits for at most `time`.
+    /// Like [`recv`](Self::recv), but waits for at most `time`.
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`recv`](Self::recv).
     #[inline]
     pub fn recv_for(&mut self, time: Duration) -> Result<Received<'_, 'w>> {
         let flag = match self.next()? {
@@ -116,7 +120,7 @@ impl<'w> PipeReader<'w> {
         self.received(flag)
     }
 
-    /// As [`recv`](Self::recv), to be awaited. Dropped before its end, it has taken nothing.
+    /// Like [`recv`](Self::recv), to be awaited. A future dropped before its end has taken nothing.
     ///
     /// # Errors
     /// Those of [`try_recv`](Self::try_recv).
@@ -125,8 +129,8 @@ impl<'w> PipeReader<'w> {
         self.recv()
     }
 
-    /// Whether there is a message to be read; if not, the task is woken when that may be. Its worker must make
-    /// [progress](Worker::progress) meanwhile, as [`Worker::block_on`] does.
+    /// Returns whether there is a message to read. If not, it wakes the task once there may be one.
+    /// The worker must make [progress](Worker::progress) meanwhile, as [`Worker::block_on`] does.
     ///
     /// # Errors
     /// Those of [`ready`](Self::ready).
@@ -145,11 +149,12 @@ impl<'w> PipeReader<'w> {
         Poll::Pending
     }
 
-    /// As [`recv`](Self::recv), without waiting: `None` when nothing has come. A message that was offered by one whose memory is not mapped here is
-    /// fetched all the same, which takes a round trip.
+    /// Like [`recv`](Self::recv), but does not wait: returns `None` if no message has arrived. A
+    /// message offered from memory that is not mapped here is still fetched, which takes a round
+    /// trip.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv), but for waiting.
+    /// Those of [`recv`](Self::recv), except those of waiting.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Received<'_, 'w>>> {
         match self.next()? {
@@ -158,7 +163,7 @@ impl<'w> PipeReader<'w> {
         }
     }
 
-    /// The message of this flag, fetched if need be.
+    /// Returns the message of this flag, fetched if it was offered.
     #[inline]
     fn received(&mut self, flag: Flag) -> Result<Received<'_, 'w>> {
         if flag.kind == Kind::Offered {
@@ -167,30 +172,31 @@ impl<'w> PipeReader<'w> {
         Ok(Received { reader: self, flag, is_kept: false })
     }
 
-    /// Where the next message is, which was offered.
+    /// Returns the memory of the next message, which was offered.
     fn offered(&self, flag: Flag) -> Result<Source> {
         let corrupt = || self.error(PipeCause::Corrupt { why: "an offer of memory that is not its writer's" });
         let place = Place::read(&self.inlet.slots, self.reading.slot(), self.peer, flag.bytes).ok_or_else(corrupt)?;
         Source::attach(self.me, place)?.ok_or_else(corrupt)
     }
 
-    /// Fetches the next message, which was offered. Only what is there is given room to.
+    /// Fetches the next message, which was offered. Attaches its memory first, so that a false
+    /// length allocates nothing.
     #[cold]
     fn fetch(&mut self, flag: Flag) -> Result<()> {
         let source = self.offered(flag)?;
         self.fetched.fetch(self.me, self.name, &source, flag.bytes)
     }
 
-    /// Whether there is a message to be read.
+    /// Returns whether there is a message to read.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv), but for waiting.
+    /// Those of [`recv`](Self::recv), except those of waiting.
     pub fn ready(&mut self) -> Result<bool> {
         Ok(self.next()?.is_some())
     }
 
-    /// Reads the next message into `data`, as much of it as has room, and says how long it is. Waits for it if need be, at most for the job's
-    /// deadline.
+    /// Reads as much of the next message as fits into `data`, and returns the message's length.
+    /// Waits for the message if necessary, for at most the job's deadline.
     ///
     /// # Errors
     /// Those of [`recv`](Self::recv).
@@ -217,7 +223,7 @@ impl<'w> PipeReader<'w> {
         Ok(())
     }
 
-    /// The flag of the next message, checked.
+    /// Returns the checked flag of the next message, if it has arrived.
     #[inline]
     fn next(&self) -> Result<Option<Flag>> {
         match self.reading.look(&self.inlet.slots) {
@@ -227,7 +233,7 @@ impl<'w> PipeReader<'w> {
         }
     }
 
-    /// What a flag says, if it can be.
+    /// Returns the flag if a message of this pipe can have it.
     #[inline]
     fn possible(&self, flag: Flag) -> Result<Flag> {
         match self.shape().can_have(flag) {
@@ -236,7 +242,7 @@ impl<'w> PipeReader<'w> {
         }
     }
 
-    /// There is no message: is one to be expected?
+    /// Decides what it means that no message has arrived.
     #[cold]
     fn nothing(&self) -> Result<Option<Flag>> {
         let lost = self.me.process_handle().lost(self.peer);
@@ -247,7 +253,7 @@ impl<'w> PipeReader<'w> {
                 Some(there) => Err(self.error(PipeCause::Mismatch { here: self.shape(), there })),
             };
         }
-        // What was written before is seen now, if it was not before.
+        // Looks again: messages written before the loss or the close are visible now.
         match self.reading.look(&self.inlet.slots) {
             Ok(Some(flag)) => return self.possible(flag).map(Some),
             Err(corrupt) => return Err(self.error(corrupt.into())),
@@ -256,7 +262,7 @@ impl<'w> PipeReader<'w> {
         match (sent_in_all, lost) {
             (Some(sent), _) if sent == self.reading.read() => Err(self.error(PipeCause::Closed)),
             (_, Some(lost)) => Err(lost.into()),
-            // The last messages are under way by themselves.
+            // The last messages are in transit and need nothing from the writer.
             (Some(sent), None) if sent > self.reading.read() => Ok(None),
             _ => Err(self.error(PipeCause::Corrupt { why: "fewer messages than came" })),
         }
@@ -265,7 +271,7 @@ impl<'w> PipeReader<'w> {
     #[cold]
     fn wait(&mut self, time: Duration) -> Result<Flag> {
         self.fetched.note_wait();
-        // Without a CPU for everybody each look is time taken from others.
+        // If workers share CPUs, each look would take time from others.
         if self.me.process_handle().wait_policy() == WaitPolicy::DEDICATED && !self.me.is_in_handler() {
             for _ in 0..QUICK_LOOKS {
                 if let Ok(Some(_)) = self.reading.look(&self.inlet.slots) {
@@ -281,7 +287,7 @@ impl<'w> PipeReader<'w> {
         )?
     }
 
-    /// Gives the slot of the next message back.
+    /// Gives the slot of the next message back to the writer.
     #[inline]
     fn release(&mut self) {
         self.me.process_handle().hot_kill_point(KillPoint::PipeRead);
@@ -302,7 +308,8 @@ impl<'w> PipeReader<'w> {
         if self.teller.is_none() && self.reading.read() >= self.connects_at {
             match Bell::of_within(process, self.name.writer, CONNECT_TIME) {
                 Ok(bell) => self.teller = Some(bell.map_or(Teller::Message, Teller::Bell)),
-                // Its service thread has not answered in time. A message does the same, if slower; this is tried again ever more rarely.
+                // The writer's service thread has not answered in time. A message does the same,
+                // more slowly. The next attempts become ever rarer.
                 Err(_) => self.connects_at = self.reading.read().saturating_mul(2),
             }
         }
@@ -319,7 +326,8 @@ impl<'w> PipeReader<'w> {
 }
 
 impl PipeReader<'_> {
-    /// Closes this end, as dropping it does: the writer gets `Closed` for what it writes from then on. What was not read is lost.
+    /// Closes this end, as dropping it does. From then on the writer gets `Closed` for its writes.
+    /// Unread messages are lost.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -332,7 +340,9 @@ impl PipeReader<'_> {
     /// ```
     ///
     /// # Errors
-    /// Why a writer that had not closed could not be told: [`Error::PeerLost`], or what the transport said. This end is closed all the same.
+    /// The reason why a writer that had not closed could not be told:
+    /// [`Error::PeerLost`](crate::Error::PeerLost), or an error of the transport. This end is
+    /// closed in any case.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -347,14 +357,16 @@ impl PipeReader<'_> {
 
 impl Drop for PipeReader<'_> {
     fn drop(&mut self) {
-        // Who must know whether the writer hears of it closes.
+        // Callers of `close` learn whether the writer was told; a drop ignores it.
         let _ = self.end();
     }
 }
 
-/// A message that has come, which is the reader's alone until it is [released](Self::release) or dropped.
+/// A message that has arrived. It belongs to the reader until it is [released](Self::release) or
+/// dropped.
 ///
-/// It derefs to its bytes. The reader has one at a time, and none that the writer may have again:
+/// It dereferences to its bytes. The reader has at most one, and none whose slot the writer may
+/// have again:
 ///
 /// ```compile_fail,E0382
 /// # use farside::pipe::Received;
@@ -375,29 +387,31 @@ impl Drop for PipeReader<'_> {
 pub struct Received<'a, 'w> {
     reader: &'a mut PipeReader<'w>,
     flag: Flag,
-    /// It will be read again.
+    /// The message stays in its slot, to be read again.
     is_kept: bool,
 }
 
 impl Received<'_, '_> {
-    /// Which pipe it came through.
+    /// Returns the name of the message's pipe.
     pub fn pipe(&self) -> PipeName {
         self.reader.name
     }
 
-    /// The process that reads it.
+    /// Returns the process of the reader.
     pub(super) fn process(&self) -> &Arc<Process> {
         self.reader.me.process_handle()
     }
 
-    /// How long it is.
+    /// Returns the message's length.
     pub(super) fn bytes(&self) -> usize {
         self.flag.bytes
     }
 
-    /// Copies from so many bytes on, as much as `data` has room for, and says how much that is. `None` when the message is shorter.
+    /// Copies the message's bytes from `from` on into `data`, and returns how many fit. Returns
+    /// `None` if the message is shorter than `from`.
     ///
-    /// No reference points at its slot meanwhile: what a faulty writer changes there is torn, and nothing worse.
+    /// Makes no reference to the slot: if a faulty writer changes it meanwhile, the copy is torn,
+    /// and nothing worse happens.
     #[inline]
     pub(super) fn copy_to(&self, from: usize, data: &mut [u8]) -> Option<usize> {
         let bytes = self.flag.bytes.checked_sub(from)?.min(data.len());
@@ -406,18 +420,19 @@ impl Received<'_, '_> {
             return Some(bytes);
         }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
-        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for the message, of which these are
-        // some bytes. `data` is as long as that, and nobody else's.
+        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` found
+        // that it has room for the message; these are some of the message's bytes. `data` has room
+        // for them, and nothing else accesses it.
         unsafe { racy::copy_in(place.wrapping_add(from), data.as_mut_ptr(), bytes) };
         Some(bytes)
     }
 
-    /// Leaves it where it is, to be received once more.
+    /// Leaves the message in its slot, to be received again.
     pub(super) fn keep(mut self) {
         self.is_kept = true;
     }
 
-    /// Gives the slot back to the writer. Dropping does the same.
+    /// Gives the slot back to the writer, as dropping does.
     pub fn release(self) {}
 }
 
@@ -430,9 +445,10 @@ impl Deref for Received<'_, '_> {
             return self.reader.fetched.message();
         }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
-        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for so many bytes. The flag was
-        // seen, so by the protocol (`protocol`) the writer has written the slot before and touches it no more until it is released, which
-        // takes `self`. No other process is given this memory; it has no handle.
+        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` found
+        // that it has room for `bytes`. The flag was seen, so by the protocol (`protocol`) the
+        // writer wrote the slot before, and does not touch it again until it is released, which
+        // consumes `self`. No other process can reach this memory, since no handle leads to it.
         unsafe { slice::from_raw_parts(place, self.flag.bytes) }
     }
 }

@@ -1,4 +1,4 @@
-//! How large a pipe is, and where things lie in the memory at its reader.
+//! The size of a pipe, and the layout of its memory at the reader.
 //!
 //! ```text
 //! count of messages taken       128 B               written by the reader
@@ -14,25 +14,26 @@ use farside_sys::shm::SharedMemory;
 
 use super::error::PipeCause;
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind, Words};
+use crate::Wire;
 
 /// Messages up to this size travel in the cache line of their flag.
 pub const INLINE_BYTES_MAX: usize = 56;
 /// The largest width of a pipe.
 pub const WIDTH_MAX: usize = 1 << 16;
 
-/// A cache line: a flag, and what is behind it.
+/// A cache line: a flag and the bytes behind it.
 const LINE_BYTES: usize = 64;
-/// The count of messages taken has a pair of lines to itself.
+/// The count of messages taken has two cache lines to itself.
 const COUNT_BYTES: usize = 128;
 
-/// How many messages of what size a pipe holds. Both ends must say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The number and size of the messages that a pipe holds. Both ends must use the same shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct PipeShape {
-    /// Messages that may be under way at a time, 1 to [`WIDTH_MAX`].
+    /// The number of messages that may be in transit, 1 to [`WIDTH_MAX`].
     pub width: usize,
-    /// The longest message.
+    /// The length of the longest message.
     pub message_bytes: usize,
-    /// What the messages are values of; 0 for bytes.
+    /// Identifies the type of the values; 0 for bytes.
     pub(crate) content: u64,
 }
 
@@ -50,14 +51,15 @@ impl PipeShape {
         if !(1..=WIDTH_MAX).contains(&self.width) {
             return Err(PipeCause::Width { width: self.width });
         }
-        // A usize has room for the product: 16 bits of width, 30 of length.
+        // The product of 16 bits of width and 30 bits of length fits into a `usize`.
         if self.message_bytes > FLAG_BYTES_MAX {
             return Err(PipeCause::MessageBytes { bytes: self.message_bytes });
         }
         Ok(self)
     }
 
-    /// Whether a message of this pipe can have such a flag. Whoever puts a message into its slot, or reads it there, asks this first.
+    /// Returns whether a message of this pipe can have this flag. Both ends check it before they
+    /// access a message in its slot.
     pub(super) fn can_have(self, flag: Flag) -> bool {
         match flag.kind {
             Kind::Inline => flag.bytes <= self.message_bytes.min(INLINE_BYTES_MAX),
@@ -66,28 +68,28 @@ impl PipeShape {
         }
     }
 
-    /// Bytes between the data of two slots.
+    /// The bytes from the data of one slot to that of the next.
     fn stride(self) -> usize {
         if self.message_bytes <= INLINE_BYTES_MAX { 0 } else { self.message_bytes.next_multiple_of(LINE_BYTES) }
     }
 
-    /// Where the data begins.
+    /// The offset of the data.
     fn data(self) -> usize {
         COUNT_BYTES + self.width * LINE_BYTES
     }
 
-    /// The memory that the pipe takes at its reader.
+    /// The bytes of the pipe's memory at its reader.
     pub(crate) fn bytes(self) -> usize {
         self.data() + self.width * self.stride()
     }
 
-    /// Where the data of a slot is.
+    /// The offset of a slot's data.
     pub(crate) fn data_of(self, slot: usize) -> usize {
         self.data() + slot * self.stride()
     }
 }
 
-/// The memory of a pipe, mapped here.
+/// The mapped memory of a pipe.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     base: *mut u8,
@@ -96,14 +98,16 @@ pub(crate) struct Slots {
     _keeper: Arc<SharedMemory>,
 }
 
-// SAFETY: the base is an address in a mapping of the whole process, kept alive by `_keeper`; all access through it is atomic, by racy
-// copies, or by the one side that has the slot.
+// SAFETY: the base is an address in a mapping that belongs to the whole process and that `_keeper`
+// keeps alive. All access through it is atomic, by racy copies, or by the end that owns the slot.
 unsafe impl Send for Slots {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: access from several threads is atomic, by racy copies, or by the one end
+// that owns the slot.
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    /// `None` unless the pipe lies inside of the memory, at the beginning of a line.
+    /// Returns the pipe at `offset`, or `None` unless it lies inside the memory and begins on a
+    /// cache line.
     pub(crate) fn new(memory: Arc<SharedMemory>, offset: usize, shape: PipeShape) -> Option<Self> {
         let inside = offset.checked_add(shape.bytes()).is_some_and(|end| end <= memory.bytes());
         if !inside || !offset.is_multiple_of(LINE_BYTES) {
@@ -113,7 +117,7 @@ impl Slots {
         Some(Self { base, shape, stride: shape.stride(), _keeper: memory })
     }
 
-    /// As a pipe begins: nothing sent, nothing taken.
+    /// Resets the pipe: nothing sent, nothing taken.
     pub(crate) fn reset(&self) {
         use std::sync::atomic::Ordering::Relaxed;
         self.taken().store(0, Relaxed);
@@ -125,21 +129,22 @@ impl Slots {
         self.shape
     }
 
-    /// The bytes behind a flag, [`INLINE_BYTES_MAX`] of them.
+    /// Returns the [`INLINE_BYTES_MAX`] bytes behind a flag.
     #[inline]
     pub(crate) fn inline(&self, slot: usize) -> *mut u8 {
         assert!(slot < self.shape.width, "a slot of this pipe");
         self.base.wrapping_add(COUNT_BYTES + slot * LINE_BYTES + 8)
     }
 
-    /// The data of a slot, as long as the pipe's longest message if that is not inline.
+    /// Returns the data of a slot, which has room for the pipe's longest message unless that one is
+    /// inline.
     #[inline]
     pub(crate) fn data(&self, slot: usize) -> *mut u8 {
         assert!(slot < self.shape.width, "a slot of this pipe");
         self.base.wrapping_add(COUNT_BYTES + self.shape.width * LINE_BYTES + slot * self.stride)
     }
 
-    /// Where a message of so many bytes goes, if it is not longer than the longest.
+    /// Returns the place of a message of `bytes`, which is at most the pipe's longest.
     #[inline]
     pub(crate) fn place(&self, slot: usize, bytes: usize) -> *mut u8 {
         debug_assert!(bytes <= self.shape.message_bytes, "lengths are checked before");
@@ -151,14 +156,16 @@ impl Words for Slots {
     #[inline]
     fn flag(&self, slot: usize) -> &AtomicU64 {
         assert!(slot < self.shape.width, "a slot of this pipe");
-        // SAFETY: `new` found all of the pipe's memory inside the mapping, which lives as long as `self`; it begins on a line, and the flags of
-        // its slots do, too. Nobody accesses a flag but atomically.
+        // SAFETY: `new` found all of the pipe's memory inside the mapping, which lives as long as
+        // `self`. The memory begins on a cache line, and so do the flags. Every access to a flag is
+        // atomic.
         unsafe { racy::atomic_u64(self.base.wrapping_add(COUNT_BYTES + slot * LINE_BYTES)) }
     }
 
     #[inline]
     fn taken(&self) -> &AtomicU64 {
-        // SAFETY: as for `flag`; the count is the first word.
+        // SAFETY: `new` found all of the pipe's memory inside the mapping, which lives as long as
+        // `self`. The count is the first word of it, on a cache line. Every access to it is atomic.
         unsafe { racy::atomic_u64(self.base) }
     }
 }

@@ -1,7 +1,8 @@
 //! Pipes as streams of bytes.
 //!
-//! Besides `std::io`'s traits there are the four functions of asynchronous ones under the names and with the signatures that `futures-io` and
-//! `tokio` have in common, and not their traits: the two do not go together, and who needs one of them writes a line for each function.
+//! Besides the traits of `std::io`, the ends have the four functions of asynchronous streams, with
+//! the names and signatures that `futures-io` and `tokio` share. They do not implement those
+//! traits, which exclude each other; an adapter takes one line for each function.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -11,8 +12,9 @@ use super::reader::PipeReader;
 use super::writer::PipeWriter;
 use crate::error::Error;
 
-/// A pipe that is written as a stream of bytes. Bytes are gathered to messages, which go when they are as long as the pipe's longest,
-/// when the stream is flushed, and when it is dropped: that waits for room as a flush does, except in a panic, and tells nobody if there is none.
+/// The writing end of a stream of bytes. It gathers bytes into messages, and sends a message when
+/// it is as long as the pipe's longest, when the stream is flushed, and when it is dropped. A drop
+/// waits for room as a flush does, except in a panic, and ignores errors.
 ///
 /// Made by [`Pipe::byte_writer`](super::Pipe::byte_writer).
 ///
@@ -31,13 +33,13 @@ pub struct ByteWriter<'w> {
     gathered: Vec<u8>,
 }
 
-/// A pipe that is read as a stream of bytes. It ends when the writer has closed.
+/// The reading end of a stream of bytes. The stream ends when the writer has closed.
 ///
 /// Made by [`Pipe::byte_reader`](super::Pipe::byte_reader).
 #[derive(Debug)]
 pub struct ByteReader<'w> {
     pub(super) reader: PipeReader<'w>,
-    /// How much of the next message was read.
+    /// The number of bytes of the next message already read.
     read: usize,
 }
 
@@ -46,12 +48,12 @@ impl<'w> ByteWriter<'w> {
         Self { writer, gathered: Vec::new() }
     }
 
-    /// The pipe beneath.
+    /// Returns the pipe below.
     pub fn pipe(&self) -> &PipeWriter<'w> {
         &self.writer
     }
 
-    /// Sends what was gathered, waiting for room if need be, and ends the stream.
+    /// Sends the gathered bytes, waits for room if necessary, and ends the stream.
     ///
     /// ```no_run
     /// use std::io::Write;
@@ -64,13 +66,14 @@ impl<'w> ByteWriter<'w> {
     /// ```
     ///
     /// # Errors
-    /// Those of flushing; [`PipeWriter::close`]'s when bytes are lost that were written. The stream ends all the same.
+    /// Those of flushing; those of [`PipeWriter::close`] if written bytes are lost. The stream ends
+    /// in any case.
     pub fn close(mut self) -> io::Result<()> {
         let flushed = io::Write::flush(&mut self);
-        // What did not go now is not tried again by drop.
+        // Bytes that could not be sent now are not sent by the drop either.
         self.gathered.clear();
         flushed?;
-        // Whether all was taken by now, or lies there, is one for a stream.
+        // A byte stream does not distinguish `Taken` from `Delivered`.
         self.writer.settle().map(drop).map_err(io::Error::from)
     }
 
@@ -82,7 +85,7 @@ impl<'w> ByteWriter<'w> {
         Poll::Ready(Ok(self.gather(data)))
     }
 
-    /// Sends what was gathered.
+    /// Sends the gathered bytes.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.gathered.is_empty() {
             std::task::ready!(self.writer.poll_ready(context))?;
@@ -91,7 +94,7 @@ impl<'w> ByteWriter<'w> {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what was gathered. The stream ends when it is dropped.
+    /// Sends the gathered bytes. The stream ends when it is dropped.
     pub fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(context)
     }
@@ -107,7 +110,7 @@ impl<'w> ByteWriter<'w> {
         taken
     }
 
-    /// Sends what was gathered, where there is room.
+    /// Sends the gathered bytes, for which there is room.
     fn send(&mut self) -> Result<()> {
         self.writer.try_write(&self.gathered)?;
         self.gathered.clear();
@@ -135,7 +138,7 @@ impl io::Write for ByteWriter<'_> {
 impl Drop for ByteWriter<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // Who must know whether it goes flushes before.
+            // Callers of `flush` or `close` learn of errors; a drop ignores them.
             let _ = io::Write::flush(self);
         }
     }
@@ -146,20 +149,21 @@ impl<'w> ByteReader<'w> {
         Self { reader, read: 0 }
     }
 
-    /// The pipe beneath.
+    /// Returns the pipe below.
     pub fn pipe(&self) -> &PipeReader<'w> {
         &self.reader
     }
 
-    /// Closes this end, as dropping it does: [`PipeReader::close`].
+    /// Closes this end, as dropping it does: see [`PipeReader::close`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`PipeReader::close`].
     pub fn close(self) -> io::Result<()> {
         Ok(self.reader.close()?)
     }
 
-    /// Reads what is there, as much as `data` has room for. 0 when the writer has closed.
+    /// Reads the bytes that have arrived, as many as fit into `data`. Returns 0 when the writer has
+    /// closed.
     pub fn poll_read(&mut self, context: &mut Context<'_>, data: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             match std::task::ready!(self.reader.poll_ready(context)) {
@@ -172,12 +176,12 @@ impl<'w> ByteReader<'w> {
         }
     }
 
-    /// Takes what is left of the message that has come. `None` when it was empty.
+    /// Takes the rest of the message that has arrived. Returns `None` if it was empty.
     fn take(&mut self, data: &mut [u8]) -> io::Result<Option<usize>> {
         let read = self.read;
         let Some(message) = self.reader.try_recv()? else { return Ok(None) };
         let Some(taken) = message.copy_to(read, data) else {
-            // It was read in part before, and has changed since.
+            // The message was read in part before, and has changed since.
             let cause = PipeCause::Corrupt { why: "a message that has become shorter" };
             let pipe = message.pipe();
             message.keep();
@@ -208,7 +212,7 @@ impl io::Read for ByteReader<'_> {
     }
 }
 
-/// A stream whose writer has closed ends; anything else is an error.
+/// Ends the stream if the writer has closed; anything else is an error.
 fn at_the_end(error: PipeError) -> io::Result<usize> {
     match error {
         PipeError::Pipe { cause: PipeCause::Closed, .. } => Ok(0),

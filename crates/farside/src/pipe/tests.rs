@@ -1,4 +1,5 @@
-//! A faulty end of a pipe: what it says and writes is noticed, and neither believed nor a reason to panic.
+//! Tests of a faulty end of a pipe: the other end notices what it says and writes, does not believe
+//! it, and does not panic.
 
 use std::io::Read;
 use std::sync::atomic::Ordering;
@@ -6,16 +7,17 @@ use std::time::Duration;
 
 use farside_fabric::RemoteKey;
 
-use super::message::{PipeBody, PipeMessage, piece_words};
+use super::message::{PipeBody, PipeMessage};
+use super::offer::piece_words;
 use super::protocol::{Flag, Kind, Words};
 use super::*;
 use crate::error::Result;
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 
 const WRITER: WorkerId = WorkerId::new(0);
 const READER: WorkerId = WorkerId::new(1);
 
-/// Two workers, of which one writes `message` and the other has the end that reads it.
+/// Runs two workers: one writes `message`, the other has the reading end.
 fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + Send + Sync) {
     let body = |me: &Worker| -> Result<()> {
         if me.id() == WRITER {
@@ -33,7 +35,8 @@ fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + 
 fn a_message_that_cannot_be_is_put_nowhere() {
     with_reader(b"first", |me, pipe| {
         let mut reader = pipe.reader()?;
-        // Messages of these pipes have no place but behind their flags, so what is behind the first is the second.
+        // Messages of these pipes lie behind their flags only, so the bytes behind the first flag
+        // are the second message.
         let behind = pipe.number(1).reader()?;
         let (first, second) = (&reader.inlet.piece, &behind.inlet.piece);
         assert_eq!((first.key, first.offset + first.bytes), (second.key, second.offset));
@@ -50,7 +53,7 @@ fn a_message_that_cannot_be_is_put_nowhere() {
         ];
         let session = reader.inlet.session().expect("its writer has come");
         for (kind, bytes, inside) in wrong {
-            let body = PipeBody::Data { number: 1, kind, bytes, inside };
+            let body = PipeBody::Data { number: 1, kind: kind as u8, bytes, inside };
             let message = PipeMessage { name: reader.name(), session, body };
             me.process_handle().take_pipe_message(me.process_of(WRITER), message);
             assert!(reader.try_recv()?.is_none());
@@ -77,7 +80,8 @@ fn a_message_that_becomes_shorter_is_an_error() {
     });
 }
 
-/// What is offered and is not there, or not so much of it, costs the reader an error and no memory.
+/// A false offer costs the reader an error and no memory, whether the memory is missing or too
+/// short.
 #[test]
 fn an_offer_of_what_is_not_there_takes_no_memory() {
     const BYTES: u64 = 1 << 29;
@@ -91,9 +95,9 @@ fn an_offer_of_what_is_not_there_takes_no_memory() {
                 1 => RemoteKey { slot: 777, bytes: 1 << 40, ..there },
                 _ => there,
             };
-            let words = piece_words(&Piece { key, offset: 64, bytes: BYTES });
+            let words = piece_words(&Extent { key, offset: 64, bytes: BYTES });
             let inside = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let body = PipeBody::Data { number: 1, kind: Kind::Offered, bytes: BYTES as u32, inside };
+            let body = PipeBody::Data { number: 1, kind: Kind::Offered as u8, bytes: BYTES as u32, inside };
             let session = reader.inlet.session().expect("its writer has come");
             let message = PipeMessage { name: reader.name(), session, body };
             me.process_handle().take_pipe_message(me.process_of(WRITER), message);
@@ -131,7 +135,7 @@ fn what_a_huge_offer_took_is_given_back() {
             assert!((kept..=kept * 2).contains(&reader.fetched.capacity()), "{}", reader.fetched.capacity());
         }
         for _ in 0..40 {
-            // Sent when this one waits by now.
+            // By now the writer waits for this.
             let early = reader.recv_for(Duration::from_micros(1)).map(Received::keep);
             assert!(matches!(early, Err(PipeError::Job(Error::Deadline { .. }))), "{early:?}");
             me.barrier()?;
@@ -143,7 +147,7 @@ fn what_a_huge_offer_took_is_given_back() {
     crate::simulate(2, 1, 1, body).unwrap();
 }
 
-/// A value that the transport refuses comes back, as one that finds no room does.
+/// A value that the transport refuses comes back, like one that finds no room.
 #[test]
 fn a_value_that_is_not_sent_is_given_back() {
     let body = |me: &Worker| -> Result<()> {
@@ -155,7 +159,7 @@ fn a_value_that_is_not_sent_is_given_back() {
         }
         let mut sender = pipe(READER).sender::<(u64, Vec<u8>)>()?;
         sender.writer.wait_ready(me.default_deadline())?;
-        // So that it goes as a message of the transport, which is too long.
+        // Makes the value one message of the transport, which is too long.
         let frame_bytes_max = std::mem::replace(&mut sender.writer.frame_bytes_max, usize::MAX);
         let refused = sender.try_send((1, vec![7; 100_000])).expect_err("messages are not as long");
         assert!(matches!(refused.error, PipeError::Job(Error::Fabric(_))), "{:?}", refused.error);
@@ -167,7 +171,7 @@ fn a_value_that_is_not_sent_is_given_back() {
     crate::simulate(2, 1, 1, body).unwrap();
 }
 
-/// Who asks for a pipe when it was found to be gone gets none: nobody would ever take it out of the books.
+/// A process that is already lost gets no pipe, because nothing would remove it from the books.
 #[test]
 fn a_lost_process_gets_no_pipe() {
     let simulation = crate::Simulation::new(2, 1, 1).kill(farside_fabric::ProcessId::new(0), Duration::from_millis(1));
@@ -180,8 +184,8 @@ fn a_lost_process_gets_no_pipe() {
         let name = PipeName { writer: WRITER, reader: READER, number: 3 };
         let open = PipeMessage { name, session: 7, body: PipeBody::Open { shape: PipeShape::default() } };
         me.process_handle().take_pipe_message(me.process_of(WRITER), open.clone());
-        assert_eq!(me.process_handle().pipes().incoming(), 0);
-        // Nor does it get one that is there.
+        assert_eq!(me.process_handle().room::<Pipes>().incoming(), 0);
+        // Nor does it get an existing pipe.
         let mut reader = me.pipe(WRITER).number(3).reader()?;
         me.process_handle().take_pipe_message(me.process_of(WRITER), open);
         assert!(reader.inlet.session().is_none());
@@ -193,14 +197,15 @@ fn a_lost_process_gets_no_pipe() {
     assert!(is_well.into_inner());
 }
 
-/// Others may have so much of a process's memory, however much its own workers have opened.
+/// The limit holds for other processes, however many pipes the process's own workers have opened.
 #[test]
 fn what_a_reader_opens_is_its_own() {
     let run = crate::Simulation::new(2, 1, 1).remote_memory_limit(64 << 10).run(|me| {
         let pipe = |peer, number| me.pipe(peer).number(number).width(1).message_bytes(40 << 10);
         if me.id() == WRITER {
             me.barrier()?;
-            // The first is for one that is open, the second for none, and there is no memory for a third.
+            // The first is for an open pipe, the second for none, and there is no memory for a
+            // third.
             let mut writers = (2..5).map(|number| pipe(READER, number).writer()).collect::<Result<Vec<_>, _>>()?;
             writers[0].write(b"open")?;
             writers[1].write(b"not yet open")?;
@@ -208,7 +213,7 @@ fn what_a_reader_opens_is_its_own() {
             assert!(matches!(refused, Err(PipeError::Pipe { cause: PipeCause::Memory(_), .. })), "{refused:?}");
             me.barrier()?;
             me.barrier()?;
-            // The second is open, and so there is room.
+            // The second is open now, so there is room.
             pipe(READER, 5).writer()?.write(b"now")?;
             return me.barrier();
         }

@@ -1,4 +1,4 @@
-//! How a future that waits for a pipe is woken: its worker looks, whenever it makes progress, whether there is something.
+//! Wakes futures that wait for a pipe: their worker looks at the pipe whenever it makes progress.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,14 +8,15 @@ use std::task::Waker;
 use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 
-/// Belongs to one end of a pipe. Who waits there last is woken; the end itself, when it is gone, is forgotten.
+/// The waiting task of one end of a pipe. A newer task replaces it, and dropping the end forgets
+/// it.
 #[derive(Default)]
 pub(super) struct Waiting(Rc<RefCell<State>>);
 
 #[derive(Default)]
 struct State {
     waiter: Option<Waiter>,
-    /// The worker looks.
+    /// The worker looks at every progress.
     is_watched: bool,
 }
 
@@ -31,7 +32,7 @@ impl fmt::Debug for Waiting {
 }
 
 impl Waiting {
-    /// Wakes `waker` when there is something.
+    /// Wakes `waker` once `is_there` returns true.
     pub(super) fn wake_when(&mut self, me: &Worker, waker: &Waker, is_there: impl FnMut(&Worker) -> bool + 'static) {
         let mut state = self.0.borrow_mut();
         state.waiter = Some(Waiter { waker: waker.clone(), is_there: Box::new(is_there) });
@@ -51,7 +52,7 @@ impl Waiting {
         }));
     }
 
-    /// Nobody waits any more.
+    /// Forgets the waiting task.
     pub(super) fn end(&mut self) {
         self.0.borrow_mut().waiter = None;
     }

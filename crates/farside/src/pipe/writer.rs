@@ -1,4 +1,4 @@
-//! The end of a pipe that writes.
+//! The writing end of a pipe.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use farside_fabric::ProcessId;
 use farside_fabric::transport::{Operation, Outcome};
 use farside_sys::racy;
 
-use super::ends::{Outlet, Way};
+use super::ends::{Link, Outlet};
 use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{DATA_OVERHEAD_BYTES, PipeBody};
 use super::offer::Offer;
@@ -21,15 +21,15 @@ use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
 use crate::error::{self, Error};
-use crate::invoke::ring::message::Piece;
 use crate::memory::Extent;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
-/// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
+/// The writing end of a pipe. Dropping it tells the reader, which still reads everything that was
+/// written, even if that is nothing.
 ///
-/// Made by [`Pipe::writer`](super::Pipe::writer). It does not read:
+/// Made by [`Pipe::writer`](super::Pipe::writer). A writer cannot read:
 ///
 /// ```compile_fail,E0599
 /// # use farside::pipe::PipeWriter;
@@ -44,14 +44,15 @@ pub struct PipeWriter<'w> {
     outlet: Arc<Outlet>,
     /// The reader's process was asked for the pipe.
     asked: bool,
-    /// Its answer, from when it is used.
-    way: Option<Way>,
+    /// The link to the pipe's memory, once the reader's process has answered.
+    link: Option<Link>,
     writing: Writing,
-    /// Where a loan lies if the pipe's memory is not mapped.
+    /// The bytes of a loan, if the pipe's memory is not mapped.
     staging: Vec<u8>,
-    /// Longer messages are put, where the pipe's memory is not mapped.
+    /// The longest message sent in one message of the transport; longer ones are put. Only for
+    /// memory that is not mapped.
     pub(super) frame_bytes_max: usize,
-    /// Buffers that the reader reads, or has read.
+    /// The buffers offered to the reader and not taken back.
     pub(super) offers: VecDeque<Offer>,
     waiting: Waiting,
 }
@@ -67,7 +68,7 @@ impl<'w> PipeWriter<'w> {
             peer,
             outlet,
             asked: false,
-            way: None,
+            link: None,
             writing: Writing::new(shape.width),
             staging: Vec::new(),
             frame_bytes_max: longest.saturating_sub(DATA_OVERHEAD_BYTES),
@@ -76,22 +77,22 @@ impl<'w> PipeWriter<'w> {
         })
     }
 
-    /// Which pipe it is.
+    /// Returns the pipe's name.
     pub fn name(&self) -> PipeName {
         self.outlet.name
     }
 
-    /// How many messages of what size it holds.
+    /// Returns the number and size of the messages that the pipe holds.
     pub fn shape(&self) -> PipeShape {
         self.outlet.shape
     }
 
-    /// How many messages were written.
+    /// Returns the number of messages written.
     pub fn written(&self) -> u64 {
         self.writing.sent()
     }
 
-    /// How many of them the reader has taken: a program may count on it that they were read.
+    /// Returns the number of messages that the reader has taken. Those messages were read.
     ///
     /// # Errors
     /// [`PipeError::Pipe`] with `Corrupt`.
@@ -100,25 +101,29 @@ impl<'w> PipeWriter<'w> {
         Ok(self.writing.taken())
     }
 
-    /// Writes a message, and waits for room if need be, at most for the job's deadline.
+    /// Writes a message. Waits for room if necessary, for at most the job's deadline.
     ///
-    /// *Completion*: `data` may be used again at once. The reader gets the message whole, behind those that were written before.
+    /// *Completion*: the caller may reuse `data` at once. The reader gets the whole message, after
+    /// all earlier ones.
     ///
-    /// *Cost*: where the reader's memory is mapped, one copy, and a store that publishes it; a message of up to
-    /// [`INLINE_BYTES_MAX`](super::INLINE_BYTES_MAX) bytes is in the same cache line as that store. The reader is rung if it sleeps. Elsewhere a message of
-    /// the transport, or, if it is longer than one of those, a put and a message. The first use asks the reader's service thread, a round trip.
+    /// *Cost*: where the reader's memory is mapped, one copy and a store that publishes it. A
+    /// message of up to [`INLINE_BYTES_MAX`](super::INLINE_BYTES_MAX) bytes shares that store's
+    /// cache line. If the reader sleeps, its doorbell is rung. Elsewhere a message of the
+    /// transport, or, for a longer one, a put and a message. The first use asks the reader's
+    /// service thread, which takes a round trip.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`]; [`Error::PeerLost`] when the reader is; [`Error::Deadline`];
-    /// [`Error::InHandler`] when it has to wait and must not.
+    /// [`PipeError::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`];
+    /// [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`]; [`Error::InHandler`] if it
+    /// has to wait and must not.
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
         self.write_for(data, self.me.default_deadline())
     }
 
-    /// As [`write`](Self::write), and waits for at most `time`.
+    /// Like [`write`](Self::write), but waits for at most `time`.
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`write`](Self::write).
     #[inline]
     pub fn write_for(&mut self, data: &[u8], time: Duration) -> Result<()> {
         self.check_length(data.len())?;
@@ -126,10 +131,11 @@ impl<'w> PipeWriter<'w> {
         self.send(data)
     }
 
-    /// As [`write`](Self::write), without waiting.
+    /// Like [`write`](Self::write), but does not wait.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with `Full`, also while the pipe is not connected yet: the first use begins that.
+    /// [`PipeError::Pipe`] with `Full`, also while the pipe is not connected: the first use starts
+    /// connecting.
     #[inline]
     pub fn try_write(&mut self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
@@ -137,18 +143,20 @@ impl<'w> PipeWriter<'w> {
         self.send(data)
     }
 
-    /// As [`write`](Self::write), to be awaited. Dropped before its end, it has sent nothing.
+    /// Like [`write`](Self::write), to be awaited. A future dropped before its end has sent
+    /// nothing.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), but for waiting.
+    /// Those of [`write`](Self::write), except those of waiting.
     pub async fn write_async(&mut self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
         poll_fn(|context| self.poll_ready(context)).await?;
         self.send(data)
     }
 
-    /// Whether a message would find room now; if not, the task is woken when that may be. Its worker must make
-    /// [progress](Worker::progress) meanwhile, as [`Worker::block_on`] does.
+    /// Returns whether there is room for a message now. If not, it wakes the task once there may be
+    /// room. The worker must make [progress](Worker::progress) meanwhile, as [`Worker::block_on`]
+    /// does.
     ///
     /// # Errors
     /// Those of [`ready`](Self::ready).
@@ -157,14 +165,14 @@ impl<'w> PipeWriter<'w> {
             self.waiting.end();
             return Poll::Ready(Ok(()));
         }
-        let (outlet, way, peer, taken) = (self.outlet.clone(), self.way.clone(), self.peer, self.writing.taken());
+        let (outlet, link, peer, taken) = (self.outlet.clone(), self.link.clone(), self.peer, self.writing.taken());
         self.waiting.wake_when(self.me, context.waker(), move |me| {
             let is_over = outlet.reader_is_closed() || me.process_handle().is_lost(peer);
             is_over
-                || match &way {
+                || match &link {
                     None => outlet.answer().is_some(),
-                    Some(Way::Mapped { slots, .. }) => slots.taken().load(Ordering::Relaxed) != taken,
-                    Some(Way::Posted { .. }) => {
+                    Some(Link::Mapped { slots, .. }) => slots.taken().load(Ordering::Relaxed) != taken,
+                    Some(Link::Posted { .. }) => {
                         outlet.taken.load(Ordering::Relaxed) != taken || outlet.failure().is_some()
                     }
                 }
@@ -172,10 +180,11 @@ impl<'w> PipeWriter<'w> {
         Poll::Pending
     }
 
-    /// A place for the next message, of so many bytes, to be written there and then [committed](Loan::commit). Waits for room if need be,
-    /// at most for the job's deadline.
+    /// Returns the place of the next message, of `bytes` bytes, to be written and then
+    /// [committed](Loan::commit). Waits for room if necessary, for at most the job's deadline.
     ///
-    /// *Cost*: where the reader's memory is mapped the place is that memory itself, and nothing is copied.
+    /// *Cost*: where the reader's memory is mapped, the place is that memory itself, and nothing is
+    /// copied.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -183,27 +192,27 @@ impl<'w> PipeWriter<'w> {
         self.loan_for(bytes, self.me.default_deadline())
     }
 
-    /// As [`loan`](Self::loan), and waits for at most `time`.
+    /// Like [`loan`](Self::loan), but waits for at most `time`.
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`loan`](Self::loan).
     pub fn loan_for(&mut self, bytes: usize, time: Duration) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
         self.wait_ready(time)?;
         Ok(Loan::new(self, bytes))
     }
 
-    /// As [`loan`](Self::loan), to be awaited.
+    /// Like [`loan`](Self::loan), to be awaited.
     ///
     /// # Errors
-    /// Those of [`loan`](Self::loan), but for waiting.
+    /// Those of [`loan`](Self::loan), except those of waiting.
     pub async fn loan_async(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
         poll_fn(|context| self.poll_ready(context)).await?;
         Ok(Loan::new(self, bytes))
     }
 
-    /// As [`loan`](Self::loan), without waiting.
+    /// Like [`loan`](Self::loan), but does not wait.
     ///
     /// # Errors
     /// Those of [`try_write`](Self::try_write).
@@ -221,13 +230,13 @@ impl<'w> PipeWriter<'w> {
         }
     }
 
-    /// Whether a message would find room now. Connects the pipe if it is not.
+    /// Returns whether there is room for a message now. Connects the pipe if it is not connected.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), but for waiting.
+    /// Those of [`write`](Self::write), except those of waiting.
     #[inline]
     pub fn ready(&mut self) -> Result<bool> {
-        if self.way.is_some() && self.writing.free() > 0 && !self.outlet.reader_is_closed() {
+        if self.link.is_some() && self.writing.free() > 0 && !self.outlet.reader_is_closed() {
             return match self.me.process_handle().lost(self.peer) {
                 None => Ok(true),
                 Some(lost) => Err(lost.into()),
@@ -244,14 +253,14 @@ impl<'w> PipeWriter<'w> {
         if self.outlet.reader_is_closed() {
             return Err(self.error(PipeCause::Closed));
         }
-        if self.way.is_none() && !self.connect()? {
+        if self.link.is_none() && !self.connect()? {
             return Ok(false);
         }
         self.look()?;
         Ok(self.writing.free() > 0)
     }
 
-    /// Asks for the pipe, and says whether it is there.
+    /// Asks for the pipe, and returns whether it is connected.
     fn connect(&mut self) -> Result<bool> {
         if !self.asked {
             self.me.process_handle().ask_for_pipe(&self.outlet)?;
@@ -259,20 +268,20 @@ impl<'w> PipeWriter<'w> {
         }
         match self.outlet.answer() {
             None => Ok(false),
-            Some(Ok(way)) => {
-                self.way = Some(way.clone());
+            Some(Ok(link)) => {
+                self.link = Some(link.clone());
                 Ok(true)
             }
             Some(Err(cause)) => Err(self.error(cause.clone())),
         }
     }
 
-    /// Finds out how far the reader is.
+    /// Updates the number of messages that the reader has taken.
     fn look(&mut self) -> Result<()> {
-        let looked = match &self.way {
+        let looked = match &self.link {
             None => Ok(()),
-            Some(Way::Mapped { slots, .. }) => self.writing.look(slots),
-            Some(Way::Posted { .. }) => {
+            Some(Link::Mapped { slots, .. }) => self.writing.look(slots),
+            Some(Link::Posted { .. }) => {
                 let credited = self.writing.credit(self.outlet.taken.load(Ordering::Acquire));
                 if let Some(why) = self.outlet.failure() {
                     return Err(self.undelivered(why));
@@ -283,7 +292,8 @@ impl<'w> PipeWriter<'w> {
         looked.map_err(|corrupt| self.corrupt(corrupt))
     }
 
-    /// What a loan held that was refused when it was committed, which no memory that is mapped does; and the process that it was written in.
+    /// Returns the bytes of a refused loan, and the process that wrote them. Only a loan in memory
+    /// that is not mapped can be refused.
     pub(super) fn unsent(&self) -> (&[u8], &Arc<Process>) {
         (&self.staging, self.me.process_handle())
     }
@@ -292,12 +302,12 @@ impl<'w> PipeWriter<'w> {
         self.me.default_deadline()
     }
 
-    /// Waits until a message would find room.
+    /// Waits until there is room for a message.
     pub(super) fn wait_ready(&mut self, time: Duration) -> Result<()> {
         if self.ready()? { Ok(()) } else { self.wait_for_room(time) }
     }
 
-    /// Makes progress until `look` finds something.
+    /// Makes progress until `look` returns a value.
     pub(super) fn wait_until<T>(
         &mut self,
         doing: &'static str,
@@ -308,7 +318,7 @@ impl<'w> PipeWriter<'w> {
         me.wait_until(doing, time, |_| look(self).transpose().map(Ok))?
     }
 
-    /// Whether nobody reads any more.
+    /// Returns whether the reader is gone.
     pub(super) fn is_read_no_more(&self) -> bool {
         self.outlet.reader_is_closed() || self.me.process_handle().is_lost(self.peer)
     }
@@ -328,13 +338,14 @@ impl<'w> PipeWriter<'w> {
         if bytes <= max { Ok(()) } else { Err(Error::TooLarge { what: "a message of a pipe", bytes, max }.into()) }
     }
 
-    /// Sends a message into the slot that is free.
+    /// Sends a message into the free slot.
     #[inline]
     fn send(&mut self, data: &[u8]) -> Result<()> {
-        if let Some(Way::Mapped { slots, .. }) = &self.way {
+        if let Some(Link::Mapped { slots, .. }) = &self.link {
             let place = slots.place(self.writing.slot(), data.len());
-            // SAFETY: `data` is readable and nobody else's, and `check_length` has found it no longer than the pipe's messages, for which there is room at `place` as
-            // long as `slots` lives.
+            // SAFETY: `data` is readable, and no other thread writes to it. `check_length` found it
+            // no longer than the pipe's messages, for which there is room at `place` as long as
+            // `slots` lives.
             unsafe { racy::copy_out(data.as_ptr(), place, data.len()) };
             self.publish(flag_of(data.len()));
             return Ok(());
@@ -342,20 +353,21 @@ impl<'w> PipeWriter<'w> {
         self.send_far(flag_of(data.len()), data)
     }
 
-    /// Sends what goes behind a flag, into the slot that is free.
+    /// Sends bytes behind a flag, into the free slot.
     pub(super) fn send_inline(&mut self, flag: Flag, inside: &[u8]) -> Result<()> {
-        let Some(Way::Mapped { slots, .. }) = &self.way else { return self.send_far(flag, inside) };
+        let Some(Link::Mapped { slots, .. }) = &self.link else { return self.send_far(flag, inside) };
         assert!(inside.len() <= INLINE_BYTES_MAX, "what goes inline fits there");
-        // SAFETY: `inside` is readable and nobody else's; there are `INLINE_BYTES_MAX` bytes behind a flag, as long as `slots` lives.
+        // SAFETY: `inside` is readable, and no other thread writes to it; there are
+        // `INLINE_BYTES_MAX` bytes behind a flag, as long as `slots` lives.
         unsafe { racy::copy_out(inside.as_ptr(), slots.inline(self.writing.slot()), inside.len()) };
         self.publish(flag);
         Ok(())
     }
 
-    /// Gives the message that lies in its slot to the reader.
+    /// Publishes the message in the free slot to the reader.
     #[inline]
     fn publish(&mut self, flag: Flag) {
-        let Some(Way::Mapped { slots, bell }) = &self.way else { return };
+        let Some(Link::Mapped { slots, bell }) = &self.link else { return };
         self.me.process_handle().hot_kill_point(KillPoint::PipeFilled);
         self.me.end_accesses();
         self.writing.publish(slots, flag);
@@ -365,7 +377,7 @@ impl<'w> PipeWriter<'w> {
     /// Sends a message to memory that is not mapped.
     #[cold]
     fn send_far(&mut self, flag: Flag, data: &[u8]) -> Result<()> {
-        let Some(Way::Posted { piece }) = self.way else { return Ok(()) };
+        let Some(Link::Posted { piece }) = self.link else { return Ok(()) };
         self.me.end_accesses();
         let process = self.me.process_handle();
         if data.len() > self.frame_bytes_max && flag.kind == Kind::Slot {
@@ -377,8 +389,8 @@ impl<'w> PipeWriter<'w> {
         Ok(())
     }
 
-    /// Has a long message put into its slot, and its flag sent when it is there.
-    fn put(&self, process: &Arc<Process>, piece: Piece, flag: Flag, data: Vec<u8>) {
+    /// Starts to put a long message into its slot, and sends its flag once the put has completed.
+    fn put(&self, process: &Arc<Process>, piece: Extent, flag: Flag, data: Vec<u8>) {
         let (outlet, number) = (self.outlet.clone(), self.writing.sent());
         let offset = outlet.shape.data_of(self.writing.slot()) as u64;
         outlet.begin_transfer();
@@ -387,17 +399,17 @@ impl<'w> PipeWriter<'w> {
             if let Some(sent) = outlet.end_transfer(told.err().map(|error| error.to_string())) {
                 process.tell_writers_end(&outlet, sent);
             }
-            // It may be waiting for this, or for room that there will never be.
+            // The writer may be waiting for the end of this put, or for room that will never come.
             process.wake(outlet.name.writer);
         };
-        process.start_transfer(Extent::of_piece(&piece), Operation::Put { offset, data }, Box::new(then));
+        process.start_transfer(piece, Operation::Put { offset, data }, Box::new(then));
     }
 
     pub(super) fn error(&self, cause: PipeCause) -> PipeError {
         PipeError::Pipe { pipe: self.outlet.name, cause }
     }
 
-    /// That what is not known to be taken never will be.
+    /// Returns the error that the remaining messages will never be taken.
     fn undelivered(&self, why: String) -> PipeError {
         let messages = self.writing.sent() - self.writing.taken();
         self.error(PipeCause::Undelivered { messages, why })
@@ -409,22 +421,24 @@ impl<'w> PipeWriter<'w> {
     }
 }
 
-/// What has become of all that was written, when its writer closed.
+/// What has become of a pipe's messages when its writer closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it says whether all was taken"]
 pub enum Delivery {
     /// The reader has taken every message.
     Taken,
-    /// All of it is on its way by itself, and nothing but the reader's end, or the loss of one of the two processes, keeps it from being read.
+    /// All messages will arrive. Only the end of the reader, or the loss of one of the two
+    /// processes, can keep them from being read.
     Delivered {
-        /// How many messages the reader is not known to have taken.
+        /// The number of messages that the reader is not known to have taken.
         left: u64,
     },
 }
 
 impl PipeWriter<'_> {
-    /// Closes this end, as dropping it does, and says what has become of what was written. It waits for puts that are under way, at most for the
-    /// job's deadline, and not for the reader: who must know that all was taken looks at [`taken`](Self::taken) before.
+    /// Closes this end, as dropping it does, and returns what has become of the messages. It waits
+    /// for puts in progress, for at most the job's deadline, but not for the reader. To know that
+    /// everything was taken, look at [`taken`](Self::taken) first.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -441,16 +455,19 @@ impl PipeWriter<'_> {
     /// # }
     /// ```
     ///
-    /// *Cost*: where the reader's memory is mapped, a look at a word of it and the message that drop sends, too.
+    /// *Cost*: where the reader's memory is mapped, a load from it and the message that a drop
+    /// sends, too.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with `Undelivered`, which says how many messages nobody has taken or will take: the reader has closed, is lost, or could not be
-    /// reached. [`Error::Deadline`] and [`Error::InHandler`] when puts are under way still. This end is closed all the same.
+    /// [`PipeError::Pipe`] with `Undelivered`, which has the number of messages that were not taken
+    /// and never will be: the reader has closed, is lost, or could not be reached.
+    /// [`Error::Deadline`] and [`Error::InHandler`] if puts are still in progress. This end is
+    /// closed in any case.
     pub fn close(mut self) -> Result<Delivery> {
         self.settle()
     }
 
-    /// What [`close`](Self::close) says.
+    /// Returns the result of [`close`](Self::close).
     pub(super) fn settle(&mut self) -> Result<Delivery> {
         let time = self.default_time();
         if self.outlet.is_transferring() {
@@ -458,7 +475,7 @@ impl PipeWriter<'_> {
                 Ok((!writer.outlet.is_transferring() || writer.is_read_no_more()).then_some(()))
             })?;
         }
-        // Looked at before the count, which is the last word then.
+        // Looked at before the count, so that the count is final if the reader is gone.
         let gone = match self.me.process_handle().lost(self.peer) {
             Some(lost) => Some(lost.to_string()),
             None => self.outlet.reader_is_closed().then(|| "its reader has closed".to_owned()),
@@ -475,9 +492,10 @@ impl PipeWriter<'_> {
 impl Drop for PipeWriter<'_> {
     fn drop(&mut self) {
         let lent = self.keep_offers();
-        // Also an end that was never used has an end, for which its reader may be waiting. Who is gone need not know.
+        // An end that was never used also tells its reader, which may be waiting. If the reader is
+        // gone, this is unnecessary.
         self.asked = self.asked || self.me.process_handle().ask_for_pipe(&self.outlet).is_ok();
-        self.way = None;
+        self.link = None;
         self.me.process_handle().close_outlet(&self.outlet, self.asked, self.writing.sent(), lent);
     }
 }
@@ -487,13 +505,14 @@ pub(super) fn flag_of(bytes: usize) -> Flag {
 }
 
 fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
-    PipeBody::Data { number, kind: flag.kind, bytes: flag.bytes as u32, inside }
+    PipeBody::Data { number, kind: flag.kind as u8, bytes: flag.bytes as u32, inside }
 }
 
-/// A place for the next message of a pipe, which is the writer's alone until it is [committed](Self::commit). Dropped without that, it is
-/// as if it had not been asked for.
+/// The place of the next message of a pipe. It belongs to the writer until it is
+/// [committed](Self::commit). Dropping it without that sends nothing.
 ///
-/// It derefs to its bytes, which are left from before. The writer has one at a time, and none that the reader may have:
+/// It dereferences to its bytes, which hold old data at first. The writer has at most one, and none
+/// that the reader may have:
 ///
 /// ```compile_fail,E0382
 /// # use farside::pipe::Loan;
@@ -508,7 +527,7 @@ fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
 /// fn two_at_a_time(writer: &mut PipeWriter<'_>) -> farside::Result<()> {
 ///     let (one, another) = (writer.loan(8)?, writer.loan(8)?);
 ///     one.commit()?;
-///     another.commit()
+///     Ok(another.commit()?)
 /// }
 /// ```
 #[derive(Debug)]
@@ -519,20 +538,21 @@ pub struct Loan<'a, 'w> {
 }
 
 impl<'a, 'w> Loan<'a, 'w> {
-    /// In the slot that is free.
+    /// In the free slot.
     fn new(writer: &'a mut PipeWriter<'w>, bytes: usize) -> Self {
-        if let Some(Way::Posted { .. }) = writer.way {
+        if let Some(Link::Posted { .. }) = writer.link {
             writer.staging.resize(bytes, 0);
         }
         Self { writer, bytes }
     }
 
-    /// Gives the message to the reader: what [`PipeWriter::write`] does when it has copied.
+    /// Gives the message to the reader, as [`PipeWriter::write`] does after its copy.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], or what else the transport said, where the reader's memory is not mapped. Then nothing is sent.
+    /// Where the reader's memory is not mapped: [`Error::PeerLost`], or an error of the transport.
+    /// Then nothing is sent.
     pub fn commit(self) -> Result<()> {
-        if let Some(Way::Mapped { .. }) = self.writer.way {
+        if let Some(Link::Mapped { .. }) = self.writer.link {
             self.writer.publish(flag_of(self.bytes));
             return Ok(());
         }
@@ -547,10 +567,15 @@ impl Deref for Loan<'_, '_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.writer.way {
-            Some(Way::Mapped { slots, .. }) => {
+        match &self.writer.link {
+            Some(Link::Mapped { slots, .. }) => {
                 let place = slots.place(self.writer.writing.slot(), self.bytes);
-                // SAFETY: as for `deref_mut`.
+                // SAFETY: the place is mapped as long as `slots` lives, has room for `bytes`
+                // (checked before the loan was made), and is initialised. The slot is free, so by
+                // the protocol (`protocol`) its reader has finished with it, and does not touch it
+                // before its flag is set, for which the loan must be committed. No other process
+                // can reach this memory, since no handle leads to it. `self` is borrowed as long as
+                // the slice lives, and nothing else in this process writes to the slot.
                 unsafe { slice::from_raw_parts(place, self.bytes) }
             }
             _ => &self.writer.staging,
@@ -560,13 +585,16 @@ impl Deref for Loan<'_, '_> {
 
 impl DerefMut for Loan<'_, '_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &self.writer.way {
-            Some(Way::Mapped { slots, .. }) => {
+        match &self.writer.link {
+            Some(Link::Mapped { slots, .. }) => {
                 let place = slots.place(self.writer.writing.slot(), self.bytes);
-                // SAFETY: the place is mapped as long as `slots` lives, has room for so many bytes (their count was checked before the loan was made), and
-                // holds some bytes or other. The slot is free, so by the protocol (`protocol`) its reader has read it for the last time, and
-                // touches it no more before its flag is set, for which the loan must be committed. No other process is given this memory; it has no
-                // handle. `self` is borrowed as long as the slice lives, and nobody else here reaches the slot.
+                // SAFETY: the place is mapped as long as `slots` lives, has room for `bytes`
+                // (checked before the loan was made), and is initialised. The slot is free, so by
+                // the protocol (`protocol`) its reader has finished with it, and does not touch it
+                // before its flag is set, for which the loan must be committed. No other process
+                // can reach this memory, since no handle leads to it. `self` is borrowed
+                // exclusively as long as the slice lives, and nothing else in this process reaches
+                // the slot.
                 unsafe { slice::from_raw_parts_mut(place, self.bytes) }
             }
             _ => &mut self.writer.staging,

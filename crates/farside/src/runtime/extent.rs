@@ -8,7 +8,6 @@ use super::process::Process;
 use super::worker::Worker;
 use crate::Wire;
 use crate::error::Result;
-use crate::invoke::ring::message::Piece;
 
 /// A range of bytes in a registered region of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
@@ -30,11 +29,6 @@ impl Extent {
     /// A whole region.
     pub(crate) fn whole(key: RemoteKey) -> Self {
         Self { key, offset: 0, bytes: key.bytes }
-    }
-
-    /// The same range as a piece.
-    pub(crate) fn of_piece(piece: &Piece) -> Self {
-        Self { key: piece.key, offset: piece.offset, bytes: piece.bytes }
     }
 
     /// The owner of the memory.

@@ -82,6 +82,8 @@ mod tests {
     use farside_fabric::shm::{ShmConfig, ShmEndpoint};
     use farside_fabric::sim::{SimFabric, SimOptions};
 
+    use farside_fabric::Carrier;
+
     use super::*;
 
     #[test]
@@ -111,8 +113,8 @@ mod tests {
     fn who_has_not_begun_is_told_later() {
         let open = |process| {
             let (process, job_id) = (ProcessId::new(process), u64::from(std::process::id()) << 32 | 0x0075_6067);
-            let (process_count, secret, starter_bytes, private_by_system_call) = (2, [7; 16], 4096, true);
-            let config = ShmConfig { process, process_count, job_id, secret, starter_bytes, private_by_system_call };
+            let (process_count, secret, starter_bytes, user_by_system_call) = (2, [7; 16], 4096, true);
+            let config = ShmConfig { process, process_count, job_id, secret, starter_bytes, user_by_system_call };
             ShmEndpoint::open(config).unwrap()
         };
         let here = open(0);

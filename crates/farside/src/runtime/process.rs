@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use farside_fabric::bell::Fencing;
@@ -15,18 +15,9 @@ use farside_launch::LaunchError;
 use farside_sys::fence;
 
 use crate::error::{Error, Result, Source};
-use crate::invoke::caller::Callers;
-use crate::invoke::named::{NAMED, Names};
-use crate::invoke::notify::Latches;
-use crate::invoke::reply_slots::ReplySlots;
-use crate::invoke::ring::backlog::Backlog;
-use crate::invoke::ring::lane::Lanes;
-use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
-use crate::invoke::ring::pool::RingPool;
-use crate::invoke::ring::rings::Ways;
-use crate::invoke::table::FunctionTable;
-use crate::pipe::Pipes;
-use crate::runtime::consumers::{Pool, PoolKind};
+use crate::invoke::calls::{Calls, Functions};
+use crate::invoke::message::{CallMessage, Frame, RingName};
+use crate::runtime::extent::Extent;
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
@@ -45,10 +36,6 @@ pub(crate) struct Process {
     id: ProcessId,
     shape: Shape,
     settings: Settings,
-    table: FunctionTable,
-    names: Names,
-    /// Whether each process runs this binary. Empty when all do.
-    alike: Box<[bool]>,
     /// The machine of each process. Empty when there is one.
     machines: Box<[MachineId]>,
     transport: Arc<dyn Transport>,
@@ -81,18 +68,11 @@ pub(crate) struct Process {
     round: AtomicU32,
     quiet: Mutex<Quiet>,
     mailboxes: Box<[Mailbox]>,
-    lanes: Lanes,
-    pub(crate) ways: Ways,
-    pub(crate) backlog: Backlog,
-    pub(crate) pool: Mutex<RingPool>,
-    latches: Mutex<Latches>,
-    callers: Callers,
-    pools: [Pool; 2],
+    calls: Calls,
     /// Set before the process is used, if at all.
     observer: OnceLock<Arc<dyn Observer>>,
     /// Memory of this process that other processes have. Written by the room `memory`.
     remote_memory_bytes: AtomicU64,
-    pipes: Pipes,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
@@ -110,9 +90,9 @@ struct Mailbox {
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// A ring leads here now.
-    RingOpened { ring: RingName, control: Piece, chunks: Vec<Piece> },
+    RingOpened { ring: RingName, control: Extent, chunks: Vec<Extent> },
     /// A ring that leads here was granted a chunk.
-    RingGrown { ring: RingName, chunks: Vec<Piece> },
+    RingGrown { ring: RingName, chunks: Vec<Extent> },
     /// Nothing more will come through a ring that leads here.
     RingClosing { ring: RingName },
     /// The way to this worker was brought up to date with what its process said.
@@ -127,17 +107,6 @@ pub(crate) enum Notice {
     Lost { process: ProcessId },
 }
 
-/// What can be called in this process, and by whom.
-#[derive(Debug)]
-pub(crate) struct Functions {
-    pub(crate) table: FunctionTable,
-    pub(crate) names: Names,
-    /// Whether each process runs this binary. Empty when all do.
-    pub(crate) alike: Box<[bool]>,
-    /// The machine of each process. Empty when there is one.
-    pub(crate) machines: Box<[MachineId]>,
-}
-
 /// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
 #[derive(Debug)]
 struct Quiet {
@@ -149,13 +118,13 @@ impl Process {
     pub(crate) fn new(
         settings: Settings,
         functions: Functions,
+        machines: Box<[MachineId]>,
         transport: Arc<dyn Transport>,
         control: Arc<dyn Control>,
         cpus: usize,
         kill_plan: Option<KillPlan>,
         rooms: &[RoomEntry],
     ) -> Arc<Self> {
-        let Functions { table, names, alike, machines } = functions;
         let shape = Shape::new(&settings);
         let home = Home::new(HomeLayout::of(&settings), transport.starter().memory().clone());
         let id = transport.process();
@@ -172,14 +141,12 @@ impl Process {
         };
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
-        let callers = ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id));
+        let calls = Calls::new(functions, id, shape, &settings, &home);
         let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
         let process = Self {
             id,
             shape,
-            table,
-            names,
-            alike,
+            calls,
             machines,
             control,
             clock,
@@ -199,16 +166,8 @@ impl Process {
             quiet: Mutex::new(Quiet { round: 0, reports: vec![None; threads] }),
             mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
             outgoing: Outgoing::new(processes),
-            lanes: Lanes::new(shape.callable() as usize),
-            ways: Ways::default(),
-            backlog: Backlog::default(),
-            pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
-            latches: Mutex::new(Latches::new()),
-            callers: Callers::new(callers),
-            pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             observer: OnceLock::new(),
             remote_memory_bytes: AtomicU64::new(0),
-            pipes: Pipes::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -232,6 +191,12 @@ impl Process {
         } else {
             Fencing::Mutual
         }
+    }
+
+    /// The state of calls in this process.
+    #[inline(always)]
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// The rooms of this process.
@@ -267,22 +232,6 @@ impl Process {
         &self.settings
     }
 
-    #[inline]
-    pub(crate) fn table(&self) -> &FunctionTable {
-        &self.table
-    }
-
-    /// The functions that can be called here by their names.
-    pub(crate) fn names(&self) -> &Names {
-        &self.names
-    }
-
-    /// Whether a process runs the same binary as this one.
-    #[inline]
-    pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
-        self.alike.is_empty() || self.alike.get(process.index()).copied().unwrap_or(false)
-    }
-
     /// The machine of a process.
     pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
         self.machines.get(process.index()).copied().unwrap_or(MachineId::new(0))
@@ -291,28 +240,6 @@ impl Process {
     /// How many machines there are.
     pub(crate) fn machine_count(&self) -> u32 {
         self.machines.iter().map(|machine| machine.number() + 1).max().unwrap_or(1)
-    }
-
-    /// Whether the job's processes run several binaries.
-    pub(crate) fn is_mixed(&self) -> bool {
-        !self.alike.is_empty()
-    }
-
-    /// Whether a source runs the same binary as this process, so that its records may call what the table has.
-    #[inline]
-    pub(crate) fn is_alike_source(&self, source: Source) -> bool {
-        !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))
-    }
-
-    /// Whether a process understands calls of this entry.
-    ///
-    /// # Errors
-    /// [`Error::DifferentBinaries`].
-    pub(crate) fn check_callable(&self, process: ProcessId, entry: u16) -> Result<()> {
-        match entry == NAMED || self.is_alike(process) {
-            true => Ok(()),
-            false => Err(Error::DifferentBinaries { a: self.id, b: process }),
-        }
     }
 
     /// Whether this process is reached by a fence that another executes for all.
@@ -342,23 +269,6 @@ impl Process {
         self.wait_policy
     }
 
-    pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
-        lock(&self.latches)
-    }
-
-    /// What the threads of this process share that are no workers.
-    pub(crate) fn callers(&self) -> &Callers {
-        &self.callers
-    }
-
-    pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
-        &self.pools[kind as usize]
-    }
-
-    pub(crate) fn pools_are_idle(&self) -> bool {
-        self.pools.iter().all(Pool::is_idle)
-    }
-
     /// Memory of this process that other processes have.
     pub(crate) fn remote_memory_bytes(&self) -> &AtomicU64 {
         &self.remote_memory_bytes
@@ -373,15 +283,6 @@ impl Process {
     /// Installs an observer of accesses, before the process has workers. The first one stays.
     pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) {
         let _ = self.observer.set(observer);
-    }
-
-    /// The pipes whose ends this process's workers have.
-    pub(crate) fn pipes(&self) -> &Pipes {
-        &self.pipes
-    }
-
-    pub(crate) fn lanes(&self) -> &Lanes {
-        &self.lanes
     }
 
     /// The process of a worker or service thread, and which of its process it is. `None` when there is none such.
@@ -497,16 +398,16 @@ impl Process {
     ///
     /// # Errors
     /// [`Error::PeerLost`], or what else the transport said.
-    pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
+    pub(crate) fn send_call(&self, to: ProcessId, message: &CallMessage) -> Result<()> {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
     }
 
-    /// Sends a piece of a record stream to a peer, as [`send_setup`](Self::send_setup) does.
+    /// Sends a piece of a record stream to a peer, as [`send_call`](Self::send_call) does.
     ///
     /// # Errors
-    /// Those of [`send_setup`](Self::send_setup).
+    /// Those of [`send_call`](Self::send_call).
     pub(crate) fn send_frame(&self, to: ProcessId, ring: RingName, position: u64, words: &[u64]) -> Result<()> {
-        let message = SetupMessage::encode_frame(ring, position, words);
+        let message = Frame::encode(ring, position, words);
         self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
     }
 
@@ -576,9 +477,8 @@ impl Process {
         }
         self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
-        self.lanes.lose(process);
+        self.calls.lanes.lose(process);
         self.rooms.lose(self, process);
-        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }
@@ -605,7 +505,7 @@ impl Process {
         };
         let ring = RingName { source, to: me.id().number() };
         // A sender that cannot be reached needs no credit.
-        let _ = self.send_setup(process, &SetupMessage::FrameCredit { ring, consumed });
+        let _ = self.send_call(process, &CallMessage::FrameCredit { ring, consumed });
     }
 
     // Notices.
@@ -684,7 +584,7 @@ impl Process {
         }
         quiet.reports[local] = Some((sent, executed));
         let Some(reports) = quiet.reports.iter().copied().collect::<Option<Vec<_>>>() else { return };
-        let sent = reports.iter().map(|(sent, _)| sent).sum::<u64>() + self.lanes.calls();
+        let sent = reports.iter().map(|(sent, _)| sent).sum::<u64>() + self.calls.lanes.calls();
         let executed = reports.iter().map(|(_, executed)| executed).sum();
         self.control.send(ToCoordinator::Idle { round, sent, executed });
         self.kill_point(KillPoint::RoundReported);

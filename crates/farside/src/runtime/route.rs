@@ -90,7 +90,7 @@ pub(crate) fn open_route(
         job_id: *job_id,
         secret: *secret,
         starter_bytes: HomeLayout::of(settings).bytes(),
-        private_by_system_call: true,
+        user_by_system_call: true,
     };
     let Some(fabric) = fabric else { return Ok(ShmEndpoint::open(config)?) };
     let cards: Vec<Vec<u8>> = peers.iter().map(|peer| peer.card.clone()).collect();

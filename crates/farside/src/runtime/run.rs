@@ -15,11 +15,12 @@ use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
 use crate::error::{Error, Result};
+use crate::invoke::calls::Functions;
 use crate::invoke::inbox::panic_message;
 use crate::invoke::named::Names;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::home::Shape;
-use crate::runtime::process::{Functions, Process};
+use crate::runtime::process::Process;
 use crate::runtime::room::RoomEntry;
 use crate::runtime::route::{StartOrders, open_fabric, open_route};
 use crate::runtime::service::serve;
@@ -230,8 +231,9 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
         TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
-    let functions = Functions { table, names, alike: orders.alike(process), machines: orders.machines() };
-    let process = Process::new(settings, functions, transport, control, cpus, kill_plan, rooms);
+    let functions = Functions { table, names, alike: orders.alike(process) };
+    let machines = orders.machines();
+    let process = Process::new(settings, functions, machines, transport, control, cpus, kill_plan, rooms);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)
 }

@@ -7,13 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use farside_fabric::{Event, ProcessId, WorkerId};
+use farside_fabric::Event;
 
 use crate::error::Error;
-use crate::invoke::notify::count_down;
-use crate::invoke::reply::take_piece;
-use crate::invoke::ring::message::{RingName, SetupMessage};
-use crate::runtime::process::{Notice, Process, lock};
+use crate::runtime::process::{Process, lock};
 use crate::runtime::room::{self, Served};
 use farside_launch::control::{ToCoordinator, ToProcess};
 use farside_launch::kill_point::KillPoint;
@@ -75,12 +72,10 @@ fn take_events(process: &Arc<Process>) -> bool {
                 if process.is_given_up(from) {
                     continue;
                 }
-                let taken = match message.first() {
-                    Some(tag) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
-                    _ => match SetupMessage::decode(&message) {
-                        Some(message) => take_message(process, from, message),
-                        None => Ok(()),
-                    },
+                let taken = match message.split_first() {
+                    Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
+                    Some((first, fields)) => process.take_call_message(from, *first, fields),
+                    None => Ok(()),
                 };
                 if let Err(error) = taken {
                     fail(process, &error);
@@ -110,61 +105,4 @@ fn take_order(process: &Process, message: ToProcess) {
             process.finish();
         }
     }
-}
-
-/// Does what another process's service thread asks, or notes what it answers.
-fn take_message(process: &Arc<Process>, from: ProcessId, message: SetupMessage) -> Result<(), Error> {
-    match message {
-        SetupMessage::Open { ring, chunks, chunk_bytes } => {
-            if let Some(local) = incoming(process, from, ring)
-                && let Some(answer) = process.open_ring(ring, local, chunks, chunk_bytes)?
-            {
-                respond(process, from, answer);
-            }
-        }
-        SetupMessage::Grow { ring, chunks, chunk_bytes } => {
-            if let Some(local) = incoming(process, from, ring)
-                && let Some(answer) = process.grow_ring(ring, local, from, chunks, chunk_bytes)?
-            {
-                respond(process, from, answer);
-            }
-        }
-        SetupMessage::Close { ring } => {
-            if let Some(local) = incoming(process, from, ring) {
-                process.close_ring(ring, local);
-            }
-        }
-        answer @ (SetupMessage::Opened { .. }
-        | SetupMessage::Grown { .. }
-        | SetupMessage::Refused { .. }
-        | SetupMessage::FrameCredit { .. }
-        | SetupMessage::Closed { .. }
-        | SetupMessage::Reclaim { .. }) => process.take_answer(from, answer)?,
-        SetupMessage::Frame { ring, position, bytes } => {
-            if let Some(local) = incoming(process, from, ring) {
-                process.meet_unmapped_peer();
-                process.notify(local, Notice::Frame { ring, position, bytes });
-            }
-        }
-        SetupMessage::Reply { slot, piece } => take_piece(process, slot, &piece),
-        SetupMessage::CountDown { latch } => {
-            if process.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == process.id()) {
-                count_down(process, latch);
-            }
-        }
-        SetupMessage::Pipe(message) => process.take_pipe_message(from, message),
-    }
-    Ok(())
-}
-
-/// The thread of this process that a ring from a source of `from` leads to; `None` when the name is not such a ring's.
-fn incoming(process: &Process, from: ProcessId, ring: RingName) -> Option<usize> {
-    (process.owner_of(ring.source)? == from).then_some(())?;
-    let (of, local) = process.place_of(WorkerId::new(ring.to))?;
-    (of == process.id()).then_some(local)
-}
-
-fn respond(process: &Process, to: ProcessId, message: SetupMessage) {
-    // A sender that is gone by now needs no ring.
-    let _ = process.send_setup(to, &message);
 }

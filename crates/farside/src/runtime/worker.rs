@@ -21,17 +21,16 @@ use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
 
 use self::notices::LossHook;
 use crate::error::{Error, Refused, Result};
-use crate::heap::OwnedHeaps;
 use crate::invoke::call::{Aggregator, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
+use crate::invoke::message::RingName;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::{Continuation, Pending};
 use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
-use crate::invoke::ring::message::RingName;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::address_cache::AddressCache;
 use crate::runtime::collective::Collectives;
@@ -86,8 +85,6 @@ pub struct Worker {
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
-    /// Heaps of others in its memory.
-    owned_heaps: OwnedHeaps,
     /// Ranges of global memory that are mapped here.
     address_cache: AddressCache,
     /// The rooms' states in this worker.
@@ -154,7 +151,6 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
-            owned_heaps: OwnedHeaps::default(),
             address_cache: AddressCache::new(),
             function: Cell::new((u32::MAX, 0)),
             rooms: process.rooms().locals(&process, local),
@@ -467,11 +463,6 @@ impl Worker {
     pub(crate) fn outbox_cell(&self, to: WorkerId) -> Option<&RefCell<Outbox>> {
         let cell = self.outboxes.get(to.index())?;
         Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
-    }
-
-    /// Heaps of others in this worker's memory.
-    pub(crate) fn owned_heaps(&self) -> &OwnedHeaps {
-        &self.owned_heaps
     }
 
     /// The ranges of global memory that are mapped here.

@@ -1,11 +1,11 @@
-//! What the protocol in [`requests`](super::requests) is made of: the real things here. Its model check (`tests/all/combining_model.rs`) compiles
-//! that file with those of the model checker.
+//! The primitives of the protocol in [`requests`](super::requests): the real ones here. The model
+//! check (`tests/all/combining_model.rs`) compiles that file with those of the model checker.
 
 pub(crate) use std::sync::Mutex;
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 pub(crate) use std::thread::{Thread, current, park};
 
-/// A value that is reached by pointer, by whoever may.
+/// A value that threads access by pointer, one at a time.
 #[derive(Debug)]
 pub(crate) struct ValueCell<T>(std::cell::UnsafeCell<T>);
 

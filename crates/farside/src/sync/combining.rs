@@ -1,4 +1,4 @@
-//! Combining: whoever has the value runs the operations of the others, too.
+//! Combining: the thread that holds the value also runs the operations of the others.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,15 +15,17 @@ use crate::error::Refused;
 use crate::invoke::inbox::this_thread_handles;
 use crate::runtime::observer::end_accesses_here;
 
-/// A value that many threads work on, each by handing in an operation. Who finds it free runs its own, and then those of all who came
-/// meanwhile; these find theirs done.
+/// A value on which many threads work, each by submitting operations. A thread that finds the value
+/// free runs its own operation, and then those that other threads submitted meanwhile.
 ///
-/// A lock goes from core to core with each holder, and the value's cache lines follow it. Here they stay where they are as long as there is
-/// something to do, and what goes from core to core are the operations. So this is for values that many threads want at the same time,
-/// by operations that are short: counters, queues, maps that the calls of several workers end in. Operations run in the order in which they were
-/// asked for, none waits while others have a second turn, and a handler can leave one behind without waiting at all. A mutex promises none of
-/// that, and on two cores it has the higher throughput for it, since it lets one thread have many turns in a row
-/// (`farside bench sync`): where its promises are enough, use a mutex.
+/// A lock moves from core to core with each holder, and the cache lines of its value follow. Here
+/// the value stays on one core as long as there is work, and the operations move. So this suits
+/// values that many threads use at the same time by short operations: counters, queues, maps in
+/// which the calls of several workers end. Operations run in the order of submission, no thread
+/// waits while others have a second turn, and a handler can submit without waiting. A mutex
+/// promises none of that. On two cores a mutex therefore has the higher throughput, since it lets
+/// one thread have many turns in a row (`farside bench sync`). Where its promises are enough, use a
+/// mutex.
 ///
 /// ```
 /// use farside::sync::Combining;
@@ -43,23 +45,25 @@ use crate::runtime::observer::end_accesses_here;
 /// # Ok::<(), farside::Error>(())
 /// ```
 ///
-/// # In functions that are called
+/// # In handlers
 ///
-/// A handler must not wait, and [`run`](Self::run) waits for the operations before its own. There, use [`post`](Self::post), whose operation is
-/// run at once or by whoever has the value, and which can answer a call itself by the [`Reply`](crate::Reply) it takes along; or
-/// [`try_run`](Self::try_run), which gives the operation back when the value is not free. (`run` is refused there.) Both may run what others have posted, at most 1024
-/// operations, and the operations of at most 64 threads that wait. Threads that may block (a worker's own body, the
-/// [service threads](crate::Job::service_threads) of a job, threads of the program) use `run`.
+/// A handler must not wait, and [`run`](Self::run) waits for earlier operations, so it is refused
+/// in handlers. Use [`post`](Self::post) there: the operation runs at once, or in the thread that
+/// holds the value, and can answer a call by a [`Reply`](crate::Reply) that it takes along. Or use
+/// [`try_run`](Self::try_run), which gives the operation back if the value is not free. Both may
+/// run the operations of others: at most 1024 posted ones, and those of at most 64 waiting threads.
+/// Threads that may block use `run`: a worker's own body, the [service
+/// threads](crate::Job::service_threads) of a job, threads of the program.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
 /// # use farside::sync::Combining;
 /// # use std::collections::BTreeMap;
 /// # fn example(me: &Worker) -> farside::Result<()> {
-/// // One map in each process, on which all workers of the process work.
+/// // One map in each process, shared by all workers of the process.
 /// let map = Dist::new(me, || Combining::new(BTreeMap::<u64, u64>::new()))?;
 /// let before = me.call_with_reply(me.neighbor(1), (map, 7_u64), |there, (map, key), reply: Reply<Option<u64>>| {
-///     // When there is no room the operation is dropped, and the reply with it: the caller is told.
+///     // If there is no room, the operation and its reply are dropped, and the caller gets an error.
 ///     let _ = map.here(there).post(move |map| reply.send(map.insert(key, 42)));
 /// })?;
 /// assert_eq!(before.wait()?, None);
@@ -69,31 +73,37 @@ use crate::runtime::observer::end_accesses_here;
 ///
 /// # Panics of operations
 ///
-/// An operation that panics does so in the thread that asked for it, whoever ran it. The value may be half changed then, so that it is
-/// *poisoned*: later operations are not run, and get [`SyncError::Poisoned`], until one that was given to [`mend`](Self::mend) has put it in order.
+/// An operation that panics does so in the thread that submitted it, whichever thread ran it. Since
+/// the value may then be half changed, it is *poisoned*: later operations do not run and get
+/// [`SyncError::Poisoned`], until an operation given to [`mend`](Self::mend) has repaired it.
 ///
-/// *Cost*: uncontended two compare-and-swaps and a guard against panics, about twice a mutex. Under contention one for each operation, and its own and its result's way to the
-/// other core; a thread that waits longer than about a microsecond sleeps. No allocation but for posts, which take one each.
+/// *Cost*: uncontended, two compare-and-swaps and a guard against panics, about twice a mutex.
+/// Contended, one compare-and-swap for each operation, and the transfer of the operation and its
+/// result between cores. A thread that waits longer than about a microsecond sleeps. A post takes
+/// one allocation; nothing else allocates.
 pub struct Combining<T> {
     requests: Requests<Guarded<T>>,
     guarded: ValueCell<Guarded<T>>,
-    /// Operations that were posted, and for which the one who ran them still has the value. Written by all; counts only.
+    /// The number of posted operations whose runner has not freed the value yet. Written by all
+    /// threads; only counts.
     posted: AtomicU32,
 }
 
-/// So many operations of others a thread runs before it passes the value on to one of them.
+/// The number of waiting threads' operations that a thread runs before it passes the value on to
+/// one of them.
 const SERVED_MAX: u32 = 64;
 
-// SAFETY: threads reach the value one at a time, by `requests`, each after what the one before it did; so that it must be possible to send it.
+// SAFETY: `requests` gives the value to one thread at a time, and each sees what the one before it
+// did. So sharing it only requires that the value can be sent.
 unsafe impl<T: Send> Sync for Combining<T> {}
 
 impl<T> Combining<T> {
-    /// A value for all.
+    /// Makes a value to be shared.
     pub fn new(value: T) -> Self {
         Self { requests: Requests::free(), guarded: ValueCell::new(Guarded::new(value)), posted: AtomicU32::new(0) }
     }
 
-    /// The value, when nobody else has it any more.
+    /// Returns the value.
     ///
     /// # Errors
     /// [`SyncError::Poisoned`].
@@ -104,39 +114,40 @@ impl<T> Combining<T> {
 }
 
 impl<T: Send> Combining<T> {
-    /// Runs an operation on the value, here or where it is at the moment, and waits for its result: for as long as the operations before
-    /// it take. Not for handlers.
+    /// Runs an operation on the value, in this thread or in the one that holds the value, and waits
+    /// for its result. That takes as long as the earlier operations. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`]; in a handler, [`SyncError::InHandler`], also when an operation asks for one on another value, and is
-    /// run in a handler.
+    /// [`SyncError::Poisoned`]; [`SyncError::InHandler`] in a handler, also for an operation run by
+    /// a handler that submits one to another value.
     ///
     /// # Panics
-    /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
+    /// If the operation panics; if an operation on this value calls it, since it would wait for
+    /// itself.
     #[track_caller]
     pub fn run<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Refuse, operation)
     }
 
-    /// As [`run`](Self::run), also when the value is poisoned. Afterwards it is so no more.
+    /// Like [`run`](Self::run), but also runs on a poisoned value, and clears the poison.
     ///
     /// # Errors
     /// [`SyncError::InHandler`].
     ///
     /// # Panics
-    /// As there.
+    /// Those of [`run`](Self::run).
     #[track_caller]
     pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Mend, operation)
     }
 
-    /// Runs an operation on the value, if nobody has it. For handlers, too.
+    /// Runs an operation if the value is free. Handlers may call it.
     ///
     /// # Errors
-    /// With the operation: [`SyncError::Busy`]. Without, as a result: [`SyncError::Poisoned`].
+    /// With the operation: [`SyncError::Busy`]. As the result: [`SyncError::Poisoned`].
     ///
     /// # Panics
-    /// When the operation does.
+    /// If the operation panics.
     pub fn try_run<R, F: FnOnce(&mut T) -> R>(&self, operation: F) -> Result<Result<R>, Refused<F, SyncError>> {
         end_accesses_here();
         if !self.requests.try_hold(this_thread()) {
@@ -147,14 +158,16 @@ impl<T: Send> Combining<T> {
         Ok(outcome.into_result())
     }
 
-    /// Has an operation run, here and now if nobody has the value, and else by whoever has it, after those that came before. Does not wait for
-    /// others to run it. For handlers, too.
+    /// Submits an operation. It runs here and now if the value is free, and otherwise in the thread
+    /// that holds the value, after earlier operations. Does not wait for other threads. Handlers
+    /// may call it.
     ///
-    /// What it finds out it must send to somebody itself. If it panics, or is not run because the value is poisoned, what it carries is
-    /// dropped, as a [`Reply`](crate::Reply) whose caller is told so.
+    /// The operation itself must send on any result. If it panics, or does not run because the
+    /// value is poisoned, everything that it owns is dropped: the caller of a
+    /// [`Reply`](crate::Reply) gets an error.
     ///
     /// # Errors
-    /// With the operation: [`SyncError::Full`] when 1024 were posted that are not done with yet.
+    /// With the operation: [`SyncError::Full`] if 1024 posted operations are unfinished.
     pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, operation: F) -> Result<(), Refused<F, SyncError>> {
         if self.posted.fetch_add(1, Ordering::Relaxed) >= POSTED_MAX {
             self.posted.fetch_sub(1, Ordering::Relaxed);
@@ -169,10 +182,11 @@ impl<T: Send> Combining<T> {
             return Ok(());
         }
         let request = Posted::<T, F>::boxed(operation);
-        // SAFETY: it is new, and in a box that stays until it was run.
+        // SAFETY: the request is new, and stays in its box until it was run.
         let is_left = unsafe { self.requests.leave_or_hold(request, mark) };
         if !is_left {
-            // SAFETY: it was not left, so that only this thread has it, which also has the value.
+            // SAFETY: the request was not left, so only this thread has it; this thread also holds
+            // the value.
             unsafe { run(request, &self.guarded) };
             self.serve(List::empty());
             self.posted.fetch_sub(1, Ordering::Relaxed);
@@ -180,10 +194,10 @@ impl<T: Send> Combining<T> {
         Ok(())
     }
 
-    /// Posts an operation whose result is to be looked for later, or waited for until a deadline.
+    /// Posts an operation whose result the caller takes later, or waits for until a deadline.
     ///
     /// # Errors
-    /// As for [`post`](Self::post).
+    /// Those of [`post`](Self::post).
     pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>>
     where
         R: Send + 'static,
@@ -208,22 +222,24 @@ impl<T: Send> Combining<T> {
         }
         assert!(!self.requests.is_held_by(mark), "an operation asks for another one on the value that it has itself");
         let asked = Asked::new(after, operation);
-        // SAFETY: it is new, and stays here until it was run, or this thread holds.
+        // SAFETY: the request is new, and stays here until it was run or this thread holds the
+        // value.
         let is_left = unsafe { self.requests.leave_or_hold(asked.as_request(), mark) };
         let ended = match is_left {
             true => self.requests.wait(asked.request(), WAIT_POLICY, mark),
             false => Ended::Chosen(List::empty()),
         };
         if let Ended::Chosen(rest) = ended {
-            // SAFETY: this thread holds, and so nobody else reaches the value.
+            // SAFETY: this thread holds the value, so nothing else reaches it.
             self.guarded.with_mut(|guarded| asked.run(unsafe { &mut *guarded }));
             self.serve(rest);
         }
         asked.into_outcome().into_result()
     }
 
-    /// Holds, if nobody does. In a simulation the holder may have handed its turn on in its operation, and would not have it again while this
-    /// thread slept: there this waits until it can hold.
+    /// Takes hold of the value if it is free. In a simulation, the holder may have passed on its
+    /// turn within its operation, and would not get the turn back while this thread slept. So there
+    /// this waits until it holds the value.
     #[inline]
     fn hold_in_turns(&self, mark: usize) -> bool {
         loop {
@@ -236,17 +252,17 @@ impl<T: Send> Combining<T> {
         }
     }
 
-    /// Runs an operation of this thread's own. This thread holds.
+    /// Runs an operation of this thread. This thread holds the value.
     fn run_here<R>(&self, after: After, operation: impl FnOnce(&mut T) -> R) -> Outcome<R> {
-        // SAFETY: this thread holds, and so nobody else reaches the value.
+        // SAFETY: this thread holds the value, so nothing else reaches it.
         self.guarded.with_mut(|guarded| unsafe { &mut *guarded }.run(after, operation))
     }
 
-    /// Does what the others want. This thread holds, and does not after that.
+    /// Runs the submitted operations. This thread holds the value, and does not afterwards.
     fn serve(&self, list: List<Guarded<T>>) {
-        // SAFETY: this thread holds.
+        // SAFETY: this thread holds the value, so nothing else reaches it.
         let posted = unsafe { self.requests.serve(&self.guarded, list, SERVED_MAX, this_thread()) };
-        // Only now: so no more are posted than this thread may run in one go.
+        // Only now, so that no more operations are posted than this thread may run in one call.
         if posted > 0 {
             self.posted.fetch_sub(posted, Ordering::Relaxed);
         }

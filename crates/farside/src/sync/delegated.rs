@@ -1,4 +1,4 @@
-//! Delegation: one thread owns the value, and others have it do things to it.
+//! Delegation: one thread owns the value and runs the operations of the others.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,12 +19,15 @@ use crate::error::{Error, Refused};
 use crate::invoke::inbox::this_thread_handles;
 use crate::runtime::observer::end_accesses_here;
 
-/// A value that belongs to a thread of its own. Others hand operations over, and get the results (Calciu, Gottschlich, Herlihy: delegation).
+/// A value with a thread of its own. Other threads submit operations and get the results
+/// (delegation, by Calciu, Gottschlich and Herlihy).
 ///
-/// The value never leaves its thread, and need not be `Send`: it is made there. It pays where the value is large, so that it is good for it to
-/// stay in one core's caches, and there is a core to spare; or where it can only be used by one thread. Otherwise [`Combining`](super::Combining)
-/// does the same without a thread, and in a fraction of the time. In a [simulation](crate::Simulation) its thread is not one of those that take turns: what it
-/// does there, such as answering a call, others may not notice in (virtual) time. Use `Combining` there.
+/// The value is made in its thread and never leaves it, so it need not be `Send`. Delegation pays
+/// for a large value that should stay in one core's caches, if there is a core to spare, and for a
+/// value that only one thread can use. Otherwise [`Combining`](super::Combining) does the same
+/// without a thread, in a fraction of the time. In a [simulation](crate::Simulation) the thread
+/// does not take turns with the others: what it does there, such as answering a call, may not be
+/// noticed in (virtual) time. Use `Combining` there.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -43,13 +46,16 @@ use crate::runtime::observer::end_accesses_here;
 /// # Ok::<(), farside::Error>(())
 /// ```
 ///
-/// Handlers use [`post`](Self::post), or [`start`](Self::start) and look for the result later; [`run`](Self::run) is for threads that may block.
-/// Panics of operations go to the one who asked, and poison the value, as with [`Combining`](super::Combining).
+/// Handlers use [`post`](Self::post), or [`start`](Self::start) and take the result later;
+/// [`run`](Self::run) is for threads that may block. A panic of an operation goes to the thread
+/// that submitted it, and poisons the value, as with [`Combining`](super::Combining).
 ///
-/// Dropping it runs what was posted, and ends the thread; it waits for that, unless an operation drops it.
+/// Dropping it runs all posted operations and ends the thread. The drop waits for that, unless an
+/// operation drops it.
 ///
-/// *Cost*: one compare-and-swap for each operation, its own and its result's way to the other core; a system call when the thread sleeps, which
-/// it does about a microsecond after the last operation. No allocation but for posts, which take one each.
+/// *Cost*: one compare-and-swap for each operation, and the transfer of the operation and its
+/// result between cores. A system call if the thread sleeps, which it does about a microsecond
+/// after the last operation. A post takes one allocation; nothing else allocates.
 pub struct Delegated<T: 'static> {
     pub(super) shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<()>>,
@@ -58,20 +64,21 @@ pub struct Delegated<T: 'static> {
 
 pub(super) struct Shared<T> {
     requests: Requests<Guarded<T>>,
-    /// Operations that were posted and not run yet. Written by all; counts only.
+    /// The number of posted operations that have not run. Written by all threads; only counts.
     posted: AtomicU32,
-    /// The thread is to end when there is nothing more to do. Written by who drops it.
+    /// The thread is to end when there is nothing left to do. Written by the drop, read by the
+    /// thread.
     stop: AtomicBool,
 }
 
 impl<T> Delegated<T> {
-    /// Starts a thread and has it make the value.
+    /// Starts a thread, which makes the value.
     ///
     /// # Errors
-    /// [`Error::System`] when there can be no thread.
+    /// [`Error::System`] if the thread cannot be started.
     ///
     /// # Panics
-    /// When `make` does.
+    /// If `make` panics.
     pub fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Self> {
         let shared =
             Arc::new(Shared { requests: Requests::free(), posted: AtomicU32::new(0), stop: AtomicBool::new(false) });
@@ -92,52 +99,55 @@ impl<T> Delegated<T> {
         Ok(Self { shared, owner: thread.thread().id(), thread: Some(thread) })
     }
 
-    /// Has an operation run on the value, and waits for its result: for as long as the operations before it take. Not for handlers.
+    /// Runs an operation on the value, and waits for its result. That takes as long as the earlier
+    /// operations. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`]; in a handler, [`SyncError::InHandler`], also when an operation asks for one on another value, and is
-    /// run in a handler.
+    /// [`SyncError::Poisoned`]; [`SyncError::InHandler`] in a handler, also for an operation run by
+    /// a handler that submits one to another value.
     ///
     /// # Panics
-    /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
+    /// If the operation panics; if an operation on this value calls it, since it would wait for
+    /// itself.
     #[track_caller]
     pub fn run<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Refuse, operation)
     }
 
-    /// As [`run`](Self::run), also when the value is poisoned. Afterwards it is so no more.
+    /// Like [`run`](Self::run), but also runs on a poisoned value, and clears the poison.
     ///
     /// # Errors
     /// [`SyncError::InHandler`].
     ///
     /// # Panics
-    /// As there.
+    /// Those of [`run`](Self::run).
     #[track_caller]
     pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Mend, operation)
     }
 
-    /// Hands an operation over, and waits for nothing. For handlers, too.
+    /// Submits an operation, and does not wait. Handlers may call it.
     ///
-    /// What it finds out it must send to somebody itself. If it panics, or is not run because the value is poisoned, what it carries is
-    /// dropped, as a [`Reply`](crate::Reply) whose caller is told so.
+    /// The operation itself must send on any result. If it panics, or does not run because the
+    /// value is poisoned, everything that it owns is dropped: the caller of a
+    /// [`Reply`](crate::Reply) gets an error.
     ///
     /// # Errors
-    /// With the operation: [`SyncError::Full`] when 1024 were posted that were not run yet.
+    /// With the operation: [`SyncError::Full`] if 1024 posted operations have not run.
     pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, operation: F) -> Result<(), Refused<F, SyncError>> {
         if self.shared.posted.fetch_add(1, Ordering::Relaxed) >= POSTED_MAX {
             self.shared.posted.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused { error: SyncError::Full { max: POSTED_MAX as usize }, arguments: operation });
         }
-        // SAFETY: it is new, and in a box that stays until it was run.
+        // SAFETY: the request is new, and stays in its box until it was run.
         unsafe { self.submit(Posted::<T, F>::boxed(operation)) };
         Ok(())
     }
 
-    /// Hands an operation over whose result is to be looked for later, or waited for until a deadline.
+    /// Submits an operation whose result the caller takes later, or waits for until a deadline.
     ///
     /// # Errors
-    /// As for [`post`](Self::post).
+    /// Those of [`post`](Self::post).
     pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>>
     where
         R: Send + 'static,
@@ -156,20 +166,23 @@ impl<T> Delegated<T> {
             return Err(SyncError::InHandler);
         }
         let asked = Asked::new(after, operation);
-        // SAFETY: it is new, and stays here until it was run.
+        // SAFETY: the request is new, and stays here until it was run: `wait` returns only then.
         unsafe { self.submit(asked.as_request()) };
         let ended = self.shared.requests.wait(asked.request(), WAIT_POLICY, this_thread());
         debug_assert!(matches!(ended, Ended::Done), "the thread of the value chooses nobody");
         asked.into_outcome().into_result()
     }
 
+    /// Leaves a request to the thread, and wakes the thread if it sleeps.
+    ///
     /// # Safety
-    /// The request is a new one, and stays until it was run.
+    /// The request is new, and stays until it was run.
     unsafe fn submit(&self, request: std::ptr::NonNull<Request<Guarded<T>>>) {
         end_accesses_here();
         let mut is_asleep = false;
-        // The word is free when the thread sleeps: then it is held for the thread, which is woken when it has something to do.
-        // SAFETY: passed on.
+        // The word is free while the thread sleeps. Then this holds it on behalf of the thread,
+        // which is woken once a request is left. SAFETY: by this function's contract the request is
+        // new and stays until it was run.
         while unsafe { !self.shared.requests.leave_or_hold(request, this_thread()) } {
             is_asleep = true;
         }
@@ -186,7 +199,7 @@ impl<T> Delegated<T> {
 }
 
 impl<T> Shared<T> {
-    /// The life of the thread that has the value.
+    /// Runs requests until the value is dropped.
     fn serve(&self, guarded: &ValueCell<Guarded<T>>) {
         let mark = this_thread();
         loop {
@@ -202,7 +215,8 @@ impl<T> Shared<T> {
                 let mut posted = 0;
                 let mut any = false;
                 while let Some(request) = list.pop() {
-                    // SAFETY: only this thread takes requests, and each once; only it has the value.
+                    // SAFETY: only this thread takes requests, and each once, so this one was not
+                    // run. Only this thread has the value.
                     posted += u32::from(unsafe { !run(request, guarded) });
                     any = true;
                 }
@@ -222,10 +236,12 @@ impl<T> Drop for Delegated<T> {
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
         if let Some(thread) = self.thread.take()
-            // An operation may have had it last. Its thread cannot wait for itself, and ends by itself.
+            // An operation may have owned it last. Its thread cannot wait for itself, and ends by
+            // itself.
             && thread::current().id() != self.owner
         {
-            // It has caught every panic of an operation; that of the value's own drop has nobody to go to.
+            // The thread has caught every panic of an operation. A panic of the value's own drop is
+            // ignored.
             let _ = thread.join();
         }
     }

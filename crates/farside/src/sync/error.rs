@@ -1,4 +1,4 @@
-//! What can go wrong when several work on one thing.
+//! The errors of shared work.
 
 use farside_fabric::WorkerId;
 
@@ -7,90 +7,91 @@ use crate::error::{Error, room_error};
 /// A result of this module.
 pub(super) type Result<T, E = SyncError> = std::result::Result<T, E>;
 
-/// Why something that several work on could not be had, or was not done.
+/// Why a shared value, lock or structure was not available, or an operation did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
     /// An error of the job, such as [`Error::PeerLost`].
     #[error(transparent)]
     Job(#[from] Error),
-    /// Somebody has the value at the moment.
+    /// Another thread has the value.
     #[error(
-        "the value is in use: use `post`, which leaves the operation to whoever has it, or `run` where waiting is allowed"
+        "the value is in use: use `post`, which leaves the operation to the thread that has it, or `run` where waiting is \
+         allowed"
     )]
     Busy,
-    /// Too much is waiting already.
-    #[error("{max} are waiting already: wait for some of them, or hand in less at a time")]
+    /// Too many locks, waiters, structures or operations.
+    #[error("no room: there are {max} already; wait for some of them, or submit fewer at a time")]
     Full {
-        /// How many may.
+        /// The limit.
         max: usize,
     },
-    /// Somebody else has the lock.
+    /// Another worker holds the lock.
     #[error("the lock {name:?} is held by {owner}: wait for it with `lock`")]
     LockHeld {
-        /// The lock.
+        /// The name of the lock.
         name: String,
-        /// Who has it, or one of those who share it.
+        /// The holder, or one of those that share the lock.
         owner: WorkerId,
     },
-    /// The lock was taken away, since its holder kept it longer than the lease while others waited.
-    #[error("the lock {name:?} was taken away after its lease: renew it in time, and begin again with a new one")]
+    /// The lock was revoked: its holder kept it longer than the lease while others waited.
+    #[error("the lock {name:?} was revoked after its lease: renew it in time; take it again to continue")]
     LockLost {
-        /// The lock.
+        /// The name of the lock.
         name: String,
     },
-    /// A handler would wait for the operations of others.
-    #[error("a handler must not wait for the operations of others: use `post` or `start`, or `try_run`")]
+    /// A handler must not wait for the operations of other threads.
+    #[error("a handler must not wait for the operations of other threads: use `post`, `start` or `try_run`")]
     InHandler,
-    /// There is no structure of this name.
-    #[error("no structure {name:?} is registered (any more): register it first, and see that both spell it alike")]
+    /// No structure of this name and type exists.
+    #[error("no structure {name:?} is registered: register it first, and check the spelling of both names")]
     NoStructure {
-        /// The name.
+        /// The name of the structure.
         name: String,
     },
-    /// The structure does not have this operation, or one of other types.
+    /// The structure has no operation of this name and these types.
     #[error("the structure has no operation {operation:?} with these types: register it with `operation`")]
     NoOperation {
-        /// The operation.
+        /// The name of the operation.
         operation: &'static str,
     },
-    /// The structure of this name is of another type.
-    #[error("the structure {name:?} is a {registered}, not a {wanted}")]
+    /// The structure of this name has another type.
+    #[error("the structure {name:?} is a {registered}, not a {wanted}: find it by its own type")]
     OtherType {
-        /// The name.
+        /// The name of the structure.
         name: String,
-        /// What it is.
+        /// Its type.
         registered: String,
-        /// What it was taken for.
+        /// The requested type.
         wanted: &'static str,
     },
-    /// A token of another lock than the one that guards the value.
-    #[error("the token is of another lock than the one that guards the value")]
+    /// The token belongs to another lock than the one that guards the value.
+    #[error("the token belongs to another lock: use the one that guards the value")]
     OtherLock,
     /// The value may be half changed.
     #[error(
-        "an operation before this one panicked and may have left the value half changed: put it in order with `mend`"
+        "the value is poisoned: an earlier operation panicked and may have left it half changed; repair it with `mend`"
     )]
     Poisoned,
-    /// Only who shares a lock has asked, and wants to change what it guards.
-    #[error("the token is of a shared lock, which lets nothing be changed: take the lock for yourself alone")]
+    /// The holder of a shared lock tried to change the value.
+    #[error("the token belongs to a shared lock, which allows no changes: take the lock alone")]
     SharedToken,
-    /// Somebody had the lock after this holder.
+    /// Another worker has used the value with a later grant of the lock.
     #[error(
-        "the token {offered} is older than {newest}, with which the value was used since: the lock was lost meanwhile"
+        "the token {offered} is stale: the value was used with {newest} since, so the lock was lost; take it again"
     )]
     StaleToken {
-        /// The token's number.
+        /// The number of the token.
         offered: u64,
-        /// The newest one's.
+        /// The number of the newest token.
         newest: u64,
     },
-    /// The name is taken.
-    #[error("{owner} has registered a structure {name:?} already: choose another name")]
+    /// The name is already used.
+    #[error("the name {name:?} is taken: {owner} has registered a structure of this name; use another name")]
     NameTaken {
-        /// The name.
+        /// The name of the structure.
         name: String,
-        /// Whose it is.
+        /// The structure's owner.
         owner: WorkerId,
     },
 }

@@ -1,13 +1,14 @@
-//! A value that refuses those who have lost their lock.
+//! A value that refuses workers that have lost their lock.
 
 use super::error::SyncError;
 use super::lock::Token;
 
-/// A value that a lock guards, where the value is: it refuses everybody who comes with an older token than somebody before.
+/// A value guarded by a lock. It refuses tokens older than one that it has seen.
 ///
-/// A process that is stopped for a while does not notice. It may have lost its lock meanwhile, and others have used the value, when it goes
-/// on with what it was about to do. No lock can keep it from that, and no time limit. But the value can: every grant of a lock has a
-/// number that is greater than the one before, and who comes late has a small one.
+/// A stopped process does not notice that it was stopped. Meanwhile it may have lost its lock, and
+/// others may have used the value, when it continues with its access. No lock and no time limit
+/// prevents that, but the value can: every grant of a lock has a greater number than the one
+/// before, so the late access has a smaller one.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -33,15 +34,16 @@ pub struct Fenced<T> {
 }
 
 impl<T> Fenced<T> {
-    /// A value guarded by the lock of this [identity](super::Lock::id).
+    /// Makes a value guarded by the lock with this [identity](super::Lock::id).
     pub fn new(lock: u64, value: T) -> Self {
         Self { lock, newest: 0, value }
     }
 
-    /// Changes the value, for one who has the lock alone.
+    /// Changes the value for a worker that holds the lock alone.
     ///
     /// # Errors
-    /// [`SyncError::StaleToken`], [`SyncError::SharedToken`], [`SyncError::OtherLock`]; then nothing was changed.
+    /// [`SyncError::StaleToken`], [`SyncError::SharedToken`], [`SyncError::OtherLock`]. Then the
+    /// value is unchanged.
     pub fn change<R>(&mut self, token: Token, change: impl FnOnce(&mut T) -> R) -> Result<R, SyncError> {
         if token.is_shared() {
             return Err(SyncError::SharedToken);
@@ -50,7 +52,8 @@ impl<T> Fenced<T> {
         Ok(change(&mut self.value))
     }
 
-    /// Reads the value, for one who has the lock, alone or shared. Whoever had it before is refused from then on.
+    /// Reads the value for a worker that holds the lock, alone or shared. Refuses all earlier
+    /// holders from then on.
     ///
     /// # Errors
     /// [`SyncError::StaleToken`], [`SyncError::OtherLock`].
@@ -59,7 +62,7 @@ impl<T> Fenced<T> {
         Ok(&self.value)
     }
 
-    /// The value, for nobody else has it.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value
     }
@@ -95,7 +98,7 @@ mod tests {
         assert!(matches!(refused, Err(SyncError::SharedToken)));
         let refused = value.change(Token::new(8, 9, false), |value| *value += 1);
         assert!(matches!(refused, Err(SyncError::OtherLock)));
-        // None of those that were refused has moved the fence.
+        // The refused tokens have not moved the fence.
         assert!(value.change(token(5, false), |value| *value += 1).is_ok());
         assert_eq!(value.into_inner(), 3);
     }

@@ -1,8 +1,10 @@
-//! Locks that all workers of a job can take, each by its name.
+//! Locks of a job, found by name.
 //!
-//! Every lock has a home: a worker whose handlers keep its queue (`table`). Who wants it calls there with a reply, which the home keeps until
-//! the lock is free; so nobody polls. When a process dies its calls run out first, and then the home forgets its holders and waiters
-//! (`Worker::when_lost`). Calls from one worker to another run in order: so a wish is always over before its worker's next.
+//! Every lock has a home: a worker whose handlers keep its queue (`table`). A worker that wants the
+//! lock calls the home with a reply, which the home keeps until the lock is free; so nothing polls.
+//! When a process dies, its calls run out first, and then the home forgets its holders and waiters
+//! (`Worker::when_lost`). Calls from one worker to another run in order, so a wish always ends
+//! before the same worker's next one begins.
 
 mod guard;
 pub(crate) mod table;
@@ -26,27 +28,29 @@ use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
 use farside_launch::settings::FOREVER;
 
-/// How often, at most, one who waits asks whether the lease is over.
+/// The shortest pause between two questions of a waiter whether the lease is over.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(1);
 
-/// The number of a grant, or 0 when the table is full.
-type Answer = Reply<u64>;
+/// The reply to a wish: the number of the grant, or 0 if the table is full.
+type GrantReply = Reply<u64>;
 
-/// One worker's part of a lock manager.
+/// A worker's state of a lock manager.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// The locks that have their home here.
-    table: RefCell<Table<Answer>>,
-    /// The wishes that this worker has made.
+    /// The locks whose home is this worker.
+    table: RefCell<Table<GrantReply>>,
+    /// The number of wishes that this worker has made.
     wishes: Cell<u64>,
 }
 
 type Parts = PerWorker<Part>;
 
-/// Locks for all workers of a job, by their names. A handle, which travels: copies are the same locks, wherever they are used.
+/// The locks of a job, by name. A handle that may travel: copies stand for the same locks
+/// everywhere.
 ///
-/// A lock has its home at one process, which its name says by a hash, or which is [named](Lock::at). It is granted in the order in which it
-/// was asked for, to one worker or to several that [share](Lock::shared) it, and is theirs until the [`LockGuard`] is dropped:
+/// A lock has its home at one process, chosen by the hash of its name, or [given](Lock::at). Locks
+/// are granted in the order of the requests, to one worker or to several that [share](Lock::shared)
+/// the lock. A grant lasts until its [`LockGuard`] is dropped:
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -60,18 +64,23 @@ type Parts = PerWorker<Part>;
 /// # }
 /// ```
 ///
-/// It is *not* re-entrant: a worker that wants what it has waits for itself, until its deadline.
+/// Locks are *not* re-entrant: a worker that asks for a lock that it holds waits for itself, until
+/// its deadline.
 ///
 /// # Loss
 ///
-/// - When the process of a **holder** dies, the lock goes to the next. What the dead one has left half done is there for that one to find.
-/// - When the process of a **waiter** dies, or it gives up at its deadline, it leaves the queue.
-/// - When the process of the **home** dies, waiters get [`Error::PeerLost`], and so does everybody who wants its locks from then on; nobody
-///   else takes them over, since nobody knows who holds them. Who holds one finds out by [`LockGuard::release`] or [`renew`](LockGuard::renew).
-/// - A holder that is **stopped** or cut off, and perhaps not dead, keeps the lock, unless the manager has a [lease](Self::with_lease). Then others
-///   get it after that; and the one that goes on later believes that it still has it. It is kept out by its token: see [`Fenced`](super::Fenced).
+/// - If the process of a **holder** dies, the lock goes to the next waiter, which finds whatever
+///   the dead process left half done.
+/// - If the process of a **waiter** dies, or the waiter meets its deadline, it leaves the queue.
+/// - If the process of the **home** dies, waiters and all later requests get [`Error::PeerLost`].
+///   No other process takes its locks over, since none knows their holders. A holder learns of it
+///   from [`LockGuard::release`] or [`renew`](LockGuard::renew).
+/// - If a **holder** is stopped or cut off, but perhaps not dead, it keeps the lock, unless the
+///   manager has a [lease](Self::with_lease). After the lease others get the lock, while the old
+///   holder still believes that it has it. Its token keeps it out: see [`Fenced`](super::Fenced).
 ///
-/// *Cost*: a round trip to the home for a lock, and a one-way call for its release. Like any call, both need the home's worker to make progress.
+/// *Cost*: a round trip to the home for a lock, and a one-way call for its release. Like any call,
+/// both need progress of the home's worker.
 #[derive(Clone, Copy, Debug, Wire)]
 pub struct LockManager {
     parts: Parts,
@@ -79,7 +88,8 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Locks that are their holders' until these let go or die. All workers of the job call this, in the same order as other collectives.
+    /// Makes locks that last until their holders release them or die. All workers of the job call
+    /// this, in the same order as other collectives.
     ///
     /// # Errors
     /// Those of [`PerWorker::new`].
@@ -91,22 +101,22 @@ impl LockManager {
             send(grants);
         };
         me.when_lost(lose);
-        // One that was lost on the way here may have asked for a lock.
+        // A process lost during this call may already have asked for a lock.
         me.outlived_processes().into_iter().for_each(|process| lose(me, process));
         Ok(Self { parts, lease_ns: None })
     }
 
-    /// As [`new`](Self::new), but who has a lock for longer than `lease`, without having [renewed](LockGuard::renew) it, loses it to those who
-    /// wait, if there are any. All workers say the same.
+    /// Like [`new`](Self::new), but a holder loses its lock to waiters after `lease` without a
+    /// [renewal](LockGuard::renew). All workers pass the same lease.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`new`](Self::new).
     pub fn with_lease(me: &Worker, lease: Duration) -> Result<Self> {
         let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self { lease_ns: Some(lease_ns), ..Self::new(me)? })
     }
 
-    /// The lock of this name, as this worker sees it. Costs nothing, and takes nothing yet.
+    /// Returns the lock of this name for this worker. Takes nothing yet, and costs nothing.
     pub fn named<'w>(self, me: &'w Worker, name: &str) -> Lock<'w> {
         let hash = hash_name(name);
         let home = ProcessId::new((hash % u64::from(me.process_count())) as u32);
@@ -114,7 +124,7 @@ impl LockManager {
     }
 }
 
-/// A lock of the job, as one worker sees it. Made by [`LockManager::named`].
+/// A lock of the job, for one worker. Made by [`LockManager::named`].
 #[derive(Clone, Debug)]
 #[must_use = "it is taken by `lock` or `try_lock`"]
 pub struct Lock<'w> {
@@ -126,45 +136,48 @@ pub struct Lock<'w> {
 }
 
 impl<'w> Lock<'w> {
-    /// The lock of this name at this home. Locks of one name at different homes are different.
+    /// Sets the home. Locks of one name at different homes are different locks.
     pub fn at(mut self, home: ProcessId) -> Self {
         self.home = home;
         self
     }
 
-    /// To be shared with others who do the same. Those who want it alone wait until all of them have let go, and those who come later wait
-    /// behind these.
+    /// Asks to share the lock with others that do the same. A worker that wants it alone waits
+    /// until all of them have released it, and later requests wait behind that worker.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
         self
     }
 
-    /// What its tokens, and the values that it guards, know it by. The same for all workers, and another for locks of the same name that are of
-    /// another manager, or at another home, since these count their grants by themselves.
+    /// Returns the lock's identity, by which its tokens and the values that it guards know it. All
+    /// workers compute the same one. Locks of the same name at another manager or another home have
+    /// another identity, since they count their grants separately.
     pub fn id(&self) -> u64 {
         let table = u64::from(self.manager.parts.index()) << 32 | u64::from(self.home.number());
-        // One to one: no two tables have the same lock.
+        // A bijection, so two tables never have the same lock.
         hash_name(&self.name) ^ table.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Its home.
+    /// Returns the home.
     pub fn home(&self) -> ProcessId {
         self.home
     }
 
-    /// Takes the lock, and waits for it if need be: at most for the job's [deadline](crate::Job::deadline). Not in handlers.
+    /// Takes the lock. Waits for it if necessary, for at most the job's
+    /// [deadline](crate::Job::deadline). Handlers must not call it.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`Error::PeerLost`] when the home is gone; [`SyncError::Full`] when too many locks are held or waited for at this
-    /// home (65 536 each); [`Error::InHandler`]; those of [`Worker::call_with_reply`].
+    /// [`Error::Deadline`]; [`Error::PeerLost`] if the home is gone; [`SyncError::Full`] if too
+    /// many locks are held or waited for at this home (65 536 each); [`Error::InHandler`]; those of
+    /// [`Worker::call_with_reply`].
     pub fn lock(&self) -> Result<LockGuard<'w>> {
         self.lock_for(self.worker.default_deadline())
     }
 
-    /// As [`lock`](Self::lock), waiting for at most so long.
+    /// Like [`lock`](Self::lock), but waits for at most `time`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`lock`](Self::lock).
     pub fn lock_for(&self, time: Duration) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for a lock")?;
@@ -187,21 +200,22 @@ impl<'w> Lock<'w> {
             }
         };
         drop(pending);
-        // The grant may be on its way: then it is given back by this.
+        // If the grant is in transit, this gives it back.
         self.give_up(home, wish);
         Err(error.into())
     }
 
-    /// Whoever has the lock may have had it for too long. The home has no clock of its own that would strike.
+    /// Asks the home to revoke the lock if its lease is over. The home has no timer of its own.
     fn ask_to_revoke(&self, home: WorkerId) -> Result<(), Error> {
         let Some(lease_ns) = self.manager.lease_ns else { return Ok(()) };
         Ok(self.worker.call(home, (self.manager.parts, self.name.clone(), lease_ns), revoke)?)
     }
 
-    /// Takes the lock if it can be had at once. Waits for the home's answer, and so is not for handlers either.
+    /// Takes the lock if it is available at once. Waits for the home's answer, so handlers must not
+    /// call it.
     ///
     /// # Errors
-    /// [`SyncError::LockHeld`]; otherwise as for [`lock`](Self::lock).
+    /// [`SyncError::LockHeld`]; otherwise those of [`lock`](Self::lock).
     pub fn try_lock(&self) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for the answer of a lock's home")?;
@@ -218,10 +232,12 @@ impl<'w> Lock<'w> {
         }
     }
 
-    /// Takes the lock when it is free, and has `next` run on this worker then, as a handler. So a handler can take a lock without waiting.
+    /// Takes the lock when it is free, and then runs `next` on this worker, as a handler. So a
+    /// handler can take a lock without waiting.
     ///
-    /// There is no deadline. An error is the home's loss, or that too many wait there. Nor does it ask the home whether a
-    /// [lease](LockManager::with_lease) is over, as [`lock`](Self::lock) does: somebody who waits there must.
+    /// There is no deadline; `next` gets an error if the home is lost or too many requests wait
+    /// there. Unlike [`lock`](Self::lock), this does not ask the home whether a
+    /// [lease](LockManager::with_lease) is over: another waiter must do that.
     ///
     /// # Errors
     /// Those of [`Worker::call_with_reply`].
@@ -243,7 +259,8 @@ impl<'w> Lock<'w> {
         Ok(())
     }
 
-    /// Who has the lock, or one of those who share it. It may have let go when this returns. Not in handlers.
+    /// Returns the holder of the lock, or one of those that share it. It may have released the lock
+    /// when this returns. Handlers must not call it.
     ///
     /// # Errors
     /// Those of a call and of waiting for its result.
@@ -276,13 +293,14 @@ impl<'w> Lock<'w> {
         Ok(WorkerId::new(process.number() * me.threads_per_process() + local as u32))
     }
 
-    /// Tells the home that the lock, or the wish for it, is given up. In handlers, too. When the home is gone, so is the lock.
+    /// Tells the home that the lock, or the wish for it, is given up. Handlers may call it. If the
+    /// home is gone, so is the lock.
     fn give_up(&self, home: WorkerId, wish: Wish) {
         let me = self.worker;
         let is_full = |error: &Error| matches!(error, Error::Full { .. } | Error::Deadline { .. });
         let mut told = me.to(home).when_full(WhenFull::Queue).call(self.arguments(wish), leave);
         if told.as_ref().is_err_and(|refused| is_full(&refused.error)) && !me.is_in_handler() {
-            // So much is queued for the home that it does not attend to: wait.
+            // The queue to the home is full, because it makes no progress: wait.
             told = me.to(home).when_full(WhenFull::Retry).call(self.arguments(wish), leave);
         }
         if let Err(Refused { error, arguments }) = told
@@ -300,12 +318,12 @@ fn full() -> SyncError {
     SyncError::Full { max: LOCKS_MAX.max(WAITERS_MAX) }
 }
 
-/// Where, which, whether to be shared, and the wish.
+/// The manager, the name, whether to share, and the wish's worker and number.
 type Arguments = (Parts, String, bool, WorkerId, u64);
 
-// What runs at the home.
+// The functions below run at the home.
 
-fn ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments, reply: Answer) {
+fn ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments, reply: GrantReply) {
     let mode = if is_shared { Mode::Shared } else { Mode::Alone };
     let asked = parts.here(there).table.borrow_mut().ask(name, Wish { worker, number }, mode, reply, there.now());
     match asked {
@@ -324,7 +342,7 @@ fn try_ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments) 
     }
 }
 
-/// Says whether it was held.
+/// Ends a wish. Returns whether it held the lock.
 fn leave(there: &Worker, (parts, name, _, worker, number): Arguments) -> bool {
     let left = parts.here(there).table.borrow_mut().leave(&name, Wish { worker, number }, there.now());
     let (was_held, grants) = left;
@@ -338,12 +356,12 @@ fn revoke(there: &Worker, (parts, name, lease_ns): (Parts, String, u64)) {
     send(grants);
 }
 
-/// Says whether it is still held.
+/// Renews a lease. Returns whether the lock is still held.
 fn renew(there: &Worker, (parts, name, _, worker, number): Arguments) -> bool {
     parts.here(there).table.borrow_mut().renew(&name, Wish { worker, number }, there.now())
 }
 
-fn send(grants: Grants<Answer>) {
+fn send(grants: Grants<GrantReply>) {
     for (reply, number) in grants {
         reply.send(number);
     }

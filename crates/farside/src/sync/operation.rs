@@ -16,27 +16,28 @@ pub(crate) struct Guarded<T> {
     pub(crate) is_poisoned: bool,
 }
 
-/// What an operation ended with.
+/// The outcome of an operation.
 pub(crate) enum Outcome<R> {
     Returned(R),
     Panicked(Box<dyn Any + Send>),
-    /// It was not run, since one before it had panicked.
+    /// The operation did not run, because an earlier one panicked.
     Poisoned,
 }
 
 impl<R> Outcome<R> {
-    /// For nobody. What a panic carried may panic itself when it is dropped; then the rest of it is never dropped, since whoever is here holds
-    /// the value and must not unwind, or all who wait would wait for ever.
+    /// Drops an outcome that no thread waits for. The payload of a panic may itself panic when it
+    /// is dropped; then the rest of it leaks. The calling thread holds the value and must not
+    /// unwind, or all waiting threads would wait forever.
     pub(crate) fn discard(self) {
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(self))) {
             std::mem::forget(again);
         }
     }
 
-    /// For the one who asked.
+    /// Returns the result to the thread that submitted the operation.
     ///
     /// # Panics
-    /// With what the operation panicked with.
+    /// With the operation's panic.
     pub(crate) fn into_result(self) -> Result<R, SyncError> {
         match self {
             Self::Returned(result) => Ok(result),
@@ -46,12 +47,12 @@ impl<R> Outcome<R> {
     }
 }
 
-/// What an operation does about a panic before it.
+/// What an operation does if the value is poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// It is not run.
+    /// It does not run.
     Refuse,
-    /// It is run, and what comes after it again.
+    /// It runs, and so do later ones.
     Mend,
 }
 
@@ -63,7 +64,7 @@ impl<T> Guarded<T> {
     pub(crate) fn run<R>(&mut self, after: After, operation: impl FnOnce(&mut T) -> R) -> Outcome<R> {
         let Self { value, is_poisoned } = self;
         let refuses = *is_poisoned && after == After::Refuse;
-        // What is refused is dropped in there, too: that may panic as well.
+        // A refused operation is dropped inside, since the drop may panic as well.
         let ran = catch_unwind(AssertUnwindSafe(|| (!refuses).then(|| operation(value))));
         match ran {
             Ok(Some(result)) => {
@@ -79,26 +80,26 @@ impl<T> Guarded<T> {
     }
 }
 
-/// An operation of a thread that waits for it. It lies on that thread's stack.
+/// An operation of a waiting thread, on that thread's stack.
 #[repr(C)]
 pub(crate) struct Asked<T, F, R> {
     request: Request<Guarded<T>>,
     after: After,
-    /// These belong to whoever has the request: the thread that waits, until it has put it into the word and once it has ended, and
-    /// the one who runs it in between.
+    /// These cells belong to the owner of the request: the waiting thread, before it leaves the
+    /// request and after the request has ended; in between the thread that runs it.
     operation: Cell<Option<F>>,
     outcome: Cell<Option<Outcome<R>>>,
 }
 
 impl<T, F: FnOnce(&mut T) -> R + Send, R: Send> Asked<T, F, R> {
     pub(crate) fn new(after: After, operation: F) -> Self {
-        // SAFETY: `run_asked` takes the request for the first part of one of these, which it is. It may be called on any thread, since the
-        // operation and its result may be sent.
+        // SAFETY: `run_asked` takes the request for the first field of an `Asked`, which it is. Any
+        // thread may call it, since the operation and its result can be sent.
         let request = unsafe { Request::new(true, Self::run_asked) };
         Self { request, after, operation: Cell::new(Some(operation)), outcome: Cell::new(None) }
     }
 
-    /// Its request, from which the whole can be reached.
+    /// Returns the request, as a pointer to the whole.
     pub(crate) fn as_request(&self) -> NonNull<Request<Guarded<T>>> {
         NonNull::from(self).cast()
     }
@@ -108,29 +109,30 @@ impl<T, F: FnOnce(&mut T) -> R + Send, R: Send> Asked<T, F, R> {
     }
 
     unsafe fn run_asked(request: NonNull<Request<Guarded<T>>>, guarded: &mut Guarded<T>) {
-        // SAFETY: the request is the first part of an `Asked` (`repr(C)`), and was made from a pointer to the whole. It was not settled, and
-        // so its thread still waits, and touches neither of the cells.
+        // SAFETY: the request is the first field of an `Asked` (`repr(C)`), and the pointer was
+        // made from one to the whole. The request was not settled, so its thread still waits, and
+        // touches neither of the cells.
         let asked = unsafe { request.cast::<Self>().as_ref() };
         asked.run(guarded);
     }
 
-    /// Runs it, which whoever has the request may do.
+    /// Runs the operation. Only the owner of the request calls this.
     pub(crate) fn run(&self, guarded: &mut Guarded<T>) {
         if let Some(operation) = self.operation.take() {
             self.outcome.set(Some(guarded.run(self.after, operation)));
         }
     }
 
-    /// What it ended with.
+    /// Returns the outcome.
     ///
     /// # Panics
-    /// When it was not run.
+    /// If the operation did not run.
     pub(crate) fn into_outcome(self) -> Outcome<R> {
         self.outcome.into_inner().expect("it was run")
     }
 }
 
-/// An operation that nobody waits for.
+/// An operation that no thread waits for.
 #[repr(C)]
 pub(crate) struct Posted<T, F> {
     request: Request<Guarded<T>>,
@@ -138,24 +140,27 @@ pub(crate) struct Posted<T, F> {
 }
 
 impl<T, F: FnOnce(&mut T) + Send + 'static> Posted<T, F> {
-    /// The operation as a request that is gone when it was run. It must be run, or its memory is never given back.
+    /// Returns the operation as a request that frees itself when it is run. If it never runs, its
+    /// memory leaks.
     pub(crate) fn boxed(operation: F) -> NonNull<Request<Guarded<T>>> {
-        // SAFETY: `run_posted` takes the request for the first part of one of these in a box of its own, which it is. It may be called on any
-        // thread, since the operation may be sent, and at any time, since it borrows nothing.
+        // SAFETY: `run_posted` takes the request for the first field of a `Posted` in a box of its
+        // own, which it is. Any thread may call it, since the operation can be sent, and at any
+        // time, since it borrows nothing.
         let request = unsafe { Request::new(false, Self::run_posted) };
         NonNull::from(Box::leak(Box::new(Self { request, operation }))).cast()
     }
 
     unsafe fn run_posted(request: NonNull<Request<Guarded<T>>>, guarded: &mut Guarded<T>) {
-        // SAFETY: the request is the first part of a `Posted` (`repr(C)`) that `boxed` has leaked, and is run once.
+        // SAFETY: the request is the first field of a `Posted` (`repr(C)`) that `boxed` has leaked,
+        // and it runs once.
         let posted = unsafe { Box::from_raw(request.cast::<Self>().as_ptr()) };
         let Self { operation, .. } = *posted;
-        // Nobody asked: that it panicked is told by what it carried, and by the poison.
+        // No thread waits: the drops of its captures and the poison report a panic.
         guarded.run(After::Refuse, operation).discard();
     }
 }
 
-/// Operations for which nobody waits, at most, at one time.
+/// The largest number of posted operations at a time.
 pub(crate) const POSTED_MAX: u32 = 1024;
 
 impl<R> fmt::Debug for Outcome<R> {

@@ -1,8 +1,10 @@
-//! Structures that are known by name, and changed where they are: the remote operations of RDMO (Liu et al.), by calls.
+//! Structures that are found by name and changed where they are: the remote operations of RDMO (Liu
+//! et al.), by calls.
 //!
-//! A structure belongs to the worker that has registered it. Where it is says its *directory*: the worker that the name's hash says. Operations
-//! are functions of the owner's, named by the hash of their names, and run on its thread as handlers: so each is one atomic step, and
-//! needs no lock.
+//! A structure belongs to the worker that has registered it. Its *directory*, a worker chosen by
+//! the hash of the name, knows where it is. Operations are functions of the owner, identified by
+//! the hash of their names. They run as handlers on the owner's thread, so each is one atomic step
+//! and needs no lock.
 
 use std::any::{Any, type_name};
 use std::cell::{Cell, RefCell};
@@ -23,7 +25,7 @@ use crate::invoke::pending::Pending;
 use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
 
-/// Structures at one worker, at most, and names in one directory.
+/// The largest number of structures at one worker, and of names in one directory.
 const STRUCTURES_MAX: usize = 1 << 16;
 
 /// The name and the types of an operation on structures of type `T`.
@@ -33,7 +35,7 @@ pub struct Operation<T, A, R> {
 }
 
 impl<T, A, R> Operation<T, A, R> {
-    /// The operation of this name.
+    /// Returns the operation of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, types: PhantomData }
@@ -54,7 +56,8 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
     }
 }
 
-/// The structures of a job, by their names. A handle, which travels: copies are the same structures, wherever they are used.
+/// The structures of a job, by name. A handle that may travel: copies stand for the same structures
+/// everywhere.
 ///
 /// ```no_run
 /// use std::collections::BTreeMap;
@@ -82,27 +85,31 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
 /// # }
 /// ```
 ///
-/// An operation that panics does so for its caller ([`Error::RemotePanic`](crate::Error::RemotePanic)), and poisons the structure: see [`Combining`](super::Combining).
-/// Structures are found by workers that run the owner's binary.
+/// An operation that panics does so for its caller
+/// ([`Error::RemotePanic`](crate::Error::RemotePanic)), and poisons the structure: see
+/// [`Combining`](super::Combining). Workers that run the owner's binary find its structures; others
+/// do not.
 ///
-/// When the owner's process dies its structures are gone, and their names free again: those who have found them before get
-/// [`Error::PeerLost`](crate::Error::PeerLost), the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
+/// When the owner's process dies, its structures are gone and their names are free again. Workers
+/// that have found them get [`Error::PeerLost`](crate::Error::PeerLost), others
+/// [`SyncError::NoStructure`]. When the directory of a name dies, the structure can no longer be
+/// found.
 #[derive(Clone, Copy, Debug, Wire)]
 pub struct Structures {
     parts: PerWorker<Part>,
 }
 
-/// One worker's part.
+/// The state of one worker.
 #[derive(Debug, Default)]
 struct Part {
-    /// Of this worker, by their numbers.
+    /// This worker's own structures, by number.
     own: RefCell<HashMap<u32, Rc<dyn Any>>>,
     registered: Cell<u32>,
-    /// Of those whose names lead here.
+    /// The structures whose directory is this worker, by name.
     directory: RefCell<HashMap<String, Listed>>,
 }
 
-/// What a directory knows of a structure.
+/// A directory's entry.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 struct Listed {
     owner: WorkerId,
@@ -110,21 +117,22 @@ struct Listed {
     type_name: String,
 }
 
-/// A structure where it belongs.
+/// A structure at its owner.
 struct Owned<T> {
     guarded: RefCell<Guarded<T>>,
-    /// By the hashes of their names, each a `fn(&mut T, A) -> R`.
+    /// By the hashes of the operations' names; each is a `fn(&mut T, A) -> R`.
     operations: HashMap<u64, Box<dyn Any>>,
 }
 
-/// A structure that is about to be registered. Made by [`Structures::structure`].
-#[must_use = "nobody knows it before `register`"]
+/// A structure to be registered. Made by [`Structures::structure`].
+#[must_use = "no worker can find it before `register`"]
 pub struct NewStructure<T> {
     structures: Structures,
     owned: Owned<T>,
 }
 
-/// A structure that was found. A handle: it may be kept and copied for as long as the job. Other workers find it by its name, too.
+/// A structure that was found. A handle, valid as long as the job. Every worker gets its own by
+/// name.
 pub struct Structure<T> {
     structures: Structures,
     owner: WorkerId,
@@ -132,7 +140,7 @@ pub struct Structure<T> {
     of: PhantomData<fn(T)>,
 }
 
-/// Why an operation did not run at the owner.
+/// The reason why an operation did not run at the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 enum Refusal {
     NoStructure,
@@ -141,12 +149,13 @@ enum Refusal {
     Busy,
 }
 
-/// What an operation brings back: its [result](Self::into_result), or why it did not run.
+/// The outcome of an operation: its [result](Self::into_result), or the reason why it did not run.
 #[derive(Debug, Wire)]
 pub struct OperationResult<R>(Result<R, Refusal>);
 
 impl Structures {
-    /// A place for the structures of a job. All workers of the job call this, in the same order as other collectives.
+    /// Makes the structures of a job. All workers of the job call this, in the same order as other
+    /// collectives.
     ///
     /// # Errors
     /// Those of [`PerWorker::new`].
@@ -156,21 +165,23 @@ impl Structures {
             parts.here(me).directory.borrow_mut().retain(|_, listed| me.process_of(listed.owner) != process);
         };
         me.when_lost(lose);
-        // One that was lost on the way here may have registered something.
+        // A process lost during this call may already have registered something.
         me.outlived_processes().into_iter().for_each(|process| lose(me, process));
         Ok(Self { parts })
     }
 
-    /// A structure, before it is registered.
+    /// Returns a structure to be registered.
     pub fn structure<T: 'static>(self, value: T) -> NewStructure<T> {
         let owned = Owned { guarded: RefCell::new(Guarded::new(value)), operations: HashMap::new() };
         NewStructure { structures: self, owned }
     }
 
-    /// Finds a structure by its name. Waits for the directory's answer: not for handlers.
+    /// Finds a structure by its name. Waits for the directory's answer, so handlers must not call
+    /// it.
     ///
     /// # Errors
-    /// [`SyncError::NoStructure`], [`SyncError::OtherType`]; those of a call and of waiting for its result.
+    /// [`SyncError::NoStructure`], [`SyncError::OtherType`]; those of a call and of waiting for its
+    /// result.
     pub fn find<T: 'static>(self, me: &Worker, name: &str) -> Result<Structure<T>> {
         let asked = (self.parts, name.to_owned());
         let listed =
@@ -188,14 +199,14 @@ impl Structures {
         }
     }
 
-    /// Takes a structure back that this worker has registered under this name. Others do not find it any more, and what they call on it is
-    /// refused. Not in handlers.
+    /// Takes back the structure that this worker has registered under this name. Others no longer
+    /// find it, and their operations on it are refused. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::NoStructure`] when this worker has registered none of this name and type; those of a call and of waiting for its result;
-    /// [`SyncError::Poisoned`].
+    /// [`SyncError::NoStructure`] if this worker has registered no structure of this name and type;
+    /// those of a call and of waiting for its result; [`SyncError::Poisoned`].
     pub fn remove<T: 'static>(self, me: &Worker, name: &str) -> Result<T> {
-        // Before the name is gone.
+        // Checked first, while the name is still listed.
         me.not_in_handler("taking a structure back")?;
         let asked = (self.parts, name.to_owned(), me.id(), type_name::<T>().to_owned());
         let removed = me.call_return(directory(me, name), asked, unlist)?.wait()?;
@@ -211,7 +222,7 @@ impl<T: 'static> NewStructure<T> {
     /// Adds an operation: a function that captures nothing.
     ///
     /// # Panics
-    /// When it has one of this name.
+    /// If the structure has an operation of this name.
     #[track_caller]
     pub fn operation<A: 'static, R: 'static>(
         mut self,
@@ -223,11 +234,12 @@ impl<T: 'static> NewStructure<T> {
         self
     }
 
-    /// Makes the structure known by this name. It belongs to this worker, on whose thread the operations run, and can be found when this returns.
-    /// Not in handlers.
+    /// Registers the structure under this name. It belongs to this worker, on whose thread its
+    /// operations run. When this returns, other workers can find it. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::NameTaken`]; [`SyncError::Full`] when there are 65 536; those of a call and of waiting for its result.
+    /// [`SyncError::NameTaken`]; [`SyncError::Full`] if there are 65 536; those of a call and of
+    /// waiting for its result.
     pub fn register(self, me: &Worker, name: &str) -> Result<Structure<T>> {
         me.not_in_handler("registering a structure")?;
         let Self { structures, owned } = self;
@@ -235,10 +247,10 @@ impl<T: 'static> NewStructure<T> {
         if here.own.borrow().len() >= STRUCTURES_MAX {
             return Err(full());
         }
-        // Numbers are not used again, so that handles of structures that were taken back are of no structure.
+        // Numbers are not reused, so that a handle of a removed structure finds nothing.
         let number = here.registered.get().checked_add(1).ok_or_else(full)?;
         here.registered.set(number);
-        // Before the name: who has found it may call.
+        // Before the name is listed: a worker that has found it may call at once.
         here.own.borrow_mut().insert(number, Rc::new(owned));
         let listed = Listed { owner: me.id(), number, type_name: type_name::<T>().to_owned() };
         let arguments = (structures.parts, name.to_owned(), listed);
@@ -249,7 +261,7 @@ impl<T: 'static> NewStructure<T> {
             Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner },
             Ok(Err(None)) => full(),
             Err(error) => {
-                // It may be listed, or be about to.
+                // The name may be listed, or be listed later.
                 let _ = me.call(directory(me, name), arguments, retract);
                 error
             }
@@ -260,18 +272,20 @@ impl<T: 'static> NewStructure<T> {
 }
 
 impl<T: 'static> Structure<T> {
-    /// Whose it is.
+    /// Returns the structure's owner.
     pub fn owner(self) -> WorkerId {
         self.owner
     }
 
-    /// Runs an operation on the structure, at its owner, and waits for the result. Not in handlers.
+    /// Runs an operation on the structure, at its owner, and waits for the result. Handlers must
+    /// not call it.
     ///
     /// *Cost*: one [`call_return`](Worker::call_return), and two look-ups at the owner.
     ///
     /// # Errors
-    /// [`SyncError::NoOperation`], [`SyncError::NoStructure`] when it was taken back, [`SyncError::Poisoned`], [`SyncError::Busy`] when its owner is
-    /// [in it](Self::with); those of a call and of waiting for its result.
+    /// [`SyncError::NoOperation`]; [`SyncError::NoStructure`] if it was removed;
+    /// [`SyncError::Poisoned`]; [`SyncError::Busy`] while its owner [works on it](Self::with);
+    /// those of a call and of waiting for its result.
     pub fn run<A: Wire + 'static, R: Wire + 'static>(
         self,
         me: &Worker,
@@ -282,7 +296,8 @@ impl<T: 'static> Structure<T> {
         self.start(me, operation, arguments)?.wait()?.into_result(operation)
     }
 
-    /// Has an operation run on the structure, and looks for the result later. In handlers, too: see [`Pending::then`].
+    /// Starts an operation on the structure; the caller takes the result later. Handlers may call
+    /// it, and use [`Pending::then`].
     ///
     /// # Errors
     /// Those of a call.
@@ -296,25 +311,26 @@ impl<T: 'static> Structure<T> {
         Ok(me.call_return(self.owner, asked, run_operation::<T, A, R>)?)
     }
 
-    /// Works on the structure at its owner, who alone can, also in handlers. What others call on it meanwhile, because `work` waits for
-    /// something, is refused with [`SyncError::Busy`].
+    /// Works on the structure at its owner, in handlers, too. If `work` waits for something,
+    /// operations of others are refused meanwhile with [`SyncError::Busy`].
     ///
     /// # Errors
-    /// [`SyncError::NoStructure`] when it is not this worker's, [`SyncError::Busy`], [`SyncError::Poisoned`].
+    /// [`SyncError::NoStructure`] if this worker is not its owner; [`SyncError::Busy`];
+    /// [`SyncError::Poisoned`].
     ///
     /// # Panics
-    /// When `work` does.
+    /// If `work` panics.
     pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> Result<R> {
         self.work_on(me, After::Refuse, work)
     }
 
-    /// As [`with`](Self::with), also when the structure is poisoned. Afterwards it is so no more.
+    /// Like [`with`](Self::with), but also works on a poisoned structure, and clears the poison.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`with`](Self::with), except [`SyncError::Poisoned`].
     ///
     /// # Panics
-    /// When `work` does.
+    /// If `work` panics.
     pub fn mend<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> Result<R> {
         self.work_on(me, After::Mend, work)
     }
@@ -330,10 +346,11 @@ impl<T: 'static> Structure<T> {
 }
 
 impl<R> OperationResult<R> {
-    /// The result of the operation that was [started](Structure::start).
+    /// Returns the result of the [started](Structure::start) operation.
     ///
     /// # Errors
-    /// [`SyncError::NoOperation`], [`SyncError::NoStructure`], [`SyncError::Poisoned`], [`SyncError::Busy`].
+    /// [`SyncError::NoOperation`], [`SyncError::NoStructure`], [`SyncError::Poisoned`],
+    /// [`SyncError::Busy`].
     pub fn into_result<T, A>(self, operation: Operation<T, A, R>) -> Result<R> {
         let why = match self.0 {
             Ok(result) => return Ok(result),
@@ -350,14 +367,14 @@ fn full() -> SyncError {
     SyncError::Full { max: STRUCTURES_MAX }
 }
 
-/// Who knows where the structure of this name is.
+/// Returns the directory of a name.
 fn directory(me: &Worker, name: &str) -> WorkerId {
     WorkerId::new((hash_name(name) % u64::from(me.worker_count())) as u32)
 }
 
-// What runs at the directory and at the owner.
+// The functions below run at the directory or the owner.
 
-/// Says who has the name, or that there are too many, when it was not listed.
+/// Lists a structure. Otherwise returns the owner of the name, or `None` if the directory is full.
 fn list(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, Listed)) -> Result<(), Option<WorkerId>> {
     let mut directory = parts.here(there).directory.borrow_mut();
     let is_full = directory.len() >= STRUCTURES_MAX;
@@ -371,7 +388,7 @@ fn list(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, Listed)
     }
 }
 
-/// Takes what was listed out again, if it was.
+/// Removes an entry if it is listed.
 fn retract(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, Listed)) {
     let mut directory = parts.here(there).directory.borrow_mut();
     if directory.get(&name) == Some(&listed) {
@@ -379,7 +396,7 @@ fn retract(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, List
     }
 }
 
-/// Says the number of the structure that is not listed any more, if it was its owner's.
+/// Removes the entry of a structure, if it belongs to `owner`, and returns the structure's number.
 fn unlist(there: &Worker, (parts, name, owner, type_name): (PerWorker<Part>, String, WorkerId, String)) -> Option<u32> {
     let mut directory = parts.here(there).directory.borrow_mut();
     directory.get(&name).filter(|listed| listed.owner == owner && listed.type_name == type_name)?;
@@ -401,7 +418,7 @@ fn run_operation<T: 'static, A: 'static, R: 'static>(
         match outcome {
             Outcome::Returned(result) => Ok(result),
             Outcome::Poisoned => Err(Refusal::Poisoned),
-            // To the caller: what answers it catches it.
+            // The code that answers the call catches the panic for the caller.
             Outcome::Panicked(panic) => resume_unwind(panic),
         }
     };

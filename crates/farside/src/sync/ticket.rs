@@ -1,4 +1,4 @@
-//! The result of an operation that was handed over.
+//! The result of a submitted operation.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::error::{Result, SyncError};
 use crate::error::Error;
 
-/// The result of an operation that was [started](super::Combining::start) on a value, on its way. Dropping it discards the result, and the
-/// operation is run all the same.
+/// The pending result of an operation that was [started](super::Combining::start). Dropping it
+/// discards the result; the operation runs in any case.
 #[derive(Debug)]
 #[must_use = "dropping it discards the result"]
 pub struct Ticket<R> {
@@ -17,7 +17,7 @@ pub struct Ticket<R> {
 }
 
 impl<R: Send + 'static> Ticket<R> {
-    /// The operation, and where its result will be.
+    /// Returns the ticket of an operation, and the operation that fulfils it.
     pub(crate) fn of<T, F: FnOnce(&mut T) -> R + Send + 'static>(
         operation: F,
     ) -> (Self, impl FnOnce(&mut T) + Send + 'static) {
@@ -25,23 +25,23 @@ impl<R: Send + 'static> Ticket<R> {
         let operation = move |value: &mut T| {
             let outcome = catch_unwind(AssertUnwindSafe(|| operation(value)));
             let panicked = outcome.is_err();
-            // Nobody may wait for it any more.
+            // The ticket may be dropped.
             let _ = sender.try_send(outcome);
             if panicked {
-                // The panic is the asker's; here it only says that the value may be half changed.
+                // The caller gets the panic with the result; this one only poisons the value.
                 resume_unwind(Box::new(()));
             }
         };
         (Self { result }, operation)
     }
 
-    /// The result, if it is here. Does not wait: for handlers, too.
+    /// Returns the result if it is there. Does not wait, so handlers may call it.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`] when it was not run, inside the `Some`.
+    /// Inside the `Some`: [`SyncError::Poisoned`] if the operation did not run.
     ///
     /// # Panics
-    /// When the operation did.
+    /// If the operation did.
     pub fn poll(&mut self) -> Option<Result<R>> {
         match self.result.try_recv() {
             Ok(outcome) => Some(Ok(taken(outcome))),
@@ -50,13 +50,14 @@ impl<R: Send + 'static> Ticket<R> {
         }
     }
 
-    /// Waits for the result, for at most this long. After [`Error::Deadline`] it can be waited for again. Not for handlers.
+    /// Waits for the result, for at most `time`. After [`Error::Deadline`] the caller may wait
+    /// again. Handlers must not call it.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`SyncError::Poisoned`] when it was not run.
+    /// [`Error::Deadline`]; [`SyncError::Poisoned`] if the operation did not run.
     ///
     /// # Panics
-    /// When the operation did.
+    /// If the operation did.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         match self.result.recv_timeout(time) {
             Ok(outcome) => Ok(taken(outcome)),

@@ -46,7 +46,7 @@ impl Ends {
                     job_id,
                     secret,
                     starter_bytes,
-                    private_by_system_call: true,
+                    user_by_system_call: true,
                 })?;
                 // Both ends listen now.
                 me.barrier()?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::State;
-use crate::by_message::Engine;
+use crate::emulated::Engine;
 use crate::ids::ProcessId;
 use crate::ofi::ffi::FiAddr;
 use crate::ofi::queues::{Order, QueueId, Reached};
@@ -83,14 +83,14 @@ mod tests {
 
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
-    use crate::private::{Lease, PrivateMemory};
     use crate::queue::{Span, TransferKind};
+    use crate::region::{Lease, UserMemory};
 
     /// Only a later operation reports a riding one, and the poster need not be there to post it.
     #[test]
     fn what_rides_does_not_hold_a_deregistration_up() {
         let mut ends = pair();
-        let region = ends[1].register_private(None, Lease::new(Arc::new(PrivateMemory::owned(vec![0; 64])))).unwrap();
+        let region = ends[1].register_user(None, Lease::new(Arc::new(UserMemory::owned(vec![0; 64])))).unwrap();
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);
         let memory = ends[0].starter();

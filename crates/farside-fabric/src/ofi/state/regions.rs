@@ -23,12 +23,12 @@ use std::sync::Arc;
 use farside_sys::shm::SharedMemory;
 
 use super::{State, random_key};
-use crate::by_message::{NativeAccess, RegionName, Registration as NewRegion};
+use crate::emulated::{NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::ofi::port::{Port, Registration, Rights};
-use crate::private::{Lease, PrivateRegion, RegionMemory};
 use crate::region::LocalRegion;
-use crate::transport::{Completion, FabricError, RemoteKey};
+use crate::region::{Lease, RegionMemory, UserRegion};
+use crate::transport::{Completion, FabricError, RegionName, RemoteKey};
 
 /// A region of this process that is registered with libfabric.
 #[derive(Debug)]
@@ -95,14 +95,14 @@ impl State {
         Ok(region)
     }
 
-    pub(in crate::ofi) fn register_private(
+    pub(in crate::ofi) fn register_user(
         &mut self,
         name: Option<RegionName>,
         lease: Arc<Lease>,
-    ) -> Result<PrivateRegion, FabricError> {
+    ) -> Result<UserRegion, FabricError> {
         let memory = lease.memory();
         if !memory.is_owned() || memory.bytes() == 0 {
-            return self.engine.register_private_as(name, lease, None);
+            return self.engine.register_user_as(name, lease, None);
         }
         let (start, bytes) = (memory.base().as_ptr(), memory.bytes());
         let rights = if memory.is_writable() { Rights::All } else { Rights::Read };
@@ -110,9 +110,9 @@ impl State {
         // or until after the port is dropped.
         let registration = unsafe { self.port.register(start, bytes, random_key()?, rights) }?;
         let access = NativeAccess { key: registration.key, base: start.expose_provenance() as u64 };
-        match self.engine.register_private_as(name, lease.clone(), Some(access)) {
+        match self.engine.register_user_as(name, lease.clone(), Some(access)) {
             Ok(region) => {
-                self.natives.insert(region.key(), registration, RegionMemory::Private(lease));
+                self.natives.insert(region.key(), registration, RegionMemory::User(lease));
                 Ok(region)
             }
             Err(error) => {
@@ -219,12 +219,12 @@ mod tests {
 
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
-    use crate::private::PrivateMemory;
+    use crate::region::UserMemory;
     use crate::transport::Operation;
 
-    fn register(end: &mut State) -> PrivateRegion {
-        let memory = PrivateMemory::owned(vec![0; BYTES]);
-        end.register_private(None, Lease::new(Arc::new(memory))).unwrap()
+    fn register(end: &mut State) -> UserRegion {
+        let memory = UserMemory::owned(vec![0; BYTES]);
+        end.register_user(None, Lease::new(Arc::new(memory))).unwrap()
     }
 
     fn settle(ends: &mut [State; 2], mut is_done: impl FnMut(&mut [State; 2]) -> bool) {
@@ -282,8 +282,8 @@ mod tests {
         let mut ends = pair();
         let mut bytes = [0_u8; 100];
         // SAFETY: the bytes are accessed again only when the deregistration is over.
-        let memory = unsafe { PrivateMemory::borrowed(std::ptr::NonNull::from(&mut bytes).cast(), 100) };
-        let region = ends[1].register_private(None, Lease::new(Arc::new(memory))).unwrap();
+        let memory = unsafe { UserMemory::borrowed(std::ptr::NonNull::from(&mut bytes).cast(), 100) };
+        let region = ends[1].register_user(None, Lease::new(Arc::new(memory))).unwrap();
         assert!(ends[1].natives.registration(region.key().into()).is_none());
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);

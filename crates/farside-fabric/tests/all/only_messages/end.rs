@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::by_message::{Engine, Limits, Registration};
+use farside_fabric::emulated::{Engine, Limits, Registration};
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, PrivateMemory, PrivateReach,
-    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport, Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RemoteKey,
+    RemoteRegion, Tag, Transport, Unposted, UserMemory, UserReach, UserRegion,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -93,6 +93,31 @@ impl End {
     }
 }
 
+impl Carrier for End {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        let mut state = self.lock();
+        let posted = state.engine.post(key, operation)?;
+        self.flush(&mut state);
+        Ok(posted)
+    }
+
+    fn progress(&self) {
+        let mut state = self.lock();
+        while let Some((from, arrival)) = self.wire.receive(self.process) {
+            match arrival {
+                Arrival::Packet(packet) => self.take(&mut state, from, &packet),
+                Arrival::Gone => self.lose(&mut state, from),
+            }
+            self.flush(&mut state);
+        }
+        self.flush(&mut state);
+    }
+
+    fn wake(&self) {
+        self.wire.waker(self.process).wake();
+    }
+}
+
 impl Transport for End {
     fn process(&self) -> ProcessId {
         self.process
@@ -109,10 +134,10 @@ impl Transport for End {
             needs_target_progress: NeedsTarget::Everything,
             puts_in_order: false,
             message_bytes_max: self.limits.user_bytes_max(),
-            expected_bytes_max: self.limits.expected_bytes_max(),
-            expectations_max: self.limits.expectations_max(),
+            tagged_bytes_max: self.limits.tagged_bytes_max(),
+            tagged_receives_max: self.limits.tagged_receives_max(),
             operations_max: self.limits.operations_max,
-            private_memory: PrivateReach::Owner,
+            user_memory: UserReach::Owner,
         }
     }
 
@@ -120,8 +145,8 @@ impl Transport for End {
         Ok(self.lock().engine.register(Registration { memory, bytes, access: None }))
     }
 
-    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
-        self.lock().engine.register_private(memory, None)
+    fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
+        self.lock().engine.register_user(memory, None)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -163,13 +188,6 @@ impl Transport for End {
         is_attached.then(|| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        let mut state = self.lock();
-        let posted = state.engine.post(key, operation)?;
-        self.flush(&mut state);
-        Ok(posted)
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         let mut state = self.lock();
         state.engine.send(to, message)?;
@@ -177,34 +195,22 @@ impl Transport for End {
         Ok(())
     }
 
-    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         let mut state = self.lock();
-        let expected = state.engine.expect(from, tag, room)?;
+        let expected = state.engine.receive_tagged(from, tag, room)?;
         self.flush(&mut state);
         Ok(expected)
     }
 
-    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         let mut state = self.lock();
-        state.engine.send_expected(to, tag, message)?;
+        state.engine.send_tagged(to, tag, message)?;
         self.flush(&mut state);
         Ok(())
     }
 
     fn receive(&self) -> Option<Event> {
         self.lock().events.pop_front()
-    }
-
-    fn progress(&self) {
-        let mut state = self.lock();
-        while let Some((from, arrival)) = self.wire.receive(self.process) {
-            match arrival {
-                Arrival::Packet(packet) => self.take(&mut state, from, &packet),
-                Arrival::Gone => self.lose(&mut state, from),
-            }
-            self.flush(&mut state);
-        }
-        self.flush(&mut state);
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
@@ -216,10 +222,6 @@ impl Transport for End {
         let interests: Vec<_> = fds.map(|fd| Interest { fd, writable: false }).collect();
         wait_ready(&interests, deadline).expect("descriptors can be watched");
         waker.reset();
-    }
-
-    fn wake(&self) {
-        self.wire.waker(self.process).wake();
     }
 
     fn forget(&self, process: ProcessId) {

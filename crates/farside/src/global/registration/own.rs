@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farside_fabric::clock::{Clock, lock};
 use farside_fabric::transport::Completion;
-use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
+use farside_fabric::{RemoteKey, UserMemory, UserRegion};
 
 use crate::error::{Error, Result};
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
@@ -25,7 +25,7 @@ const SWEPT_AT_A_TIME: usize = 16;
 /// The private regions of a process.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSegments {
-    regions: Mutex<HashMap<RemoteKey, PrivateRegion>>,
+    regions: Mutex<HashMap<RemoteKey, UserRegion>>,
     leaving: Mutex<Vec<Leaving>>,
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct OwnSegments {
 #[derive(Debug)]
 struct Leaving {
     over: Completion,
-    memory: Arc<PrivateMemory>,
+    memory: Arc<UserMemory>,
 }
 
 impl OwnSegments {
     /// The region of this key.
-    pub(crate) fn find(&self, key: RemoteKey) -> Option<PrivateRegion> {
+    pub(crate) fn find(&self, key: RemoteKey) -> Option<UserRegion> {
         lock(&self.regions).get(&key).cloned()
     }
 
     /// Keeps memory until a registration of it is over.
-    fn keep(&self, over: Completion, memory: Arc<PrivateMemory>) {
+    fn keep(&self, over: Completion, memory: Arc<UserMemory>) {
         lock(&self.leaving).push(Leaving { over, memory });
         self.sweep();
     }
@@ -68,7 +68,7 @@ impl OwnSegments {
 #[derive(Debug)]
 pub(super) struct Registration {
     process: Arc<Process>,
-    region: PrivateRegion,
+    region: UserRegion,
     address: GlobalAddress,
     /// From when it was withdrawn.
     over: Option<Completion>,
@@ -77,14 +77,14 @@ pub(super) struct Registration {
 impl Registration {
     /// # Errors
     /// [`Error::NoAddress`], and what the fabric says. The memory is not registered then.
-    pub(super) fn new(process: &Arc<Process>, memory: Arc<PrivateMemory>) -> Result<Self> {
+    pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
         // Before libfabric pins all of it.
         if bytes > SLOT_BYTES {
             return Err(Error::NoAddress { process: process.id(), bytes });
         }
-        let region = transport.register_private(memory)?;
+        let region = transport.register_user(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {
             // Nobody has been told of the key, so that this is over at once.
@@ -124,7 +124,7 @@ impl Registration {
     }
 
     /// Withdraws it, and has the memory go when nobody reaches it any more.
-    pub(super) fn leave(&mut self, memory: Arc<PrivateMemory>) {
+    pub(super) fn leave(&mut self, memory: Arc<UserMemory>) {
         let over = self.withdraw().clone();
         self.process.own_segments().keep(over, memory);
     }
@@ -132,7 +132,7 @@ impl Registration {
 
 /// Waits, without a deadline, until nobody reaches memory any more. When a simulation is over nobody of another process does: what others asked
 /// for is done by threads of this process. Those that are at it then come out of it, and no more go in.
-fn wait_for(over: &Completion, region: &PrivateRegion, process: &Process) {
+fn wait_for(over: &Completion, region: &UserRegion, process: &Process) {
     let clock = process.clock();
     let _even_if_it_unwinds = Until { over, region, clock };
     while !over.has_ended() && !clock.is_over() {
@@ -143,7 +143,7 @@ fn wait_for(over: &Completion, region: &PrivateRegion, process: &Process) {
 /// Does not end before nobody reaches the memory.
 struct Until<'a> {
     over: &'a Completion,
-    region: &'a PrivateRegion,
+    region: &'a UserRegion,
     clock: &'a Clock,
 }
 

@@ -35,7 +35,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::invoke::ring::message::SetupMessage;
+    use crate::invoke::message::CallMessage;
     use crate::wire::{self, Decoder};
 
     fn message() -> impl Strategy<Value = SignalMessage> {
@@ -64,7 +64,7 @@ mod tests {
         fn messages_round_trip(message in message()) {
             let bytes = encoded(&message);
             if let SignalMessage::Raise { data, .. } = &message {
-                prop_assert!(bytes.len() < SetupMessage::OVERHEAD_BYTES + data.len());
+                prop_assert!(bytes.len() < CallMessage::OVERHEAD_BYTES + data.len());
             }
             prop_assert_eq!(decoded(&bytes), Some(message));
         }

@@ -9,7 +9,7 @@ use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
 use crate::global::AddressFault;
 use crate::global::room::{GlobalMessage, GlobalRoom};
-use crate::invoke::ring::message::SetupMessage;
+use crate::invoke::message::CallMessage;
 use crate::memory::address::GlobalAddress;
 use crate::memory::requests::Requests;
 use crate::runtime::observer::{AccessKind, Touch};
@@ -95,7 +95,7 @@ impl Worker {
 
 /// Whether data goes along with a signal that its owner is to give.
 fn goes_along(process: &Process, address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> bool {
-    let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
+    let room = process.transport().capabilities().message_bytes_max.saturating_sub(CallMessage::OVERHEAD_BYTES);
     address.process() == signal.process() && bytes <= DATA_ALONG_MAX.min(room)
 }
 

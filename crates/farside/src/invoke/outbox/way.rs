@@ -14,9 +14,9 @@ use super::ring::{Ring, write_payload};
 use super::{Dispatch, FlushCause, SendCounters};
 use crate::error::{Error, FullCause, Result};
 use crate::invoke::frames::OutFrames;
+use crate::invoke::message::{CallMessage, RingName};
 use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
-use crate::invoke::ring::message::{RingName, SetupMessage};
 use crate::invoke::staged::Staged;
 use crate::runtime::process::{Process, lock};
 use farside_launch::kill_point::KillPoint;
@@ -215,9 +215,9 @@ impl Way {
         }
         let is_lane = self.name.source >= process.shape().callable();
         let chunk_bytes = self.options.chunk_bytes as u64 / if is_lane { 2 } else { 1 };
-        let message = SetupMessage::Open { ring: self.name, chunks: self.options.first_chunks as u8, chunk_bytes };
+        let message = CallMessage::Open { ring: self.name, chunks: self.options.first_chunks as u8, chunk_bytes };
         process.kill_point(KillPoint::RingAsking);
-        process.send_setup(self.to_process, &message)?;
+        process.send_call(self.to_process, &message)?;
         process.kill_point(KillPoint::RingAsked);
         // Only now: what could not be asked for is asked for by the next call.
         self.phase = Phase::Asked;
@@ -320,8 +320,8 @@ impl Way {
                 None => return Ok(()),
             },
         };
-        let message = SetupMessage::Grow { ring: self.name, chunks: count as u8, chunk_bytes: chunk_bytes as u64 };
-        process.send_setup(self.to_process, &message)?;
+        let message = CallMessage::Grow { ring: self.name, chunks: count as u8, chunk_bytes: chunk_bytes as u64 };
+        process.send_call(self.to_process, &message)?;
         self.growing = Some(chunk_bytes);
         process.kill_point(KillPoint::GrowthAsked);
         Ok(())
@@ -498,7 +498,7 @@ impl Way {
 
     /// Sends what is staged to a receiver that is not mapped.
     fn send_frames(&mut self, process: &Process) -> Result<bool> {
-        let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
+        let max = process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES;
         let mut sent = false;
         while let Some(front) = self.staged.front().map(<[u64]>::len) {
             // As many records as a frame takes; one that is longer goes in pieces.
@@ -569,7 +569,7 @@ impl Way {
         (self.growing, self.refused, self.mark) = (None, None, None);
         self.phase = Phase::Closing;
         process.kill_point(KillPoint::RingClosing);
-        process.send_setup(self.to_process, &SetupMessage::Close { ring: self.name })
+        process.send_call(self.to_process, &CallMessage::Close { ring: self.name })
     }
 
     /// The receiver would like its memory back. Whether the worker is to be told: a worker that computes is told twice, which says all, and not

@@ -35,7 +35,7 @@ impl Process {
             return;
         }
         let due = due.unwrap_or_else(|| self.clock().now() + LOOK_AFTER);
-        let mut state = lock(&self.backlog.state);
+        let mut state = lock(&self.calls().backlog.state);
         if !std::mem::replace(&mut way.is_listed, true) {
             state.ways.push(shared.clone());
         }
@@ -48,7 +48,7 @@ impl Process {
 
     /// Sends what is due. Returns when to look again. Called by the service thread.
     pub(crate) fn send_backlog(&self) -> Option<Instant> {
-        let mut state = lock(&self.backlog.state);
+        let mut state = lock(&self.calls().backlog.state);
         let look = state.next_look?;
         let now = self.clock().now();
         if now < look {
@@ -79,7 +79,7 @@ impl Process {
             }
         }
 
-        let mut state = lock(&self.backlog.state);
+        let mut state = lock(&self.calls().backlog.state);
         state.ways.append(&mut kept);
         state.patience = if moved { 0 } else { (patience + 1).min(LOOK_AFTER_MAX.as_micros().ilog2()) };
         state.next_look = [state.next_look, next].into_iter().flatten().min();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use farside_sys::shm::SharedMemory;
 
 use crate::error::Result;
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 use crate::runtime::process::{Process, lock};
 
 impl Process {
@@ -15,13 +15,13 @@ impl Process {
     ///
     /// # Errors
     /// What the transport said when a region was needed.
-    pub(crate) fn allocate_piece(&self, bytes: usize) -> Result<Piece> {
-        lock(&self.pool).allocate_own(&**self.transport(), bytes)
+    pub(crate) fn allocate_piece(&self, bytes: usize) -> Result<Extent> {
+        lock(&self.calls().pool).allocate_own(&**self.transport(), bytes)
     }
 
     /// Gives a piece back that nobody can write any more.
-    pub(crate) fn free_piece(&self, piece: Piece) {
-        lock(&self.pool).free_own(&[piece]);
+    pub(crate) fn free_piece(&self, piece: Extent) {
+        lock(&self.calls().pool).free_own(&[piece]);
     }
 
     /// The memory that a piece lies in. `None` where it cannot be mapped here. Waits for the owner's service thread when this process has not
@@ -29,10 +29,10 @@ impl Process {
     ///
     /// # Errors
     /// What the transport said, and [`Error::PeerLost`](crate::Error::PeerLost).
-    pub(crate) fn map_piece(&self, piece: Piece) -> Result<Option<Arc<SharedMemory>>> {
+    pub(crate) fn map_piece(&self, piece: Extent) -> Result<Option<Arc<SharedMemory>>> {
         piece.key.check(piece.offset, usize::try_from(piece.bytes).unwrap_or(usize::MAX))?;
         if piece.key.process == self.id() {
-            return Ok(lock(&self.pool).memory(piece.key));
+            return Ok(lock(&self.calls().pool).memory(piece.key));
         }
         let deadline = self.clock().now() + self.settings().deadline;
         let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;

@@ -13,9 +13,10 @@ use farside_fabric::{FabricError, ProcessId, WorkerId};
 use farside_sys::shm::SharedMemory;
 
 use crate::error::{Error, Result, Source};
+use crate::invoke::message::{CallMessage, RingName};
 use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
-use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
 use crate::invoke::ring::pool::{RingPool, Waiting};
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Announcer;
 use crate::runtime::process::{Notice, Process, lock};
 use farside_launch::kill_point::KillPoint;
@@ -38,9 +39,9 @@ pub(crate) struct Ways {
 
 // Both sides.
 impl Process {
-    fn map(&self, piece: Piece) -> Result<Arc<SharedMemory>> {
+    fn map(&self, piece: Extent) -> Result<Arc<SharedMemory>> {
         let memory = if piece.key.process == self.id() {
-            lock(&self.pool).memory(piece.key)
+            lock(&self.calls().pool).memory(piece.key)
         } else {
             let deadline = self.clock().now() + self.settings().deadline;
             let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;
@@ -49,18 +50,18 @@ impl Process {
         memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
     }
 
-    fn chunk(&self, piece: Piece) -> Result<MappedChunk> {
+    fn chunk(&self, piece: Extent) -> Result<MappedChunk> {
         let inside = piece.key.check(piece.offset, piece.bytes as usize);
         let chunk = MappedChunk::new(self.map(piece)?, piece.offset as usize, piece.bytes as usize);
         inside?;
         chunk.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
     }
 
-    fn chunks(&self, pieces: &[Piece]) -> Result<Vec<MappedChunk>> {
+    fn chunks(&self, pieces: &[Extent]) -> Result<Vec<MappedChunk>> {
         pieces.iter().map(|piece| self.chunk(*piece)).collect()
     }
 
-    fn control_block(&self, piece: Piece) -> Result<MappedControl> {
+    fn control_block(&self, piece: Extent) -> Result<MappedControl> {
         piece.key.check(piece.offset, size_of::<RingControl>())?;
         let control = MappedControl::new(self.map(piece)?, piece.offset as usize);
         control.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
@@ -80,7 +81,7 @@ impl Process {
 
     /// Memory of this process in which calls are batched that go on as frames.
     pub(crate) fn new_frame_batch(&self) -> Result<FrameBatch> {
-        let mut pool = lock(&self.pool);
+        let mut pool = lock(&self.calls().pool);
         let control = pool.allocate_own(&**self.transport(), size_of::<RingControl>())?;
         let chunk = pool.allocate_own(&**self.transport(), FRAME_CHUNK_BYTES)?;
         drop(pool);
@@ -92,19 +93,19 @@ impl Process {
 
     /// Gives that memory back.
     pub(crate) fn free_frame_batch(&self, batch: FrameBatch) {
-        lock(&self.pool).free_own(&batch.pieces);
+        lock(&self.calls().pool).free_own(&batch.pieces);
     }
 
     /// Has answers to a way taken in.
     pub(crate) fn add_way(&self, name: RingName, way: &SharedWay) {
-        lock(&self.ways.by_name).insert(name, way.clone());
+        lock(&self.calls().ways.by_name).insert(name, way.clone());
     }
 
     /// The way of this name, if it is one of ours to a worker of `from`, and where whoever calls on it is.
     fn way_to(&self, from: ProcessId, name: RingName) -> Option<(SharedWay, Source)> {
         let to = self.place_of(WorkerId::new(name.to)).is_some_and(|(of, _)| of == from);
         let is_ours = self.owner_of(name.source) == Some(self.id());
-        let way = lock(&self.ways.by_name).get(&name).filter(|_| to && is_ours)?.clone();
+        let way = lock(&self.calls().ways.by_name).get(&name).filter(|_| to && is_ours)?.clone();
         Some((way, self.source(name.source as usize)))
     }
 
@@ -112,20 +113,25 @@ impl Process {
     ///
     /// # Errors
     /// What the transport said when the ring was mapped.
-    pub(crate) fn take_answer(&self, from: ProcessId, message: SetupMessage) -> Result<()> {
-        let (name, pieces): (_, &[Piece]) = match &message {
-            SetupMessage::Opened { ring, chunks, .. } | SetupMessage::Grown { ring, chunks } => (*ring, chunks),
-            SetupMessage::Refused { ring, .. }
-            | SetupMessage::FrameCredit { ring, .. }
-            | SetupMessage::Closed { ring }
-            | SetupMessage::Reclaim { ring } => (*ring, &[]),
+    pub(crate) fn take_answer(&self, from: ProcessId, message: CallMessage) -> Result<()> {
+        let (name, pieces): (_, &[Extent]) = match &message {
+            CallMessage::Opened { ring, chunks, .. } | CallMessage::Grown { ring, chunks } => {
+                if !(1..=CHUNKS_PER_REQUEST_MAX).contains(&chunks.len()) {
+                    return Ok(());
+                }
+                (*ring, chunks)
+            }
+            CallMessage::Refused { ring, .. }
+            | CallMessage::FrameCredit { ring, .. }
+            | CallMessage::Closed { ring }
+            | CallMessage::Reclaim { ring } => (*ring, &[]),
             _ => return Ok(()),
         };
         let Some((shared, source)) = self.way_to(from, name) else { return Ok(()) };
         if pieces.iter().any(|piece| piece.key.process != from) {
             return Ok(());
         }
-        if let SetupMessage::Reclaim { .. } = message {
+        if let CallMessage::Reclaim { .. } = message {
             return self.give_up_if_idle(source, name, &shared);
         }
         // Not under the lock, since mapping waits.
@@ -152,9 +158,9 @@ impl Process {
         Ok(())
     }
 
-    fn answer(&self, message: SetupMessage) -> Result<Option<Answer>> {
+    fn answer(&self, message: CallMessage) -> Result<Option<Answer>> {
         Ok(Some(match message {
-            SetupMessage::Opened { ring, control, chunks } => {
+            CallMessage::Opened { ring, control, chunks } => {
                 if control.key.process != chunks[0].key.process {
                     return Ok(None);
                 }
@@ -164,12 +170,12 @@ impl Process {
                 let announcer = Announcer::new(home, local, ring.source as usize, self.hears_fences());
                 Answer::Opened(Box::new(Ring::new(sender, announcer)))
             }
-            SetupMessage::Grown { chunks, .. } => Answer::Grown(self.chunks(&chunks)?),
-            SetupMessage::Refused { cap_bytes, .. } => {
+            CallMessage::Grown { chunks, .. } => Answer::Grown(self.chunks(&chunks)?),
+            CallMessage::Refused { cap_bytes, .. } => {
                 Answer::Refused { cap_bytes: usize::try_from(cap_bytes).unwrap_or(usize::MAX) }
             }
-            SetupMessage::FrameCredit { consumed, .. } => Answer::Credit { consumed },
-            SetupMessage::Closed { .. } => Answer::Closed,
+            CallMessage::FrameCredit { consumed, .. } => Answer::Credit { consumed },
+            CallMessage::Closed { .. } => Answer::Closed,
             _ => return Ok(None),
         }))
     }
@@ -194,15 +200,15 @@ impl Process {
     /// The receiving side of a ring that was made in this process's memory, and the pieces it is made of.
     pub(crate) fn receiver_of(
         &self,
-        control: Piece,
-        chunks: &[Piece],
-    ) -> Result<(Receiver<MappedChunk, MappedControl>, Vec<Piece>)> {
+        control: Extent,
+        chunks: &[Extent],
+    ) -> Result<(Receiver<MappedChunk, MappedControl>, Vec<Extent>)> {
         let pieces = chunks.iter().copied().chain([control]).collect();
         Ok((Receiver::new(self.control_block(control)?, self.chunks(chunks)?), pieces))
     }
 
     /// A piece of this process's own memory as a chunk.
-    pub(crate) fn own_chunk(&self, piece: Piece) -> Result<MappedChunk> {
+    pub(crate) fn own_chunk(&self, piece: Extent) -> Result<MappedChunk> {
         self.chunk(piece)
     }
 
@@ -217,8 +223,8 @@ impl Process {
         local: usize,
         chunks: u8,
         chunk_bytes: u64,
-    ) -> Result<Option<SetupMessage>> {
-        let mut pool = lock(&self.pool);
+    ) -> Result<Option<CallMessage>> {
+        let mut pool = lock(&self.calls().pool);
         if pool.rings.contains_key(&ring) {
             return Ok(None);
         }
@@ -230,7 +236,7 @@ impl Process {
             false => (FIRST_CHUNK_COUNT, wanted.min(FIRST_CHUNK_BYTES)),
         };
         let control = pool.allocate(&**self.transport(), local, size_of::<RingControl>())?;
-        let chunks: Vec<Piece> =
+        let chunks: Vec<Extent> =
             (0..count).map(|_| pool.allocate(&**self.transport(), local, wanted)).collect::<Result<_>>()?;
         pool.rings.insert(ring, count * wanted);
         drop(pool);
@@ -238,7 +244,7 @@ impl Process {
         chunks.iter().try_for_each(|chunk| self.reset_chunk(*chunk))?;
         self.notify(local, Notice::RingOpened { ring, control, chunks: chunks.clone() });
         self.kill_point(KillPoint::RingMade);
-        Ok(Some(SetupMessage::Opened { ring, control, chunks }))
+        Ok(Some(CallMessage::Opened { ring, control, chunks }))
     }
 
     /// Grants chunks to a ring that leads to a thread of this process, and returns what to tell its sender. Nothing when there is no such
@@ -253,8 +259,8 @@ impl Process {
         sender: ProcessId,
         chunks: u8,
         chunk_bytes: u64,
-    ) -> Result<Option<SetupMessage>> {
-        let mut pool = lock(&self.pool);
+    ) -> Result<Option<CallMessage>> {
+        let mut pool = lock(&self.calls().pool);
         if !pool.rings.contains_key(&ring) || pool.waiting.iter().any(|waiting| waiting.ring == ring) {
             return Ok(None);
         }
@@ -265,7 +271,7 @@ impl Process {
         }
         let cap_bytes = pool.cap_bytes();
         if wanted > cap_bytes || !pool.rings.keys().any(|other| other.to == ring.to && *other != ring) {
-            return Ok(Some(SetupMessage::Refused { ring, cap_bytes: cap_bytes as u64 }));
+            return Ok(Some(CallMessage::Refused { ring, cap_bytes: cap_bytes as u64 }));
         }
         let next_round = self.clock().now();
         pool.waiting.push(Waiting { ring, local, sender, chunk_bytes: wanted, rounds: 0, next_round });
@@ -282,8 +288,8 @@ impl Process {
         local: usize,
         count: usize,
         chunk_bytes: usize,
-    ) -> Result<SetupMessage> {
-        let chunks: Vec<Piece> =
+    ) -> Result<CallMessage> {
+        let chunks: Vec<Extent> =
             (0..count).map(|_| pool.allocate(&**self.transport(), local, chunk_bytes)).collect::<Result<_>>()?;
         *pool.rings.entry(ring).or_default() += count * chunk_bytes;
         for chunk in &chunks {
@@ -293,7 +299,7 @@ impl Process {
         }
         self.notify(local, Notice::RingGrown { ring, chunks: chunks.clone() });
         self.kill_point(KillPoint::GrowthMade);
-        Ok(SetupMessage::Grown { ring, chunks })
+        Ok(CallMessage::Grown { ring, chunks })
     }
 
     /// Grants what was asked for when there was no memory and there is by now, asks those who may have some to spare, and refuses what
@@ -302,7 +308,7 @@ impl Process {
     /// # Errors
     /// What the transport said when memory was needed.
     pub(crate) fn serve_waiting(&self) -> Result<Option<Instant>> {
-        let mut pool = lock(&self.pool);
+        let mut pool = lock(&self.calls().pool);
         if pool.waiting.is_empty() {
             return Ok(None);
         }
@@ -319,7 +325,7 @@ impl Process {
                 continue;
             }
             if now >= waiting.next_round && waiting.rounds == RECLAIM_ROUNDS {
-                answers.push((sender, SetupMessage::Refused { ring, cap_bytes: pool.cap_bytes() as u64 }));
+                answers.push((sender, CallMessage::Refused { ring, cap_bytes: pool.cap_bytes() as u64 }));
                 continue;
             }
             if now >= waiting.next_round {
@@ -329,7 +335,7 @@ impl Process {
                 others.truncate(RECLAIMED_AT_ONCE);
                 let owned = |(_, other): (_, RingName)| Some((self.owner_of(other.source)?, other));
                 let asked = others.into_iter().filter_map(owned);
-                answers.extend(asked.map(|(owner, other)| (owner, SetupMessage::Reclaim { ring: other })));
+                answers.extend(asked.map(|(owner, other)| (owner, CallMessage::Reclaim { ring: other })));
                 waiting.rounds += 1;
                 let is_last = waiting.rounds == RECLAIM_ROUNDS;
                 waiting.next_round = now + if is_last { RECLAIM_PATIENCE } else { RECLAIM_INTERVAL };
@@ -341,14 +347,14 @@ impl Process {
         drop(pool);
         for (to, message) in answers {
             // Whoever is gone by now needs no answer.
-            let _ = self.send_setup(to, &message);
+            let _ = self.send_call(to, &message);
         }
         Ok(next)
     }
 
     /// The sender of a ring that leads to a thread of this process has given it up.
     pub(crate) fn close_ring(&self, ring: RingName, local: usize) {
-        let mut pool = lock(&self.pool);
+        let mut pool = lock(&self.calls().pool);
         pool.rings.remove(&ring);
         pool.waiting.retain(|waiting| waiting.ring != ring);
         drop(pool);
@@ -356,15 +362,15 @@ impl Process {
     }
 
     /// Takes the memory of a ring back that was given up and is empty, and tells its sender.
-    pub(crate) fn finish_closing(&self, ring: RingName, local: usize, pieces: &[Piece]) {
-        let mut pool = lock(&self.pool);
+    pub(crate) fn finish_closing(&self, ring: RingName, local: usize, pieces: &[Extent]) {
+        let mut pool = lock(&self.calls().pool);
         pool.release(local, pieces);
         let wanted = !pool.waiting.is_empty();
         drop(pool);
         self.kill_point(KillPoint::RingClosed);
         if let Some(owner) = self.owner_of(ring.source) {
             // A sender that is gone by now needs no answer.
-            let _ = self.send_setup(owner, &SetupMessage::Closed { ring });
+            let _ = self.send_call(owner, &CallMessage::Closed { ring });
         }
         if wanted {
             self.transport().wake();
@@ -372,8 +378,8 @@ impl Process {
     }
 
     /// Gives the memory of a ring up whose sender is gone.
-    pub(crate) fn retire(&self, ring: RingName, local: usize, pieces: &[Piece]) {
-        let mut pool = lock(&self.pool);
+    pub(crate) fn retire(&self, ring: RingName, local: usize, pieces: &[Extent]) {
+        let mut pool = lock(&self.calls().pool);
         pool.rings.remove(&ring);
         pool.waiting.retain(|waiting| waiting.ring != ring);
         pool.retire(local, pieces);
@@ -386,21 +392,21 @@ impl Process {
 
     /// Ring memory in use here.
     pub(crate) fn ring_memory_bytes(&self) -> usize {
-        lock(&self.pool).used_bytes()
+        lock(&self.calls().pool).used_bytes()
     }
 
     /// Memory registered for rings, in use or not.
     pub(crate) fn ring_memory_registered_bytes(&self) -> usize {
-        lock(&self.pool).registered_bytes()
+        lock(&self.calls().pool).registered_bytes()
     }
 
     /// A chunk begins empty: its first header is zero. (The others are written before they are reached.)
-    fn reset_chunk(&self, piece: Piece) -> Result<()> {
+    fn reset_chunk(&self, piece: Extent) -> Result<()> {
         self.chunk(piece)?.word(0).store(0, Ordering::Relaxed);
         Ok(())
     }
 
-    fn reset_control(&self, piece: Piece) -> Result<()> {
+    fn reset_control(&self, piece: Extent) -> Result<()> {
         let control = self.control_block(piece)?;
         control.control().consumed.store(0, Ordering::Relaxed);
         control.control().sender_waits.store(0, Ordering::Relaxed);

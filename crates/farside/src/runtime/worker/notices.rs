@@ -9,7 +9,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use super::Worker;
 use crate::error::{Error, Result, Source};
 use crate::invoke::inbox::{Handling, panic_message, run_last};
-use crate::invoke::ring::message::RingName;
+use crate::invoke::message::RingName;
 use crate::runtime::process::Notice;
 
 /// What a part of the library has to do on a worker when a process is lost.

@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! A held lock.
 
 use std::fmt;
 
@@ -10,9 +10,11 @@ use crate::Wire;
 use crate::runtime::worker::Worker;
 use crate::sync::error::{Result, SyncError};
 
-/// What says that a lock was granted, and when: to be shown to the values that the lock guards ([`Fenced`](crate::sync::Fenced)).
+/// Proves that a lock was granted, and when, to the values that the lock guards
+/// ([`Fenced`](crate::sync::Fenced)).
 ///
-/// Tokens of one lock are ordered: who got it later has a greater number. Those who share it at the same time have the same.
+/// Tokens of one lock are ordered: a later grant has a greater number. Workers that share the lock
+/// at the same time have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Token {
     lock: u64,
@@ -25,27 +27,28 @@ impl Token {
         Self { lock, number, is_shared }
     }
 
-    /// The [identity](Lock::id) of its lock.
+    /// Returns the [identity](Lock::id) of the lock.
     pub fn lock(self) -> u64 {
         self.lock
     }
 
-    /// Greater than those of all who had the lock before.
+    /// Returns the number of the grant, which is greater than those of all earlier ones.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// Whether the lock is shared with others.
+    /// Returns whether the lock is shared.
     pub fn is_shared(self) -> bool {
         self.is_shared
     }
 }
 
-/// A lock that this worker holds. Dropping it lets go.
+/// A lock that this worker holds. Dropping it releases the lock.
 ///
-/// Letting go is a call to the home that never waits while less is queued for it than [the job allows](crate::Job::queue_cap_bytes). If there is
-/// no room for it until the deadline, or in a handler at once, it is made later, when this worker makes progress.
-#[must_use = "dropping it lets go"]
+/// The release is a call to the home. It does not wait while less is queued for the home than [the
+/// job allows](crate::Job::queue_cap_bytes). If there is no room until the deadline, or in a
+/// handler at once, a later progress of this worker makes the call.
+#[must_use = "dropping it releases the lock"]
 pub struct LockGuard<'w> {
     lock: Lock<'w>,
     home: WorkerId,
@@ -59,31 +62,32 @@ impl<'w> LockGuard<'w> {
         Self { lock, home, wish, number, is_over: false }
     }
 
-    /// The token of this grant.
+    /// Returns the token of this grant.
     pub fn token(&self) -> Token {
         Token::new(self.lock.id(), self.number, self.lock.mode == Mode::Shared)
     }
 
-    /// Lets go, and waits until the home has heard of it. Not in handlers.
+    /// Releases the lock, and waits until the home knows. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::LockLost`] when it was taken away before; [`PeerLost`](crate::Error::PeerLost) when the home is gone; those of a call and of
-    /// waiting for its result. Then it is let go all the same, as far as this worker can.
+    /// [`SyncError::LockLost`] if it was revoked before; [`PeerLost`](crate::Error::PeerLost) if
+    /// the home is gone; those of a call and of waiting for its result. The lock is then released
+    /// as far as this worker can.
     pub fn release(mut self) -> Result<()> {
         self.ask_home(leave)?;
         self.is_over = true;
         Ok(())
     }
 
-    /// Begins the lease anew, and makes sure that the lock is still held. Not in handlers.
+    /// Renews the lease, and checks that the lock is still held. Handlers must not call it.
     ///
     /// # Errors
-    /// As for [`release`](Self::release), but that it is not let go.
+    /// Those of [`release`](Self::release), but the lock is not released.
     pub fn renew(&mut self) -> Result<()> {
         self.ask_home(renew)
     }
 
-    /// Asks the home something that it answers with whether the lock is, or was, held.
+    /// Asks the home a question that it answers by whether the lock is, or was, held.
     fn ask_home(&mut self, question: fn(&Worker, super::Arguments) -> bool) -> Result<()> {
         let me = self.lock.worker;
         let is_held = me.call_return(self.home, self.lock.arguments(self.wish), question)?.wait()?;

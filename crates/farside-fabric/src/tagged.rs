@@ -3,13 +3,13 @@
 //! A [`Matcher`] is what one process needs for that. It does no I/O, reads no clock and has no thread; a transport keeps it
 //! under a lock, and
 //!
-//! - hands [`expect`](Matcher::expect) and [`send`](Matcher::send) what its own functions of that kind are given;
+//! - hands [`receive_tagged`](Matcher::receive_tagged) and [`send`](Matcher::send) what its own functions of that kind are given;
 //! - sends each frame as one message that its other end can tell from others, in order, and hands it to
 //!   [`take`](Matcher::take) there;
 //! - lets [credits](Matcher::credits) go out after each of them;
 //! - calls [`lose`](Matcher::lose) when a peer is gone, or when it sent something [`Malformed`].
 //!
-//! [`by_message`](crate::by_message) does so for transports that use its engine.
+//! [`emulated`](crate::emulated) does so for transports that use its engine.
 //!
 //! # What comes too early
 //!
@@ -36,7 +36,7 @@ pub(crate) use self::frame::CREDIT_BYTES;
 pub use self::frame::{HEADER_BYTES, fuzz_decode};
 
 /// How many expectations a process may have: some 100 B each, so less than 512 KiB.
-pub const EXPECTATIONS_MAX: usize = 4096;
+pub const TAGGED_RECEIVES_MAX: usize = 4096;
 
 /// How many of the longest messages a window holds. With less than two the sender would wait for a round trip after each.
 const LONGEST_IN_WINDOW: u64 = 4;
@@ -100,7 +100,7 @@ pub enum Malformed {
 /// let [here, there] = [0, 1].map(ProcessId::new);
 /// let (mut sender, mut receiver) = (Matcher::new(here, limits), Matcher::new(there, limits));
 ///
-/// let got = receiver.expect(here, Tag(7), 100)?;
+/// let got = receiver.receive_tagged(here, Tag(7), 100)?;
 /// sender.send(there, Tag(7), b"far side", |frame| Ok(receiver.take(here, &frame).expect("a frame")))?;
 /// assert!(matches!(got.try_take(), Some(Ok(Outcome::Got(message))) if message == b"far side"));
 /// # Ok::<(), farside_fabric::FabricError>(())
@@ -180,7 +180,7 @@ impl Matcher {
     ///
     /// # Errors
     /// [`FabricError::QueueFull`].
-    pub fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    pub fn receive_tagged(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         let completion = Completion::pending();
         let expectation = Expectation { room, completion: completion.clone() };
         if let Some(message) = self.take_early((from, tag)) {
@@ -188,11 +188,11 @@ impl Matcher {
             expectation.take(message);
             return Ok(completion);
         }
-        if self.expectation_count >= EXPECTATIONS_MAX {
+        if self.expectation_count >= TAGGED_RECEIVES_MAX {
             self.drop_cancelled();
         }
-        if self.expectation_count >= EXPECTATIONS_MAX {
-            return Err(FabricError::QueueFull { process: from, max: EXPECTATIONS_MAX });
+        if self.expectation_count >= TAGGED_RECEIVES_MAX {
+            return Err(FabricError::QueueFull { process: from, max: TAGGED_RECEIVES_MAX });
         }
         self.expectations.entry((from, tag)).or_default().push_back(expectation);
         self.expectation_count += 1;

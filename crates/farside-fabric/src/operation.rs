@@ -1,8 +1,44 @@
-//! What is done with a peer's region, and what it brings.
+//! Operations on a peer's region: keys, outcomes, completions and errors.
 
-use super::FabricError;
+mod completion;
+mod error;
+mod key;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::clock::Clock;
 use crate::ids::ProcessId;
 use farside_wire::Wire;
+
+pub use self::completion::Completion;
+pub use self::error::FabricError;
+pub use self::key::{RegionName, RemoteKey, Tag};
+
+/// What carries posted operations: the part of a [`Transport`](crate::Transport) that regions and completions use.
+pub trait Carrier: Send + Sync + fmt::Debug {
+    /// What time it is for this process, and how its threads wait. The system's clock, unless the transport simulates one.
+    fn clock(&self) -> Clock {
+        Clock::real()
+    }
+
+    /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has ended at return.)
+    ///
+    /// # Errors
+    /// [`FabricError::QueueFull`] when too many are under way; other errors come here or with the completion. What comes here gives the
+    /// operation back, with its buffer.
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
+
+    /// Moves everything on that can move without waiting.
+    fn progress(&self);
+
+    /// Ends a [`wait`](Self::wait) that is under way, or the next.
+    fn wake(&self);
+
+    /// A thread that has made [`progress`](Self::progress) again and again will do so no more, since it goes to sleep: whoever
+    /// sleeps in [`wait`](Self::wait) is to watch in its place. A transport whose waiting thread never stands back ignores it.
+    fn stop_polling(&self) {}
+}
 
 /// An access to a peer's region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +93,7 @@ impl Operation {
     }
 }
 
-/// An operation that was not [posted](super::Transport::post), and why.
+/// An operation that was not [posted](Carrier::post), and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unposted {
@@ -115,6 +151,35 @@ pub enum AtomicChange<T> {
     /// The larger of the two, unsigned.
     Max(T),
 }
+
+macro_rules! apply {
+    ($word:ty, $atomic:ty) => {
+        impl AtomicChange<$word> {
+            /// Changes a word, and returns what it held. Sequentially consistent.
+            #[inline]
+            pub fn apply(self, word: &$atomic) -> $word {
+                match self {
+                    Self::Load => word.load(Ordering::SeqCst),
+                    Self::Swap(value) => word.swap(value, Ordering::SeqCst),
+                    Self::CompareSwap { expected, new } => {
+                        match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                            Ok(previous) | Err(previous) => previous,
+                        }
+                    }
+                    Self::Add(value) => word.fetch_add(value, Ordering::SeqCst),
+                    Self::And(value) => word.fetch_and(value, Ordering::SeqCst),
+                    Self::Or(value) => word.fetch_or(value, Ordering::SeqCst),
+                    Self::Xor(value) => word.fetch_xor(value, Ordering::SeqCst),
+                    Self::Min(value) => word.fetch_min(value, Ordering::SeqCst),
+                    Self::Max(value) => word.fetch_max(value, Ordering::SeqCst),
+                }
+            }
+        }
+    };
+}
+
+apply!(u64, AtomicU64);
+apply!(u32, AtomicU32);
 
 /// What an operation brought.
 #[derive(Clone, Debug, PartialEq, Eq)]

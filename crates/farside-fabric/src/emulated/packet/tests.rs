@@ -37,8 +37,8 @@ fn answers(data: &[u8], bytes: u64, key: u64, base: u64) -> impl Iterator<Item =
     let refusals =
         [Refusal::StaleKey, Refusal::OutOfRange, Refusal::Misaligned, Refusal::ReadOnly].map(Answer::Refused);
     let native = Answer::Attached { bytes, access: Some(NativeAccess { key, base }), is_writable: false };
-    let by_message = Answer::Attached { bytes, access: None, is_writable: true };
-    [native, by_message, Answer::Done, Answer::Got(data), Answer::Previous(bytes)].into_iter().chain(refusals)
+    let emulated = Answer::Attached { bytes, access: None, is_writable: true };
+    [native, emulated, Answer::Done, Answer::Got(data), Answer::Previous(bytes)].into_iter().chain(refusals)
 }
 
 proptest! {
@@ -51,7 +51,7 @@ proptest! {
         let [offset, key, base] = numbers;
         let requests = asks(&data, offset, bytes, narrow, wide).map(|ask| Packet::Request { id, region, ask });
         let answers = answers(&data, offset, key, base).map(|answer| Packet::Answer { id, answer });
-        for packet in requests.chain(answers).chain([Packet::User(&data), Packet::Expected(&data), Packet::Revoke(region), Packet::Released(region)]) {
+        for packet in requests.chain(answers).chain([Packet::User(&data), Packet::Tagged(&data), Packet::Revoke(region), Packet::Released(region)]) {
             let encoded = packet.encode();
             prop_assert!(encoded.len() <= DATALESS_BYTES_MAX + data.len());
             prop_assert_eq!(Packet::decode(&encoded), Some(packet));

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use crate::by_message::RegionName;
+use super::{LocalRegion, RegionMemory};
 use crate::ids::ProcessId;
-use crate::private::RegionMemory;
-use crate::region::LocalRegion;
-use crate::transport::{FabricError, RemoteKey};
+use crate::operation::{FabricError, RegionName, RemoteKey};
 
 /// So many slots are in use before one is used again: as many as a global address can name. It has room for the low four bits of the
 /// generation, too, and they are to come round as seldom as may be.

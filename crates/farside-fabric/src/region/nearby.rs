@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use farside_sys::process_memory;
 
-use crate::gate::Gate;
-use crate::transport::{FabricError, RemoteKey, Transport};
+use super::gate::Gate;
+use crate::operation::{Carrier, FabricError, RemoteKey};
 
 /// A revocation waits for one system call at most, so none is to take long: some hundred microseconds.
 const PIECE_BYTES: usize = 1 << 20;
@@ -63,7 +63,7 @@ impl Nearby {
 
     /// An access that takes its time.
     #[cfg(test)]
-    pub(crate) fn enter(&self) -> Option<crate::gate::Pass<'_>> {
+    pub(crate) fn enter(&self) -> Option<super::gate::Pass<'_>> {
         self.gate.enter()
     }
 
@@ -89,7 +89,7 @@ impl Nearby {
         key: RemoteKey,
         offset: u64,
         data: &[u8],
-        transport: &Arc<dyn Transport>,
+        transport: &Arc<dyn Carrier>,
     ) -> Result<(), Refused> {
         if !self.is_writable {
             return Err(Refused::With(FabricError::ReadOnly { key }));
@@ -112,7 +112,7 @@ impl Nearby {
         key: RemoteKey,
         offset: u64,
         data: &mut [u8],
-        transport: &Arc<dyn Transport>,
+        transport: &Arc<dyn Carrier>,
     ) -> Result<(), Refused> {
         let (bytes, mut at) = (data.len(), 0);
         while at < bytes {
@@ -129,7 +129,7 @@ impl Nearby {
         &self,
         key: RemoteKey,
         offset: u64,
-        transport: &Arc<dyn Transport>,
+        transport: &Arc<dyn Carrier>,
         call: impl FnOnce(usize) -> std::io::Result<usize>,
     ) -> Result<usize, Refused> {
         // Before it counts as under way: who has to hear of its end would not.

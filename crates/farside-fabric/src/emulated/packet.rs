@@ -1,6 +1,6 @@
 //! What travels between engines, and its decoder.
 
-use crate::transport::{AtomicChange, RemoteKey};
+use crate::operation::{AtomicChange, RegionName};
 
 const USER: u8 = 1;
 const ATTACH: u8 = 2;
@@ -13,7 +13,7 @@ const DONE: u8 = 8;
 const GOT: u8 = 9;
 const PREVIOUS: u8 = 10;
 const REFUSED: u8 = 11;
-const EXPECTED: u8 = 12;
+const TAGGED: u8 = 12;
 const REVOKE: u8 = 13;
 const RELEASED: u8 = 14;
 
@@ -35,8 +35,8 @@ pub(super) const DATALESS_BYTES_MAX: usize = PUT_HEADER_BYTES + 1 + 2 * 8;
 pub enum Packet<'a> {
     /// A message of the layer above, which the engine hands through.
     User(&'a [u8]),
-    /// A frame of a message that its receiver expects, or of the credit for it ([`expected`](crate::expected)).
-    Expected(&'a [u8]),
+    /// A frame of a message that its receiver expects, or of the credit for it ([`expected`](crate::tagged)).
+    Tagged(&'a [u8]),
     /// The owner takes a region back, of the process that gets this: it is to let go of it.
     Revoke(RegionName),
     /// The process that sends this has let go of a region: nothing of its is under way there.
@@ -62,15 +62,6 @@ pub enum Packet<'a> {
 /// Tells the requests of one engine apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
-
-/// A region of the process that gets the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RegionName {
-    /// As in [`RemoteKey::slot`](crate::RemoteKey::slot).
-    pub slot: u32,
-    /// As in [`RemoteKey::generation`](crate::RemoteKey::generation).
-    pub generation: u32,
-}
 
 /// What is asked of the owner of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +148,7 @@ impl Packet<'_> {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::User(message) => [&[USER], *message].concat(),
-            Self::Expected(frame) => [&[EXPECTED], *frame].concat(),
+            Self::Tagged(frame) => [&[TAGGED], *frame].concat(),
             Self::Revoke(name) => name.encode(REVOKE),
             Self::Released(name) => name.encode(RELEASED),
             Self::Request { id, region, ask } => ask.encode(*id, *region),
@@ -173,7 +164,7 @@ impl<'a> Packet<'a> {
         let rest = &mut rest;
         let packet = match kind {
             USER => Packet::User(take_all(rest)),
-            EXPECTED => Packet::Expected(take_all(rest)),
+            TAGGED => Packet::Tagged(take_all(rest)),
             REVOKE => Packet::Revoke(RegionName::decode(rest)?),
             RELEASED => Packet::Released(RegionName::decode(rest)?),
             ATTACH..=ATOMIC_64 => {
@@ -197,12 +188,6 @@ impl RegionName {
 
     fn decode(rest: &mut &[u8]) -> Option<Self> {
         Some(Self { slot: take_u32(rest)?, generation: take_u32(rest)? })
-    }
-}
-
-impl From<RemoteKey> for RegionName {
-    fn from(key: RemoteKey) -> Self {
-        Self { slot: key.slot, generation: key.generation }
     }
 }
 

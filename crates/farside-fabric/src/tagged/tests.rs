@@ -46,7 +46,7 @@ fn a_message_that_was_refused_was_not_sent() {
         assert!(matches!(refused, Err(FabricError::Cancelled)));
     }
     carry(&mut pair, Tag(1), b"one").unwrap();
-    assert_eq!(got(&pair[1].expect(HERE, Tag(1), 3).unwrap()), b"one");
+    assert_eq!(got(&pair[1].receive_tagged(HERE, Tag(1), 3).unwrap()), b"one");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn both_counts_bound_what_comes_early() {
         let frame = Frame::Message { tag: Tag(2), message: &vec![7; bytes] }.encode();
         let window = Malformed::TooMany { messages: 8, bytes: 128 };
         assert_eq!(pair[1].take(HERE, &frame), Err(window), "{count} of {bytes} bytes");
-        (0..count).for_each(|_| assert_eq!(got(&pair[1].expect(HERE, Tag(1), 32).unwrap()), vec![7; bytes]));
+        (0..count).for_each(|_| assert_eq!(got(&pair[1].receive_tagged(HERE, Tag(1), 32).unwrap()), vec![7; bytes]));
         carry_credits(&mut pair);
         carry(&mut pair, Tag(2), &vec![7; bytes]).unwrap();
     }
@@ -70,7 +70,7 @@ fn both_counts_bound_what_comes_early() {
 #[test]
 fn credit_is_told_by_the_quarter_and_again_when_there_was_no_room() {
     let mut pair = pair();
-    let _expected: Vec<_> = (0..8).map(|_| pair[1].expect(HERE, Tag(1), 32).unwrap()).collect();
+    let _expected: Vec<_> = (0..8).map(|_| pair[1].receive_tagged(HERE, Tag(1), 32).unwrap()).collect();
     let told = |there: &mut Matcher| {
         let mut told = Vec::new();
         there.credits(|_, frame| {
@@ -116,27 +116,28 @@ fn what_no_matcher_sends_is_malformed() {
 #[test]
 fn what_was_cancelled_makes_room() {
     let mut matcher = Matcher::new(HERE, LIMITS);
-    let expected: Vec<_> =
-        (0..EXPECTATIONS_MAX).map(|index| matcher.expect(THERE, Tag(index as u64 % 7), 1).unwrap()).collect();
-    let refused = matcher.expect(THERE, Tag(1), 1);
-    assert!(matches!(refused, Err(FabricError::QueueFull { process: THERE, max: EXPECTATIONS_MAX })), "{refused:?}");
+    let expected: Vec<_> = (0..TAGGED_RECEIVES_MAX)
+        .map(|index| matcher.receive_tagged(THERE, Tag(index as u64 % 7), 1).unwrap())
+        .collect();
+    let refused = matcher.receive_tagged(THERE, Tag(1), 1);
+    assert!(matches!(refused, Err(FabricError::QueueFull { process: THERE, max: TAGGED_RECEIVES_MAX })), "{refused:?}");
     expected[5..8].iter().for_each(Completion::cancel);
-    (0..3).for_each(|_| drop(matcher.expect(THERE, Tag(100), 1).unwrap()));
-    assert!(matcher.expect(THERE, Tag(100), 1).is_err());
+    (0..3).for_each(|_| drop(matcher.receive_tagged(THERE, Tag(100), 1).unwrap()));
+    assert!(matcher.receive_tagged(THERE, Tag(100), 1).is_err());
 }
 
 #[test]
 fn losing_a_peer_ends_what_concerns_it_alone() {
     let third = ProcessId::new(2);
     let mut matcher = Matcher::new(HERE, LIMITS);
-    let [lost, kept] = [THERE, third].map(|from| matcher.expect(from, Tag(1), 32).unwrap());
+    let [lost, kept] = [THERE, third].map(|from| matcher.receive_tagged(from, Tag(1), 32).unwrap());
     for from in [THERE, third] {
         matcher.take(from, &Frame::Message { tag: Tag(2), message: b"early" }.encode()).unwrap();
     }
     matcher.lose(THERE);
     assert!(matches!(lost.try_take(), Some(Err(FabricError::Disconnected { process: THERE }))));
     assert!(!kept.has_ended());
-    assert_eq!(got(&matcher.expect(third, Tag(2), 32).unwrap()), b"early");
+    assert_eq!(got(&matcher.receive_tagged(third, Tag(2), 32).unwrap()), b"early");
     assert_eq!(matcher.expectation_count, 1);
     matcher.end(HERE);
     assert!(matches!(kept.try_take(), Some(Err(FabricError::Disconnected { process: HERE }))));
@@ -198,7 +199,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Expect { tag, room } => {
-                    posted.push((tag, room, there.expect(HERE, Tag(tag), room).unwrap()));
+                    posted.push((tag, room, there.receive_tagged(HERE, Tag(tag), room).unwrap()));
                     oracle.open.entry(tag).or_default().push_back(posted.len() - 1);
                     oracle.settle(tag);
                 }
@@ -258,7 +259,7 @@ proptest! {
             there.take(HERE, &frame).unwrap();
         }
         for tag in (0..3).map(Tag) {
-            (0..LIMITS.early_messages_max).for_each(|_| drop(there.expect(HERE, tag, 32).unwrap()));
+            (0..LIMITS.early_messages_max).for_each(|_| drop(there.receive_tagged(HERE, tag, 32).unwrap()));
         }
         there.credits(|_, frame| {
             here.take(THERE, &frame).unwrap();
@@ -275,11 +276,11 @@ proptest! {
         for (kind, tag, rest) in frames {
             let frame = [&[kind, tag][..], &rest].concat();
             let _ = there.take(noisy, &frame);
-            drop(there.expect(noisy, Tag(tag.into()), rest.len()));
+            drop(there.receive_tagged(noisy, Tag(tag.into()), rest.len()));
             let _ = there.send(noisy, Tag(tag.into()), &rest, |_| Ok(()));
             there.credits(|to, _| to != HERE);
         }
-        let expected = there.expect(HERE, Tag(1), 3).unwrap();
+        let expected = there.receive_tagged(HERE, Tag(1), 3).unwrap();
         here.send(THERE, Tag(1), b"one", |frame| {
             there.take(HERE, &frame).unwrap();
             Ok(())

@@ -7,17 +7,17 @@ use farside_sys::racy;
 
 use super::Fabric;
 use super::harness::{Process, Trial, assert_same, expect, pattern};
-use farside_fabric::private::{PrivateMemory, PrivateRegion};
 use farside_fabric::region::RemoteRegion;
+use farside_fabric::region::{UserMemory, UserRegion};
 use farside_fabric::transport::{AtomicChange, FabricError, Operation, RemoteKey};
 
 /// Owned memory with this content, registered.
-fn register(process: &Process, content: Vec<u8>) -> PrivateRegion {
-    expect(process.end().register_private(Arc::new(PrivateMemory::owned(content))), "registering private memory")
+fn register(process: &Process, content: Vec<u8>) -> UserRegion {
+    expect(process.end().register_user(Arc::new(UserMemory::owned(content))), "registering private memory")
 }
 
 /// Everybody registers memory, and has the next one's attached.
-fn exchange(process: &Process, content: Vec<u8>) -> (PrivateRegion, RemoteRegion) {
+fn exchange(process: &Process, content: Vec<u8>) -> (UserRegion, RemoteRegion) {
     let own = register(process, content);
     let region = process.attach(process.share_key(own.key())[next_of(process)]);
     (own, region)
@@ -39,9 +39,9 @@ fn is_stale<T>(result: &Result<T, FabricError>) -> bool {
 }
 
 /// Peers read and write a process's heap and its stack, whatever the length and wherever it begins, and touch nothing beside.
-pub fn private_memory_is_read_and_written(fabric: &dyn Fabric) {
+pub fn user_memory_is_read_and_written(fabric: &dyn Fabric) {
     const BYTES: usize = (3 << 20) + 77;
-    Trial::new("private_memory_is_read_and_written", 2).run(fabric, |process| {
+    Trial::new("user_memory_is_read_and_written", 2).run(fabric, |process| {
         let owner = |number: u32| pattern(u64::from(number), BYTES);
         let (own, region) = exchange(process, owner(process.number()));
         let peer = 1 - process.number();
@@ -65,8 +65,8 @@ pub fn private_memory_is_read_and_written(fabric: &dyn Fabric) {
         let base = NonNull::from(&mut words).cast();
         // SAFETY: the array is touched again when its deregistration is over, which this function waits for, or panics. Then the check has
         // failed, and its process leaves without being asked to make progress, so that nobody reaches the stack.
-        let memory = unsafe { PrivateMemory::borrowed(base, 64) };
-        let own = expect(process.end().register_private(Arc::new(memory)), "registering a stack");
+        let memory = unsafe { UserMemory::borrowed(base, 64) };
+        let own = expect(process.end().register_user(Arc::new(memory)), "registering a stack");
         let region = process.attach(process.share_key(own.key())[peer as usize]);
         assert_same(&process.get(&region, 8, 8), &u64::from(peer).to_ne_bytes(), "a word of a stack");
         process.put(&region, 16, &99_u64.to_ne_bytes());
@@ -82,9 +82,9 @@ pub fn changes_of_private_words_lose_nothing(fabric: &dyn Fabric) {
     Trial::new("changes_of_private_words_lose_nothing", 3).run(fabric, |process| {
         let content = vec![0_u64; 4].into_iter().flat_map(u64::to_ne_bytes).collect();
         let own = (process.number() == 0).then(|| register(process, content));
-        let key = own.as_ref().map_or(process.end().starter().key(), PrivateRegion::key);
+        let key = own.as_ref().map_or(process.end().starter().key(), UserRegion::key);
         let key = process.share_key(key)[0];
-        let region = own.as_ref().map_or_else(|| process.attach(key), PrivateRegion::as_remote);
+        let region = own.as_ref().map_or_else(|| process.attach(key), UserRegion::as_remote);
         let mut changes = 0;
         let mut change = || {
             process.atomic64(&region, 8, AtomicChange::Add(1 << 33 | 1));
@@ -114,10 +114,10 @@ pub fn changes_of_private_words_lose_nothing(fabric: &dyn Fabric) {
 }
 
 /// Memory that is registered to be read is not written, whatever is tried.
-pub fn private_memory_may_be_read_only(fabric: &dyn Fabric) {
-    Trial::new("private_memory_may_be_read_only", 2).run(fabric, |process| {
-        let memory = PrivateMemory::owned(pattern(1, 1000)).read_only();
-        let own = expect(process.end().register_private(Arc::new(memory)), "registering memory to be read");
+pub fn user_memory_may_be_read_only(fabric: &dyn Fabric) {
+    Trial::new("user_memory_may_be_read_only", 2).run(fabric, |process| {
+        let memory = UserMemory::owned(pattern(1, 1000)).read_only();
+        let own = expect(process.end().register_user(Arc::new(memory)), "registering memory to be read");
         let key = process.share_key(own.key())[next_of(process)];
         let region = process.attach(key);
         let deadline = process.deadline();
@@ -164,7 +164,7 @@ pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
         let outside = region.atomic64(1000, AtomicChange::Load, deadline);
         assert!(matches!(outside, Err(FabricError::OutOfRange { .. })), "{outside:?}");
         assert_same(&process.get(&region, 0, 1000), &pattern(1, 1000), "what nobody wrote");
-        let nothing = process.end().register_private(Arc::new(PrivateMemory::owned(Vec::new())));
+        let nothing = process.end().register_user(Arc::new(UserMemory::owned(Vec::new())));
         assert!(matches!(nothing, Err(FabricError::Memory(_))), "no bytes: {nothing:?}");
         process.meet();
     });
@@ -173,8 +173,8 @@ pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
 /// The same memory registered twice is two regions, each with its own end.
 pub fn the_same_memory_is_registered_twice(fabric: &dyn Fabric) {
     Trial::new("the_same_memory_is_registered_twice", 2).run(fabric, |process| {
-        let memory = Arc::new(PrivateMemory::owned(vec![0; 100]));
-        let both = [0, 1].map(|_| expect(process.end().register_private(memory.clone()), "registering private memory"));
+        let memory = Arc::new(UserMemory::owned(vec![0; 100]));
+        let both = [0, 1].map(|_| expect(process.end().register_user(memory.clone()), "registering private memory"));
         assert_ne!(both[0].key(), both[1].key(), "two regions have two keys");
         let regions = both.each_ref().map(|own| process.attach(process.share_key(own.key())[next_of(process)]));
         process.put(&regions[0], 10, b"one");
@@ -192,8 +192,8 @@ pub fn the_same_memory_is_registered_twice(fabric: &dyn Fabric) {
 }
 
 /// Memory is its owner's alone when the deregistration is over; the key is stale to everybody, the owner too.
-pub fn private_memory_comes_back(fabric: &dyn Fabric) {
-    Trial::new("private_memory_comes_back", 3).run(fabric, |process| {
+pub fn user_memory_comes_back(fabric: &dyn Fabric) {
+    Trial::new("user_memory_comes_back", 3).run(fabric, |process| {
         let unseen = register(process, vec![5; 50]);
         deregister(process, unseen.key());
         assert_eq!(unseen.memory().take_back().expect("it is ours again"), vec![5; 50]);
@@ -237,12 +237,12 @@ pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
             let mut words = vec![0_u64; WORDS].into_boxed_slice();
             let base = NonNull::from(&mut *words).cast::<u8>();
             let memory = if is_owned {
-                PrivateMemory::owned(vec![0; BYTES])
+                UserMemory::owned(vec![0; BYTES])
             } else {
                 // SAFETY: the box is touched again when the deregistration is over. Should that never be, it is leaked: see below.
-                unsafe { PrivateMemory::borrowed(base, BYTES) }
+                unsafe { UserMemory::borrowed(base, BYTES) }
             };
-            let own = expect(process.end().register_private(Arc::new(memory)), "registering private memory");
+            let own = expect(process.end().register_user(Arc::new(memory)), "registering private memory");
             let words = std::mem::ManuallyDrop::new(words);
             process.share_key(own.key());
             process.meet();

@@ -1,7 +1,7 @@
 //! Private memory: the ordinary memory of a process (heap, stack, any mapping), registered for its peers.
 //!
 //! Nobody can map it. Peers reach it by a system call or by asking its owner, as the transport has it
-//! ([`PrivateReach`](crate::transport::PrivateReach)). [`Transport::register_private`](crate::Transport::register_private) gives it a key
+//! ([`UserReach`](crate::transport::UserReach)). [`Transport::register_user`](crate::Transport::register_user) gives it a key
 //! like any other, and [`Transport::deregister`](crate::Transport::deregister) tells when it is its owner's alone again.
 
 mod held;
@@ -14,10 +14,10 @@ use farside_sys::racy;
 use farside_sys::shm::{SharedMemory, ShmError};
 
 pub use self::held::Held;
+use super::gate::Gate;
+use super::{RemoteRegion, execute};
 use crate::clock::lock;
-use crate::gate::Gate;
-use crate::region::{self, RemoteRegion};
-use crate::transport::{FabricError, Operation, Outcome, RemoteKey};
+use crate::operation::{FabricError, Operation, Outcome, RemoteKey};
 
 /// Ordinary memory of this process that peers are to reach.
 ///
@@ -29,12 +29,12 @@ use crate::transport::{FabricError, Operation, Outcome, RemoteKey};
 /// # use farside_fabric::{ProcessId, Transport};
 /// use std::sync::Arc;
 ///
-/// use farside_fabric::private::PrivateMemory;
+/// use farside_fabric::region::UserMemory;
 ///
 /// # let fabric = SimFabric::new(2, 4096, 7, SimOptions::default())?;
 /// # let [here, there] = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
 /// # let deadline = Instant::now() + Duration::from_secs(10);
-/// let region = there.register_private(Arc::new(PrivateMemory::owned(vec![0; 100])))?;
+/// let region = there.register_user(Arc::new(UserMemory::owned(vec![0; 100])))?;
 ///
 /// let remote = here.attach(region.key(), deadline)?;
 /// remote.put(10, b"hello", deadline)?;
@@ -51,7 +51,7 @@ use crate::transport::{FabricError, Operation, Outcome, RemoteKey};
 /// # Ok::<(), farside_fabric::FabricError>(())
 /// ```
 #[derive(Debug)]
-pub struct PrivateMemory {
+pub struct UserMemory {
     base: NonNull<u8>,
     bytes: usize,
     is_writable: bool,
@@ -70,11 +70,11 @@ struct State {
 
 // SAFETY: the bytes belong to no thread: owned ones are this value's alone, for borrowed ones the caller of `borrowed` has promised that
 // they may be accessed from any. They are reached by racy copies and atomics only.
-unsafe impl Send for PrivateMemory {}
-// SAFETY: as above; what a shared `PrivateMemory` does to the bytes, it does by racy copies and atomics.
-unsafe impl Sync for PrivateMemory {}
+unsafe impl Send for UserMemory {}
+// SAFETY: as above; what a shared `UserMemory` does to the bytes, it does by racy copies and atomics.
+unsafe impl Sync for UserMemory {}
 
-impl PrivateMemory {
+impl UserMemory {
     /// Memory that is given away, and [comes back](Self::take_back).
     pub fn owned(bytes: Vec<u8>) -> Self {
         let held = Held::new(bytes);
@@ -188,12 +188,12 @@ impl PrivateMemory {
 
 /// Private memory under a key.
 #[derive(Clone, Debug)]
-pub struct PrivateRegion {
+pub struct UserRegion {
     key: RemoteKey,
     lease: Arc<Lease>,
 }
 
-impl PrivateRegion {
+impl UserRegion {
     pub(crate) fn new(key: RemoteKey, lease: Arc<Lease>) -> Self {
         Self { key, lease }
     }
@@ -204,7 +204,7 @@ impl PrivateRegion {
     }
 
     /// The memory itself.
-    pub fn memory(&self) -> &Arc<PrivateMemory> {
+    pub fn memory(&self) -> &Arc<UserMemory> {
         &self.lease.memory
     }
 
@@ -224,16 +224,16 @@ impl PrivateRegion {
 /// One registration of private memory. All accesses by this process go through its gate.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    memory: Arc<PrivateMemory>,
+    memory: Arc<UserMemory>,
     gate: Gate,
 }
 
 impl Lease {
-    pub(crate) fn new(memory: Arc<PrivateMemory>) -> Arc<Self> {
+    pub(crate) fn new(memory: Arc<UserMemory>) -> Arc<Self> {
         Arc::new(Self { memory, gate: Gate::default() })
     }
 
-    pub(crate) fn memory(&self) -> &Arc<PrivateMemory> {
+    pub(crate) fn memory(&self) -> &Arc<UserMemory> {
         &self.memory
     }
 
@@ -246,7 +246,7 @@ impl Lease {
         self.check(key, &operation)?;
         // SAFETY: the memory is there as long as this is registered, and the gate was open: a deregistration waits for us. A change or
         // a put has passed `check`, so that the memory is writable and a word in it aligned.
-        unsafe { region::execute_at(key, self.memory.base.as_ptr(), operation) }
+        unsafe { execute::execute_at(key, self.memory.base.as_ptr(), operation) }
     }
 
     pub(crate) fn put(&self, key: RemoteKey, offset: u64, data: &[u8]) -> Result<(), FabricError> {
@@ -291,7 +291,7 @@ impl Lease {
 #[derive(Clone, Debug)]
 pub(crate) enum RegionMemory {
     Shared(Arc<SharedMemory>),
-    Private(Arc<Lease>),
+    User(Arc<Lease>),
 }
 
 impl RegionMemory {
@@ -302,13 +302,13 @@ impl RegionMemory {
     pub(crate) fn hold(&self) -> Result<(), FabricError> {
         match self {
             Self::Shared(_) => Ok(()),
-            Self::Private(lease) => lease.memory.hold(),
+            Self::User(lease) => lease.memory.hold(),
         }
     }
 
     /// Lets nobody of this process in any more.
     pub(crate) fn close(&self) {
-        if let Self::Private(lease) = self {
+        if let Self::User(lease) = self {
             lease.gate.close();
         }
     }
@@ -317,13 +317,13 @@ impl RegionMemory {
     pub(crate) fn is_idle(&self) -> bool {
         match self {
             Self::Shared(_) => true,
-            Self::Private(lease) => lease.gate.is_empty(),
+            Self::User(lease) => lease.gate.is_empty(),
         }
     }
 
     /// The registration is over: nobody can reach it.
     pub(crate) fn release(&self) {
-        if let Self::Private(lease) = self {
+        if let Self::User(lease) = self {
             lock(&lease.memory.state).registrations -= 1;
         }
     }
@@ -332,18 +332,18 @@ impl RegionMemory {
     pub(crate) fn is_writable(&self) -> bool {
         match self {
             Self::Shared(_) => true,
-            Self::Private(lease) => lease.memory.is_writable,
+            Self::User(lease) => lease.memory.is_writable,
         }
     }
 
     /// Executes an operation on it.
     ///
     /// # Errors
-    /// Those of [`region::execute`]; for private memory also [`FabricError::StaleKey`] and [`FabricError::ReadOnly`].
+    /// Those of [`execute`](execute::execute); for private memory also [`FabricError::StaleKey`] and [`FabricError::ReadOnly`].
     pub(crate) fn execute(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
         match self {
-            Self::Shared(memory) => region::execute(key, memory, operation),
-            Self::Private(lease) => lease.execute(key, operation),
+            Self::Shared(memory) => execute::execute(key, memory, operation),
+            Self::User(lease) => lease.execute(key, operation),
         }
     }
 }
@@ -352,11 +352,11 @@ impl RegionMemory {
 mod tests {
     use super::*;
     use crate::ids::ProcessId;
-    use crate::transport::AtomicChange;
+    use crate::operation::AtomicChange;
 
-    fn lease(memory: PrivateMemory) -> (RemoteKey, RegionMemory) {
+    fn lease(memory: UserMemory) -> (RemoteKey, RegionMemory) {
         let key = RemoteKey::starter(ProcessId::new(0), memory.bytes() as u64);
-        let memory = RegionMemory::Private(Lease::new(Arc::new(memory)));
+        let memory = RegionMemory::User(Lease::new(Arc::new(memory)));
         memory.hold().unwrap();
         (key, memory)
     }
@@ -366,8 +366,8 @@ mod tests {
         let mut bytes = Vec::with_capacity(100);
         bytes.extend([7; 10]);
         let address = bytes.as_ptr();
-        let memory = Arc::new(PrivateMemory::owned(bytes));
-        let both = [0, 1].map(|_| RegionMemory::Private(Lease::new(memory.clone())));
+        let memory = Arc::new(UserMemory::owned(bytes));
+        let both = [0, 1].map(|_| RegionMemory::User(Lease::new(memory.clone())));
         both.iter().for_each(|one| one.hold().unwrap());
         both[0].release();
         assert_eq!(memory.take_back(), None);
@@ -384,10 +384,10 @@ mod tests {
         let held = Held::new(vec![1_u64, 2]);
         let base = held.base().cast();
         // SAFETY: the vector is taken apart, and looked at when it is whole again.
-        let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, 16) };
+        let memory = unsafe { UserMemory::owned_by(Box::new(held), base, 16) };
         assert!(memory.is_owned());
         let (key, region) = lease(memory);
-        let RegionMemory::Private(private) = &region else { unreachable!("it was made as such") };
+        let RegionMemory::User(private) = &region else { unreachable!("it was made as such") };
         region.execute(key, Operation::Put { offset: 8, data: vec![3; 8] }).unwrap();
         assert!(private.memory.take_holder().is_none(), "it is registered");
         region.close();
@@ -400,9 +400,9 @@ mod tests {
 
     #[test]
     fn a_region_is_idle_when_its_key_is_taken_back_and_the_last_is_out() {
-        let (key, memory) = lease(PrivateMemory::owned(vec![1; 32]));
-        let RegionMemory::Private(lease) = &memory else { unreachable!("it was made as such") };
-        let region = PrivateRegion::new(key, lease.clone());
+        let (key, memory) = lease(UserMemory::owned(vec![1; 32]));
+        let RegionMemory::User(lease) = &memory else { unreachable!("it was made as such") };
+        let region = UserRegion::new(key, lease.clone());
         let inside = lease.gate.enter().unwrap();
         assert!(!region.is_idle());
         memory.close();
@@ -414,13 +414,13 @@ mod tests {
 
     #[test]
     fn nothing_is_no_memory() {
-        let empty = RegionMemory::Private(Lease::new(Arc::new(PrivateMemory::owned(Vec::new()))));
+        let empty = RegionMemory::User(Lease::new(Arc::new(UserMemory::owned(Vec::new()))));
         assert!(matches!(empty.hold(), Err(FabricError::Memory(ShmError::Empty))));
     }
 
     #[test]
     fn rights_alignment_and_ends_are_minded() {
-        let (key, memory) = lease(PrivateMemory::owned(vec![1; 32]).read_only());
+        let (key, memory) = lease(UserMemory::owned(vec![1; 32]).read_only());
         let put = Operation::Put { offset: 0, data: vec![2] };
         let add = |offset| Operation::Atomic64 { offset, change: AtomicChange::Add(1) };
         for refused in [put.clone(), add(0)] {
@@ -433,7 +433,7 @@ mod tests {
         // SAFETY: the array has a second half of its first word.
         let odd = unsafe { odd.add(1) };
         // SAFETY: the array outlives what is registered, and is not looked at before.
-        let odd = unsafe { PrivateMemory::borrowed(odd.cast(), 24) };
+        let odd = unsafe { UserMemory::borrowed(odd.cast(), 24) };
         let (key, memory) = lease(odd);
         assert!(matches!(memory.execute(key, add(0)), Err(FabricError::Misaligned { offset: 0, bytes: 8 })));
         let narrow = Operation::Atomic32 { offset: 4, change: AtomicChange::Swap(9) };

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RegionName, RequestId};
+use super::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId};
 use super::{Malformed, Registration};
 use crate::ids::ProcessId;
-use crate::private::{Lease, PrivateRegion, RegionMemory};
 use crate::region::LocalRegion;
-use crate::regions::RegionTable;
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
+use crate::region::RegionTable;
+use crate::region::{Lease, RegionMemory, UserRegion};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, RemoteKey};
 
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -49,15 +49,15 @@ impl Owner {
         LocalRegion::new(key, memory)
     }
 
-    pub(crate) fn register_private(
+    pub(crate) fn register_user(
         &mut self,
         name: Option<RegionName>,
         lease: Arc<Lease>,
         access: Option<NativeAccess>,
-    ) -> Result<PrivateRegion, FabricError> {
-        let key = self.regions.register(name, RegionMemory::Private(lease.clone()), lease.memory().bytes())?;
+    ) -> Result<UserRegion, FabricError> {
+        let key = self.regions.register(name, RegionMemory::User(lease.clone()), lease.memory().bytes())?;
         self.access.extend(access.map(|access| (key.into(), access)));
-        Ok(PrivateRegion::new(key, lease))
+        Ok(UserRegion::new(key, lease))
     }
 
     /// Takes a key back. Returns who is to be told.
@@ -134,7 +134,7 @@ impl Owner {
     pub(super) fn leave_what_is_held(&self) {
         for (name, _) in self.holders.keys().filter(|(name, _)| self.access.contains_key(name)) {
             let memory = self.regions.find_named(*name).map(|(_, memory)| memory);
-            if let Some(RegionMemory::Private(lease)) = memory.or_else(|| self.regions.find_leaving(*name)) {
+            if let Some(RegionMemory::User(lease)) = memory.or_else(|| self.regions.find_leaving(*name)) {
                 std::mem::forget(lease.clone());
             }
         }

@@ -10,7 +10,7 @@ pub(super) enum Class {
     Request,
     Answer,
     Message,
-    Expected,
+    Tagged,
     Credit,
     /// That a region is taken back.
     Revoke,

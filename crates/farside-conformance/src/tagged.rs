@@ -1,4 +1,8 @@
-//! Expected messages: each goes to the first who expects just it, none is lost, and none is kept without bound.
+//! Tagged messages: each completes the first receive of its sender and tag, none is lost, and the number of
+//! early messages is bounded.
+//!
+//! A transport without tagged messages passes these checks by refusing both calls as
+//! [`FabricError::Unsupported`], which the defaults of the trait do.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +21,13 @@ const ABSORBED_MAX: usize = 10_000;
 
 #[track_caller]
 fn post(process: &Process, from: ProcessId, tag: Tag, room: usize) -> Completion {
-    expect(process.end().expect(from, tag, room), "expecting a message")
+    expect(process.end().receive_tagged(from, tag, room), "expecting a message")
 }
 
 /// Sends, making progress while there is no room.
 #[track_caller]
 pub(super) fn send(process: &Process, to: ProcessId, tag: Tag, message: &[u8]) {
-    process.until("room for an expected message", || match process.end().send_expected(to, tag, message) {
+    process.until("room for an expected message", || match process.end().send_tagged(to, tag, message) {
         Err(FabricError::QueueFull { process: full, .. }) => {
             assert_eq!(full, to, "the queue that is full is the receiver's");
             None
@@ -56,8 +60,8 @@ fn message(from: ProcessId, to: ProcessId, index: usize, bytes: usize) -> Vec<u8
 /// Everybody expects messages of all sizes from everybody, itself too, and then they are sent: each brings its bytes, and none comes as
 /// an event.
 pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
-    Trial::new("expected_messages_of_every_size_arrive", 3).run(fabric, |process| {
-        let max = process.end().capabilities().expected_bytes_max;
+    Trial::tagged("expected_messages_of_every_size_arrive", 3).run(fabric, |process| {
+        let max = process.end().capabilities().tagged_bytes_max;
         let sizes: Vec<usize> =
             [0, 1, 2].into_iter().chain((2..).map(|power| 1 << power).take_while(|size| *size < max)).collect();
         let sizes: Vec<usize> = sizes.into_iter().filter(|size| *size < max).chain([max - 1, max]).collect();
@@ -88,7 +92,7 @@ pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
 pub fn a_message_goes_to_its_own_sender_and_tag(fabric: &dyn Fabric) {
     // They differ in one bit each, high or low.
     const TAGS: [Tag; 4] = [Tag(1), Tag(0), Tag(1 | 1 << 32), Tag(1 | 1 << 63)];
-    Trial::new("a_message_goes_to_its_own_sender_and_tag", 3).run(fabric, |process| {
+    Trial::tagged("a_message_goes_to_its_own_sender_and_tag", 3).run(fabric, |process| {
         let receiver = ProcessId::new(0);
         let wanted = |from: ProcessId, tag: Tag| {
             [&from.number().to_le_bytes()[..3], &tag.0.to_be_bytes()[..1], &tag.0.to_le_bytes()[..5]].concat()
@@ -114,7 +118,7 @@ pub fn a_message_goes_to_its_own_sender_and_tag(fabric: &dyn Fabric) {
 /// Of messages and of expectations that could go with each other, the first goes with the first; whether they came early or late.
 pub fn equals_are_matched_in_their_order(fabric: &dyn Fabric) {
     const MESSAGES: usize = 200;
-    Trial::new("equals_are_matched_in_their_order", 2).run(fabric, |process| {
+    Trial::tagged("equals_are_matched_in_their_order", 2).run(fabric, |process| {
         let wanted = |index: usize| message(SENDER, RECEIVER, index, 8);
         if process.id() == SENDER {
             process.meet();
@@ -139,7 +143,7 @@ pub fn equals_are_matched_in_their_order(fabric: &dyn Fabric) {
 
 /// A message that comes before it is expected is kept, and is no event.
 pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
-    Trial::new("an_early_message_waits_until_it_is_expected", 2).run(fabric, |process| {
+    Trial::tagged("an_early_message_waits_until_it_is_expected", 2).run(fabric, |process| {
         if process.id() == SENDER {
             send(process, RECEIVER, TAG, b"early");
             process.send(RECEIVER, b"sent");
@@ -162,14 +166,14 @@ pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
 /// Who sends more than is kept before it is expected is told so, and loses nothing; messages of the other kind go through all the while.
 pub fn too_many_early_messages_are_refused_and_none_is_lost(fabric: &dyn Fabric) {
     const MORE: usize = 200;
-    Trial::new("too_many_early_messages_are_refused_and_none_is_lost", 2).run(fabric, |process| {
-        let bytes_max = process.end().capabilities().expected_bytes_max.min(100);
+    Trial::tagged("too_many_early_messages_are_refused_and_none_is_lost", 2).run(fabric, |process| {
+        let bytes_max = process.end().capabilities().tagged_bytes_max.min(100);
         let wanted = |index: usize| message(SENDER, RECEIVER, index, 1 + index % bytes_max);
         if process.id() == SENDER {
             let mut taken = 0;
             loop {
                 assert!(taken < ABSORBED_MAX, "what nobody expects is refused at some time");
-                match process.end().send_expected(RECEIVER, TAG, &wanted(taken)) {
+                match process.end().send_tagged(RECEIVER, TAG, &wanted(taken)) {
                     Ok(()) => process.end().progress(),
                     Err(FabricError::QueueFull { process: full, .. }) => {
                         assert_eq!(full, RECEIVER, "the queue that is full is the receiver's");
@@ -195,8 +199,8 @@ pub fn too_many_early_messages_are_refused_and_none_is_lost(fabric: &dyn Fabric)
 
 /// A message longer than its room is a typed error at the receiver, early or late, and the next goes to the next expectation.
 pub fn a_message_longer_than_its_room_is_an_error(fabric: &dyn Fabric) {
-    Trial::new("a_message_longer_than_its_room_is_an_error", 2).run(fabric, |process| {
-        let bytes = process.end().capabilities().expected_bytes_max.min(100);
+    Trial::tagged("a_message_longer_than_its_room_is_an_error", 2).run(fabric, |process| {
+        let bytes = process.end().capabilities().tagged_bytes_max.min(100);
         let wanted = |index: usize| message(SENDER, RECEIVER, index, bytes);
         if process.id() == SENDER {
             process.meet();
@@ -228,11 +232,11 @@ pub fn a_message_longer_than_its_room_is_an_error(fabric: &dyn Fabric) {
 
 /// The largest expected message goes; one byte more is a typed error and sends nothing.
 pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
-    Trial::new("an_expected_message_too_long_is_an_error", 2).run(fabric, |process| {
-        let max_bytes = process.end().capabilities().expected_bytes_max;
+    Trial::tagged("an_expected_message_too_long_is_an_error", 2).run(fabric, |process| {
+        let max_bytes = process.end().capabilities().tagged_bytes_max;
         let largest = message(SENDER, RECEIVER, 0, max_bytes);
         if process.id() == SENDER {
-            let refused = process.end().send_expected(RECEIVER, TAG, &pattern(1, max_bytes + 1));
+            let refused = process.end().send_tagged(RECEIVER, TAG, &pattern(1, max_bytes + 1));
             let is_too_long = |error: &FabricError| {
                 matches!(error, FabricError::MessageTooLong { bytes, max } if (*bytes, *max) == (max_bytes + 1, max_bytes))
             };
@@ -249,7 +253,7 @@ pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
 
 /// No message goes to an expectation that was cancelled: it goes to the next, or waits for one.
 pub fn a_cancelled_expectation_takes_nothing(fabric: &dyn Fabric) {
-    Trial::new("a_cancelled_expectation_takes_nothing", 2).run(fabric, |process| {
+    Trial::tagged("a_cancelled_expectation_takes_nothing", 2).run(fabric, |process| {
         if process.id() == SENDER {
             process.meet();
             send(process, RECEIVER, TAG, b"first");
@@ -274,14 +278,14 @@ pub fn a_cancelled_expectation_takes_nothing(fabric: &dyn Fabric) {
 /// A process that expects as much as it may is refused more, and is not when it has cancelled something.
 pub fn too_many_expectations_are_refused(fabric: &dyn Fabric) {
     const TRIED_MAX: usize = 1 << 16;
-    Trial::new("too_many_expectations_are_refused", 2).run(fabric, |process| {
-        let max = process.end().capabilities().expectations_max;
+    Trial::tagged("too_many_expectations_are_refused", 2).run(fabric, |process| {
+        let max = process.end().capabilities().tagged_receives_max;
         if process.id() == SENDER || max > TRIED_MAX {
             process.meet();
             return;
         }
         let expected: Vec<_> = (0..max).map(|index| post(process, SENDER, Tag(index as u64), 100)).collect();
-        let refused = process.end().expect(SENDER, TAG, 100);
+        let refused = process.end().receive_tagged(SENDER, TAG, 100);
         let is_full = |error: &FabricError| {
             matches!(error, FabricError::QueueFull { process: SENDER, max: told } if *told == max)
         };
@@ -294,11 +298,11 @@ pub fn too_many_expectations_are_refused(fabric: &dyn Fabric) {
 
 /// Expecting something of a process that the job does not have, or sending it, is a typed error.
 pub fn an_expected_message_of_nobody_is_an_error(fabric: &dyn Fabric) {
-    Trial::new("an_expected_message_of_nobody_is_an_error", 2).run(fabric, |process| {
+    Trial::tagged("an_expected_message_of_nobody_is_an_error", 2).run(fabric, |process| {
         for nobody in [2, u32::MAX].map(ProcessId::new) {
-            let refused = process.end().expect(nobody, TAG, 100);
+            let refused = process.end().receive_tagged(nobody, TAG, 100);
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
-            let refused = process.end().send_expected(nobody, TAG, b"anybody?");
+            let refused = process.end().send_tagged(nobody, TAG, b"anybody?");
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
         }
     });
@@ -306,11 +310,11 @@ pub fn an_expected_message_of_nobody_is_an_error(fabric: &dyn Fabric) {
 
 /// What a process expects of itself arrives with nobody's help; what it does not expect is refused at some time.
 pub fn a_process_expects_its_own_messages(fabric: &dyn Fabric) {
-    Trial::new("a_process_expects_its_own_messages", 1).service(Service::Nobody).run(fabric, |process| {
+    Trial::tagged("a_process_expects_its_own_messages", 1).service(Service::Nobody).run(fabric, |process| {
         let this = process.id();
         let wanted = |index: usize| message(this, this, index, 8);
         let mut taken = 0;
-        while let Ok(()) = process.end().send_expected(this, TAG, &wanted(taken)) {
+        while let Ok(()) = process.end().send_tagged(this, TAG, &wanted(taken)) {
             taken += 1;
             assert!(taken < ABSORBED_MAX, "what nobody expects is refused at some time");
         }
@@ -327,7 +331,7 @@ pub fn a_process_expects_its_own_messages(fabric: &dyn Fabric) {
 
 /// What is expected of a process that leaves ends with the news of it, and so does all that comes later.
 pub fn expectations_of_a_process_that_leaves_end(fabric: &dyn Fabric) {
-    Trial::new("expectations_of_a_process_that_leaves_end", 2).run_with_leavers(fabric, |process| {
+    Trial::tagged("expectations_of_a_process_that_leaves_end", 2).run_with_leavers(fabric, |process| {
         let leaver = RECEIVER;
         process.others().for_each(|peer| process.send(peer, b"hello"));
         process.others().for_each(|peer| process.expect_message(peer, b"hello"));
@@ -348,7 +352,7 @@ pub fn expectations_of_a_process_that_leaves_end(fabric: &dyn Fabric) {
 
 /// What is expected of a peer that this process is told is dead ends, though the peer is only silent.
 pub fn forgetting_a_peer_ends_what_is_expected_of_it(fabric: &dyn Fabric) {
-    let trial = Trial::new("forgetting_a_peer_ends_what_is_expected_of_it", 2);
+    let trial = Trial::tagged("forgetting_a_peer_ends_what_is_expected_of_it", 2);
     trial.service(Service::Nobody).run_with_leavers(fabric, |process| {
         let silent = RECEIVER;
         process.others().for_each(|peer| process.send(peer, b"hello"));
@@ -373,11 +377,11 @@ fn assert_disconnected(process: &Process, completion: Completion, peer: ProcessI
 
 #[track_caller]
 fn assert_unreachable(process: &Process, gone: ProcessId) {
-    let refused = process.end().expect(gone, TAG, 100);
+    let refused = process.end().receive_tagged(gone, TAG, 100);
     assert!(
         matches!(refused, Err(FabricError::Disconnected { .. })),
         "expecting something of one that is gone: {refused:?}"
     );
-    let refused = process.end().send_expected(gone, TAG, b"there?");
+    let refused = process.end().send_tagged(gone, TAG, b"there?");
     assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "sending to one that is gone: {refused:?}");
 }

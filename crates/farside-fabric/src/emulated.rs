@@ -49,15 +49,13 @@ use farside_sys::shm::SharedMemory;
 use self::asked::{Asked, Grant, Work};
 use self::outbox::{Class, Outbox};
 pub(crate) use self::owner::Owner;
-use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
 use crate::ids::ProcessId;
-use crate::private::{Lease, PrivateMemory, PrivateRegion, RegionMemory};
 use crate::region::LocalRegion;
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Tag, Unposted};
+use crate::region::{Lease, RegionMemory, UserMemory, UserRegion};
+use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, RemoteKey, Tag, Unposted};
 
-pub use self::packet::{
-    Answer, Ask, NativeAccess, Packet, Refusal, RegionName, RequestId, USER_HEADER_BYTES, fuzz_decode,
-};
+pub use self::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId, USER_HEADER_BYTES, fuzz_decode};
 
 /// How many requests of one operation are under way at a time. One would leave the network idle for a round trip after
 /// each piece; all at once would double a large put in memory.
@@ -70,7 +68,7 @@ pub const MESSAGE_BYTES_MIN: usize = 64;
 const _: () = assert!(packet::DATALESS_BYTES_MAX <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::PUT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::GOT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
-const _: () = assert!(USER_HEADER_BYTES + expected::CREDIT_BYTES <= MESSAGE_BYTES_MIN);
+const _: () = assert!(USER_HEADER_BYTES + tagged::CREDIT_BYTES <= MESSAGE_BYTES_MIN);
 
 /// How many packets about regions that were let go of may wait to go out to one peer. A peer takes back more than it can have.
 const RELEASES_MAX: usize = 1 << 16;
@@ -94,13 +92,13 @@ impl Limits {
     }
 
     /// The longest of those that are expected.
-    pub fn expected_bytes_max(&self) -> usize {
-        self.user_bytes_max() - expected::HEADER_BYTES
+    pub fn tagged_bytes_max(&self) -> usize {
+        self.user_bytes_max() - tagged::HEADER_BYTES
     }
 
     /// How many of those a process may expect at a time.
-    pub fn expectations_max(&self) -> usize {
-        EXPECTATIONS_MAX
+    pub fn tagged_receives_max(&self) -> usize {
+        TAGGED_RECEIVES_MAX
     }
 }
 
@@ -144,7 +142,7 @@ pub enum Malformed {
     Undecodable,
     /// Something wrong with a message that is to be expected.
     #[error(transparent)]
-    Expected(#[from] expected::Malformed),
+    Expected(#[from] tagged::Malformed),
 }
 
 /// One process's one-sided operations, carried by messages.
@@ -178,10 +176,8 @@ impl Engine {
     pub fn new(process: ProcessId, process_count: u32, starter: Registration, limits: Limits) -> Self {
         assert!(limits.message_bytes_max >= MESSAGE_BYTES_MIN, "{limits:?}: at least {MESSAGE_BYTES_MIN} bytes");
         assert!(limits.operations_max > 0 && limits.messages_max > 0, "{limits:?}: nothing would go");
-        let expected = expected::Limits {
-            message_bytes_max: limits.expected_bytes_max(),
-            early_messages_max: limits.messages_max,
-        };
+        let expected =
+            tagged::Limits { message_bytes_max: limits.tagged_bytes_max(), early_messages_max: limits.messages_max };
         Self {
             process,
             process_count,
@@ -218,21 +214,21 @@ impl Engine {
     ///
     /// # Panics
     /// When it was taken back.
-    pub fn register_private(
+    pub fn register_user(
         &mut self,
-        memory: Arc<PrivateMemory>,
+        memory: Arc<UserMemory>,
         access: Option<NativeAccess>,
-    ) -> Result<PrivateRegion, FabricError> {
-        self.register_private_as(None, Lease::new(memory), access)
+    ) -> Result<UserRegion, FabricError> {
+        self.register_user_as(None, Lease::new(memory), access)
     }
 
-    pub(crate) fn register_private_as(
+    pub(crate) fn register_user_as(
         &mut self,
         name: Option<RegionName>,
         lease: Arc<Lease>,
         access: Option<NativeAccess>,
-    ) -> Result<PrivateRegion, FabricError> {
-        self.owner.register_private(name, lease, access)
+    ) -> Result<UserRegion, FabricError> {
+        self.owner.register_user(name, lease, access)
     }
 
     /// Takes back a key, as [`Transport::deregister`](crate::Transport::deregister) has it.
@@ -438,21 +434,21 @@ impl Engine {
     ///
     /// # Errors
     /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], [`FabricError::QueueFull`].
-    pub fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+    pub fn receive_tagged(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         self.check_peer(from)?;
-        self.matcher.expect(from, tag, room)
+        self.matcher.receive_tagged(from, tag, room)
     }
 
     /// Lets a message go out that its receiver expects, or will. One to this process has arrived at return.
     ///
     /// # Errors
     /// As for [`send`](Self::send); and [`FabricError::QueueFull`] also when too many were sent that nobody has expected yet.
-    pub fn send_expected(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+    pub fn send_tagged(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         self.check_peer(to)?;
         let Self { matcher, outbox, .. } = self;
         // The matcher bounds how many wait there.
         matcher.send(to, tag, message, |frame| {
-            outbox.push(to, Class::Expected, Packet::Expected(&frame).encode());
+            outbox.push(to, Class::Tagged, Packet::Tagged(&frame).encode());
             Ok(())
         })
     }
@@ -468,7 +464,7 @@ impl Engine {
         }
         match Packet::decode(packet).ok_or(Malformed::Undecodable)? {
             Packet::User(message) => return Ok(Some(message)),
-            Packet::Expected(frame) => self.matcher.take(from, frame)?,
+            Packet::Tagged(frame) => self.matcher.take(from, frame)?,
             Packet::Revoke(name) => self.revoke(from, name)?,
             Packet::Released(name) => self.owner.released(from, name),
             Packet::Request { id, region, ask } => {
@@ -499,7 +495,7 @@ impl Engine {
             // What waits is out of date by then, and comes again.
             let has_room = outbox.count(to, Class::Credit) == 0;
             if has_room {
-                outbox.push(to, Class::Credit, Packet::Expected(&frame).encode());
+                outbox.push(to, Class::Credit, Packet::Tagged(&frame).encode());
             }
             has_room
         });

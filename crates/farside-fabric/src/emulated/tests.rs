@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sim::Random;
-use crate::transport::AtomicChange;
+use crate::transport::{AtomicChange, RegionName};
 
 const LIMITS: Limits = Limits { message_bytes_max: 64, operations_max: 4, messages_max: 3 };
 const STARTER_BYTES: usize = 10_000;
@@ -165,9 +165,9 @@ fn attaching_tells_the_native_access() {
     assert_eq!(engines[0].native(region.key()), Some(access));
     engines[1].attach(region.key()).unwrap();
     assert_eq!(engines[1].native(region.key()), Some(access));
-    let by_message = engines[1].register(registration(100, None)).key();
-    attach(&mut engines, by_message).unwrap();
-    assert!(engines[0].is_attached(by_message) && engines[0].native(by_message).is_none());
+    let emulated = engines[1].register(registration(100, None)).key();
+    attach(&mut engines, emulated).unwrap();
+    assert!(engines[0].is_attached(emulated) && engines[0].native(emulated).is_none());
     attach(&mut engines, starter_key(OWNER)).unwrap();
     assert_eq!(engines[0].native(starter_key(OWNER)), Some(NativeAccess { key: 1, base: u64::MAX }));
 }
@@ -279,10 +279,10 @@ fn native_accesses_are_waited_for() {
 }
 
 #[test]
-fn private_memory_is_reached_and_comes_back() {
+fn user_memory_is_reached_and_comes_back() {
     let mut engines = engines(2, LIMITS);
-    let region = engines[1].register_private(Arc::new(PrivateMemory::owned(pattern(500))), None).unwrap();
-    let read_only = engines[1].register_private(Arc::new(PrivateMemory::owned(vec![3; 9]).read_only()), None).unwrap();
+    let region = engines[1].register_user(Arc::new(UserMemory::owned(pattern(500))), None).unwrap();
+    let read_only = engines[1].register_user(Arc::new(UserMemory::owned(vec![3; 9]).read_only()), None).unwrap();
     for key in [region.key(), read_only.key()] {
         attach(&mut engines, key).unwrap();
     }
@@ -533,31 +533,31 @@ proptest! {
 fn expected_messages_go_and_credit_comes_back() {
     let mut engines = engines(2, LIMITS);
     let tag = Tag(5);
-    let longest = LIMITS.expected_bytes_max();
-    assert_eq!(Packet::Expected(&[0; expected::HEADER_BYTES]).encode().len() + longest, LIMITS.message_bytes_max);
+    let longest = LIMITS.tagged_bytes_max();
+    assert_eq!(Packet::Tagged(&[0; tagged::HEADER_BYTES]).encode().len() + longest, LIMITS.message_bytes_max);
     // One that was expected, and as many as may be early.
-    let first = engines[1].expect(ASKER, tag, longest).unwrap();
-    engines[0].send_expected(OWNER, tag, &pattern(longest)).unwrap();
+    let first = engines[1].receive_tagged(ASKER, tag, longest).unwrap();
+    engines[0].send_tagged(OWNER, tag, &pattern(longest)).unwrap();
     assert_eq!(settle(&mut engines), [], "it is no message of the other kind");
     assert_eq!(result(&first).unwrap(), Outcome::Got(pattern(longest)));
-    (0..3).for_each(|_| engines[0].send_expected(OWNER, tag, b"early").unwrap());
-    let refused = engines[0].send_expected(OWNER, tag, b"early");
+    (0..3).for_each(|_| engines[0].send_tagged(OWNER, tag, b"early").unwrap());
+    let refused = engines[0].send_tagged(OWNER, tag, b"early");
     assert!(matches!(refused, Err(FabricError::QueueFull { process: OWNER, max: 3 })), "{refused:?}");
     settle(&mut engines);
     // There is room for one credit at a time in the outbox, whatever becomes of the packets.
     for _ in 0..3 {
-        assert!(engines[1].expect(ASKER, tag, longest).unwrap().has_ended());
+        assert!(engines[1].receive_tagged(ASKER, tag, longest).unwrap().has_ended());
         engines[1].flush(|_, packet| Err(packet));
     }
     assert_eq!(engines[1].outbox.count(ASKER, Class::Credit), 1);
     settle(&mut engines);
-    (0..3).for_each(|_| engines[0].send_expected(OWNER, tag, b"early").unwrap());
+    (0..3).for_each(|_| engines[0].send_tagged(OWNER, tag, b"early").unwrap());
 
-    let open = engines[1].expect(ASKER, Tag(6), longest).unwrap();
+    let open = engines[1].receive_tagged(ASKER, Tag(6), longest).unwrap();
     engines[1].lose(ASKER);
     assert!(matches!(result(&open), Err(FabricError::Disconnected { process: ASKER })));
-    assert!(matches!(engines[1].expect(ASKER, tag, 1), Err(FabricError::Disconnected { .. })));
-    assert!(matches!(engines[1].send_expected(ASKER, tag, b"x"), Err(FabricError::Disconnected { .. })));
+    assert!(matches!(engines[1].receive_tagged(ASKER, tag, 1), Err(FabricError::Disconnected { .. })));
+    assert!(matches!(engines[1].send_tagged(ASKER, tag, b"x"), Err(FabricError::Disconnected { .. })));
     let nobody = ProcessId::new(2);
-    assert!(matches!(engines[0].expect(nobody, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
+    assert!(matches!(engines[0].receive_tagged(nobody, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
 }

@@ -1,0 +1,230 @@
+//! The end of an operation, and how a thread waits for it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Carrier, FabricError, Outcome};
+use crate::ids::ProcessId;
+
+/// The end of a posted operation, whenever it comes.
+///
+/// Dropping it does not recall the operation; its buffers stay with the transport until it has ended.
+#[derive(Clone, Debug)]
+pub struct Completion(Arc<CompletionState>);
+
+#[derive(Debug)]
+struct CompletionState {
+    end: Mutex<End>,
+    ended: Condvar,
+    /// How many sleep until it has ended. Changed and read with `end` locked: to wake nobody is a system call, too.
+    sleepers: AtomicU32,
+}
+
+#[derive(Debug)]
+enum End {
+    /// It has not come.
+    Open,
+    Come(Result<Outcome, FabricError>),
+    /// It has come, and somebody has the result.
+    Taken,
+}
+
+/// Looks of one who waits before it offers its processor to others between them: about a hundred microseconds, in which most operations on
+/// a quick network end.
+const LOOKS_BEFORE_YIELDS: u32 = 100;
+/// How long one looks before it sleeps: about what a megabyte takes on a network in software, where to hand the transport over to another
+/// thread and back costs more than the looks.
+const LOOKING_MAX: Duration = Duration::from_millis(1);
+
+/// The looks of one wait, of which none has found anything.
+#[derive(Debug, Default)]
+struct Looks {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Looks {
+    /// One more. Says whether to look again, after a [pause](Self::pause), and not to sleep now.
+    fn one_more(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.count = self.count.saturating_add(1);
+        self.count < LOOKS_BEFORE_YIELDS || now.saturating_duration_since(since) < LOOKING_MAX
+    }
+
+    fn pause(&self) {
+        if self.count >= LOOKS_BEFORE_YIELDS {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Completion {
+    /// An operation that has not ended. The transport keeps a clone and [ends](Self::end) it.
+    pub fn pending() -> Self {
+        Self(Arc::new(CompletionState {
+            end: Mutex::new(End::Open),
+            ended: Condvar::new(),
+            sleepers: AtomicU32::new(0),
+        }))
+    }
+
+    /// Ends the operation, if it has not ended before. For transports.
+    pub fn end(&self, result: Result<Outcome, FabricError>) {
+        self.end_with(|| result);
+    }
+
+    /// As [`end`](Self::end), with a result that is made only if the operation has not ended before. Says whether it was.
+    pub fn end_with(&self, result: impl FnOnce() -> Result<Outcome, FabricError>) -> bool {
+        let mut end = self.lock();
+        let is_open = matches!(*end, End::Open);
+        if is_open {
+            *end = End::Come(result());
+            if self.0.sleepers.load(Ordering::Relaxed) > 0 {
+                self.0.ended.notify_all();
+            }
+        }
+        is_open
+    }
+
+    /// Gives the operation up: unless it has ended, it ends now, with [`FabricError::Cancelled`].
+    ///
+    /// What is under way already cannot be recalled, and may take effect all the same. Its buffer stays with the transport
+    /// until then. What the transport has not begun, it does not begin any more, where it can tell.
+    pub fn cancel(&self) {
+        self.end(Err(FabricError::Cancelled));
+    }
+
+    /// Has it ended?
+    pub fn has_ended(&self) -> bool {
+        !matches!(*self.lock(), End::Open)
+    }
+
+    /// Takes the result, if the operation has ended and nobody has taken it before.
+    ///
+    /// # Errors
+    /// That of the operation.
+    pub fn try_take(&self) -> Option<Result<Outcome, FabricError>> {
+        self.lock().take()
+    }
+
+    /// Waits for the end, making progress on `transport`, and takes the result.
+    ///
+    /// # Errors
+    /// That of the operation, or [`FabricError::Deadline`].
+    pub fn wait(self, transport: &dyn Carrier, peer: ProcessId, deadline: Instant) -> Result<Outcome, FabricError> {
+        let clock = transport.clock();
+        let mut looks = Looks::default();
+        loop {
+            transport.progress();
+            let mut end = self.lock();
+            if let Some(result) = end.take() {
+                return result;
+            }
+            let now = clock.now();
+            if now >= deadline {
+                return Err(FabricError::Deadline { doing: "waiting for an operation", process: peer });
+            }
+            if clock.is_simulated() {
+                drop(end);
+                clock.nap_until_news(deadline - now);
+                continue;
+            }
+            if looks.one_more(now) {
+                drop(end);
+                looks.pause();
+                continue;
+            }
+            transport.stop_polling();
+            // Somebody else may be the one who makes the progress, so look again soon.
+            let nap = (deadline - now).min(Duration::from_millis(1));
+            self.sleep(end, nap);
+        }
+    }
+
+    /// Makes progress on `transport` until the operation has ended or it is `until`, and leaves the result where it is.
+    pub fn watch(&self, transport: &dyn Carrier, until: Instant) {
+        let clock = transport.clock();
+        let mut looks = Looks::default();
+        loop {
+            transport.progress();
+            let end = self.lock();
+            let now = clock.now();
+            if !matches!(*end, End::Open) || now >= until {
+                return;
+            }
+            if clock.is_simulated() {
+                drop(end);
+                clock.nap_until_news(until - now);
+                continue;
+            }
+            if looks.one_more(now) {
+                drop(end);
+                looks.pause();
+                continue;
+            }
+            transport.stop_polling();
+            self.sleep(end, (until - now).min(Duration::from_millis(1)));
+        }
+    }
+
+    /// Sleeps until it has ended, or for so long.
+    fn sleep(&self, end: MutexGuard<'_, End>, time: Duration) {
+        self.0.sleepers.fetch_add(1, Ordering::Relaxed);
+        let woken = self.0.ended.wait_timeout(end, time);
+        self.0.sleepers.fetch_sub(1, Ordering::Relaxed);
+        drop(woken);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, End> {
+        // The lock guards a plain value that no panic can leave half written.
+        self.0.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl End {
+    fn take(&mut self) -> Option<Result<Outcome, FabricError>> {
+        match std::mem::replace(self, End::Taken) {
+            End::Come(result) => Some(result),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_looks_for_ever() {
+        let (mut looks, start) = (Looks::default(), Instant::now());
+        assert!((1..LOOKS_BEFORE_YIELDS).all(|_| looks.one_more(start + LOOKING_MAX)), "quick looks count by number");
+        assert!(looks.one_more(start + LOOKING_MAX), "and for a while after that");
+        assert!(!looks.one_more(start + 2 * LOOKING_MAX));
+        assert!(!looks.one_more(start + 3 * LOOKING_MAX));
+    }
+
+    #[test]
+    fn an_operation_ends_once() {
+        let completion = Completion::pending();
+        assert!(!completion.has_ended() && completion.try_take().is_none());
+        completion.end(Ok(Outcome::Previous(1)));
+        completion.end(Ok(Outcome::Previous(2)));
+        completion.cancel();
+        assert!(completion.has_ended());
+        assert!(matches!(completion.try_take(), Some(Ok(Outcome::Previous(1)))));
+        completion.end(Ok(Outcome::Previous(3)));
+        assert!(completion.has_ended() && completion.try_take().is_none());
+    }
+
+    #[test]
+    fn what_was_given_up_stays_so() {
+        let completion = Completion::pending();
+        completion.cancel();
+        completion.end(Ok(Outcome::Previous(1)));
+        assert!(matches!(completion.try_take(), Some(Err(FabricError::Cancelled))));
+    }
+}

@@ -1,0 +1,72 @@
+//! The names of regions and of tagged messages.
+
+use farside_wire::Wire;
+
+use super::FabricError;
+use crate::ids::ProcessId;
+
+/// Names a registered region to its peers. Plain data: 24 bytes that can be sent anywhere in the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
+#[wire(crate = "farside_wire")]
+#[repr(C)]
+pub struct RemoteKey {
+    /// The process that owns the memory.
+    pub process: ProcessId,
+    /// Which of its regions.
+    pub slot: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The size of the region.
+    pub bytes: u64,
+}
+
+impl RemoteKey {
+    /// The key of a process's starter memory.
+    pub const fn starter(process: ProcessId, bytes: u64) -> Self {
+        Self { process, slot: 0, generation: 0, reserved: 0, bytes }
+    }
+
+    /// Checks that an access lies inside the region.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`].
+    #[inline]
+    pub fn check(&self, offset: u64, bytes: usize) -> Result<(), FabricError> {
+        match offset.checked_add(bytes as u64) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(FabricError::OutOfRange { offset, bytes, region_bytes: self.bytes }),
+        }
+    }
+
+    /// Checks that an atomic access lies inside the region, on a multiple of its size.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
+    #[inline]
+    pub fn check_word(&self, offset: u64, bytes: usize) -> Result<(), FabricError> {
+        self.check(offset, bytes)?;
+        if offset.is_multiple_of(bytes as u64) { Ok(()) } else { Err(FabricError::Misaligned { offset, bytes }) }
+    }
+}
+
+/// Tells the expected messages of one sender apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
+
+/// Names a region of one process: the part of a [`RemoteKey`] that its owner looks it up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
+#[wire(crate = "farside_wire")]
+pub struct RegionName {
+    /// The slot, as in [`RemoteKey::slot`].
+    pub slot: u32,
+    /// The generation, as in [`RemoteKey::generation`].
+    pub generation: u32,
+}
+
+impl From<RemoteKey> for RegionName {
+    fn from(key: RemoteKey) -> Self {
+        Self { slot: key.slot, generation: key.generation }
+    }
+}

@@ -1,0 +1,192 @@
+//! What calls keep in each process, and how a process takes the service messages of calls.
+
+use std::sync::{Mutex, MutexGuard};
+
+use farside_fabric::{ProcessId, WorkerId};
+use farside_launch::settings::Settings;
+
+use crate::error::{Error, Result, Source};
+use crate::invoke::caller::Callers;
+use crate::invoke::message::{CALL, CallMessage, FRAME, Frame, RingName};
+use crate::invoke::named::{NAMED, Names};
+use crate::invoke::notify::{Latches, count_down};
+use crate::invoke::reply::take_piece;
+use crate::invoke::reply_slots::ReplySlots;
+use crate::invoke::ring::backlog::Backlog;
+use crate::invoke::ring::lane::Lanes;
+use crate::invoke::ring::pool::RingPool;
+use crate::invoke::ring::rings::Ways;
+use crate::invoke::table::FunctionTable;
+use crate::runtime::consumers::{Pool, PoolKind};
+use crate::runtime::home::{Home, Shape};
+use crate::runtime::process::{Notice, Process, lock};
+
+/// What can be called in a process, and by whom.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    pub(crate) table: FunctionTable,
+    pub(crate) names: Names,
+    /// Whether each process runs this binary. Empty when all do.
+    pub(crate) alike: Box<[bool]>,
+}
+
+/// The state of calls in one process.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    functions: Functions,
+    pub(crate) lanes: Lanes,
+    pub(crate) ways: Ways,
+    pub(crate) backlog: Backlog,
+    pub(crate) pool: Mutex<RingPool>,
+    latches: Mutex<Latches>,
+    callers: Callers,
+    pools: [Pool; 2],
+}
+
+impl Calls {
+    pub(crate) fn new(functions: Functions, id: ProcessId, shape: Shape, settings: &Settings, home: &Home) -> Self {
+        let threads = shape.callable_per_process() as usize;
+        Self {
+            functions,
+            lanes: Lanes::new(shape.callable() as usize),
+            ways: Ways::default(),
+            backlog: Backlog::default(),
+            pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
+            latches: Mutex::new(Latches::new()),
+            callers: Callers::new(ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id))),
+            pools: PoolKind::ALL.map(|kind| Pool::new(kind, settings)),
+        }
+    }
+}
+
+impl Process {
+    #[inline]
+    pub(crate) fn table(&self) -> &FunctionTable {
+        &self.calls().functions.table
+    }
+
+    /// The functions that can be called here by their names.
+    pub(crate) fn names(&self) -> &Names {
+        &self.calls().functions.names
+    }
+
+    /// Whether a process runs the same binary as this one.
+    #[inline]
+    pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
+        self.calls().functions.alike.is_empty()
+            || self.calls().functions.alike.get(process.index()).copied().unwrap_or(false)
+    }
+
+    /// Whether the job's processes run several binaries.
+    pub(crate) fn is_mixed(&self) -> bool {
+        !self.calls().functions.alike.is_empty()
+    }
+
+    /// Whether a source runs the same binary as this process, so that its records may call what the table has.
+    #[inline]
+    pub(crate) fn is_alike_source(&self, source: Source) -> bool {
+        !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))
+    }
+
+    /// Whether a process understands calls of this entry.
+    ///
+    /// # Errors
+    /// [`Error::DifferentBinaries`].
+    pub(crate) fn check_callable(&self, process: ProcessId, entry: u16) -> Result<()> {
+        match entry == NAMED || self.is_alike(process) {
+            true => Ok(()),
+            false => Err(Error::DifferentBinaries { a: self.id(), b: process }),
+        }
+    }
+
+    pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
+        lock(&self.calls().latches)
+    }
+
+    /// What the threads of this process share that are no workers.
+    pub(crate) fn callers(&self) -> &Callers {
+        &self.calls().callers
+    }
+
+    pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
+        &self.calls().pools[kind as usize]
+    }
+
+    pub(crate) fn pools_are_idle(&self) -> bool {
+        self.calls().pools.iter().all(Pool::is_idle)
+    }
+
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.calls().lanes
+    }
+
+    /// Takes a service message of calls: its first byte and what follows. What is no message is dropped: its sender is not of this job.
+    ///
+    /// # Errors
+    /// Only what ends this process.
+    pub(crate) fn take_call_message(&self, from: ProcessId, first: u8, fields: &[u8]) -> Result<()> {
+        match first {
+            CALL => CallMessage::decode(fields).map_or(Ok(()), |message| self.obey(from, message)),
+            FRAME => {
+                if let Some(Frame { ring, position, bytes }) = Frame::decode(fields)
+                    && let Some(local) = self.incoming(from, ring)
+                {
+                    self.meet_unmapped_peer();
+                    self.notify(local, Notice::Frame { ring, position, bytes: bytes.to_vec() });
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Does what a peer's service thread asks, or notes what it answers.
+    fn obey(&self, from: ProcessId, message: CallMessage) -> Result<()> {
+        match message {
+            CallMessage::Open { ring, chunks, chunk_bytes } => {
+                if let Some(local) = self.incoming(from, ring)
+                    && let Some(answer) = self.open_ring(ring, local, chunks, chunk_bytes)?
+                {
+                    self.respond(from, &answer);
+                }
+            }
+            CallMessage::Grow { ring, chunks, chunk_bytes } => {
+                if let Some(local) = self.incoming(from, ring)
+                    && let Some(answer) = self.grow_ring(ring, local, from, chunks, chunk_bytes)?
+                {
+                    self.respond(from, &answer);
+                }
+            }
+            CallMessage::Close { ring } => {
+                if let Some(local) = self.incoming(from, ring) {
+                    self.close_ring(ring, local);
+                }
+            }
+            answer @ (CallMessage::Opened { .. }
+            | CallMessage::Grown { .. }
+            | CallMessage::Refused { .. }
+            | CallMessage::FrameCredit { .. }
+            | CallMessage::Closed { .. }
+            | CallMessage::Reclaim { .. }) => self.take_answer(from, answer)?,
+            CallMessage::Reply { slot, piece } => take_piece(self, slot, &piece),
+            CallMessage::CountDown { latch } => {
+                if self.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == self.id()) {
+                    count_down(self, latch);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread of this process that a ring from a source of `from` leads to; `None` when the name is not such a ring's.
+    fn incoming(&self, from: ProcessId, ring: RingName) -> Option<usize> {
+        (self.owner_of(ring.source)? == from).then_some(())?;
+        let (of, local) = self.place_of(WorkerId::new(ring.to))?;
+        (of == self.id()).then_some(local)
+    }
+
+    fn respond(&self, to: ProcessId, message: &CallMessage) {
+        // A sender that is gone by now needs no ring.
+        let _ = self.send_call(to, message);
+    }
+}
