@@ -46,18 +46,20 @@ pub(crate) fn list(fabric: &Fabric) -> Vec<Listing> {
     all.filter(|listing| !listing.cases.is_empty()).collect()
 }
 
-/// Runs the benches of these names on a fabric, or all that exist on it when there are no names, and passes every row to `on_row`
-/// as soon as it is measured. A name may select a part of a bench: `copy/private-put` selects those cases of `copy` whose names
-/// begin with `private-put`.
+/// Runs the benches of these names on a fabric, or all that exist on it when there are no names,
+/// and passes every row to `on_row` as soon as it is measured. A name may select a part of a bench:
+/// `copy/private-put` selects those cases of `copy` whose names begin with `private-put`.
 ///
-/// On a simulated network the same options and the same [seed](Options::seed) give the same rows on any machine, except for the
-/// memory that `footprint` finds.
+/// On a simulated network the same options and the same [seed](Options::seed) give the same rows on
+/// any machine, except for the memory that `footprint` finds.
 ///
-/// *Cost*: minutes for each bench, or less than one if the options say so. Nothing else should run meanwhile.
+/// *Cost*: minutes for each bench, or less than one if the options say so. Nothing else should run
+/// meanwhile.
 ///
 /// # Errors
 /// - [`BenchError::UnknownBench`] or [`BenchError::NoSuchCase`] before anything is measured.
-/// - [`BenchError::Job`] when libfabric or its provider is missing, also before anything is measured.
+/// - [`BenchError::Job`] when libfabric or its provider is missing, also before anything is
+///   measured.
 /// - [`BenchError::Row`] with the error of `on_row`; nothing is measured after that.
 /// - The error that keeps a case from being measured.
 pub(crate) fn run(
@@ -110,8 +112,9 @@ fn measure_all(
 /// [`CHILD_COMMAND`](crate::CHILD_COMMAND).
 ///
 /// # Errors
-/// [`BenchError::ChildArguments`], [`BenchError::UnknownBench`] or [`BenchError::UnknownCase`] for arguments that `run`
-/// does not give; the error of the measurement. The process that started this one learns of it from the job.
+/// [`BenchError::ChildArguments`], [`BenchError::UnknownBench`] or [`BenchError::UnknownCase`] for
+/// arguments that `run` does not give; the error of the measurement. The process that started this
+/// one learns of it from the job.
 pub(crate) fn child(arguments: &[String]) -> Result<(), BenchError> {
     let [bench, case, results, quick, operations] = arguments else {
         return Err(BenchError::ChildArguments { what: "there should be five" });

@@ -98,7 +98,7 @@ mod tests {
     fn what_was_measured_arrives() {
         let metrics = [
             Metric::new("rtt_ns", "ns", vec![0.1, 2e9, 3.0]).against("ping-pong", vec![0.05]),
-            Metric::new("start_ms", "ms", vec![]).of_peer("somebody"),
+            Metric::new("start_ms", "ms", vec![]).of_peer("a peer"),
         ];
         assert_eq!(from_text(&to_text(&metrics)).unwrap(), metrics);
         assert_eq!(from_text("[]").unwrap(), []);

@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![])), None);
         let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).against("nothing", vec![])).unwrap();
         assert_eq!((row.limit, row.ratio, row.peer), (None, None, None));
-        let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).of_peer("somebody")).unwrap();
-        assert_eq!(row.peer.as_deref(), Some("somebody"));
+        let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).of_peer("a peer")).unwrap();
+        assert_eq!(row.peer.as_deref(), Some("a peer"));
     }
 }

@@ -25,7 +25,8 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("the output is text")
 }
 
-/// Asserts that a command is refused with this status, prints no result, and gives a reason that contains `words`.
+/// Asserts that a command is refused with this status, prints no result, and gives a reason that
+/// contains `words`.
 #[track_caller]
 fn assert_refused(arguments: &[&str], status: i32, words: &[&str]) {
     let output = bench(arguments);
@@ -81,12 +82,12 @@ fn rows(bench: &str, fabric: &str, operations: &str) -> Vec<Value> {
     let text = printed(&[bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
     let lines = std::fs::read_to_string(&file).expect("the rows were written");
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
-    // The table has the same rows under two lines of heading.
+    // The table has the same rows below two lines of heading.
     assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
     rows
 }
 
-/// libfabric, where any machine has it.
+/// A provider of libfabric that every machine has.
 const OVER_TCP: &str = "ofi:tcp";
 
 #[track_caller]

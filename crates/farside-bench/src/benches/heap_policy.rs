@@ -26,7 +26,7 @@ use crate::{BenchError, Options};
 pub(crate) const ABOUT: &str =
     "remote heaps: latency and fragmentation by policy, on a recorded and a random trace (rmalloc, slides 17 to 22)";
 
-/// Allocations of a random trace, when nothing else is asked for.
+/// Allocations of a random trace by default.
 const ALLOCATIONS: u64 = 40_000;
 /// The seed of the random trace.
 const SEED: u64 = 1;

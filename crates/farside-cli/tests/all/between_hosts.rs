@@ -105,9 +105,9 @@ impl Hosts {
         tables.lines().filter(is_fabric).count() as u32
     }
 
-    /// Waits until the ranks are connected and make no further connection. A connection that is being
-    /// made when the cable is cut fails at once, because it finds no route. An established connection
-    /// goes on when the cable is mended.
+    /// Waits until the ranks are connected and make no further connection. A connection that is
+    /// being made when the cable is cut fails at once, because it finds no route. An established
+    /// connection goes on when the cable is mended.
     fn await_connections(&self) {
         let deadline = Instant::now() + LONG;
         let (mut before, mut looks) = (0, 0);
@@ -215,7 +215,7 @@ fn a_cut_cable_ends_both_sides_and_each_names_the_other() {
 }
 
 #[test]
-fn a_cable_that_is_mended_in_time_costs_nobody_his_job() {
+fn a_cable_that_is_mended_in_time_ends_no_rank() {
     let Some(hosts) = Hosts::new("mended", 2, 30) else { return };
     let ranks = hosts.start_all(&SHORT);
     hosts.await_connections();

@@ -11,8 +11,7 @@ use crate::metric::Metric;
 use crate::{BenchError, Options};
 
 const READ: &str = "process_vm_readv";
-/// Only a write to this process itself: the benches may not write into another process without the
-/// library.
+/// The limit of a put writes into its own process. Only the library writes into another.
 const WRITE: &str = "process_vm_writev to oneself";
 /// Bytes that take as long to copy as a system call, some hundred nanoseconds.
 const CALL_BYTES: usize = 4096;

@@ -64,7 +64,7 @@ impl Way {
     }
 }
 
-/// The call copies small data; the buffer of larger data moves into the call.
+/// Largest data that the call copies. The buffer of larger data moves into the call.
 const COPIED_BYTES_MAX: usize = 64;
 
 /// A transfer that is repeated.

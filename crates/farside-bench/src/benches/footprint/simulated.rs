@@ -49,7 +49,7 @@ fn simulate(processes: u32, idle: u64, network: SimNetwork, options: Options) ->
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
     let simulated = Simulation::new(processes, 1, options.seed).options(sim).run(|me| {
         walk(me, TALK, |stage| {
-            let mut found = found.lock().expect("nobody has panicked");
+            let mut found = found.lock().expect("no thread has panicked");
             if me.id() == WorkerId::new(0) {
                 found[stage] = Resident::of_this_process()?.data_bytes.saturating_sub(idle);
             }
@@ -61,7 +61,7 @@ fn simulate(processes: u32, idle: u64, network: SimNetwork, options: Options) ->
         Ok(())
     })?;
     simulated.verdict?;
-    let found = found.into_inner().expect("nobody has panicked");
+    let found = found.into_inner().expect("no thread has panicked");
     let of_each = |(name, bytes)| Metric::new(name, "B", vec![bytes as f64 / f64::from(processes)]);
     Ok(METRICS.into_iter().zip(found).map(of_each).collect())
 }

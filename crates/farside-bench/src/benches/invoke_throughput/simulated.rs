@@ -112,7 +112,7 @@ fn calls(mode: Mode, words: u64, count: u64, network: SimNetwork, seed: u64) -> 
         if is_sender {
             let start = me.now();
             let found = mode(me, me.neighbor(1), count)?;
-            *taken.lock().expect("nobody has panicked") = me.now() - start;
+            *taken.lock().expect("no thread has panicked") = me.now() - start;
             let expected = sum_below(count).wrapping_mul(words);
             if found != expected {
                 return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found }.into());
@@ -121,7 +121,7 @@ fn calls(mode: Mode, words: u64, count: u64, network: SimNetwork, seed: u64) -> 
         me.barrier()
     })?;
     simulated.verdict?;
-    Ok(taken.into_inner().expect("nobody has panicked"))
+    Ok(taken.into_inner().expect("no thread has panicked"))
 }
 
 /// Returns the time of `count` messages of `bytes` bytes without calls: Seriema's max-raw.

@@ -115,11 +115,11 @@ fn simulate(
         if me.id().number() == 0 {
             let mut metrics = samples.into_metrics(LIMIT);
             metrics.push(chunks);
-            *found.lock().expect("nobody has panicked") = Some(metrics);
+            *found.lock().expect("no thread has panicked") = Some(metrics);
         }
         Ok(())
     };
     let simulated = Simulation::new(machines * processes, threads, seed).options(options).run(search)?;
     simulated.verdict?;
-    Ok(found.into_inner().expect("nobody has panicked").expect("worker 0 has measured"))
+    Ok(found.into_inner().expect("no thread has panicked").expect("worker 0 has measured"))
 }

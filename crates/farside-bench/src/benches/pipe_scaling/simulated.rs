@@ -56,10 +56,10 @@ fn simulate(load: Load, network: SimNetwork, options: Options) -> Result<Vec<Met
         // One run suffices, because every run is the same.
         let metrics = repeat(me, load, messages, 1)?;
         if me.id() == WorkerId::new(0) {
-            *found.lock().expect("nobody has panicked") = metrics;
+            *found.lock().expect("no thread has panicked") = metrics;
         }
         Ok(())
     })?;
     simulated.verdict?;
-    Ok(found.into_inner().expect("nobody has panicked"))
+    Ok(found.into_inner().expect("no thread has panicked"))
 }

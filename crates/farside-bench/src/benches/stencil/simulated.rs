@@ -32,12 +32,12 @@ fn simulate(plan: Plan, network: SimNetwork, options: Options) -> Result<Vec<Met
     let simulated = Simulation::new(plan.shape.processes, 1, options.seed).options(sim).run(|me| {
         let metrics = measure(me, plan, options)?;
         if me.id() == WorkerId::new(0) {
-            *found.lock().expect("nobody has panicked") = metrics;
+            *found.lock().expect("no thread has panicked") = metrics;
         }
         Ok(())
     })?;
     simulated.verdict?;
-    let metrics = with_hidden(without_checksum(found.into_inner().expect("nobody has panicked")).0);
+    let metrics = with_hidden(without_checksum(found.into_inner().expect("no thread has panicked")).0);
     // Limits are times of this machine, which say nothing about virtual time.
     Ok(metrics.into_iter().map(|metric| Metric { limit: None, ..metric }).collect())
 }
