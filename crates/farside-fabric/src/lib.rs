@@ -1,19 +1,28 @@
-//! Moving bytes between the processes of a job.
+//! Moves bytes between the processes of a job.
 //!
-//! The seam is [`Transport`]: one value of it is one process's end of the fabric. Three kinds are here: [`shm`] for the
-//! processes of one machine, [`ofi`] for those of several, over libfabric, and [`sim`] for many processes simulated in one
-//! program; [`route`] is made of the first two. What they must have in common is written down in [`transport`] and checked by
-//! the crate `farside-conformance`. [`emulated`] helps those that only carry messages, and [`tagged`] all of them with messages that are
-//! expected.
+//! The seam is [`Transport`]: a value of it is one process's end of the fabric. There are three kinds: [`shm`] for the
+//! processes of one machine, [`ofi`] for several machines, over libfabric, and [`sim`] for many processes simulated in
+//! one program. [`route`] combines the first two. [`transport`] states their common contract, which the crate
+//! `farside-conformance` checks.
 //!
-//! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
-//! a plain (racy) access with no call through the seam. One that cannot is given the operation whole.
+//! A transport that can map a peer's memory hands out the mapping once. Every put, get, atomic and ring write is then a
+//! plain (racy) access without a call through the seam. Other transports carry out whole operations.
 //!
-//! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to another, and how
-//! the receiver sleeps and is woken. They do no I/O and read no clock.
+//! # Rooms
 //!
-//! [`memory`] hands out registered memory. [`queue`] is what a transport may offer for transfers from there, most of which
-//! report no completion of their own; the crate `farside-transmit` makes it usable for programs.
+//! From the bottom up; a room imports only rooms above it in this table.
+//!
+//! | room | contents |
+//! |---|---|
+//! | [`ids`], [`wait`], [`clock`] | the names of processes and workers, the ways to wait, real and virtual time |
+//! | [`ring`], [`bell`] | the protocols on mapped memory: streams of records, and how a receiver sleeps and wakes |
+//! | `operation` | keys, errors, operations, completions and the trait [`Carrier`]; [`transport`] exports them |
+//! | [`region`] | views of registered memory, user memory and its revocation, the table of a process's regions |
+//! | [`transport`] | the seam |
+//! | [`memory`], [`queue`], [`tagged`] | allocators of registered memory, queues with few signals, matching of tagged messages |
+//! | [`emulated`] | emulated RMA: one-sided operations carried by messages |
+//! | [`shm`], [`ofi`], [`sim`] | the transports |
+//! | [`route`] | the choice between them, peer by peer |
 
 pub mod bell;
 pub mod clock;

@@ -92,7 +92,7 @@ pub enum Malformed {
 /// One process's expectations, and the messages that came too early.
 ///
 /// ```
-/// use farside_fabric::expected::{Limits, Matcher};
+/// use farside_fabric::tagged::{Limits, Matcher};
 /// use farside_fabric::{Outcome, ProcessId};
 /// use farside_fabric::transport::Tag;
 ///
