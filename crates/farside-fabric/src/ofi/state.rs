@@ -633,6 +633,7 @@ impl State {
             // SAFETY: these operations are in flight.
             unsafe { self.port.cancel(context) };
         }
+        tracing::debug!(%process, "connection lost");
         self.events.push(Event::Disconnected { process });
     }
 
