@@ -1,24 +1,27 @@
-//! What may follow the name of a command.
+//! The options of a command.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::beds::Bed;
+use crate::tidy::Allowances;
 
-/// The options of all commands, and what to run.
+/// The options of all commands, and the program to run.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
-    /// Beds that the developer does without.
+    /// The beds to leave out.
     pub(crate) without: Vec<Bed>,
-    /// When to cut the cable, counted from the start of the ranks.
+    /// The time from the start of the ranks until the cable is cut.
     pub(crate) cut_after: Option<Duration>,
     /// The delay of every packet.
     pub(crate) delay_ms: u32,
-    /// How many packets of a hundred are lost.
+    /// The share of lost packets, in percent.
     pub(crate) loss_percent: f32,
-    /// How long the whole run may take.
+    /// The time limit of the whole run.
     pub(crate) limit: Option<Duration>,
-    /// The program to be run and its arguments; empty for what the bed runs by itself.
+    /// Whether `tidy` lowers its allowances.
+    pub(crate) allowances: Allowances,
+    /// The program to run and its arguments. Empty for the checks of the bed itself.
     pub(crate) program: Vec<String>,
 }
 
@@ -31,6 +34,7 @@ impl Arguments {
                 return Err(format!("{command} does not take {word:?}"));
             }
             match word.as_str() {
+                "--lower" => arguments.allowances = Allowances::Lower,
                 "--without" => arguments.without.push(value(&word, words.next())?),
                 "--cut" => arguments.cut_after = Some(Duration::from_millis(value(&word, words.next())?)),
                 "--delay" => arguments.delay_ms = value(&word, words.next())?,
@@ -43,7 +47,7 @@ impl Arguments {
     }
 }
 
-/// The options of a command; `--` stands for a program.
+/// Returns the options that a command takes. `--` stands for a program.
 fn options_of(command: &str) -> &'static [&'static str] {
     match command {
         "test" | "ci" | "setup" => &["--without"],
@@ -51,6 +55,7 @@ fn options_of(command: &str) -> &'static [&'static str] {
         "launchers" => &["--without", "--limit", "--"],
         "rdma-vm" => &["--limit", "--"],
         "wheel" => &["--limit"],
+        "tidy" => &["--lower"],
         _ => &[],
     }
 }
@@ -59,7 +64,7 @@ fn value<T: FromStr>(option: &str, word: Option<String>) -> Result<T, String>
 where
     T::Err: std::fmt::Display,
 {
-    let word = word.ok_or_else(|| format!("{option} wants a value"))?;
+    let word = word.ok_or_else(|| format!("{option}: no value given: add one after it"))?;
     word.parse().map_err(|error| format!("{option} {word}: {error}"))
 }
 
@@ -84,7 +89,7 @@ mod tests {
     fn what_a_command_does_not_take_is_refused() {
         for (command, line, words) in [
             ("test", "--without mars", "mars"),
-            ("test", "--without", "wants a value"),
+            ("test", "--without", "no value given"),
             ("lint", "--without mpi", "does not take"),
             ("netns", "--cut soon", "soon"),
             ("setup", "-- ls", "does not take"),

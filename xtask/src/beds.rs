@@ -1,7 +1,7 @@
-//! Test beds: surroundings that a plain `cargo test` cannot have, each a command of its own.
+//! Test beds: surroundings that plain `cargo test` cannot have. Each bed is a command.
 //!
-//! `docs/testing.md` says what each needs and proves. Whatever a bed starts ends with it, even if it is killed, and
-//! every step has a deadline.
+//! `docs/testing.md` describes what each bed needs and proves. Every process that a bed starts ends
+//! with the bed, even if the bed is killed, and every step has a deadline.
 
 mod cell;
 mod cpio;
@@ -21,22 +21,27 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use farside_testbed::{Echo, Running};
+
 use crate::arguments::Arguments;
 
-/// The variable that names the providers of libfabric which tests are to use.
+/// The variable that names the libfabric providers that the tests use.
 const PROVIDERS: &str = "FARSIDE_TEST_PROVIDERS";
 
-/// How long a program of tests may take to say which it has.
+/// The time limit for all beds together. Each bed has a shorter one of its own.
+const BEDS_LIMIT: Duration = Duration::from_secs(600);
+
+/// The time limit for listing the tests of a program.
 const LISTING_LIMIT: Duration = Duration::from_secs(20);
 
-/// What tests may need beyond a Rust toolchain.
+/// Something that tests need beyond a Rust toolchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bed {
     /// libfabric and its headers.
     Fabric,
     /// Open MPI's launcher.
     Mpi,
-    /// Open MPI's compiler and headers, for the programs that benches set beside ours.
+    /// The compiler and headers of Open MPI, for the programs that benches compare with.
     Peers,
     /// Slurm with PMIx.
     Slurm,
@@ -44,7 +49,7 @@ pub(crate) enum Bed {
     Netns,
     /// An emulated machine with soft-RoCE.
     RdmaVm,
-    /// Another libfabric, from a Python package.
+    /// Another version of libfabric, from a Python package.
     Wheel,
 }
 
@@ -53,7 +58,7 @@ impl Bed {
     pub(crate) const ALL: [Self; 7] =
         [Self::Fabric, Self::Mpi, Self::Peers, Self::Slurm, Self::Netns, Self::RdmaVm, Self::Wheel];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fabric => "fabric",
@@ -66,7 +71,7 @@ impl Bed {
         }
     }
 
-    /// All beds but these.
+    /// Returns all beds except these.
     pub(crate) fn all_but(without: &[Self]) -> Vec<Self> {
         Self::ALL.into_iter().filter(|bed| !without.contains(bed)).collect()
     }
@@ -83,61 +88,81 @@ impl FromStr for Bed {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|bed| bed.name() == text);
-        found.ok_or_else(|| format!("no bed is called so: there are {}", Self::ALL.map(Self::name).join(", ")))
+        found.ok_or_else(|| format!("unknown bed: use one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
-/// Runs each bed that is a command, but those left out. (`fabric` and `peers` are none: ordinary tests use them.)
+/// Runs each bed that is a command, except those left out, all at the same time. The beds `fabric`
+/// and `peers` are not commands: ordinary tests use them.
+///
+/// Each bed has its own namespaces or its own emulated machine, so the beds do not disturb each
+/// other. The output of a bed is printed as a whole when it and the beds before it have ended.
 pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     let with = |bed| !arguments.without.contains(&bed);
     let begun = Instant::now();
-    if with(Bed::Netns) {
-        in_process_of_its_own(Bed::Netns.name(), &[])?;
+    // Built first, so that no bed waits for the build of another.
+    build_farside()?;
+    build_test(netns::PACKAGE)?;
+    fabric_test::build()?;
+    let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
+    let beds = [
+        // The emulated machine takes the longest.
+        (Bed::RdmaVm.name(), with(Bed::RdmaVm), [].as_slice()),
+        (Bed::Netns.name(), with(Bed::Netns), &[]),
+        ("launchers", with(Bed::Mpi) || with(Bed::Slurm), &without),
+        (Bed::Wheel.name(), with(Bed::Wheel), &[]),
+    ];
+    let mut running = Vec::new();
+    for (command, _, options) in beds.into_iter().filter(|(_, is_wanted, _)| *is_wanted) {
+        running.push((command, start_bed(command, options)?));
+        println!("xtask: bed {command}: started");
     }
-    if with(Bed::Mpi) || with(Bed::Slurm) {
-        in_process_of_its_own("launchers", &arguments.without)?;
+    let mut failed = Vec::new();
+    for (command, bed) in &mut running {
+        let ended = bed.wait(begun + BEDS_LIMIT);
+        println!("xtask: bed {command}: output:\n{}", bed.printed());
+        match ended {
+            Ok(status) if status.success() => println!("xtask: bed {command}: passed"),
+            Ok(status) => failed.push(format!("{command}: {status}")),
+            Err(_) => failed.push(format!("{command}: not done after {} s: killed", BEDS_LIMIT.as_secs())),
+        }
     }
-    if with(Bed::Wheel) {
-        wheel::run(&Arguments::default())?;
-    }
-    if with(Bed::RdmaVm) {
-        in_process_of_its_own(Bed::RdmaVm.name(), &[])?;
+    if !failed.is_empty() {
+        return Err(format!("test beds failed: {}", failed.join(", ")));
     }
     println!("xtask: test beds: passed after {:.0} s", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Starts this program again with another command: a bed that moves into a cell repeats its own command line there.
-fn in_process_of_its_own(command: &str, without: &[Bed]) -> Result<(), String> {
-    let me = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
-    let options = without.iter().flat_map(|bed| ["--without", bed.name()]);
-    let mut again = farside_testbed::ended_with_us(me);
-    let status = again.arg(command).args(options).status().map_err(|error| format!("{command}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{command}: {status}")) }
+/// Starts this program again with the command of a bed. A bed that moves into a cell repeats its
+/// own command line there.
+fn start_bed(command: &str, options: &[&str]) -> Result<Running, String> {
+    let me = std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
+    Ok(Running::start(command, farside_testbed::ended_with_us(me).arg(command).args(options), Echo::Quiet)?)
 }
 
-/// Tells a test program which beds are there, so that it fails if one does not work, and does without the others.
+/// Tells a test program which beds are left out. The program fails if any other bed does not work.
 pub(crate) fn tell<'a>(command: &'a mut Command, without: &[Bed]) -> &'a mut Command {
     let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
     command.env(farside_testbed::WITHOUT, names.join(","));
-    // Otherwise tests choose their providers themselves.
+    // Without the variable, the tests choose their providers.
     if without.contains(&Bed::Fabric) { command.env(PROVIDERS, "") } else { command }
 }
 
-/// Where cargo puts what it builds, as a path from the root of the file system.
+/// Returns the absolute path of the target folder of cargo.
 pub(crate) fn target_dir() -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     std::path::absolute(&target).map_err(|error| format!("{}: {error}", target.display()))
 }
 
-/// Builds the command `farside`.
+/// Builds the command `farside` with the profile of the tests.
 fn build_farside() -> Result<(), String> {
-    crate::steps::run(crate::steps::cargo().args(["build", "--release", "--package", "farside-cli"]))
+    crate::steps::run(crate::steps::cargo().args(["build", "--package", "farside-cli"]))
 }
 
-/// Where the command `farside` is when it has been built.
+/// Returns the path of the command `farside` after its build.
 fn farside() -> Result<PathBuf, String> {
-    Ok(target_dir()?.join("release/farside"))
+    Ok(target_dir()?.join("debug/farside"))
 }
 
 /// Builds the integration tests of a package and returns the path of the program.
@@ -151,7 +176,8 @@ fn build_test(package: &str) -> Result<PathBuf, String> {
     if !output.status.success() {
         return Err(format!("{line}: {}\n{printed}", output.status));
     }
-    let path = printed.lines().find_map(executable).ok_or_else(|| format!("{line}: names no program\n{printed}"))?;
+    let path =
+        printed.lines().find_map(executable).ok_or_else(|| format!("{line}: cargo names no program\n{printed}"))?;
     std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
 }
 
@@ -160,7 +186,7 @@ fn executable(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
 }
 
-/// The tests of one module of a test program.
+/// Returns the tests of one module of a test program.
 fn tests_of(program: &Path, module: &str) -> Result<Vec<String>, String> {
     let mut command = Command::new(program);
     let printed =
@@ -169,7 +195,8 @@ fn tests_of(program: &Path, module: &str) -> Result<Vec<String>, String> {
     Ok(names.filter(|name| name.starts_with(module)).map(str::to_owned).collect())
 }
 
-/// Whether ranks printed one search (`farside hex --json`) by all of them, and not each its own.
+/// Checks that the ranks printed one search (`farside hex --json`) by all of them, and not one
+/// search each.
 fn is_one_search(printed: &str, ranks: usize) -> Result<(), String> {
     let found: Vec<_> = printed.lines().filter(|line| line.starts_with('{')).collect();
     let wanted = format!("\"processes\":{ranks},");
@@ -180,7 +207,7 @@ fn is_one_search(printed: &str, ranks: usize) -> Result<(), String> {
     }
 }
 
-/// A command line for a shell that runs exactly these words.
+/// Returns a command line for a shell that runs exactly these words.
 fn quoted(words: &[String]) -> String {
     words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect::<Vec<_>>().join(" ")
 }

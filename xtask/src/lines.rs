@@ -1,37 +1,37 @@
-//! How many lines each layer takes: the table of Seriema §5.3, for this project.
+//! The lines of code of each layer: the table of Seriema §5.3, for this project.
 
 use std::fs;
 use std::path::Path;
 
 use crate::tidy::collect_sources;
 
-/// A layer: what it is, beside the seed's figure for the same if there is one, and where it is. The first path that a file is below of
-/// counts, so what is inside of something else comes before it.
+/// The layers: a name, the figure of the seed for the same layer if it has one, and the folders and
+/// files. A file belongs to the layer with the longest path that contains it.
 const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("the game: Hex by its rules", "200", &["crates/farside-mcts/src/games/hex"]),
-    ("what the search knows of Hex beyond them", "–", &["crates/farside-mcts/src/games/hex/connections", INFERIOR]),
+    ("knowledge of Hex beyond the rules", "–", &["crates/farside-mcts/src/games/hex/connections", INFERIOR]),
     ("the protocol of a Hex engine", "–", &["crates/farside-mcts/src/games/hex/htp"]),
     ("other games", "–", &["crates/farside-mcts/src/games"]),
     ("tree nodes", "475", &["crates/farside-mcts/src/tree"]),
-    ("what workers do with them, together", "210", &["crates/farside-mcts/src/search/job"]),
+    ("the search of several workers", "210", &["crates/farside-mcts/src/search/job"]),
     ("the search in one thread, parameters, reports", "–", &["crates/farside-mcts/src"]),
     ("calls and jobs", "", &["crates/farside/src", "crates/farside-macros/src"]),
     ("moving bytes", "", &["crates/farside-fabric/src"]),
     ("the operating system", "", &["crates/farside-sys/src"]),
 ];
 const INFERIOR: &str = "crates/farside-mcts/src/games/hex/inferior";
-/// The last layers, which the seed counts together.
+/// The number of layers at the end that the seed counts together.
 const BELOW: usize = 3;
 const SEED_BELOW: &str = "10,050";
 
-/// The lines of a layer that are not empty, and how many of those are comments.
+/// The lines of a layer that are not empty, and the comments among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     lines: usize,
     comments: usize,
 }
 
-/// Prints the table, in Markdown.
+/// Prints the table in Markdown.
 pub(crate) fn print() -> Result<(), String> {
     let mut sources = Vec::new();
     collect_sources(Path::new("crates"), &mut sources);
@@ -45,7 +45,7 @@ pub(crate) fn print() -> Result<(), String> {
         }
     }
     if counts.iter().any(|count| count.lines == 0) {
-        return Err("a layer has no lines: run it from the root of the project, or correct its paths".to_owned());
+        return Err("cannot count lines: a layer has none; run the command from the root of the project, or correct the paths of the layer".to_owned());
     }
     println!("| layer | lines | of these comments | Seriema |\n|---|---|---|---|");
     for ((name, seed, _), count) in LAYERS.iter().zip(&counts).take(LAYERS.len() - BELOW) {
@@ -60,7 +60,7 @@ pub(crate) fn print() -> Result<(), String> {
     Ok(())
 }
 
-/// The layer with the longest path that the file is below of.
+/// Returns the layer with the longest path that contains the file.
 fn layer_of(source: &Path) -> Option<usize> {
     let length = |layer: &usize| {
         let paths = LAYERS[*layer]
@@ -72,7 +72,7 @@ fn layer_of(source: &Path) -> Option<usize> {
     (0..LAYERS.len()).filter(|layer| length(layer).is_some()).max_by_key(length)
 }
 
-/// Files of tests, benches and examples.
+/// Returns whether a file belongs to tests, benches or examples.
 fn is_test(source: &Path) -> bool {
     let name = |part: &std::ffi::OsStr| {
         part.to_str().is_some_and(|part| ["tests", "tests.rs", "benches", "examples", "brute_force.rs"].contains(&part))
@@ -80,7 +80,7 @@ fn is_test(source: &Path) -> bool {
     source.iter().any(name)
 }
 
-/// Counts up to the tests at the end of a file.
+/// Counts the lines up to the tests at the end of a file.
 fn count(text: &str) -> Count {
     let mut found = Count::default();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();

@@ -14,23 +14,23 @@ use arguments::Arguments;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  test       set up, then run every test: units, documents, processes that are started and killed, the model checker, the beds
-  lint       formatting, clippy, documents, tidiness; all with warnings denied
-  ci         what continuous integration runs: setup, lint, test
-  tidy       the rules of the house that no compiler checks
-  loom       the model checker alone
-  lines      how many lines each layer takes, as a table
+  test       every test: set up, then units, documents, jobs of processes, the model checker, the beds
+  lint       formatting, clippy, documents, packages and tidy, with warnings denied
+  ci         setup, lint and test, as continuous integration runs them
+  tidy       [--lower]   the rules that no compiler checks; --lower lowers its allowances
+  loom       only the model checker
+  lines      the lines of code of each layer, as a table
 
 test beds (docs/testing.md):
-  setup      install what the beds need, or say how
+  setup      install what the beds need, or print how
   netns      [--cut MS] [--delay MS] [--loss PERCENT] [--limit S] [-- COMMAND [: COMMAND]]
              two ranks in two network namespaces with a cable between them
   launchers  [--limit S] [-- COMMAND]     four ranks under mpirun, then under srun of a Slurm of its own
-  rdma-vm    [--limit S] [-- COMMAND]     soft-RoCE in an emulated machine
-  wheel      [--limit S]                  the tests of libfabric with the one of a Python package
+  rdma-vm    [--limit S] [-- COMMAND]     a verbs device, soft-RoCE, in an emulated machine
+  wheel      [--limit S]                  the tests of libfabric with the library of a Python package
 
-test, ci, setup and launchers take --without BED, once for each bed to be left out: fabric, mpi, peers, slurm, netns,
-rdma-vm, wheel
+test, ci, setup and launchers take --without BED for each bed to leave out: fabric, mpi, peers,
+slurm, netns, rdma-vm, wheel
 ";
 
 fn main() -> ExitCode {
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         "test" => steps::test(&arguments.without),
         "lint" => steps::lint(),
         "ci" => steps::ci(&arguments.without),
-        "tidy" => tidy::check(),
+        "tidy" => tidy::check(arguments.allowances),
         "lines" => lines::print(),
         "loom" => steps::loom(),
         "setup" => beds::setup::setup(&arguments.without),

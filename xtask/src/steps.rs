@@ -1,4 +1,4 @@
-//! The steps of testing and linting, each a command that is printed before it runs.
+//! The steps of testing and linting. Each step is a command that is printed before it runs.
 
 use std::process::Command;
 use std::time::Instant;
@@ -7,21 +7,22 @@ use crate::arguments::Arguments;
 use crate::beds::{self, Bed};
 use crate::tidy;
 
-/// All that continuous integration runs. What is missing is noticed before anything takes long.
+/// Runs everything that continuous integration runs. Sets up first, so that a missing package is
+/// reported at once.
 pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
     beds::setup::setup(without)?;
     lint()?;
     test(without)
 }
 
-/// Every test. They need the Rust toolchain, a C linker, which a toolchain needs anyway, and what the beds that are not
-/// left out need.
+/// Runs every test. The tests need the Rust toolchain, a C linker, and the packages of the beds
+/// that are not left out.
 pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     beds::setup::setup(without)?;
     needs_linker()?;
     run(beds::tell(cargo().args(["test", "--workspace"]), without))?;
     if !without.contains(&Bed::Fabric) {
-        calls_over_libfabric()?;
+        calls_over_libfabric(without)?;
     }
     loom()?;
     beds::run_all(&Arguments { without: without.to_vec(), ..Arguments::default() })?;
@@ -29,7 +30,8 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     Ok(())
 }
 
-/// Modules of `farside`'s integration tests whose processes use the transport that `FARSIDE_FABRIC` names.
+/// Modules of the integration tests of `farside` whose processes use the transport that
+/// `FARSIDE_FABRIC` names.
 const OVER_LIBFABRIC: [&str; 16] = [
     "accesses::",
     "atomics::",
@@ -49,41 +51,34 @@ const OVER_LIBFABRIC: [&str; 16] = [
     "sync::",
 ];
 
-/// The tests of calls and memory, and of what is made of them, again, between processes of this machine that share no memory.
-fn calls_over_libfabric() -> Result<(), String> {
-    println!("xtask: the next with FARSIDE_FABRIC=ofi:tcp");
+/// Repeats the tests of calls, of memory and of their users between processes that share no memory.
+fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
+    println!("xtask: FARSIDE_FABRIC=ofi:tcp for the next command");
     let mut command = cargo();
     command.env("FARSIDE_FABRIC", "ofi:tcp");
     command.args(["test", "--package", "farside", "--test", "all", "--"]).args(OVER_LIBFABRIC);
-    // A filter matches anywhere in a test's path, and these modules choose their transports themselves.
+    // A filter matches anywhere in the path of a test. These modules choose their transports.
     command.args(["--skip", "faults::", "--skip", "ways::"]);
-    run(&mut command)
+    run(beds::tell(&mut command, without))
 }
 
-/// The protocols on shared words, checked in all their interleavings.
+/// Checks the protocols on shared words in all their interleavings.
 pub(crate) fn loom() -> Result<(), String> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    // A target folder of its own: other flags would have everything built again, each time.
+    // A target folder of its own: with one folder, each change of the flags would rebuild
+    // everything.
     let mut command = cargo();
     command.env("RUSTFLAGS", format!("{flags} --cfg loom")).env("CARGO_TARGET_DIR", "target/loom");
-    run(command.args([
-        "test",
-        "--release",
-        "--package",
-        "farside-fabric",
-        "--package",
-        "farside-transmit",
-        "--test",
-        "loom",
-    ]))
+    run(command.args(["test", "--package", "farside-fabric", "--package", "farside-transmit", "--test", "loom"]))
 }
 
-/// Everything that is checked without running the program.
+/// Checks everything that needs no running program.
 pub(crate) fn lint() -> Result<(), String> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]))?;
-    tidy::check()
+    run(&mut tidy::packages::command())?;
+    tidy::check(tidy::Allowances::Keep)
 }
 
 fn needs_linker() -> Result<(), String> {
@@ -91,14 +86,15 @@ fn needs_linker() -> Result<(), String> {
     if found {
         return Ok(());
     }
-    Err("no C linker (`cc`) is installed; on Debian and Ubuntu: apt-get install gcc libc6-dev".to_owned())
+    Err("cannot link programs: no C linker (`cc`) is installed; on Debian and Ubuntu: apt-get install gcc libc6-dev"
+        .to_owned())
 }
 
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
-/// A command of cargo as it would be typed.
+/// Returns a command of cargo as a developer would type it.
 pub(crate) fn line(command: &Command) -> String {
     let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
     format!("cargo {}", arguments.join(" "))

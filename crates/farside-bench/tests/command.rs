@@ -150,6 +150,9 @@ fn memory_by_global_addresses_stands_beside_what_is_below() {
 
 #[test]
 fn calls_over_libfabric_have_rows() {
+    if farside_testbed::is_left_out("fabric") {
+        return;
+    }
     let throughput = rows("invoke-throughput", OVER_TCP, "200");
     for (mode, sizes) in [("send", [8, 64, 256]), ("write", [8, 64, 256]), ("trad", [8, 64, 256])] {
         for bytes in sizes {
@@ -166,6 +169,9 @@ fn calls_over_libfabric_have_rows() {
 
 #[test]
 fn transfers_over_libfabric_have_rows() {
+    if farside_testbed::is_left_out("fabric") {
+        return;
+    }
     let rows = rows("transfer-throughput", OVER_TCP, "70");
     for size in ["4KiB", "64KiB", "1MiB"] {
         let put = row(&rows, &format!("put/{size}/{OVER_TCP}"), "msgs_per_s");
@@ -194,6 +200,9 @@ fn transfers_on_shared_memory_have_rows() {
 
 #[test]
 fn waiting_over_libfabric_has_a_row() {
+    if farside_testbed::is_left_out("fabric") {
+        return;
+    }
     let rows = rows("oversubscribed", OVER_TCP, "1");
     let idle = row(&rows, &format!("idle/2p/{OVER_TCP}"), "cpu_fraction");
     assert!(idle["value"].as_f64() > Some(0.0) && idle["runs"].as_u64() >= Some(3), "{idle}");
@@ -202,6 +211,9 @@ fn waiting_over_libfabric_has_a_row() {
 #[test]
 fn groups_that_join_have_rows() {
     for (fabric, suffix) in [("shm", String::new()), (OVER_TCP, format!("/{OVER_TCP}"))] {
+        if fabric == OVER_TCP && farside_testbed::is_left_out("fabric") {
+            continue;
+        }
         let rows = rows("multi-job", fabric, "3");
         for case in ["joined", "one-job", "everybody-meets"].map(|case| format!("{case}{suffix}")) {
             for metric in ["bytes_per_process", "data_bytes", "data_bytes_max"] {

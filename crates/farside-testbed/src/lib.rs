@@ -16,22 +16,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 mod failure;
+mod left_out;
 pub mod netns;
 mod running;
 
 pub use failure::Failure;
+pub use left_out::{WITHOUT, has_library, has_program, is_left_out};
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
-
-/// The variable that names the beds to leave out, separated by commas. `cargo xtask test --without
-/// BED` sets it.
-pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
-
-/// Returns whether the developer asked to leave out this bed. A test that needs a bed calls this
-/// first. If the bed is not left out and not available, the test fails, so that no test passes
-/// silently.
-pub fn is_left_out(bed: &str) -> bool {
-    std::env::var(WITHOUT).is_ok_and(|beds| beds.split(',').any(|name| name == bed))
-}
 
 /// Returns a free port of this machine for the process 0 of a job.
 ///

@@ -1,7 +1,8 @@
-//! State that functions called from elsewhere can reach.
+//! State that remotely called functions can reach.
 //!
-//! A function that is called remotely captures nothing, so what it works on must be found at the receiver. These are handles for
-//! that: plain numbers that mean "the one of this kind that is here", wherever they are used.
+//! A remotely called function captures nothing, so it must find its state at the receiver. These
+//! handles serve that purpose: plain numbers that stand for the value at the place where they are
+//! used.
 
 use std::marker::PhantomData;
 
@@ -9,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::runtime::worker::{LOCALS_MAX, Worker};
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
-/// One value per process, shared by its workers: a handle that resolves to the value of the process it is used in.
+/// A handle to one value per process, shared by the process's workers. It resolves to the value of
+/// the process in which it is used.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -28,9 +30,11 @@ pub struct Dist<T> {
     value: PhantomData<fn() -> T>,
 }
 
-/// One value per worker, which no other thread touches: a handle that resolves to the value of the worker it is used on.
+/// A handle to one value per worker, which no other thread touches. It resolves to the value of the
+/// worker on which it is used.
 ///
-/// Since functions run on a worker one at a time, a value with `Cell`s or a `RefCell` needs no lock.
+/// Since functions run on a worker one at a time, a value with `Cell`s or a `RefCell` needs no
+/// lock.
 #[derive(Debug)]
 pub struct PerWorker<T> {
     index: u32,
@@ -38,11 +42,12 @@ pub struct PerWorker<T> {
 }
 
 impl<T: Send + Sync + 'static> Dist<T> {
-    /// Makes the values, one in each process, by whichever worker comes first there. All workers of the job call this, in the
-    /// same order as other collectives; when it returns all values exist.
+    /// Makes the values: the first worker of each process to arrive makes that process's value. All
+    /// workers of the job call this, in the same order as other collectives. When it returns, all
+    /// values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; [`Error::TooLarge`] when there are too many.
+    /// Those of [`Worker::barrier`]; [`Error::TooLarge`] if there are too many.
     pub fn new(me: &Worker, init: impl FnOnce() -> T) -> Result<Self> {
         me.not_in_handler("making distributed state")?;
         let index = me.next_dist.replace(me.next_dist.get() + 1);
@@ -51,10 +56,10 @@ impl<T: Send + Sync + 'static> Dist<T> {
         Ok(Self { index, value: PhantomData })
     }
 
-    /// The value of this process.
+    /// Returns the value of this process.
     ///
     /// # Panics
-    /// When the handle comes from another job.
+    /// If the handle comes from another job.
     #[track_caller]
     pub fn here(self, me: &Worker) -> &T {
         let value = me.process_handle().shared(self.index as usize).and_then(|value| value.downcast_ref());
@@ -63,11 +68,11 @@ impl<T: Send + Sync + 'static> Dist<T> {
 }
 
 impl<T: 'static> PerWorker<T> {
-    /// Makes the values, one by each worker. All workers of the job call this, in the same order as other collectives; when it
-    /// returns all values exist.
+    /// Makes the values: each worker makes its own. All workers of the job call this, in the same
+    /// order as other collectives. When it returns, all values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; [`Error::TooLarge`] when there are too many.
+    /// Those of [`Worker::barrier`]; [`Error::TooLarge`] if there are too many.
     pub fn new(me: &Worker, value: T) -> Result<Self> {
         me.not_in_handler("making per-worker state")?;
         let index = me.next_local.replace(me.next_local.get() + 1);
@@ -78,10 +83,10 @@ impl<T: 'static> PerWorker<T> {
         Ok(Self { index, value: PhantomData })
     }
 
-    /// The value of this worker.
+    /// Returns the value of this worker.
     ///
     /// # Panics
-    /// When the handle comes from another job, or this is a user service thread, which has none.
+    /// If the handle comes from another job, or on a user service thread, which has no values.
     #[track_caller]
     #[inline]
     pub fn here(self, me: &Worker) -> &T {
@@ -97,7 +102,7 @@ impl<T: 'static> Dist<T> {
 }
 
 impl<T: 'static> PerWorker<T> {
-    /// The number of these values, by which no others of the job are known.
+    /// Returns the number that identifies these values in the job.
     pub(crate) fn index(self) -> u32 {
         self.index
     }
@@ -117,11 +122,12 @@ macro_rules! handle {
 
         impl<T> Copy for $name<T> {}
 
-        // SAFETY: a number that means the same in every process of the job; copied whole.
+        // SAFETY: the handle is a number that means the same in every process of the job, and is
+        // copied whole.
         unsafe impl<T: 'static> Wire for $name<T> {
             wire::plain_whole!();
 
-            // What is behind the handle does not travel, and may be of another type in another binary.
+            // The value itself does not travel, and may have another type in another binary.
             fn describe(schema: &mut Schema) {
                 schema.word(stringify!($name));
                 u32::describe(schema);

@@ -1,8 +1,9 @@
 //! A cell: the process, file-system, network, host-name and IPC namespaces in which a bed runs.
 //!
-//! `cargo xtask BED` starts itself again as the first process of a cell. When that process ends, the kernel kills all
-//! others of the cell, whatever they detached themselves from, and drops the cell's network and memory file systems:
-//! nothing has to be cleaned up, and several runs do not meet.
+//! `cargo xtask BED` starts itself again as the first process of a cell. When that process ends,
+//! the kernel kills all other processes of the cell, even those that became daemons, and drops the
+//! network and the memory file systems of the cell. So a run leaves nothing behind, and several
+//! runs at the same time do not meet.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,27 +13,36 @@ use std::time::{Duration, Instant};
 
 use farside_testbed::{Failure, ended_with_us, ending_with_us, is_privileged, run};
 
-/// Set in the process that runs inside.
+use super::Bed;
+
+/// The variable that is set in the processes inside a cell.
 const INSIDE: &str = "FARSIDE_XTASK_CELL";
 
-/// How much longer than its own limit a bed may take before it is ended from outside.
+/// The time that a bed may take beyond its own limit before it is killed from outside.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// How long one mount or change of the network may take.
+/// The time limit of one mount or one change of the network.
 const STEP_LIMIT: Duration = Duration::from_secs(20);
 
-/// The host's name inside.
+/// The host name inside.
 pub(crate) const HOST: &str = "cell";
 
-/// A bed's own place for sockets and state: in memory, with a short path, and gone with the cell.
+/// The folder for sockets and state inside: in memory, with a short path, and gone with the cell.
 pub(crate) const STATE: &str = "/run";
 
-/// Whether this process runs in a cell.
+/// Returns whether this process runs in a cell.
 pub(crate) fn is_inside() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
-/// Runs `bed` inside a cell, with these variables set there. What this returns outside is what became of it.
+/// Returns the variable that tells the tests inside which beds are left out.
+pub(crate) fn leaving_out(without: &[Bed]) -> (&'static str, OsString) {
+    let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
+    (farside_testbed::WITHOUT, names.join(",").into())
+}
+
+/// Runs `bed` inside a cell, with these variables set there. Outside, returns the outcome of the
+/// cell.
 pub(crate) fn inside(
     limit: Duration,
     variables: &[(&str, OsString)],
@@ -42,7 +52,7 @@ pub(crate) fn inside(
         furnish()?;
         return bed();
     }
-    let program = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
+    let program = env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
     let mut command = namespaces();
     let mut child = command
         .arg(program)
@@ -51,7 +61,7 @@ pub(crate) fn inside(
         .envs(variables.iter().cloned())
         .env("PATH", search_path())
         .spawn()
-        .map_err(|error| format!("unshare (util-linux) cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start unshare (util-linux): {error}"))?;
     let deadline = Instant::now() + limit + GRACE;
     loop {
         match child.try_wait() {
@@ -61,14 +71,14 @@ pub(crate) fn inside(
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("not done after {} s: ended (--limit allows more)", limit.as_secs()));
+                return Err(format!("not done after {} s: killed; --limit sets another time limit", limit.as_secs()));
             }
             Err(error) => return Err(format!("waiting for the cell: {error}")),
         }
     }
 }
 
-/// The beginning of a command that goes on in new namespaces.
+/// Returns the beginning of a command whose program runs in new namespaces.
 fn namespaces() -> Command {
     let split = ["--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--uts", "--ipc", "--"];
     if is_privileged() {
@@ -76,18 +86,21 @@ fn namespaces() -> Command {
         command.args(split);
         return command;
     }
-    // Becoming privileged makes the kernel forget with whom a process is to end, so that is said afterwards.
+    // Gaining privileges resets the signal at the death of the parent, so it is set again
+    // afterwards.
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--"]).args(ending_with_us()).arg("unshare").args(split);
     command
 }
 
-/// Where programs are, also those of the system, which users' search paths leave out.
+/// Returns the search path with the folders of system programs, which the search paths of users
+/// lack.
 fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default())
 }
 
-/// Gives the cell a name, a loopback, and memory file systems where programs leave files behind.
+/// Gives the cell a host name, a loopback device, and memory file systems in the places where
+/// programs leave files.
 fn furnish() -> Result<(), Failure> {
     let step = |program: &str, arguments: &[&str]| {
         let mut command = ended_with_us(program);
@@ -95,7 +108,7 @@ fn furnish() -> Result<(), Failure> {
     };
     step("hostname", &[HOST])?;
     step("ip", &["link", "set", "lo", "up"])?;
-    // Slurm and Open MPI want a network that is more than the loopback: a cable that leads nowhere.
+    // Slurm and Open MPI need a network besides the loopback device: a cable with no other side.
     step("ip", &["link", "add", "net0", "type", "veth", "peer", "name", "net1"])?;
     step("ip", &["address", "add", "10.78.0.1/24", "dev", "net0"])?;
     step("ip", &["link", "set", "net0", "up"])?;
@@ -109,7 +122,7 @@ fn furnish() -> Result<(), Failure> {
     fs::create_dir(&temporary).map_err(|error| Failure::new(&temporary, error))
 }
 
-/// Where programs inside are to put temporary files.
+/// Returns the folder for temporary files inside.
 pub(crate) fn temporary_dir() -> String {
     format!("{STATE}/tmp")
 }

@@ -8,23 +8,24 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Adds a folder. Its parent must be there.
+    /// Adds a folder. Its parent must already exist.
     pub(crate) fn folder(&mut self, path: &str) {
         self.entry(path, 0o040_755, &[]);
     }
 
-    /// Adds a file that may be executed.
+    /// Adds an executable file.
     pub(crate) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, 0o100_755, content);
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
     }
 
-    /// A header of thirteen numbers in hexadecimal, the name and the content, the last two each padded to four bytes.
+    /// Adds a header of thirteen hexadecimal numbers, the name and the content. The name and the
+    /// content are each padded to four bytes.
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
         let (links, none) = (1, 0);

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of the emulated machine: loads modules, makes the host's files its own (to read) and a folder of the
-# host's (to write), and runs the script that lies there. $SHARE in the host's view is /run/share in the guest's.
+# The first process of the emulated machine. It loads modules, mounts the files of the host (read-only)
+# and the shared folder (writable, /run/share in the guest), and runs the script in that folder.
 /bin/busybox mkdir -p /proc /sys /dev /host
 /bin/busybox --install -s /bin
 export PATH=/bin

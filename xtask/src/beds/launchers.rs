@@ -11,31 +11,32 @@ use super::slurm::Slurm;
 use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, setup, tests_of};
 use crate::arguments::Arguments;
 
-/// How long a run may take if nothing else is said.
+/// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// How many ranks are started.
+/// The number of ranks.
 const RANKS: usize = 4;
 
-/// Runs a program and, if it succeeds, leaves a file with the number of its rank. Launchers have been seen to report
-/// success when they had started nothing.
+/// Runs a program and, if it succeeds, creates a file named after its rank. Some launchers report
+/// success although they started no program.
 const WRAPPER: &str = r#""$@" && : > "$0/$PMIX_RANK""#;
 
-/// Has each rank run its share of a program's tests. The file has a line with names for each rank.
+/// Runs the share of a rank of the tests of a program. The file has one line of test names for each
+/// rank.
 const SHARE: &str = r#"exec "$1" --quiet --exact $(sed -n "$((PMIX_RANK + 1))p" "$0")"#;
 
-/// Where the first process of the cell finds the program that exercises libfabric.
+/// The variable with the path of the tests of libfabric, for the first process of the cell.
 const FABRIC_PROGRAM: &str = "FARSIDE_XTASK_FABRIC_TESTS";
 
 /// A program for all ranks.
 #[derive(Clone, Debug)]
 struct Plan {
     program: Vec<String>,
-    /// Whether the ranks together print one JSON object of a search by all of them.
+    /// Whether the ranks together print one JSON object for one search.
     is_search: bool,
 }
 
-/// Runs the given program, or what there is to check, under each launcher that is not left out.
+/// Runs the given program, or the checks of this bed, under each launcher that is not left out.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let beds: Vec<_> =
         Bed::all_but(&arguments.without).into_iter().filter(|bed| matches!(bed, Bed::Mpi | Bed::Slurm)).collect();
@@ -43,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     let limit = arguments.limit.unwrap_or(LIMIT);
-    let mut settings = Vec::new();
+    let mut settings = vec![cell::leaving_out(&arguments.without)];
     if !cell::is_inside() {
         setup::install(&beds)?;
         if arguments.program.is_empty() {
@@ -77,7 +78,7 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     }
     let (farside, ranks) = (farside()?.display().to_string(), RANKS.to_string());
     let hex = [&farside, "hex", "-n", &ranks, "--seconds", "1", "--json"];
-    // The first shows whether the launcher itself is in order.
+    // The first plan shows whether the launcher itself works.
     Ok(vec![
         Plan { program: vec!["true".to_owned()], is_search: false },
         Plan { program: hex.map(str::to_owned).to_vec(), is_search: true },
@@ -85,15 +86,15 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     ])
 }
 
-/// The suite of the fabric, a quarter of its checks on each rank.
+/// Returns a command that runs a quarter of the tests of libfabric on each rank.
 fn shares() -> Result<Vec<String>, String> {
     let program = std::env::var(FABRIC_PROGRAM).map_err(|error| format!("{FABRIC_PROGRAM}: {error}"))?;
     let tests = tests_of(Path::new(&program), fabric_test::MODULE)?;
     let lines: Vec<_> =
         (0..RANKS).map(|rank| tests.iter().skip(rank).step_by(RANKS).cloned().collect::<Vec<_>>().join(" ")).collect();
-    // Without names a rank would run all, or, in an empty program, nothing.
+    // A rank without names would run all tests.
     if lines.iter().any(String::is_empty) {
-        return Err(format!("{program}: has only {} tests for {RANKS} ranks", tests.len()));
+        return Err(format!("{program}: only {} tests for {RANKS} ranks", tests.len()));
     }
     let file = format!("{}/shares", cell::STATE);
     fs::write(&file, lines.join("\n")).map_err(|error| format!("{file}: {error}"))?;
@@ -102,13 +103,13 @@ fn shares() -> Result<Vec<String>, String> {
 
 fn mpirun() -> Command {
     let mut command = ended_with_us("mpirun");
-    // Inside the cell we are root, and there may be fewer processors than ranks.
+    // Inside the cell this user is root, and the machine may have fewer processors than ranks.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["--oversubscribe", "-n", &RANKS.to_string()]);
     command
 }
 
-/// Runs a program under a launcher and looks at what became of each rank.
+/// Runs a program under a launcher and checks that each rank succeeded.
 fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
     let marks = Path::new(cell::STATE).join("ranks");
@@ -123,7 +124,7 @@ fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -
     }
     let missing: Vec<_> = (0..RANKS).filter(|rank| !marks.join(rank.to_string()).exists()).collect();
     if !missing.is_empty() {
-        return Err(running.failure(format!("ranks {missing:?} did not come, or PMIx did not number them")).into());
+        return Err(running.failure(format!("ranks {missing:?} did not start, or PMIx gave them no number")).into());
     }
     if plan.is_search {
         is_one_search(&running.printed(), RANKS).map_err(|why| running.failure(why))?;

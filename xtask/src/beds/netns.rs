@@ -10,27 +10,31 @@ use farside_testbed::{Echo, Running, run as run_step};
 use super::{Bed, build_farside, build_test, cell, farside, is_one_search, setup, tests_of};
 use crate::arguments::Arguments;
 
-/// How long a run may take if nothing else is said.
+/// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The tests of calls, and their package. Each asks for some number of processes, but takes as many as the launcher started.
-const CALLS: (&str, &str) = ("farside", "calls::");
+/// The package of the tests that this bed runs.
+pub(crate) const PACKAGE: &str = "farside";
 
-/// Where the first process of the cell finds their program.
+/// The module of the tests that this bed runs. Each test asks for some number of processes, but
+/// accepts the number that the launcher started.
+const CALLS: &str = "calls::";
+
+/// The variable with the path of the test program, for the first process of the cell.
 const CALLS_PROGRAM: &str = "FARSIDE_XTASK_CALLS";
 
-/// Where rank 0 listens. The namespaces are our own, so every port is free.
+/// The port of rank 0. The namespaces are new, so every port is free.
 const PORT: u16 = 7077;
 
-/// Runs the ranks, and cuts the cable if that is asked for.
+/// Runs the ranks, and cuts the cable if the options ask for it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let limit = arguments.limit.unwrap_or(LIMIT);
-    let mut settings = Vec::new();
+    let mut settings = vec![cell::leaving_out(&arguments.without)];
     if !cell::is_inside() {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
             build_farside()?;
-            settings.push((CALLS_PROGRAM, build_test(CALLS.0)?.into()));
+            settings.push((CALLS_PROGRAM, build_test(PACKAGE)?.into()));
         }
     }
     cell::inside(limit, &settings, || {
@@ -38,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if (arguments.delay_ms, arguments.loss_percent) != (0, 0.0)
             && let Shaping::Unavailable(why) = pair.shape(arguments.delay_ms, arguments.loss_percent)?
         {
-            println!("xtask: netns: no delay and no loss, for this kernel has no netem: {why}");
+            println!("xtask: netns: no delay and no loss: this kernel has no netem: {why}");
         }
         let deadline = Instant::now() + limit;
         if !arguments.program.is_empty() {
@@ -58,20 +62,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     })
 }
 
-/// The programs of both ranks: one for both, or two with a colon between them.
+/// Returns the programs of both ranks: one for both, or two with a colon between them.
 fn split(program: &[String]) -> Result<[Vec<String>; 2], String> {
     let parts: Vec<_> = program.split(|word| word == ":").map(<[String]>::to_vec).collect();
     if parts.iter().any(Vec::is_empty) {
-        return Err("a colon wants a command on either side".to_owned());
+        return Err("cannot read the commands: a colon needs one on both sides".to_owned());
     }
     match parts.as_slice() {
         [both] => Ok([both.clone(), both.clone()]),
         [first, second] => Ok([first.clone(), second.clone()]),
-        _ => Err(format!("there are two ranks, but {} commands", parts.len())),
+        _ => Err(format!("cannot start {} commands: there are two ranks", parts.len())),
     }
 }
 
-/// libfabric's own program gets through, over the provider that Farside uses.
+/// Runs the ping-pong program of libfabric over the provider that Farside uses.
 fn ping_pong(pair: &Pair, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
     let ping_pong = |side| {
@@ -89,7 +93,7 @@ fn ping_pong(pair: &Pair, deadline: Instant) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until somebody listens on side A.
+/// Waits until a process listens on side A.
 fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Result<(), String> {
     while Instant::now() < deadline {
         if let Some(status) = server.status() {
@@ -105,23 +109,23 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
     Err(server.failure("does not listen").into())
 }
 
-/// Each test of calls, as a job of one rank on each side.
+/// Runs each test of calls as a job with one rank on each side.
 fn calls(pair: &Pair, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
     let program = std::env::var_os(CALLS_PROGRAM).ok_or_else(|| format!("{CALLS_PROGRAM} is not set"))?;
-    let tests = tests_of(Path::new(&program), CALLS.1)?;
+    let tests = tests_of(Path::new(&program), CALLS)?;
     for test in &tests {
         let words = ["env", "FARSIDE_FABRIC=ofi:tcp", &program.to_string_lossy(), "--exact", test, "--nocapture"];
         let rank = words.map(str::to_owned).to_vec();
         let printed = two_ranks(pair, &[rank.clone(), rank], None, Show::Nothing, deadline)
             .map_err(|why| format!("{test}: {why}"))?;
-        // A name that matches nothing is a success, too.
+        // A run without any matching test is also a success.
         if printed.matches("1 passed").count() != 2 {
-            return Err(format!("{test}: it did not run on both sides\n{printed}"));
+            return Err(format!("{test}: did not run on both sides\n{printed}"));
         }
     }
     if tests.is_empty() {
-        return Err(format!("{}: there are no tests in it", program.to_string_lossy()));
+        return Err(format!("{}: contains no tests of calls", program.to_string_lossy()));
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!(
@@ -131,16 +135,16 @@ fn calls(pair: &Pair, deadline: Instant) -> Result<(), String> {
     Ok(())
 }
 
-/// What of two ranks is printed.
+/// The output of two ranks that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Show {
-    /// Their output and their ends.
+    /// Their output and their exit statuses.
     Everything,
-    /// Nothing but a failure.
+    /// Only a failure.
     Nothing,
 }
 
-/// Runs one command in each namespace, waits for both, and returns what they printed.
+/// Runs one command in each namespace, waits for both, and returns their output.
 fn two_ranks(
     pair: &Pair,
     programs: &[Vec<String>; 2],
@@ -171,7 +175,7 @@ fn two_ranks(
         if show == Show::Everything {
             println!("xtask: netns: rank {rank}: {status} after {:.1} s", begun.elapsed().as_secs_f64());
         }
-        // With the cable cut, a rank may well fail; but it must end by itself.
+        // With the cable cut, a rank may fail, but it must end by itself.
         if status.code().is_none() || (cut_after.is_none() && !status.success()) {
             let failure = running.failure(status);
             failed.push(if show == Show::Everything { format!("rank {rank}: {status}") } else { failure.to_string() });

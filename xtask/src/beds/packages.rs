@@ -1,15 +1,16 @@
-//! What each bed needs of the system, and the Debian package that has it.
+//! What each bed needs from the system, and the Debian package that brings it.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+
+use farside_testbed::{has_library, has_program};
 
 use super::Bed;
 
-/// Something that a package brings.
+/// A program, library or file of a package.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Thing {
-    /// A program in the search path, or where system programs are.
+    /// A program in the search path or in the folders of system programs.
     Program(&'static str),
     /// A shared library that the loader knows.
     Library(&'static str),
@@ -22,7 +23,7 @@ pub(crate) enum Thing {
 pub(crate) struct Need {
     /// The Debian package.
     pub(crate) package: &'static str,
-    /// What to look for: it may be there without the package, where there are no Debian packages.
+    /// The thing to look for. Other systems than Debian may have it without this package.
     pub(crate) thing: Thing,
     beds: &'static [Bed],
 }
@@ -35,13 +36,13 @@ const MPI_HEADER: &str = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h";
 const NEEDS: [Need; 17] = [
     Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
     Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
-    // A test compares our declarations with these.
+    // A test compares our declarations with these headers.
     Need { package: "libfabric-dev", thing: Thing::File("/usr/include/rdma/fabric.h"), beds: &[Bed::Fabric] },
     Need { package: "gcc", thing: Thing::Program("cc"), beds: &[Bed::Fabric, Bed::Peers] },
     Need { package: "openmpi-bin", thing: Thing::Program("mpirun"), beds: &[Bed::Mpi, Bed::Peers] },
     Need { package: "libopenmpi-dev", thing: Thing::File(MPI_HEADER), beds: &[Bed::Peers] },
     Need { package: "libpmix2", thing: Thing::Library("libpmix.so.2"), beds: &[Bed::Mpi, Bed::Slurm] },
-    // Slurm loads the library by the name that only this package has.
+    // Slurm loads the library by a name that only this package has.
     Need { package: "libpmix-dev", thing: Thing::Library("libpmix.so"), beds: &[Bed::Slurm] },
     Need { package: "slurm-wlm", thing: Thing::Program("slurmctld"), beds: &[Bed::Slurm] },
     Need { package: "slurm-wlm", thing: Thing::Program("srun"), beds: &[Bed::Slurm] },
@@ -54,23 +55,22 @@ const NEEDS: [Need; 17] = [
     Need { package: "xz-utils", thing: Thing::Program("xz"), beds: &[Bed::RdmaVm] },
 ];
 
-/// What of these beds' needs is not there.
+/// Returns the needs of these beds that this machine lacks.
 pub(crate) fn missing(beds: &[Bed]) -> Vec<Need> {
-    let libraries = known_libraries();
     let is_there = |thing| match thing {
         Thing::Program(name) => has_program(name),
-        Thing::Library(name) => has_library(&libraries, name),
+        Thing::Library(name) => has_library(name),
         Thing::File(path) => Path::new(path).exists(),
     };
     NEEDS.into_iter().filter(|need| need.is_of(beds) && !is_there(need.thing)).collect()
 }
 
-/// The packages to be installed, each once.
+/// Returns the packages to install, each once.
 pub(crate) fn packages(needs: &[Need]) -> BTreeSet<&'static str> {
     needs.iter().map(|need| need.package).collect()
 }
 
-/// Those of `beds` that cannot be had with these needs missing.
+/// Returns the beds that do not work without these needs.
 pub(crate) fn beds_lacking(needs: &[Need], beds: &[Bed]) -> Vec<Bed> {
     beds.iter().copied().filter(|bed| needs.iter().any(|need| need.beds.contains(bed))).collect()
 }
@@ -79,24 +79,6 @@ impl Need {
     fn is_of(&self, beds: &[Bed]) -> bool {
         self.beds.iter().any(|bed| beds.contains(bed))
     }
-}
-
-/// Whether a program is in the search path or where system programs are.
-pub(crate) fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).any(|folder| folder.join(name).is_file())
-}
-
-fn has_library(known: &str, name: &str) -> bool {
-    known.lines().any(|line| line.split_whitespace().next() == Some(name))
-}
-
-/// The loader's list.
-fn known_libraries() -> String {
-    let tried = ["/sbin/ldconfig", "ldconfig"].map(|program| Command::new(program).arg("-p").output());
-    let listed = tried.into_iter().flatten().find(|output| output.status.success());
-    listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -109,12 +91,6 @@ mod tests {
             assert!(NEEDS.iter().any(|need| need.is_of(&[bed])), "{bed}");
         }
         assert!(missing(&[]).is_empty());
-    }
-
-    #[test]
-    fn programs_and_libraries_are_found() {
-        assert!(has_program("sh") && !has_program("no-such-program"));
-        assert!(has_library(&known_libraries(), "libc.so.6") && !has_library(&known_libraries(), "libc.so"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! `cargo xtask rdma-vm`: programs of this machine in an emulated one that has a verbs device, soft-RoCE.
+//! `cargo xtask rdma-vm`: programs of this machine in an emulated machine with a verbs device,
+//! soft-RoCE.
 //!
-//! The emulated machine boots Debian's kernel, takes this machine's files as its own, read-only, and so runs what was
-//! built here. It has no network but its own.
+//! The emulated machine boots the kernel of Debian and mounts the files of this machine read-only,
+//! so it runs the programs that were built here. Its only network is its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,23 +16,25 @@ use super::vm_pieces::{self, Pieces};
 use super::{Bed, build_farside, fabric_test, farside, is_one_search, quoted, setup, target_dir};
 use crate::arguments::Arguments;
 
-/// How long a run may take if nothing else is said.
+/// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// The address of the verbs device.
 const ADDRESS: &str = "10.77.0.1";
 
-/// Processors of the emulated machine.
+/// The number of processors of the emulated machine.
 const PROCESSORS: usize = 2;
 
-/// Its memory. An end over verbs takes some hundred, and the tests have three at a time, twice.
+/// The memory of the emulated machine. An endpoint over verbs takes about a hundred MiB, and two
+/// tests with three endpoints each run at a time.
 const MEMORY_MIB: usize = 2048;
 
-/// Without these settings our transport refuses verbs. `farside` makes them for the processes that it starts.
+/// Settings without which the transport refuses verbs. `farside` makes them for the processes that
+/// it starts.
 const REQUIRED: [&str; 2] = ["FI_OFI_RXM_USE_SRX=1", "FI_MR_CACHE_MONITOR=disabled"];
 
-/// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767 entries, and libfabric sizes
-/// it by the number of peers that it expects.
+/// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767
+/// entries, and libfabric derives its size from the expected number of peers.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("RXE_ADDRESS", ADDRESS),
     ("FI_UNIVERSE_SIZE", "16"),
@@ -41,7 +44,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("TERM", "dumb"),
 ];
 
-/// Runs the given program, or what there is to check. The status is the guest's.
+/// Runs the given program or the checks of this bed. Returns the exit status of the guest.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     setup::install(&[Bed::RdmaVm])?;
     let pieces = vm_pieces::fetch()?;
@@ -53,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Running::start("the emulated machine", &mut emulator(&pieces, &home), Echo::Prefixed("  | ".into()))?;
     machine.wait(begun + arguments.limit.unwrap_or(LIMIT))?;
     let status = fs::read_to_string(home.share().join("status")).unwrap_or_default();
-    let status: u8 = status.trim().parse().map_err(|_| machine.failure("it ended before its script"))?;
+    let status: u8 = status.trim().parse().map_err(|_| machine.failure("the machine ended before its script"))?;
     let verdict = if status == 0 { "passed".to_owned() } else { format!("failed with status {status}") };
     if status == 0 && arguments.program.is_empty() {
         is_one_search(&fs::read_to_string(home.share().join("search")).unwrap_or_default(), 2)?;
@@ -62,8 +65,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::from(status))
 }
 
-/// libfabric's own program; then a search by two processes, and every check of the transport. The search comes without the settings that
-/// the tests need: its launcher makes them.
+/// Returns the script of the checks: the ping-pong program of libfabric, a search by two processes,
+/// and every check of the transport. The search needs no settings, because its launcher makes them.
 fn checks() -> Result<String, String> {
     build_farside()?;
     let test = fabric_test::build()?.display().to_string();
@@ -85,14 +88,14 @@ cat /run/share/search
     ))
 }
 
-/// The given program, where we are.
+/// Returns a script that runs the given program in the current folder.
 fn given(program: &[String]) -> Result<String, String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder: {error}"))?;
     let folder = quoted(&["cd".to_owned(), here.display().to_string()]);
     Ok(format!("export {}\n{folder} && {}\n", REQUIRED.join(" "), quoted(program)))
 }
 
-/// A run's own folder; it is removed at the end.
+/// The folder of a run, which is removed at the end.
 #[derive(Debug)]
 struct Home {
     path: PathBuf,
@@ -108,7 +111,7 @@ impl Home {
         Ok(home)
     }
 
-    /// What the guest may write to.
+    /// The folder that the guest can write to.
     fn share(&self) -> PathBuf {
         self.path.join("share")
     }
@@ -142,10 +145,10 @@ impl Drop for Home {
     }
 }
 
-/// How the name of a run's folder begins; the process follows.
+/// The beginning of the name of the folder of a run. The number of the process follows.
 const RUN_PREFIX: &str = "vm-run-";
 
-/// Removes the folders of runs that were killed.
+/// Removes the folders of killed runs.
 fn remove_left(runs: &Path) {
     for entry in fs::read_dir(runs).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -156,12 +159,12 @@ fn remove_left(runs: &Path) {
     }
 }
 
-/// The emulator. It computes every instruction itself: what KVM makes of a machine inside a virtual machine differs from
-/// host to host, from refusing to hanging, and the tests are short.
+/// Returns the command of the emulator. It emulates every instruction: inside a virtual machine,
+/// KVM behaves differently from host to host, and sometimes refuses or hangs. The tests are short.
 fn emulator(pieces: &Pieces, home: &Home) -> Command {
     let root = pieces.root();
     let mut command = ended_with_us(root.join("usr/bin/qemu-system-x86_64"));
-    // Beside the libraries that are installed, those that were unpacked with the emulator.
+    // The libraries that were unpacked with the emulator, besides the installed ones.
     command.env("LD_LIBRARY_PATH", root.join("usr/lib/x86_64-linux-gnu"));
     command.args(["-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max"]);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);

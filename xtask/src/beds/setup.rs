@@ -1,26 +1,26 @@
-//! Brings what the beds need: installed by `apt-get`, if that can be done, and the pieces of the emulated machine
-//! unpacked under the target folder.
+//! Brings what the beds need. `apt-get` installs packages if it can; the pieces of the emulated
+//! machine are unpacked under the target folder.
 
 use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use farside_testbed::{Failure, ended_with_us, is_privileged, run};
+use farside_testbed::{Failure, ended_with_us, has_program, is_privileged, run};
 
-use super::packages::{beds_lacking, has_program, missing, packages};
+use super::packages::{beds_lacking, missing, packages};
 use super::{Bed, vm_pieces, wheel};
 
-/// How long one run of `apt-get` may take.
+/// The time limit of one run of `apt-get`.
 const APT_LIMIT: Duration = Duration::from_secs(300);
 
-/// How often `apt-get` is tried: mirrors and locks are sometimes busy for a moment.
+/// The number of times to try `apt-get`: mirrors and locks are sometimes busy for a moment.
 const TRIES: usize = 3;
 
-/// Makes every bed but those in `without` ready. Takes no more than a moment when they are.
+/// Makes every bed except those in `without` ready. Takes a moment if they are ready.
 ///
 /// # Errors
-/// Something is missing and cannot be installed from here: with the command that installs it.
+/// Something is missing and this process cannot install it. The error has the command that does.
 pub(crate) fn setup(without: &[Bed]) -> Result<(), String> {
     let beds = Bed::all_but(without);
     for bed in without {
@@ -39,7 +39,10 @@ pub(crate) fn setup(without: &[Bed]) -> Result<(), String> {
 /// Installs what is missing for these beds.
 pub(crate) fn install(beds: &[Bed]) -> Result<(), String> {
     if beds.contains(&Bed::Slurm) && !is_privileged() {
-        return Err("the daemons of the test bed slurm run only as root; do without it: --without slurm".to_owned());
+        return Err(
+            "cannot set up the test bed slurm: its daemons run only as root; leave it out with --without slurm"
+                .to_owned(),
+        );
     }
     let needs = missing(beds);
     if needs.is_empty() {
@@ -52,8 +55,8 @@ pub(crate) fn install(beds: &[Bed]) -> Result<(), String> {
         let names = lacking.iter().map(|bed| bed.name()).collect::<Vec<_>>();
         let things: Vec<_> = needs.iter().map(|need| format!("{:?}", need.thing)).collect();
         return Err(format!(
-            "the test beds {} lack something ({}), and {why}. On Debian, as root:\n\n    {install}\n\nor do without them: \
-             --without {}",
+            "cannot set up the test beds {}: {} are missing, and {why}; on Debian, as root:\n\n    {install}\n\nor leave the \
+             beds out: --without {}",
             names.join(", "),
             things.join(", "),
             names.join(" --without ")
@@ -61,22 +64,22 @@ pub(crate) fn install(beds: &[Bed]) -> Result<(), String> {
     }
     println!("xtask: installing {} for the test beds", packages.join(" "));
     if let Err(failure) = update_lists() {
-        // One of many sources may be out of order; what we need may be known from the others.
+        // One of many sources may fail, while the others list the packages that we need.
         println!("xtask: {failure}");
     }
     let arguments: Vec<_> = ["install", "--yes", "--no-install-recommends"].into_iter().chain(packages).collect();
     apt("apt-get install", &arguments)?;
     match missing(beds).first() {
         None => Ok(()),
-        Some(need) => Err(format!("{} is installed, but {:?} is not there", need.package, need.thing)),
+        Some(need) => Err(format!("{} is installed, but {:?} is still missing", need.package, need.thing)),
     }
 }
 
-/// Whether packages can be installed from here; if not, why.
+/// Checks whether this process can install packages. The error is the reason why not.
 fn can_install() -> Result<(), &'static str> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.lines().any(|line| line == "ID=debian") || !has_program("apt-get") {
-        return Err("this system is not Debian, whose packages are known here");
+        return Err("this system is not Debian");
     }
     if !is_privileged() {
         return Err("only root can install it");
@@ -84,12 +87,12 @@ fn can_install() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Has `apt-get` learn what packages there are. Needs root.
+/// Updates the package lists of `apt-get`. Needs root.
 pub(crate) fn update_lists() -> Result<(), Failure> {
     apt("apt-get update", &["update", "-qq"])
 }
 
-/// Runs `apt-get` until it succeeds, a few times.
+/// Runs `apt-get` until it succeeds, at most [`TRIES`] times.
 fn apt(step: &str, arguments: &[&str]) -> Result<(), Failure> {
     let mut tries = 1;
     loop {
@@ -104,7 +107,7 @@ fn apt(step: &str, arguments: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// `apt-get` that asks nothing and waits for others that install.
+/// Returns a command `apt-get` that asks no questions and waits while another process installs.
 pub(crate) fn apt_get() -> Command {
     let mut command = ended_with_us("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", "DPkg::Lock::Timeout=120"]);

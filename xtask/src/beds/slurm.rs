@@ -1,4 +1,4 @@
-//! A Slurm of one node for the length of a test, inside a cell.
+//! A Slurm of one node, inside a cell, for the duration of a test.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
@@ -12,13 +12,13 @@ use farside_testbed::{Echo, Failure, Running, ended_with_us, run};
 
 use super::cell;
 
-/// How long a daemon may take to answer.
+/// The time limit for the start of a daemon.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long one question to a daemon may take.
+/// The time limit of one question to a daemon.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Slurm's configuration, in its folder.
+/// The name of the configuration file.
 const CONFIGURATION: &str = "slurm.conf";
 
 /// The daemons. They end with the cell at the latest.
@@ -29,7 +29,8 @@ pub(crate) struct Slurm {
 }
 
 impl Slurm {
-    /// Starts the authentication service, the controller and the one node, and waits until the node takes jobs.
+    /// Starts the authentication service, the controller and the node, and waits until the node
+    /// accepts jobs.
     pub(crate) fn start() -> Result<Self, Failure> {
         let home = PathBuf::from(cell::STATE).join("slurm");
         write_files(&home).map_err(|error| Failure::new(format!("writing {}", home.display()), error))?;
@@ -46,7 +47,7 @@ impl Slurm {
         Ok(slurm)
     }
 
-    /// A command that starts so many ranks.
+    /// Returns a command that starts `ranks` ranks.
     pub(crate) fn srun(&self, ranks: usize) -> Command {
         let mut command = self.program("srun");
         command.args(["--ntasks", &ranks.to_string(), "--overcommit", "--oversubscribe", "--mpi=pmix"]);
@@ -62,7 +63,7 @@ impl Slurm {
     fn start_munge(&mut self) -> Result<(), Failure> {
         let option = |name: &str, file: &str| format!("--{name}={}", self.home.join(file).display());
         let mut command = ended_with_us("munged");
-        // Forced: it warns of permissions that are of no account to a service that only we can reach.
+        // Forced: munged refuses to start because of permissions that do not matter inside a cell.
         command.args(["--foreground", "--force"]);
         command.args([
             option("key-file", "munge/key"),
@@ -72,7 +73,7 @@ impl Slurm {
         ]);
         self.daemons.push(Running::start("munged", &mut command, Echo::Quiet)?);
         let socket = self.home.join("munge.socket");
-        self.wait_until("munged makes no socket", |_| socket.exists())
+        self.wait_until("munged creates no socket", |_| socket.exists())
     }
 
     /// Waits until a condition holds, for as long as all daemons run.
@@ -109,7 +110,8 @@ fn write_files(home: &Path) -> io::Result<()> {
     fs::write(home.join(CONFIGURATION), configuration(&home.display().to_string(), cpus))
 }
 
-/// One partition with one node: this machine. Ports are our own, since the network is.
+/// Returns the configuration: one partition with one node, this machine. The network belongs to the
+/// cell, so the ports are free.
 fn configuration(home: &str, cpus: usize) -> String {
     let (host, temporary) = (cell::HOST, cell::temporary_dir());
     format!(

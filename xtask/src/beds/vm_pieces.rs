@@ -1,7 +1,8 @@
-//! What the emulated machine is made of: the emulator, a kernel with its modules, and a shell for its first steps, all
-//! from Debian packages that are downloaded and unpacked under the target folder, never installed.
+//! The pieces of the emulated machine: the emulator, a kernel with its modules, and a shell for its
+//! first steps. They come from Debian packages that are unpacked under the target folder.
 //!
-//! Not installed, because an emulator must not displace what a developer has of it, and a kernel nobody wants to boot.
+//! The packages are not installed, because they could replace an emulator or a kernel of the
+//! developer.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,21 +16,22 @@ use farside_testbed::{Failure, ended_with_us, run};
 use super::setup::{apt_get, update_lists};
 use super::target_dir;
 
-/// How long one step of fetching may take.
+/// The time limit of one step of fetching.
 const STEP_LIMIT: Duration = Duration::from_secs(240);
 
-/// Packages to unpack, with all they depend on that is not installed.
+/// The packages to unpack, together with their dependencies that are not installed.
 const PACKAGES: [&str; 2] = ["qemu-system-x86", "busybox-static"];
 
-/// What `PACKAGES` may clash with if it is installed: it counts as absent.
+/// Packages that may conflict with `PACKAGES`. They count as not installed.
 const CLASHING: [&str; 2] = ["qemu", "busybox"];
 
-/// Modules to load, in this order, each after those it depends on. `crc32_generic` is wanted by soft-RoCE, which does
-/// not say so; `dummy` gives it a network device; the last share folders with the host.
+/// The modules to load, in this order, each after its dependencies. soft-RoCE needs `crc32_generic`
+/// without declaring it. `dummy` is its network device. The last modules share folders with the
+/// host.
 const MODULES: [&str; 8] =
     ["crc32_generic", "virtio_pci", "dummy", "udp_tunnel", "rdma_rxe", "rdma_ucm", "9pnet_virtio", "9p"];
 
-/// The name of the list of installed packages that `apt-get` is made to believe.
+/// The name of the file that replaces the list of installed packages for `apt-get`.
 const INSTALLED: &str = "status";
 
 /// The pieces, unpacked.
@@ -44,7 +46,7 @@ impl Pieces {
         self.home.join("root")
     }
 
-    /// A shell with its tools, linked statically.
+    /// A statically linked shell with its tools.
     pub(crate) fn busybox(&self) -> PathBuf {
         self.root().join("bin/busybox")
     }
@@ -54,7 +56,7 @@ impl Pieces {
         self.home.join("kernel")
     }
 
-    /// The modules in the order in which they are to be loaded.
+    /// The modules in the order of loading.
     pub(crate) fn modules(&self) -> io::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(self.home.join("modules"))?;
         let mut modules = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
@@ -63,7 +65,7 @@ impl Pieces {
     }
 }
 
-/// The pieces, downloaded if they are not there yet.
+/// Returns the pieces. Downloads them if necessary.
 pub(crate) fn fetch() -> Result<Pieces, Failure> {
     let step = "fetching the emulated machine";
     let beds = target_dir().map_err(|cause| Failure::new(step, cause))?.join("beds");
@@ -73,22 +75,23 @@ pub(crate) fn fetch() -> Result<Pieces, Failure> {
     }
     let begun = Instant::now();
     println!("xtask: downloading an emulator and a kernel into {}", pieces.home.display());
-    // Made beside and moved to their place when all is there, so that an interrupted run leaves no half.
+    // Made in a temporary folder and renamed when complete, so that an interrupted run leaves
+    // nothing incomplete.
     let draft = beds.join(format!("vm-pieces-{}", std::process::id()));
     let made = assemble(&draft).or_else(|first| {
-        // The lists of packages may be absent or old.
-        println!("xtask: trying again with new lists of packages: {first}");
+        // The package lists may be missing or old.
+        println!("xtask: trying again with new package lists: {first}");
         let _ = fs::remove_dir_all(&draft);
         update_lists()?;
         assemble(&draft)
     });
     let moved = made.and_then(|()| fs::rename(&draft, &pieces.home).map_err(|error| Failure::new(step, error)));
     if moved.is_ok() {
-        println!("xtask: emulator and kernel are there after {:.0} s", begun.elapsed().as_secs_f64());
+        println!("xtask: emulator and kernel are ready after {:.0} s", begun.elapsed().as_secs_f64());
         return Ok(pieces);
     }
     let _ = fs::remove_dir_all(&draft);
-    // Another run may have been faster.
+    // Another run may have finished first.
     if pieces.home.is_dir() { Ok(pieces) } else { moved.map(|()| pieces) }
 }
 
@@ -118,7 +121,7 @@ fn assemble(draft: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name of the package that has the current kernel.
+/// Returns the name of the package with the current kernel.
 fn kernel_package() -> Result<String, Failure> {
     let mut command = ended_with_us("apt-cache");
     let printed = run("apt-cache depends", command.args(["depends", "linux-image-amd64"]), STEP_LIMIT)?;
@@ -126,8 +129,9 @@ fn kernel_package() -> Result<String, Failure> {
     name.map(str::to_owned).ok_or_else(|| Failure::new("apt-cache depends linux-image-amd64", "names no kernel"))
 }
 
-/// What has to be unpacked, as `PACKAGE=VERSION`. `apt-get` is asked what it would install if nothing clashed or, where
-/// that makes no sense to it, if nothing at all were installed.
+/// Returns the packages to unpack, as `PACKAGE=VERSION`. Asks `apt-get` what it would install if no
+/// conflicting package were installed. If that fails, asks what it would install on an empty
+/// system.
 fn closure(draft: &Path) -> Result<Vec<String>, Failure> {
     let status = fs::read_to_string("/var/lib/dpkg/status").unwrap_or_default();
     let mut last = None;
@@ -153,7 +157,7 @@ fn without_clashing(status: &str) -> String {
     status.split("\n\n").filter(|stanza| !clashes(stanza)).map(|stanza| format!("{stanza}\n\n")).collect()
 }
 
-/// From `Inst NAME [OLD] (NEW ...)`.
+/// Reads a line of the form `Inst NAME [OLD] (NEW ...)`.
 fn to_be_installed(line: &str) -> Option<String> {
     let rest = line.strip_prefix("Inst ")?;
     let (name, rest) = rest.split_once(' ')?;
@@ -161,7 +165,7 @@ fn to_be_installed(line: &str) -> Option<String> {
     Some(format!("{name}={version}"))
 }
 
-/// The kernel without its compression, which an emulated processor would take seconds to undo.
+/// Writes the kernel uncompressed. An emulated processor would take seconds to decompress it.
 fn take_kernel(kernel_root: &Path, draft: &Path) -> io::Result<()> {
     let mut boot = fs::read_dir(kernel_root.join("boot"))?.flatten().map(|entry| entry.path());
     let is_image = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
@@ -177,18 +181,19 @@ fn take_kernel(kernel_root: &Path, draft: &Path) -> io::Result<()> {
             return fs::write(&plain, kernel);
         }
     }
-    // Packed in another way: it can unpack itself.
+    // Compressed in another way: the kernel decompresses itself.
     fs::write(&plain, bytes)
 }
 
-/// What `xz` makes of the beginning of a file. Its status says nothing: what follows a packed kernel makes no sense to it.
+/// Decompresses the beginning of a file. Ignores the status of `xz`, because other data follows the
+/// compressed kernel.
 fn unpacked(packed: &Path) -> io::Result<Vec<u8>> {
     let mut xz = Command::new("xz");
     xz.args(["--decompress", "--stdout", "--single-stream"]).stdin(File::open(packed)?).stderr(Stdio::null());
     Ok(xz.output()?.stdout)
 }
 
-/// Copies the modules, numbered so that each comes after those it depends on.
+/// Copies the modules, numbered so that each comes after its dependencies.
 fn take_modules(kernel_root: &Path, into: &Path) -> io::Result<()> {
     let mut found = BTreeMap::new();
     find_modules(kernel_root, &mut found)?;
@@ -201,7 +206,7 @@ fn take_modules(kernel_root: &Path, into: &Path) -> io::Result<()> {
 
 fn take_module(name: &str, found: &BTreeMap<String, PathBuf>, into: &Path, taken: &mut Vec<String>) -> io::Result<()> {
     let name = name.replace('-', "_");
-    // What is not there may be part of the kernel itself; the machine complains if not.
+    // A missing module may be part of the kernel. If it is not, the machine reports it.
     let Some(path) = found.get(&name).filter(|_| !taken.contains(&name)) else { return Ok(()) };
     let is_packed = path.extension().is_some_and(|extension| extension == "xz");
     let module = if is_packed { unpacked(path)? } else { fs::read(path)? };
@@ -225,7 +230,7 @@ fn find_modules(folder: &Path, found: &mut BTreeMap<String, PathBuf>) -> io::Res
     Ok(())
 }
 
-/// The names after `depends=` in what a module says of itself.
+/// Returns the names after `depends=` in the information of a module.
 fn dependencies(module: &[u8]) -> Vec<String> {
     let key = b"\0depends=";
     let Some(at) = module.windows(key.len()).position(|window| window == key) else { return Vec::new() };

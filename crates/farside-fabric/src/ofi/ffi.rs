@@ -487,6 +487,9 @@ mod tests {
 
     #[test]
     fn the_declarations_are_those_of_the_installed_headers() {
+        if farside_testbed::is_left_out("fabric") {
+            return;
+        }
         let layouts = layouts();
         let folder = std::env::temp_dir().join(format!("farside-ofi-layout-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

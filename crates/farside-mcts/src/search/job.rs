@@ -10,7 +10,7 @@
 //! | [`Expanded`](message::Expanded) | lets an edge lead to the new node, and continues the rollouts that waited for it |
 //! | [`Evaluate`](message::Evaluate) | plays the random games of a leaf for a busier worker |
 //! | [`BackUp`](message::BackUp) | completes the visits of a trail, and passes the sample on |
-//! | [`Spare`](message::Spare) | gives a leaf to an idle worker |
+//! | [`Idle`](message::Idle) | gives a leaf to an idle worker |
 //! | [`Keep`](message::Keep) | between two runs of a session: keeps the nodes below one of its nodes |
 //!
 //! **A rollout leaves a trail.** When it moves on to another worker, the steps that it made here

@@ -1,16 +1,18 @@
-//! Who may touch a value, and what others want done with it, in one word.
+//! One word that decides which thread may touch a value, and holds the requests of the others.
 //!
-//! The word is *free* (nobody serves the value), *held* (somebody does, and nobody else wants anything), or the address of the request that
-//! came last, whose `next` leads to the one before. Whoever finds it free holds it and works on the value; whoever does not puts a request
-//! there and waits, or goes on its way. The holder runs the requests in the order in which they came, and may free the word only when it is
-//! just held: so no request is left behind, without any fence.
+//! The word is *free* (no thread serves the value), *held* (one does, and there are no requests),
+//! or the address of the newest request, whose `next` leads to the one before. A thread that finds
+//! the word free holds it and works on the value. Any other thread puts a request there and waits
+//! or continues. The holder runs the requests in the order in which they came, and may free the
+//! word only when it is just *held*. So no request is left behind, without any fence.
 //!
-//! This is the combining of Fatourou and Kallimanis (CC-Synch, PPoPP 2012) with the queue of requests turned round: they put theirs behind
-//! each other by a swap, so that each needs a place of its own that outlives it; here a request is put before the others by a
-//! compare-and-swap and may lie on the stack of the thread that waits for it, and the holder turns the list round when it takes it. The
-//! bound on how many requests one thread runs for others, and the passing on of the rest, are theirs.
+//! This is the combining of Fatourou and Kallimanis (CC-Synch, PPoPP 2012) with the queue of
+//! requests reversed. Theirs are appended by a swap, so each needs a place of its own that outlives
+//! it. Here a compare-and-swap puts a request before the others, so it may lie on the stack of the
+//! waiting thread, and the holder reverses the list when it takes it. The limit on how many
+//! requests one thread runs for others, and passing on the rest, are theirs.
 //!
-//! What a request is made of is up to `operation`: here it is a function to be called with it.
+//! `operation` decides what a request is: a function to be called with the value.
 
 use std::ptr::{self, NonNull};
 
@@ -18,48 +20,50 @@ use farside_fabric::wait::{Backoff, WaitPolicy};
 
 use super::atomics::{AtomicPtr, AtomicU32, AtomicUsize, Mutex, Ordering, Thread, ValueCell, current, park};
 
-/// The word.
+/// The word of one value.
 #[derive(Debug)]
 pub(crate) struct Requests<T> {
-    /// Written by all. Whoever brings it from free to held, or is chosen, may touch the value, until it frees the word or chooses another.
+    /// Written by all threads. The thread that changes it from free to held, or that is chosen, may
+    /// touch the value until it frees the word or chooses another.
     last: AtomicPtr<Request<T>>,
-    /// The mark of the thread that holds, and 0 when it does not any more. Only that thread can find its own mark.
+    /// The mark of the holding thread, or 0. A thread finds its own mark here only while it holds.
     holder: AtomicUsize,
 }
 
-/// Something that a thread wants done.
+/// A request of a thread.
 #[derive(Debug)]
 pub(crate) struct Request<T> {
-    /// The request before this one; when the holder has turned the list round, the one after it. Written by whoever has the request.
+    /// The request before this one; after the holder has reversed the list, the one after it.
+    /// Written by the owner of the request.
     next: AtomicPtr<Request<T>>,
-    /// What has become of it, for the one who waits.
+    /// The state of the request, for the waiting thread.
     state: AtomicU32,
-    /// The one who waits, once it has fallen asleep.
+    /// The waiting thread, once it sleeps.
     thread: Mutex<Option<Thread>>,
-    /// Whether somebody waits. Otherwise the request is gone when it was run.
+    /// Whether a thread waits. If not, the request is gone once it was run.
     waits: bool,
     run: unsafe fn(NonNull<Request<T>>, &mut T),
 }
 
 /// Neither run nor chosen.
 const WAITING: u32 = 0;
-/// The same, and its thread is about to sleep.
+/// Neither run nor chosen, and its thread is about to sleep.
 const PARKED: u32 = 1;
-/// It was run. From now on it belongs to its thread again.
+/// Run. From now on the request belongs to its thread again.
 const DONE: u32 = 2;
-/// It was not run, but its thread holds now, and `next` are those that are to be run after it.
+/// Not run, but its thread holds now; `next` leads to the requests to run after it.
 const CHOSEN: u32 = 3;
 
-/// What a request was waited for.
+/// The result of waiting for a request.
 #[derive(Debug)]
 pub(crate) enum Ended<T> {
-    /// It was run.
+    /// The request was run.
     Done,
-    /// This thread holds now, and is to run it, and these after it.
+    /// This thread holds now, and is to run its request and then these.
     Chosen(List<T>),
 }
 
-/// Requests that the holder has taken, in the order in which they came.
+/// Requests that the holder has taken, oldest first.
 #[derive(Debug)]
 pub(crate) struct List<T> {
     first: *mut Request<T>,
@@ -67,8 +71,8 @@ pub(crate) struct List<T> {
 
 impl<T> Request<T> {
     /// # Safety
-    /// `run` may be called with a pointer to this request, once, by any thread, before the request is gone, or, if nobody `waits`, to have it
-    /// gone.
+    /// Any thread may call `run` once with a pointer to this request, before the request is gone.
+    /// If no thread `waits`, that call frees the request.
     pub(crate) unsafe fn new(waits: bool, run: unsafe fn(NonNull<Request<T>>, &mut T)) -> Self {
         let next = AtomicPtr::new(ptr::null_mut());
         Self { next, state: AtomicU32::new(WAITING), thread: Mutex::new(None), waits, run }
@@ -82,7 +86,8 @@ impl<T> Request<T> {
             }
         }
         *self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(current());
-        // SYNC: release, for the loads in `settle`: who finds it parked finds its thread. If it has ended, `ended` says how.
+        // SYNC: release, for the loads in `settle`: a thread that reads `PARKED` finds this thread.
+        // If the request has ended, `ended` notices.
         let _ = self.state.compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Relaxed);
         loop {
             if let Some(ended) = self.ended() {
@@ -93,7 +98,8 @@ impl<T> Request<T> {
     }
 
     fn ended(&self) -> Option<Ended<T>> {
-        // SYNC: acquire, for the release in `settle`: the result, or the value and the list, come with it.
+        // SYNC: acquire, for the release in `settle`: the result, or the value and the list, are
+        // visible.
         match self.state.load(Ordering::Acquire) {
             DONE => Some(Ended::Done),
             CHOSEN => Some(Ended::Chosen(List { first: self.next.load(Ordering::Relaxed) })),
@@ -103,15 +109,16 @@ impl<T> Request<T> {
 }
 
 impl<T> Requests<T> {
-    /// Nobody holds.
+    /// Makes a free word.
     pub(crate) fn free() -> Self {
         Self { last: AtomicPtr::new(free()), holder: AtomicUsize::new(0) }
     }
 
-    /// Holds, if nobody does.
+    /// Takes hold if the word is free. Returns whether it did.
     #[inline]
     pub(crate) fn try_hold(&self, mark: usize) -> bool {
-        // SYNC: acquire, for the release in `try_free`: what was done to the value comes with it.
+        // SYNC: acquire, for the release in `try_free`: all earlier changes of the value are
+        // visible.
         let holds = self.last.compare_exchange(free(), held(), Ordering::Acquire, Ordering::Relaxed).is_ok();
         if holds {
             self.holder.store(mark, Ordering::Relaxed);
@@ -119,20 +126,21 @@ impl<T> Requests<T> {
         holds
     }
 
-    /// Whether the thread of this mark holds.
+    /// Returns whether the thread with this mark holds.
     pub(crate) fn is_held_by(&self, mark: usize) -> bool {
         self.holder.load(Ordering::Relaxed) == mark
     }
 
-    /// Whether anybody holds, or did a moment ago.
+    /// Returns whether a thread holds, or did a moment ago.
     pub(crate) fn is_held(&self) -> bool {
         self.last.load(Ordering::Relaxed) != free()
     }
 
-    /// Leaves a request to the holder, or, if there is none, holds. Says whether it was left.
+    /// Leaves a request to the holder, or takes hold if there is none. Returns whether the request
+    /// was left.
     ///
     /// # Safety
-    /// The request is a new one. It stays until it was run, or its `wait` has ended.
+    /// The request is new. It stays until it was run, or its `wait` has ended.
     pub(crate) unsafe fn leave_or_hold(&self, request: NonNull<Request<T>>, mark: usize) -> bool {
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
@@ -143,11 +151,12 @@ impl<T> Requests<T> {
                 last = self.last.load(Ordering::Relaxed);
                 continue;
             }
-            // SAFETY: the caller says that it is there.
+            // SAFETY: by this function's contract the request exists.
             let next = unsafe { &(*request.as_ptr()).next };
             next.store(last, Ordering::Relaxed);
-            // SYNC: release, for the acquire in `take`: the request comes with its address. Those that are put before it later
-            // continue the sequence, so that one acquire brings all.
+            // SYNC: release, for the acquire in `take`: the request is visible with its address.
+            // Requests put before it later continue the release sequence, so one acquire makes all
+            // of them visible.
             let left = self.last.compare_exchange_weak(last, request.as_ptr(), Ordering::Release, Ordering::Relaxed);
             match left {
                 Ok(_) => return true,
@@ -156,9 +165,10 @@ impl<T> Requests<T> {
         }
     }
 
-    /// Waits until a request was run that was [left](Self::leave_or_hold), or this thread is to run it, and holds.
+    /// Waits until a [left](Self::leave_or_hold) request was run, or until this thread holds and is
+    /// to run it.
     ///
-    /// The wait ends when those that came before have run: it is as long as theirs are.
+    /// The wait lasts as long as the requests that came before.
     pub(crate) fn wait(&self, request: &Request<T>, policy: WaitPolicy, mark: usize) -> Ended<T> {
         let ended = request.wait(policy);
         if matches!(ended, Ended::Chosen(_)) {
@@ -167,7 +177,7 @@ impl<T> Requests<T> {
         ended
     }
 
-    /// Takes the requests that have come, in the order in which they came. Only the holder may.
+    /// Takes the requests that have come, oldest first. Only the holder calls this.
     pub(crate) fn take(&self) -> List<T> {
         if self.last.load(Ordering::Relaxed) == held() {
             return List::empty();
@@ -175,7 +185,8 @@ impl<T> Requests<T> {
         let mut newest = self.last.swap(held(), Ordering::Acquire);
         let mut list = List::empty();
         while newest != held() {
-            // SAFETY: what was put into the word stays until it was run; only the holder takes it out.
+            // SAFETY: a request in the word exists until it was run, and only the holder takes it
+            // out.
             let next = unsafe { &(*newest).next };
             let before = next.load(Ordering::Relaxed);
             next.store(list.first, Ordering::Relaxed);
@@ -185,9 +196,9 @@ impl<T> Requests<T> {
         list
     }
 
-    /// Holds no more, unless requests have come.
+    /// Frees the word, unless requests have come. Returns whether it did.
     pub(crate) fn try_free(&self, mark: usize) -> bool {
-        // Before the word is free: whoever holds next writes its own.
+        // Before the word is free, since the next holder writes its own mark.
         self.holder.store(0, Ordering::Relaxed);
         let is_free = self.last.compare_exchange(held(), free(), Ordering::Release, Ordering::Relaxed).is_ok();
         if !is_free {
@@ -196,28 +207,32 @@ impl<T> Requests<T> {
         is_free
     }
 
-    /// Runs `list`, and then what has come meanwhile, until there is nothing more and nobody holds, or `limit` requests of threads that wait
-    /// were run: then the next of those holds and goes on. Says how many requests were run for which nobody waits.
+    /// Runs `list`, and then the requests that came meanwhile, until there are none and the word is
+    /// free. After `limit` requests of waiting threads, the next such thread is chosen instead: it
+    /// holds and continues. Returns the number of requests run for which no thread waits.
     ///
     /// # Safety
-    /// This thread holds, and nothing else reaches the value. After this it does not hold any more.
+    /// This thread holds, and nothing else reaches the value. Afterwards this thread no longer
+    /// holds.
     pub(crate) unsafe fn serve(&self, value: &ValueCell<T>, mut list: List<T>, limit: u32, mark: usize) -> u32 {
         let (mut waited_for, mut others) = (0, 0);
         loop {
             while let Some(request) = list.pop() {
-                // SAFETY: it was not run yet.
+                // SAFETY: the request was popped from a list and not run, so it exists.
                 let waits = unsafe { (*request.as_ptr()).waits };
                 if waits && waited_for == limit {
-                    // SAFETY: as above.
+                    // SAFETY: the request was not run, so it exists.
                     let next = unsafe { &(*request.as_ptr()).next };
                     next.store(list.first, Ordering::Relaxed);
                     self.holder.store(0, Ordering::Relaxed);
-                    // SAFETY: as above; its thread waits.
+                    // SAFETY: the request was not run, so it exists; its thread waits and was not
+                    // told anything.
                     unsafe { settle(request, CHOSEN) };
                     return others;
                 }
                 *(if waits { &mut waited_for } else { &mut others }) += 1;
-                // SAFETY: it was not run yet, and this thread may touch the value.
+                // SAFETY: the request was not run, and by this function's contract nothing else
+                // reaches the value.
                 unsafe { run(request, value) };
             }
             if self.try_free(mark) {
@@ -233,51 +248,51 @@ impl<T> List<T> {
         Self { first: ptr::null_mut() }
     }
 
-    /// Takes the oldest out.
+    /// Removes and returns the oldest request.
     pub(crate) fn pop(&mut self) -> Option<NonNull<Request<T>>> {
         let first = NonNull::new(self.first)?;
-        // SAFETY: a request in a list was not run yet, and so is there.
+        // SAFETY: a request in a list was not run, so it exists.
         let next = unsafe { &(*first.as_ptr()).next };
         self.first = next.load(Ordering::Relaxed);
         Some(first)
     }
 }
 
-/// Runs a request, and lets its thread go on if it waits. Says whether it waited.
+/// Runs a request, and lets its thread continue if it waits. Returns whether it waited.
 ///
 /// # Safety
-/// The request was taken from the word, and not run yet. Nothing else reaches the value meanwhile.
+/// The request was taken from the word and not run. Nothing else reaches the value meanwhile.
 pub(crate) unsafe fn run<T>(request: NonNull<Request<T>>, value: &ValueCell<T>) -> bool {
-    // SAFETY: it was not run yet, and so is there.
+    // SAFETY: the request was not run, so it exists.
     let waits = unsafe { (*request.as_ptr()).waits };
-    // SAFETY: as above.
+    // SAFETY: the request was not run, so it exists.
     let function = unsafe { (*request.as_ptr()).run };
     value.with_mut(|value| {
-        // SAFETY: the caller says that nothing else reaches the value.
+        // SAFETY: by this function's contract nothing else reaches the value.
         let value = unsafe { &mut *value };
-        // SAFETY: it is this request's own function, and called once.
+        // SAFETY: it is this request's own function, called for the first and only time.
         unsafe { function(request, value) };
     });
     if waits {
-        // SAFETY: one that is waited for is there until it is settled.
+        // SAFETY: a request with a waiting thread exists until it is settled.
         unsafe { settle(request, DONE) };
     }
     waits
 }
 
-/// Tells the thread that waits what has become of its request, which is gone then.
+/// Tells the waiting thread what has become of its request, which is gone afterwards.
 ///
 /// # Safety
-/// The thread waits, and was not told anything yet.
+/// The thread waits, and was not told anything.
 unsafe fn settle<T>(request: NonNull<Request<T>>, to: u32) {
-    // Borrowed by themselves: a borrow of the whole request would outlive it.
-    // SAFETY: it is there until its state is changed here.
+    // Each field is borrowed by itself, since a borrow of the whole request would outlive it.
+    // SAFETY: the request exists until its state is changed here.
     let state = unsafe { &(*request.as_ptr()).state };
     // SYNC: acquire, for the release in `wait`.
     let mut seen = state.load(Ordering::Acquire);
     loop {
         let sleeper = (seen == PARKED).then(|| {
-            // SAFETY: as above.
+            // SAFETY: the request exists until its state is changed below.
             let thread = unsafe { &(*request.as_ptr()).thread };
             thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
         });
@@ -294,12 +309,12 @@ unsafe fn settle<T>(request: NonNull<Request<T>>, to: u32) {
     }
 }
 
-/// The word when nobody holds.
+/// The word while no thread holds.
 fn free<T>() -> *mut Request<T> {
     ptr::null_mut()
 }
 
-/// The word when somebody holds and there are no requests. No request lies there.
+/// The word while a thread holds and there are no requests. No request has this address.
 fn held<T>() -> *mut Request<T> {
     ptr::without_provenance_mut(1)
 }

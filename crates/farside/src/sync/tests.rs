@@ -1,4 +1,5 @@
-//! Combining and delegation with real threads. Their protocol is checked in `tests/all/combining_model.rs`.
+//! Tests of combining and delegation with real threads. `tests/all/combining_model.rs` checks their
+//! protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crate::error::Error;
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 5_000;
 
-/// What both can do, and the tests do to both.
+/// The operations common to both types.
 trait Executor: Sync {
     fn add(&self, by: u64) -> Result<u64, SyncError>;
     fn post_add(&self, by: u64) -> Result<(), SyncError>;
@@ -64,7 +65,7 @@ fn every_operation_runs_once_and_by_itself() {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(add)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
-        // Each thread's come in the order in which it asked.
+        // The operations of one thread run in the order of submission.
         assert!(seen.iter().all(|own| own.is_sorted()));
         let mut all = seen.concat();
         all.sort_unstable();
@@ -108,7 +109,7 @@ fn a_panic_reaches_who_asked_and_poisons() {
     });
 }
 
-/// The same when it is another thread that runs the operation.
+/// The same if another thread runs the operation.
 #[test]
 fn a_panic_in_the_hands_of_another_reaches_who_asked() {
     let value = Combining::new(0_u64);
@@ -150,7 +151,7 @@ fn a_value_in_use_refuses_without_waiting() {
         assert!(matches!(refused.error, SyncError::Full { .. }));
         assert!(value.start(|value| *value).is_err());
         leave.wait();
-        // The operation that was given back is whole.
+        // The operation that was given back is intact.
         loop {
             match value.try_run(|value| *value) {
                 Ok(Ok(seen)) if seen == u64::from(POSTED_MAX) => break refused.arguments,
@@ -215,7 +216,7 @@ fn what_cannot_be_made_panics_where_it_was_wanted() {
     assert_eq!(panic.downcast_ref(), Some(&"no value"));
 }
 
-/// What an operation panics with may itself panic when it is dropped, which is done by whoever has the value.
+/// The payload of a panic may itself panic when it is dropped, in the thread that holds the value.
 #[test]
 fn a_panic_that_panics_again_stops_nobody() {
     struct Again;
@@ -229,7 +230,7 @@ fn a_panic_that_panics_again_stops_nobody() {
         assert!(matches!(executor.add(1), Err(SyncError::Poisoned)));
         assert_eq!(executor.mended(), 0);
     });
-    // And when it is run by another than the one who has posted it.
+    // The same if another thread than the one that posted it runs it.
     let value = Combining::new(0_u64);
     let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
     assert_eq!(ran.map_err(|error| error.to_string()), Ok(true));
@@ -251,7 +252,7 @@ fn an_operation_may_drop_the_value_that_it_runs_on() {
     drop(value);
     go.send(()).unwrap();
     told.recv_timeout(Duration::from_secs(60)).expect("nothing panicked");
-    // The thread has ended when it has let go of what it shares.
+    // The thread has ended once it has dropped the shared state.
     let deadline = Instant::now() + Duration::from_secs(60);
     while shared.strong_count() > 0 {
         assert!(Instant::now() < deadline, "its thread goes on");

@@ -19,6 +19,11 @@ pub(crate) const fn only(test: &str) -> [&str; 5] {
     [test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"]
 }
 
+/// Whether a job over this fabric must be left out because the machine has no libfabric.
+pub(crate) fn is_over_missing_libfabric(fabric: &str) -> bool {
+    fabric.starts_with("ofi") && farside_testbed::is_left_out("fabric")
+}
+
 pub(crate) fn is_launched() -> bool {
     std::env::var_os("FARSIDE_LAUNCHER").is_some()
 }

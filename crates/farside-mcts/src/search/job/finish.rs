@@ -88,16 +88,16 @@ pub(super) fn report<G: Game>(
 }
 
 fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
-    let deeds = part.deeds();
+    let counters = part.counters();
     WorkerReport {
-        simulations: deeds.tally.simulations,
-        steps: deeds.steps,
+        simulations: counters.tally.simulations,
+        steps: counters.steps,
         nodes: part.tree().node_count(),
         tree_bytes: part.tree_bytes(),
-        deferred: deeds.deferred,
-        given_away: deeds.given_away,
-        depth: deeds.tally.depth,
-        max_depth: deeds.tally.max_depth,
+        deferred: counters.deferred,
+        given_away: counters.given_away,
+        depth: counters.tally.depth,
+        max_depth: counters.tally.max_depth,
         ..WorkerReport::default()
     }
 }
@@ -120,6 +120,6 @@ fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed
 /// rollout.
 pub(super) fn part_report<G: Game>(part: &Part<G>, elapsed: Duration) -> Option<Report<G::Move>> {
     let root = part.root()?;
-    let tally = Tally { rollouts: root.completed, kept: root.kept, ..part.deeds().tally };
+    let tally = Tally { rollouts: root.completed, kept: root.kept, ..part.counters().tally };
     Report::of(part.tree(), root.node, tally, elapsed)
 }

@@ -81,7 +81,7 @@ pub(super) enum Child {
 pub(super) struct Evaluate<S> {
     pub(super) state: S,
     pub(super) back: Return,
-    /// Whether this answers a [`Spare`] of the receiver.
+    /// Whether this answers a [`Idle`] of the receiver.
     pub(super) is_answer: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct BackUp {
 /// Each worker has at most one such message under way, until an [`Evaluate`] answers it. Otherwise
 /// a receiver that is behind would accumulate them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(super) struct Spare {
+pub(super) struct Idle {
     pub(super) worker: WorkerId,
 }
 

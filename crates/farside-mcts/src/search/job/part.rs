@@ -85,7 +85,7 @@ pub(super) struct Part<G: Game> {
     path: Vec<Step>,
     /// Scratch space.
     moves: Vec<G::Move>,
-    deeds: Deeds,
+    counters: Counters,
     /// The nodes to keep, while the root changes.
     keeping: Option<Keeping>,
     /// A thing that a message named and this part does not have.
@@ -101,7 +101,7 @@ enum Task<S> {
 
 /// Counters of one worker's work in a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Deeds {
+pub(super) struct Counters {
     pub(super) tally: Tally,
     /// Steps of selection.
     pub(super) steps: u64,
@@ -160,7 +160,7 @@ impl<G: Game> Part<G> {
             rng: Rng::stream(params.seed, u64::from(me.number())),
             path: Vec::new(),
             moves,
-            deeds: Deeds::default(),
+            counters: Counters::default(),
             keeping: None,
             mismatch: None,
         })
@@ -168,7 +168,7 @@ impl<G: Game> Part<G> {
 
     /// Begins a run with a budget of `rollouts`.
     pub(super) fn begin(&mut self, rollouts: u64) {
-        self.deeds = Deeds::default();
+        self.counters = Counters::default();
         self.was_idle = false;
         self.neighbours.begin();
         if let Some(root) = &mut self.root {
@@ -193,7 +193,7 @@ impl<G: Game> Part<G> {
         } else {
             self.was_idle = true;
             if !was_idle {
-                self.say_spare(post);
+                self.ask_for_work(post);
             }
             return false;
         }
@@ -210,7 +210,7 @@ impl<G: Game> Part<G> {
                 None => self.mismatch = Some("a node"),
             },
             Task::Evaluate(Evaluate { state, back, is_answer }) => {
-                self.neighbours.has_said_spare &= !is_answer;
+                self.neighbours.has_asked &= !is_answer;
                 let sample = self.simulate(&state);
                 self.send_back(back, sample, post);
             }
@@ -233,15 +233,15 @@ impl<G: Game> Part<G> {
         self.root.as_mut()
     }
 
-    pub(super) fn deeds(&self) -> Deeds {
-        self.deeds
+    pub(super) fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Returns the simulated duration of the work since `before`.
-    pub(super) fn cost_since(&self, before: Deeds) -> Duration {
+    pub(super) fn cost_since(&self, before: Counters) -> Duration {
         let Costs { step, evaluation } = self.settings.costs;
-        step * (self.deeds.steps - before.steps) as u32
-            + evaluation * (self.deeds.evaluations - before.evaluations) as u32
+        step * (self.counters.steps - before.steps) as u32
+            + evaluation * (self.counters.evaluations - before.evaluations) as u32
     }
 
     pub(super) fn mismatch(&self) -> Option<&'static str> {

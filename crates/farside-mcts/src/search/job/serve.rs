@@ -87,7 +87,7 @@ pub(super) fn at<G: Game, R>(me: &Worker, address: Address, act: impl FnOnce(&mu
 }
 
 fn take_turn<G: Game>(seat: &mut Seat<G>, me: &Worker, address: Address) -> Turn {
-    let before = seat.part.deeds();
+    let before = seat.part.counters();
     let steps = seat.act(me, address, |part, mail| (0..STEPS_PER_TURN).take_while(|_| part.work(mail)).count());
     if steps > 0 {
         Turn::Worked(seat.part.cost_since(before))

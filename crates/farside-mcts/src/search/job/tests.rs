@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use farside::{Aggregation, WorkerId};
 
 use super::finish::part_report;
-use super::message::{BackUp, BirthId, Child, Descend, EntryId, Expanded, Keep, Message, Post, Return, Spare, TrailId};
+use super::message::{BackUp, BirthId, Child, Descend, EntryId, Expanded, Idle, Keep, Message, Post, Return, TrailId};
 use super::part::{Link, Part, Whereabouts};
 use super::{Costs, Placement, Settings};
 use crate::game::{Game, Outcome, Player};
@@ -90,7 +90,7 @@ fn solve(game: &Matches, state: &State) -> Outcome {
 }
 
 /// A message under way: delivers itself to a part.
-type Letter = Box<dyn FnOnce(&mut Part<Matches>, &mut Mouth<'_>)>;
+type Letter = Box<dyn FnOnce(&mut Part<Matches>, &mut TestPost<'_>)>;
 
 /// The messages under way, by sender and receiver. As in a job, those between two workers keep
 /// their order.
@@ -99,11 +99,11 @@ struct Net {
 }
 
 /// The net as one worker sees it: its queues to the others.
-struct Mouth<'a> {
+struct TestPost<'a> {
     to: &'a mut [VecDeque<Letter>],
 }
 
-impl Post<Matches> for Mouth<'_> {
+impl Post<Matches> for TestPost<'_> {
     fn send<T: Message<Matches>>(&mut self, to: WorkerId, message: T) {
         self.to[to.index()].push_back(Box::new(move |part, post| message.receive(part, post)));
     }
@@ -158,7 +158,7 @@ impl Setup {
         while fruitless < 1000 {
             let [one, other] = [0; 2].map(|_| rng.below(self.workers) as usize);
             let moved = if rng.below(2) == 0 {
-                parts[one].work(&mut Mouth { to: &mut net.queues[one] })
+                parts[one].work(&mut TestPost { to: &mut net.queues[one] })
             } else {
                 net.deliver(one, other, parts)
             };
@@ -177,7 +177,7 @@ impl Setup {
         };
         parts.iter_mut().for_each(Part::begin_keeping);
         let mut net = Net::new(self.workers);
-        parts[0].keep_below(chosen, uprooted.as_ref(), &mut Mouth { to: &mut net.queues[0] });
+        parts[0].keep_below(chosen, uprooted.as_ref(), &mut TestPost { to: &mut net.queues[0] });
         self.exchange(parts, net);
         parts.iter_mut().for_each(|part| part.end_keeping((state, &moves), uprooted.clone()));
         uprooted.is_some()
@@ -194,7 +194,7 @@ impl Net {
     fn deliver(&mut self, from: usize, to: usize, parts: &mut [Part<Matches>]) -> bool {
         let Some(letter) = self.queues[from][to].pop_front() else { return false };
         let part = &mut parts[to];
-        let mut post = Mouth { to: &mut self.queues[to] };
+        let mut post = TestPost { to: &mut self.queues[to] };
         letter(part, &mut post);
         true
     }
@@ -323,8 +323,8 @@ fn every_rollout_comes_back_in_any_order() {
         let setup = Setup::new(1 + seed as u32 % 5, 300, seed);
         let parts = setup.run();
         check(&setup, &parts);
-        deferred += sum(&parts, |part| part.deeds().deferred);
-        given_away += sum(&parts[1..], |part| part.deeds().given_away);
+        deferred += sum(&parts, |part| part.counters().deferred);
+        given_away += sum(&parts[1..], |part| part.counters().given_away);
         spread += sum(&parts[1..], |part| part.tree().node_count() as u64);
     }
     // Each of these has happened.
@@ -384,9 +384,9 @@ fn mismatch_of(message: impl Message<Matches>) -> Option<&'static str> {
     let setup = Setup::new(2, 1, 0);
     let mut parts = [0, 1].map(|number| setup.part(number).unwrap());
     let mut net = Net::new(2);
-    Mouth { to: &mut net.queues[0] }.send(WorkerId::new(1), message);
+    TestPost { to: &mut net.queues[0] }.send(WorkerId::new(1), message);
     net.deliver(0, 1, &mut parts);
-    parts[1].work(&mut Mouth { to: &mut net.queues[1] });
+    parts[1].work(&mut TestPost { to: &mut net.queues[1] });
     parts[1].mismatch()
 }
 
@@ -398,5 +398,5 @@ fn unknown_names_are_noted() {
     assert_eq!(mismatch_of(Keep { entry: EntryId(3) }), Some("a node"));
     assert_eq!(mismatch_of(Expanded { birth: BirthId(5), child: Child::Refused }), Some("an edge"));
     assert_eq!(mismatch_of(BackUp { trail: TrailId(9), sample }), Some("a trail"));
-    assert_eq!(mismatch_of(Spare { worker: WorkerId::new(2) }), Some("a worker"));
+    assert_eq!(mismatch_of(Idle { worker: WorkerId::new(2) }), Some("a worker"));
 }

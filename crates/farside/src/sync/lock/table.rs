@@ -1,10 +1,12 @@
-//! The locks that have their home with one worker: who holds them, and who waits. No I/O, and no clock but the `now` that is passed.
+//! The locks of one home: their holders and waiters. No I/O, and no clock but the `now` that is
+//! passed in.
 //!
-//! A lock is in the table while somebody holds it. Who wants it and cannot have it is queued, and gets it in the order of the queue: also
-//! one that would share it waits behind another that wants it alone, so that this one's turn comes.
+//! A lock is in the table while it is held. A wish that cannot be granted is queued, and granted in
+//! the order of the queue. A wish to share a lock also waits behind an earlier wish to have it
+//! alone, so that the latter's turn comes.
 //!
-//! Every grant has a number. It grows with every grant of any lock here, but that those who share a lock at the same time share a number,
-//! since none of them comes after another.
+//! Every grant has a number, which grows with each grant of any lock here. Holders that share a
+//! lock at the same time have the same number, since none comes after another.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,26 +14,26 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::WorkerId;
 
-/// Locks held, at most, at one home. A lock counts once for each of those who share it.
+/// The largest number of held locks at one home. A lock counts once for each holder.
 pub(crate) const LOCKS_MAX: usize = 1 << 16;
-/// Those who wait, at most, at one home.
+/// The largest number of waiters at one home.
 pub(crate) const WAITERS_MAX: usize = 1 << 16;
 
-/// Whether others may have it at the same time.
+/// Whether others may hold the lock at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Alone,
     Shared,
 }
 
-/// One wish for a lock, by a name that no other has.
+/// A wish for a lock, identified uniquely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wish {
     pub(crate) worker: WorkerId,
     pub(crate) number: u64,
 }
 
-/// What became of a wish at once. `R` is the way to answer later.
+/// The immediate outcome of a wish. `R` is the reply to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked<R> {
     Granted(R, u64),
@@ -39,7 +41,7 @@ pub(crate) enum Asked<R> {
     Full(R),
 }
 
-/// Answers that are due: whom, and the number of the grant.
+/// Replies to send, each with the number of its grant.
 pub(crate) type Grants<R> = Vec<(R, u64)>;
 
 #[derive(Debug)]
@@ -47,7 +49,7 @@ pub(crate) struct Table<R> {
     locks: HashMap<String, Lock<R>>,
     /// The number of the last grant.
     granted: u64,
-    /// All holders of all locks.
+    /// The number of holders of all locks.
     held: usize,
     waiting: usize,
 }
@@ -57,7 +59,7 @@ struct Lock<R> {
     mode: Mode,
     /// Never empty.
     holders: Vec<Holder>,
-    /// Of the holders' grant.
+    /// The number of the holders' grant.
     number: u64,
     queue: VecDeque<Waiter<R>>,
 }
@@ -82,13 +84,14 @@ impl<R> Default for Table<R> {
 }
 
 impl<R> Table<R> {
-    /// Somebody wants a lock.
+    /// Asks for a lock.
     pub(crate) fn ask(&mut self, name: String, wish: Wish, mode: Mode, reply: R, now: Instant) -> Asked<R> {
         if let Some(number) = self.try_grant(&name, wish, mode, now) {
             return Asked::Granted(reply, number);
         }
         match self.locks.get_mut(&name) {
-            // What it could share now, but for the others that are held, it must not wait for: none of these might ever be let go.
+            // A wish that only the limit of held locks keeps from sharing must not wait: none of those
+            // locks may ever be released.
             Some(lock) if self.waiting < WAITERS_MAX && !lock.lets_in(mode) => {
                 lock.queue.push_back(Waiter { wish, mode, reply });
                 self.waiting += 1;
@@ -98,7 +101,7 @@ impl<R> Table<R> {
         }
     }
 
-    /// Grants a lock if it can be had at once. Says the number.
+    /// Grants a lock if it is available at once. Returns the number of the grant.
     pub(crate) fn try_grant(&mut self, name: &str, wish: Wish, mode: Mode, now: Instant) -> Option<u64> {
         let holder = Holder { wish, since: now };
         if self.held >= LOCKS_MAX {
@@ -118,12 +121,12 @@ impl<R> Table<R> {
         Some(self.granted)
     }
 
-    /// Who holds a lock, or one of those who share it.
+    /// Returns the holder of a lock, or one of those that share it.
     pub(crate) fn owner(&self, name: &str) -> Option<WorkerId> {
         self.locks.get(name).map(|lock| lock.holders[0].wish.worker)
     }
 
-    /// Somebody has no wish for a lock any more, whether it was granted by now or not. Says whether it was, and who has it next.
+    /// Ends a wish, granted or not. Returns whether it was granted, and the next grants.
     pub(crate) fn leave(&mut self, name: &str, wish: Wish, now: Instant) -> (bool, Grants<R>) {
         let Some(lock) = self.locks.get_mut(name) else { return (false, Vec::new()) };
         let held = lock.holders.len();
@@ -136,14 +139,14 @@ impl<R> Table<R> {
         (was_held, self.advance(name, now))
     }
 
-    /// A holder still needs its lock. Says whether it has it.
+    /// Renews the lease of a holder. Returns whether it still holds the lock.
     pub(crate) fn renew(&mut self, name: &str, wish: Wish, now: Instant) -> bool {
         let holder =
             self.locks.get_mut(name).and_then(|lock| lock.holders.iter_mut().find(|holder| holder.wish == wish));
         holder.map(|holder| holder.since = now).is_some()
     }
 
-    /// Takes a lock from those who have had it for longer than the lease, if others wait for it.
+    /// Revokes a lock from holders whose lease is over, if others wait for it.
     pub(crate) fn revoke(&mut self, name: &str, lease: Duration, now: Instant) -> Grants<R> {
         let Some(lock) = self.locks.get_mut(name) else { return Vec::new() };
         if !lock.queue.is_empty() {
@@ -154,7 +157,7 @@ impl<R> Table<R> {
         self.advance(name, now)
     }
 
-    /// Forgets the wishes of workers that are gone.
+    /// Ends the wishes of lost workers.
     pub(crate) fn lose(&mut self, is_lost: impl Fn(WorkerId) -> bool, now: Instant) -> Grants<R> {
         let mut names = Vec::new();
         for (name, lock) in &mut self.locks {
@@ -170,7 +173,7 @@ impl<R> Table<R> {
         names.into_iter().flat_map(|name| self.advance(&name, now)).collect()
     }
 
-    /// Grants a lock to those whose turn it is now.
+    /// Grants a lock to the waiters whose turn it is.
     fn advance(&mut self, name: &str, now: Instant) -> Grants<R> {
         let mut grants = Vec::new();
         let Some(lock) = self.locks.get_mut(name) else { return grants };
@@ -200,12 +203,12 @@ impl<R> Table<R> {
 }
 
 impl<R> Lock<R> {
-    /// Whether one more can share it at once.
+    /// Returns whether a wish of this mode can share the lock at once.
     fn lets_in(&self, mode: Mode) -> bool {
         (self.mode, mode) == (Mode::Shared, Mode::Shared) && self.queue.is_empty()
     }
 
-    /// Takes waiters out of the queue. Says how many.
+    /// Removes waiters from the queue. Returns their number.
     fn forget(&mut self, which: impl Fn(Wish) -> bool) -> usize {
         let before = self.queue.len();
         self.queue.retain(|waiter| !which(waiter.wish));
@@ -221,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// What may happen to a table.
+    /// An event at a table.
     #[derive(Clone, Debug)]
     enum Event {
         Ask {
@@ -234,7 +237,7 @@ mod tests {
             worker: u32,
             shared: bool,
         },
-        /// The wish made so many events ago, if it is still there.
+        /// The wish made `back` events ago, if it still exists.
         Leave {
             back: usize,
         },
@@ -267,7 +270,8 @@ mod tests {
         ]
     }
 
-    /// All wishes that were made and are not over, in the order in which they were made: what a lock ought to do, said in another way.
+    /// All wishes that are not over, in the order in which they were made: a second specification
+    /// of a lock.
     #[derive(Debug, Default)]
     struct Oracle {
         wishes: Vec<Known>,
@@ -279,7 +283,7 @@ mod tests {
         name: usize,
         wish: Wish,
         mode: Mode,
-        /// The number of its grant, and when it was made or renewed.
+        /// The number of its grant, and the time when it was made or renewed.
         granted: Option<(u64, Instant)>,
     }
 
@@ -288,7 +292,7 @@ mod tests {
             self.wishes.iter().filter(move |known| known.name == name)
         }
 
-        /// Grants in order whatever can be, and says to whom.
+        /// Grants every wish that can be granted, in order, and returns those grants.
         fn settle(&mut self, name: usize, now: Instant) -> Vec<(Wish, u64)> {
             let mut grants = Vec::new();
             let mut holders: Vec<_> = self.of(name).filter(|known| known.granted.is_some()).copied().collect();
@@ -363,7 +367,7 @@ mod tests {
                     }
                     Event::Lose { worker } => {
                         let worker = WorkerId::new(worker);
-                        // Every lock that is concerned grants by itself, and who is first is not said.
+                        // Each affected lock grants by itself; their order is not specified.
                         let concerned: HashSet<_> =
                             oracle.wishes.iter().filter(|known| known.wish.worker == worker).map(|known| known.name).collect();
                         oracle.wishes.retain(|known| known.wish.worker != worker);

@@ -5,7 +5,7 @@ use farside::WorkerId;
 use super::Part;
 use crate::game::Game;
 use crate::search::job::Placement;
-use crate::search::job::message::{Message, Post, Spare};
+use crate::search::job::message::{Idle, Message, Post};
 use crate::tree::NodeId;
 
 impl<G: Game> Part<G> {
@@ -29,12 +29,12 @@ impl<G: Game> Part<G> {
         if self.neighbours.count() == 1 || self.root.is_none() && self.tasks.is_empty() {
             return None;
         }
-        if let Some(spare) = self.neighbours.take_spare() {
-            return Some((spare, true));
+        if let Some(idle) = self.neighbours.take_idle() {
+            return Some((idle, true));
         }
         // Only worker 0 always has more work: it starts the rollouts.
         self.root.as_ref()?;
-        self.neighbours.find_idle(enough).map(|worker| (worker, false))
+        self.neighbours.find_underloaded(enough).map(|worker| (worker, false))
     }
 
     /// Returns the number of rollouts that keeps a worker busy until new ones arrive.
@@ -43,13 +43,13 @@ impl<G: Game> Part<G> {
     }
 
     /// Asks for work, and passes on what other workers have asked this one.
-    pub(super) fn say_spare(&mut self, post: &mut impl Post<G>) {
+    pub(super) fn ask_for_work(&mut self, post: &mut impl Post<G>) {
         if self.root.is_none() {
-            while let Some(worker) = self.neighbours.take_spare() {
-                post.send(WorkerId::new(0), Spare { worker });
+            while let Some(worker) = self.neighbours.take_idle() {
+                post.send(WorkerId::new(0), Idle { worker });
             }
         }
-        if self.neighbours.count() == 1 || self.neighbours.has_said_spare {
+        if self.neighbours.count() == 1 || self.neighbours.has_asked {
             return;
         }
         let told = match self.root {
@@ -58,13 +58,13 @@ impl<G: Game> Part<G> {
             None => self.neighbours.find_busiest_but(self.me, self.enough() / 4).or(Some(WorkerId::new(0))),
         };
         if let Some(told) = told {
-            self.neighbours.has_said_spare = true;
-            post.send(told, Spare { worker: self.me });
+            self.neighbours.has_asked = true;
+            post.send(told, Idle { worker: self.me });
         }
     }
 }
 
-impl<G: Game> Message<G> for Spare {
+impl<G: Game> Message<G> for Idle {
     /// Notes the idle worker. Worker 0 passes the message on to the busiest worker instead.
     fn receive(self, part: &mut Part<G>, post: &mut impl Post<G>) {
         if self.worker.number() >= part.neighbours.count() {
@@ -73,13 +73,13 @@ impl<G: Game> Message<G> for Spare {
         }
         if self.worker == part.me {
             // The message has come back: no worker had a leaf to give away.
-            part.neighbours.has_said_spare = false;
+            part.neighbours.has_asked = false;
             return;
         }
         let busiest = part.neighbours.find_busiest_but(self.worker, part.enough());
         match busiest.filter(|_| part.root.is_some()) {
             Some(busiest) => post.send(busiest, self),
-            None => part.neighbours.add_spare(self.worker),
+            None => part.neighbours.add_idle(self.worker),
         }
     }
 }

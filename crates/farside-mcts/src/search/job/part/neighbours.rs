@@ -13,10 +13,10 @@ pub(super) struct Neighbours {
     /// Whether each worker has refused a node for lack of memory.
     is_full: Vec<bool>,
     /// Idle workers that have asked for work, each listed once.
-    spare: VecDeque<WorkerId>,
+    idle: VecDeque<WorkerId>,
     /// Whether this worker has asked for work and got no answer yet.
-    pub(super) has_said_spare: bool,
-    /// The worker that `find_idle` looked at last.
+    pub(super) has_asked: bool,
+    /// The worker that `find_underloaded` looked at last.
     last_seen: u32,
 }
 
@@ -24,13 +24,13 @@ impl Neighbours {
     pub(super) fn new(me: WorkerId, workers: u32) -> Self {
         let count = workers as usize;
         let (outstanding, is_full) = (vec![0; count], vec![false; count]);
-        Self { me, outstanding, is_full, spare: VecDeque::new(), has_said_spare: false, last_seen: me.number() }
+        Self { me, outstanding, is_full, idle: VecDeque::new(), has_asked: false, last_seen: me.number() }
     }
 
-    /// Begins a run: forgets who has asked for work.
+    /// Begins a run: forgets which workers have asked for work.
     pub(super) fn begin(&mut self) {
-        self.spare.clear();
-        self.has_said_spare = false;
+        self.idle.clear();
+        self.has_asked = false;
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -61,19 +61,19 @@ impl Neighbours {
     }
 
     /// Notes an idle worker that asks for work.
-    pub(super) fn add_spare(&mut self, worker: WorkerId) {
-        if !self.spare.contains(&worker) {
-            self.spare.push_back(worker);
+    pub(super) fn add_idle(&mut self, worker: WorkerId) {
+        if !self.idle.contains(&worker) {
+            self.idle.push_back(worker);
         }
     }
 
     /// Removes and returns the idle worker that asked first.
-    pub(super) fn take_spare(&mut self) -> Option<WorkerId> {
-        self.spare.pop_front()
+    pub(super) fn take_idle(&mut self) -> Option<WorkerId> {
+        self.idle.pop_front()
     }
 
     /// Returns the next worker in turn, if it has fewer than `enough` rollouts from here.
-    pub(super) fn find_idle(&mut self, enough: u32) -> Option<WorkerId> {
+    pub(super) fn find_underloaded(&mut self, enough: u32) -> Option<WorkerId> {
         self.last_seen = (self.last_seen + 1) % self.count();
         if self.last_seen == self.me.number() {
             self.last_seen = (self.last_seen + 1) % self.count();
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn idle_workers_are_found_one_by_one() {
+    fn underloaded_workers_are_found_one_by_one() {
         let mut all = Neighbours::new(worker(1), 4);
         all.send_to(worker(2));
-        let found: Vec<_> = (0..6).map(|_| all.find_idle(1)).collect();
+        let found: Vec<_> = (0..6).map(|_| all.find_underloaded(1)).collect();
         let [zero, three] = [Some(worker(0)), Some(worker(3))];
         assert_eq!(found, [None, three, zero, None, three, zero]);
-        assert_eq!(Neighbours::new(worker(0), 1).find_idle(1), None);
+        assert_eq!(Neighbours::new(worker(0), 1).find_underloaded(1), None);
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_idle_worker_is_listed_once() {
         let mut all = Neighbours::new(worker(0), 3);
-        [2, 1, 2].into_iter().for_each(|number| all.add_spare(worker(number)));
-        assert_eq!([(); 3].map(|()| all.take_spare()), [Some(worker(2)), Some(worker(1)), None]);
+        [2, 1, 2].into_iter().for_each(|number| all.add_idle(worker(number)));
+        assert_eq!([(); 3].map(|()| all.take_idle()), [Some(worker(2)), Some(worker(1)), None]);
     }
 }

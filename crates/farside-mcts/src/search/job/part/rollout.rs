@@ -34,7 +34,7 @@ impl<G: Game> Part<G> {
             self.path.push(selected.step);
             self.game.play(&mut state, selected.chosen);
             depth += 1;
-            self.deeds.steps += 1;
+            self.counters.steps += 1;
             if let Some(outcome) = selected.proof {
                 break self.certain(outcome);
             }
@@ -76,7 +76,7 @@ impl<G: Game> Part<G> {
             }
             if let Some((helper, is_answer)) = self.choose_helper() {
                 self.count_leaf(depth);
-                self.deeds.given_away += 1;
+                self.counters.given_away += 1;
                 let back = self.leave_trail(back, Some(helper));
                 return post.send(helper, Evaluate { state, back, is_answer });
             }
@@ -87,8 +87,8 @@ impl<G: Game> Part<G> {
     }
 
     pub(super) fn simulate(&mut self, state: &G::State) -> Sample {
-        self.deeds.evaluations += 1;
-        self.deeds.tally.simulations += u64::from(self.params.simulations);
+        self.counters.evaluations += 1;
+        self.counters.tally.simulations += u64::from(self.params.simulations);
         Sample::estimated(self.game.simulate(state, self.params.simulations, &mut self.rng))
     }
 
@@ -97,7 +97,7 @@ impl<G: Game> Part<G> {
     }
 
     fn count_leaf(&mut self, depth: u32) {
-        let tally = &mut self.deeds.tally;
+        let tally = &mut self.counters.tally;
         tally.depth += u64::from(depth);
         tally.max_depth = tally.max_depth.max(depth);
     }
@@ -139,7 +139,7 @@ impl<G: Game> Part<G> {
 
     /// Lets the rollout wait until another worker has made the next node.
     fn defer(&mut self, birth: BirthId, state: G::State, back: Option<Return>, depth: u32) {
-        self.deeds.deferred += 1;
+        self.counters.deferred += 1;
         let back = self.leave_trail(back, None);
         match self.births.get_mut(birth) {
             Some(birth) => birth.deferred.push(Deferred { back, depth, state }),

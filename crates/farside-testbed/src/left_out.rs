@@ -1,0 +1,93 @@
+//! Which test beds a test does without.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use crate::is_privileged;
+
+/// The variable that names the beds to leave out, separated by commas. `cargo xtask test --without
+/// BED` sets it, and `cargo xtask test` alone sets it to an empty list.
+pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
+
+/// Headers and programs of Open MPI and PMIx, where Debian and others put them.
+const PMIX_HEADERS: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h",
+    "/usr/lib/aarch64-linux-gnu/pmix2/include/pmix.h",
+    "/usr/include/pmix.h",
+];
+
+/// Returns whether a test does without this bed. A test that needs a bed calls this first.
+///
+/// - Under `cargo xtask test`, only the beds that the developer named are left out. A test fails if
+///   another bed is missing, so that no test passes silently.
+/// - Under plain `cargo test`, the beds that this machine lacks are left out. Each one is named on
+///   standard error, past the capture of the test harness.
+pub fn is_left_out(bed: &str) -> bool {
+    if let Ok(beds) = std::env::var(WITHOUT) {
+        return beds.split(',').any(|name| name == bed);
+    }
+    static KNOWN: Mutex<BTreeMap<String, Option<&str>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let lacking = *known.entry(bed.to_owned()).or_insert_with(|| lacking(bed));
+    if let Some(lacking) = lacking {
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        // `eprintln!` would be captured. If standard error is closed, there is no reader to tell.
+        let _ = writeln!(std::io::stderr(), "left out: {test}: the bed {bed} is missing ({lacking})");
+    }
+    lacking.is_some()
+}
+
+/// What a bed needs and this machine lacks.
+fn lacking(bed: &str) -> Option<&'static str> {
+    let program = |name: &'static str| (!has_program(name)).then_some(name);
+    let any =
+        |paths: &[&'static str]| if paths.iter().any(|path| Path::new(path).exists()) { None } else { Some(paths[0]) };
+    match bed {
+        "fabric" if !has_library("libfabric.so.1") => Some("libfabric.so.1"),
+        "fabric" => any(&["/usr/include/rdma/fabric.h"]).or_else(|| program("cc")),
+        "mpi" => program("mpirun"),
+        "peers" => program("mpirun").or_else(|| program("mpicc")),
+        "slurm" => any(&PMIX_HEADERS).or_else(|| program("cc")),
+        "netns" => ["ip", "unshare", "nsenter", "setpriv"].into_iter().find_map(program).or_else(no_namespaces),
+        _ => None,
+    }
+}
+
+fn no_namespaces() -> Option<&'static str> {
+    let mut command = Command::new("unshare");
+    if !is_privileged() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let is_allowed = command.status().is_ok_and(|status| status.success());
+    (!is_allowed).then_some("the system forbids network namespaces")
+}
+
+/// Returns whether a program is in the search path or in the folders of system programs.
+pub fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).any(|folder| folder.join(name).is_file())
+}
+
+/// Returns whether the loader knows a shared library of exactly this name.
+pub fn has_library(name: &str) -> bool {
+    let tried = ["/sbin/ldconfig", "ldconfig"].map(|program| Command::new(program).arg("-p").output());
+    let listed = tried.into_iter().flatten().find(|output| output.status.success());
+    let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    listed.lines().any(|line| line.split_whitespace().next() == Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_libraries_are_found() {
+        assert!(has_program("sh") && !has_program("no-such-program"));
+        assert!(has_library("libc.so.6") && !has_library("libc.so.none"));
+    }
+}
