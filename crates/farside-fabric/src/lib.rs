@@ -1,12 +1,22 @@
-//! Moves bytes between the processes of a job.
+//! Data transfer between the processes of a job.
 //!
-//! The seam is [`Transport`]: a value of it is one process's end of the fabric. There are three kinds: [`shm`] for the
-//! processes of one machine, [`ofi`] for several machines, over libfabric, and [`sim`] for many processes simulated in
-//! one program. [`route`] combines the first two. [`transport`] states their common contract, which the crate
-//! `farside-conformance` checks.
+//! The seam is [`Transport`]: one value of it is one process's endpoint of the fabric. This crate
+//! has three transports: [`shm`] for the processes of one machine, [`ofi`] for those of several,
+//! over libfabric, and [`sim`] for many processes simulated in one program. [`route`] combines the
+//! first two. [`transport`] states their common contract, and the crate `farside-conformance`
+//! checks it. [`emulated`] helps transports that only carry messages, and [`tagged`] provides
+//! tagged messages for all of them.
 //!
-//! A transport that can map a peer's memory hands out the mapping once. Every put, get, atomic and ring write is then a
-//! plain (racy) access without a call through the seam. Other transports carry out whole operations.
+//! A transport that can map a peer's memory gives out the mapping once. Every put, get, atomic and
+//! ring write is then a plain (racy) access with no call through the seam. A transport that cannot
+//! map it gets whole operations.
+//!
+//! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to
+//! another, and the sleep and wake-up of the receiver. They do no I/O and read no clock.
+//!
+//! [`memory`] allocates registered memory. [`queue`] is what a transport may offer for transfers
+//! from that memory, most of which report no completion of their own. The crate `farside-transmit`
+//! makes it usable for programs.
 //!
 //! # Rooms
 //!

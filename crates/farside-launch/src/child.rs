@@ -11,7 +11,7 @@
 //!
 //! The environment and the inherited descriptor are a process's own, once: whoever takes the descriptor must know that
 //! nobody took it before, and a second job must know of the first. So what this process became stands in one static,
-//! [`STANDING`]. It is written once, by the first job that is run, and hangs on no job's work after that.
+//! `STANDING`. It is written once, by the first job that is run, and hangs on no job's work after that.
 
 use std::os::fd::RawFd;
 use std::process::Command;
@@ -200,7 +200,7 @@ pub fn write_environment(
     choices: &[(&'static str, String)],
 ) {
     // The launcher itself may be the child of another.
-    for name in settings::VARIABLES.into_iter().chain([SITE]) {
+    for name in settings::VARIABLES.iter().copied().chain([SITE]) {
         command.env_remove(name);
     }
     command.env(PROCESS, process.number().to_string());
@@ -306,7 +306,7 @@ mod tests {
         let choices = Choices { processes: Some(3), threads: Some(2), ..Choices::default() }.to_environment();
         let mut command = Command::new("unused");
         write_environment(&mut command, ProcessId::new(1), 7, Some("here"), &choices);
-        let names = [PROCESS, CONTROL, LAUNCHER, SITE].into_iter().chain(settings::VARIABLES);
+        let names = [PROCESS, CONTROL, LAUNCHER, SITE].into_iter().chain(settings::VARIABLES.iter().copied());
         let mut left: HashMap<_, _> = command.get_envs().collect();
         let value = |value: &std::ffi::OsStr| value.to_str().unwrap().to_owned();
         let environment =

@@ -1,77 +1,81 @@
-//! The shape of a job, and the layout of the memory that every process keeps for its peers.
+//! The shape of a job, and the layout of each process's *starter memory*: the memory that it keeps for its peers.
 //!
 //! ```text
-//! per worker (and user service thread) of the process
-//!   doorbell                       128 B   wakes it
-//!   arrival bits                   1 bit for each ring that may come: one a worker of the job, one a process (its lane)
-//!   reply slots                    REPLY_SLOT_COUNT x 64 B   results of its calls
-//!   reply space                    REPLY_SPACE_BYTES         results that do not fit into a slot
-//! latches                          LATCH_COUNT x 8 B         what calls executed elsewhere count down
-//! watchers                         128 B                     how many threads sleep until memory changes
-//! segments                         SLOT_COUNT x 16 B         which regions have global addresses
-//! the user's                       starter_bytes             memory whose addresses everybody knows
+//! per callable thread of the process, and once for its other threads
+//!   doorbell         128 B                 wakes the thread
+//!   arrival bits     1 bit a source        one for each worker of the job, one for each process (its lane)
+//!   reply slots      REPLY_SLOT_COUNT x 64 B
+//!   reply space      REPLY_SPACE_BYTES     results that are larger than a slot
+//! latches            LATCH_COUNT x 8 B     counted down by calls that were executed elsewhere
+//! watchers           128 B                 counts the threads that sleep until memory changes
+//! segments           SEGMENT_COUNT x 16 B  the regions that have global addresses
+//! user memory        starter_bytes         memory with well-known addresses
 //! ```
 //!
-//! All processes of a job have the same shape, so each knows where things lie in another's memory.
+//! All processes of a job have the same shape, so each process knows the layout of every other.
 
 use farside_fabric::bell::{Doorbell, Watchers};
 use farside_fabric::{ProcessId, WorkerId};
 
 use crate::settings::Settings;
 
-/// Regions of a process that may have global addresses at once.
+/// Number of regions of a process that may have global addresses at once.
 pub const SEGMENT_COUNT: u32 = 1024;
-/// Calls of one worker that may wait for their results at once.
+/// Number of calls of one worker that may wait for their results at once.
 pub const REPLY_SLOT_COUNT: usize = 256;
-/// A slot: 8 bytes of state and 56 bytes of result.
+/// Size of a reply slot: 8 bytes of state and 56 bytes of result.
 pub const REPLY_SLOT_BYTES: usize = 64;
-/// Room in the slot itself.
+/// Size of a result that fits into the slot itself.
 pub const REPLY_INLINE_BYTES: usize = REPLY_SLOT_BYTES - 8;
-/// Room for results that do not fit into their slot: 240 KiB, so that a worker's replies take 256 KiB in all.
+/// Size of the space for results that do not fit into their slots: 240 KiB, so that the replies of a worker take 256 KiB.
 pub const REPLY_SPACE_BYTES: usize = 240 << 10;
-/// The same for the threads of a process that are no workers, all together: 68 KiB.
+/// Number of reply slots of all threads of a process that are not workers.
 pub const CALLER_SLOT_COUNT: usize = 64;
+/// Size of the reply space of all threads of a process that are not workers.
 pub const CALLER_SPACE_BYTES: usize = 64 << 10;
-/// Synchronizers of one process that may be in use at once.
+/// Number of synchronizers of one process that may be in use at once.
 pub const LATCH_COUNT: usize = 1024;
 
-/// An entry for a region that has global addresses: its state and its size.
+/// Size of the entry for a region with global addresses: its state and its size.
 pub const SEGMENT_BYTES: usize = 16;
-/// What the user's part begins at a multiple of: a pair of cache lines.
+/// Alignment of the user memory: a pair of cache lines.
 const STARTER_ALIGN: usize = 128;
 
-/// How many processes, and how many workers and service threads each has.
+/// Number of processes of a job, and of the threads of each process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Number of processes.
     pub processes: u32,
+    /// Number of workers of each process.
     pub threads: u32,
-    /// Threads without a body: user service threads, and behind them those of the pools.
+    /// Number of threads of each process that only run calls: the user's service threads and the threads of pools.
     pub service_threads: u32,
 }
 
 impl Shape {
+    /// The shape of a job with these settings.
     pub fn new(settings: &Settings) -> Self {
-        // That there are no more than 32 bits count was checked with the settings.
+        // `Settings` were refused if the number did not fit into 32 bits.
         let service_threads = settings.threads_without_body() as u32;
         Self { processes: settings.processes, threads: settings.threads, service_threads }
     }
 
-    /// Worker threads of the whole job.
+    /// Number of workers of the job.
     pub fn workers(self) -> u32 {
         self.processes * self.threads
     }
 
-    /// Threads that can be called: the workers, and behind them the user service threads.
+    /// Number of callable threads of the job: the workers, then the threads that only run calls.
     pub fn callable(self) -> u32 {
         self.processes * (self.threads + self.service_threads)
     }
 
-    /// Those of one process.
+    /// Number of callable threads of one process.
     pub fn callable_per_process(self) -> u32 {
         self.threads + self.service_threads
     }
 
-    /// The process of a worker or service thread, and which of its process it is.
+    /// The process of a callable thread, and the index of the thread in its process.
     pub fn place_of(self, worker: WorkerId) -> (ProcessId, usize) {
         let number = worker.number();
         let workers = self.workers();
@@ -83,7 +87,7 @@ impl Shape {
         (ProcessId::new(number / self.service_threads), local as usize)
     }
 
-    /// The name of a thread of a process: its worker, or behind those its service thread.
+    /// The name of thread `local` of a process.
     pub fn worker_at(self, process: ProcessId, local: usize) -> WorkerId {
         let local = local as u32;
         if local < self.threads {
@@ -93,12 +97,12 @@ impl Shape {
         }
     }
 
-    /// The name under which the threads of a process that are no workers get their answers: that of the process's lane.
+    /// The name under which the threads of a process that are not workers receive their replies. It is the name of the process's lane.
     pub fn callers_of(self, process: ProcessId) -> WorkerId {
         WorkerId::new(self.callable() + process.number())
     }
 
-    /// The process whose threads share a reply space, and which of its spaces that is. `None` when there is no such.
+    /// The process that receives replies under the name `worker`, and the index of its reply space. `None` if there is no such name.
     pub fn answer_place(self, worker: u32) -> Option<(ProcessId, usize)> {
         match worker.checked_sub(self.callable()) {
             None => Some(self.place_of(WorkerId::new(worker))),
@@ -107,18 +111,18 @@ impl Shape {
         }
     }
 
-    /// Behind its threads' parts of the starter memory a process has one for the threads that are no workers.
+    /// The index of the part of the starter memory that belongs to the threads that are not workers.
     pub fn callers(self) -> usize {
         self.callable_per_process() as usize
     }
 
-    /// How many rings may lead to one worker: one from each callable thread, and one lane from each process.
+    /// Number of rings that may lead to one worker: one from each callable thread, and one lane from each process.
     pub fn sources(self) -> usize {
         (self.callable() + self.processes) as usize
     }
 }
 
-/// Where things lie in a process's starter memory.
+/// Offsets in the starter memory of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeLayout {
     shape: Shape,
@@ -128,14 +132,12 @@ pub struct HomeLayout {
 }
 
 impl HomeLayout {
-    pub fn shape(&self) -> Shape {
-        self.shape
-    }
-
+    /// The layout of a job with these settings.
     pub fn of(settings: &Settings) -> Self {
         Self::new(Shape::new(settings), settings.starter_bytes as usize)
     }
 
+    /// The layout of a job of this shape with `starter_bytes` of user memory.
     pub fn new(shape: Shape, starter_bytes: usize) -> Self {
         let arrival_bytes = shape.sources().div_ceil(64).next_multiple_of(16) * 8;
         let thread_bytes =
@@ -143,65 +145,81 @@ impl HomeLayout {
         Self { shape, arrival_bytes, thread_bytes, starter_bytes }
     }
 
+    /// The shape of the job.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Size of the starter memory.
     pub fn bytes(&self) -> usize {
         self.starter() + self.starter_bytes
     }
 
-    /// The entry of a slot: its state, and the size of its region.
+    /// The entry of a segment: its state, and the size of its region.
     pub fn segment(&self, slot: u32) -> usize {
         debug_assert!(slot <= SEGMENT_COUNT);
         self.watchers() + size_of::<Watchers>() + slot as usize * SEGMENT_BYTES
     }
 
+    /// The count of watchers.
     pub fn watchers(&self) -> usize {
         self.latches() + LATCH_COUNT * 8
     }
 
-    /// Where the user's part begins.
+    /// The user memory.
     pub fn starter(&self) -> usize {
         self.segment(SEGMENT_COUNT).next_multiple_of(STARTER_ALIGN)
     }
 
+    /// Size of the user memory.
     pub fn starter_bytes(&self) -> usize {
         self.starter_bytes
     }
 
+    /// The part of a thread, which begins with its doorbell.
     pub fn thread(&self, local: usize) -> usize {
         debug_assert!(local <= self.shape.callers());
         local * self.thread_bytes
     }
 
+    /// A word of arrival bits of a thread.
     pub fn arrival_word(&self, local: usize, word: usize) -> usize {
         debug_assert!(word * 8 < self.arrival_bytes);
         self.thread(local) + size_of::<Doorbell>() + word * 8
     }
 
+    /// A reply slot of a thread.
     pub fn reply_slot(&self, local: usize, slot: usize) -> usize {
         debug_assert!(slot <= self.reply_slots(local));
         self.thread(local) + size_of::<Doorbell>() + self.arrival_bytes + slot * REPLY_SLOT_BYTES
     }
 
-    /// How many reply slots a thread has, or the callers together.
+    /// Number of reply slots of a thread.
     pub fn reply_slots(&self, local: usize) -> usize {
         if local == self.shape.callers() { CALLER_SLOT_COUNT } else { REPLY_SLOT_COUNT }
     }
 
+    /// The reply space of a thread.
     pub fn reply_space(&self, local: usize) -> usize {
         self.reply_slot(local, self.reply_slots(local))
     }
 
+    /// Size of the reply space of a thread.
     pub fn reply_space_bytes(&self, local: usize) -> usize {
         if local == self.shape.callers() { CALLER_SPACE_BYTES } else { REPLY_SPACE_BYTES }
     }
 
+    /// The latches.
     pub fn latches(&self) -> usize {
         self.reply_space(self.shape.callers()) + CALLER_SPACE_BYTES
     }
 
+    /// Size of the arrival bits of a thread.
     pub fn arrival_bytes(&self) -> usize {
         self.arrival_bytes
     }
 
+    /// Number of words with arrival bits of a thread.
     pub fn arrival_words(&self) -> usize {
         self.shape.sources().div_ceil(64)
     }

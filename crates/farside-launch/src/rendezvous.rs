@@ -1,15 +1,15 @@
 //! Coming to a job without Farside's launcher: processes that somebody else started find each other.
 //!
 //! Launchers such as `mpirun`, `srun` and `torchrun` start processes on many machines and tell each which of how many it is: by PMIx
-//! ([`pmix`]), a library through which the processes can also tell each other where they are, or by variables alone
-//! ([`environment`]). Process 0 runs the coordinator on a thread of its own ([`host`]) and is otherwise a process like the others.
-//! Those connect to it over TCP ([`join`]) and keep the stream as their control link.
+//! (`pmix`), a library through which the processes can also tell each other where they are, or by variables alone
+//! (`environment`). Process 0 runs the coordinator on a thread of its own (`host`) and is otherwise a process like the others.
+//! Those connect to it over TCP (`join`) and keep the stream as their control link.
 //!
-//! Before it is one, both ends prove to each other that they know the job's secret ([`greeting`]). So a stranger can neither come to
+//! Before it is one, both ends prove to each other that they know the job's secret (`greeting`). So a stranger can neither come to
 //! a job nor pose as its process 0, and what does not even speak the protocol is dropped after a while. What is said after the
 //! greeting is not encrypted: the network of a cluster is taken to be its users' own.
 //!
-//! Several groups of processes that were launched separately can come to one job ([`groups`]).
+//! Several groups of processes that were launched separately can come to one job (`groups`).
 //!
 //! A process whose stream ends is lost for the others. When process 0 is gone, so is the job.
 
@@ -51,7 +51,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// By what a process finds the others of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// PMIx tells.
     Pmix,
     /// Variables tell.
@@ -90,7 +90,7 @@ impl Way {
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous) or [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
-    pub fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
+    pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
         let way = match variable::<Start>(lookup, START)?.unwrap_or_default() {
             Start::Own => return Ok(None),
             Start::Any if pmix::is_offered(lookup) => Some(Self::Pmix),
@@ -106,7 +106,7 @@ impl Way {
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous); those of bad settings.
-    pub fn take(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
+    pub(crate) fn take(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Variables(place) => take_place(place, choices, lookup),
             Self::Pmix => match Pmix::open() {

@@ -7,6 +7,7 @@ use crate::error::{LaunchError as Error, Result};
 
 /// The size of the chunks that a ring begins with, and how many.
 pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
+/// Number of chunks that a ring begins with.
 pub const FIRST_CHUNK_COUNT: usize = 2;
 /// The same for lanes, which carry less.
 pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
@@ -24,7 +25,7 @@ const GROWTH_SHIFT: usize = 3;
 /// A ring begins with [`first_chunks`](Self::first_chunks) chunks of [`chunk_bytes`](Self::chunk_bytes). When its sender finds no room, it
 /// asks for [`chunks_per_growth`](Self::chunks_per_growth) more, each time eight times as large, until one would be larger than
 /// [`chunk_bytes_max`](Self::chunk_bytes_max) or there are [`chunks_max`](Self::chunks_max) chunks. The receiver grants them while all
-/// rings that lead to it take no more than [`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes).
+/// rings that lead to it take no more than `Job::ring_cap_bytes`.
 ///
 /// The default is two chunks of 4 KiB, then one of 32 KiB and one of 256 KiB. That is measured: a busy ring has to be longer than
 /// 192 KiB, since where the same cache lines go to and fro in a shorter circle each takes more than twice as long; and much longer

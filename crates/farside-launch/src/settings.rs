@@ -1,7 +1,7 @@
-//! The shape and the limits of a job, from whoever chose them to the processes that keep to them.
+//! The settings of a job: one table, from whoever chooses them to the processes that use them.
 //!
-//! The program chooses with the methods of [`Job`](crate::Job), and the command `farside run` with its options, which
-//! win. A launcher hands what is chosen to the processes in their environment; what is left open they fill in alike.
+//! The program chooses with the methods of `farside::Job`. The options of the command `farside run` win over the program.
+//! The launcher passes the choices to the processes in their environment. Each process gives the rest the same defaults.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -18,76 +18,39 @@ use crate::layout::HomeLayout;
 use crate::nic::Nics;
 use crate::ring_options::RingOptions;
 
-/// A global address names its process in 18 bits, of which 0 stands for null and the last is kept free.
+/// A global address has 18 bits for its process. The value 0 stands for null and the last value is unused.
 const PROCESSES_MAX: u32 = (1 << 18) - 2;
-/// What a process takes before it does anything: its text and stacks as far as they are touched, and a first ring.
+/// Least memory of a process: the touched parts of its text and stacks, and a first ring.
 const PROCESS_BYTES_MIN: u64 = 4 << 20;
-/// Open files of whoever runs a job, besides those for its processes: three standard ones, and as many again for the libraries and for starting a process.
+/// Open files of the launcher, besides those for its processes: three standard streams, and some for libraries and for
+/// starting a process.
 const OWN_FILES: u64 = 16;
 
-/// As long as anything may wait: 136 years, which may be added to any point in time. Who says `Duration::MAX` means that.
+/// The longest time that anything waits: 136 years, which can be added to any point in time. `Duration::MAX` is clamped to it.
 pub const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Memory of each process whose addresses everybody knows, unless chosen.
+/// Default size of the memory of each process that has well-known addresses.
 pub const STARTER_BYTES: u32 = 4096;
 
-/// The default deadline, set by people.
+/// The default deadline in seconds, set by people.
 const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
-/// What carries the bytes, set by people or by a launcher.
-const FABRIC: &str = "FARSIDE_FABRIC";
-const PROCESSES: &str = "FARSIDE_PROCESSES";
-const THREADS: &str = "FARSIDE_THREADS";
-const SERVICE_THREADS: &str = "FARSIDE_SERVICE_THREADS";
-const CONSUMER_THREADS: &str = "FARSIDE_CONSUMER_THREADS";
-const WAITING_THREADS: &str = "FARSIDE_WAITING_THREADS";
-const BIND: &str = "FARSIDE_BIND";
-const NIC: &str = "FARSIDE_NIC";
-const RING: &str = "FARSIDE_RING";
-const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
-const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
-const REMOTE_MEMORY_LIMIT: &str = "FARSIDE_REMOTE_MEMORY_LIMIT";
-const STARTER: &str = "FARSIDE_STARTER_BYTES";
-const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
-const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
-/// What is checked, set by people or by a launcher.
-const CHECK: &str = "FARSIDE_CHECK";
 
-/// The variables by which a launcher hands on what was chosen.
-pub const VARIABLES: [&str; 16] = [
-    PROCESSES,
-    THREADS,
-    SERVICE_THREADS,
-    CONSUMER_THREADS,
-    WAITING_THREADS,
-    BIND,
-    FABRIC,
-    NIC,
-    RING,
-    RING_CAP_BYTES,
-    QUEUE_CAP_BYTES,
-    REMOTE_MEMORY_LIMIT,
-    STARTER,
-    DEADLINE_MS,
-    FINALIZE_MS,
-    CHECK,
-];
-
-/// The threads that it takes to have so many consumers.
-pub fn threads_of_pool(consumers: u32) -> u64 {
-    if consumers == 0 { 0 } else { u64::from(consumers) + 1 }
-}
-
-/// The address of this machine at which libfabric is to be reached.
+/// The address of this machine that libfabric listens at.
 pub const ADDRESS: &str = "FARSIDE_ADDRESS";
 
-/// What each process of a machine adds to the time in which all of them open the fabric, when it is busy. One takes 100 ms of processor time:
-/// libfabric has all its providers look for their devices, and that of `verbs` reads the whole of `/proc/kallsyms` for that, twice. With 21
-/// processes at once on two CPUs that do something else, too, each took 8 s (measured).
+/// Extra time that each process of a machine may need to open the fabric when the machine is busy. One process takes 100 ms of processor
+/// time: libfabric lets each provider search for its devices, and `verbs` reads the whole of `/proc/kallsyms` twice. With 21
+/// processes at once on two busy CPUs, each took 8 s (measured).
 const OPENING_EACH: Duration = Duration::from_millis(500);
 
-/// How much longer than other things opening the fabric may take, where so many processes of a machine do so at once.
+/// Extra time for opening the fabric when `processes` processes of a machine do so at once.
 pub fn opening_time(processes: u32) -> Duration {
     OPENING_EACH.saturating_mul(processes)
+}
+
+/// Number of threads of a pool with this many consumers: the consumers, and one thread that receives the calls.
+pub fn threads_of_pool(consumers: u32) -> u64 {
+    if consumers == 0 { 0 } else { u64::from(consumers) + 1 }
 }
 
 /// Looks up a variable of an environment.
@@ -98,14 +61,14 @@ pub fn own_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// What is checked while a job runs, to find mistakes of the program.
+/// A check that runs with a job to find mistakes of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Check {
     /// Nothing.
     #[default]
     Nothing,
-    /// Accesses to memory that others reach: see [`Job::check_accesses`](crate::Job::check_accesses).
+    /// Conflicting accesses to shared memory: `Job::check_accesses` describes it.
     Accesses,
 }
 
@@ -130,254 +93,229 @@ impl FromStr for Check {
     }
 }
 
-/// What was to be checked has no such name.
+/// The name of a check is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what can be checked is `accesses` or `nothing`")]
+#[error("expected `accesses` or `nothing`")]
 pub struct UnknownCheck;
 
-/// What a job is like: every process of it has the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Processes of the job, at least one.
-    pub processes: u32,
-    /// Workers of each process, at least one.
-    pub threads: u32,
-    /// Threads of each process that only run what others call on them.
-    pub service_threads: u32,
-    /// Threads of each process that share the calls on the process.
-    pub consumer_threads: u32,
-    /// Threads of each process that share those which may wait.
-    pub waiting_threads: u32,
-    /// Where the workers run.
-    pub bind: Bind,
-    /// What carries the bytes.
-    pub fabric: FabricChoice,
-    /// Which network devices the processes use; those that libfabric finds best if none.
-    pub nics: Option<Nics>,
-    /// How large the ring from one worker to another is, if these do not say otherwise.
-    pub ring: RingOptions,
-    /// Memory for all rings that lead to one worker.
-    pub ring_cap_bytes: usize,
-    /// Memory for the calls that wait at one worker to be sent to one destination.
-    pub queue_cap_bytes: usize,
-    /// Memory of each process that others may have in use.
-    pub remote_memory_limit: u64,
-    /// Memory of each process whose address everybody knows.
-    pub starter_bytes: u32,
-    /// How long anything waits for another process.
-    pub deadline: Duration,
-    /// How long the job takes at most to come to rest when its workers have returned.
-    pub finalize_deadline: Duration,
-    /// What is checked while it runs.
-    pub check: Check,
+/// A value of a setting as text in the environment.
+trait Setting: Sized {
+    fn to_text(&self) -> String;
+
+    /// # Errors
+    /// What was expected instead.
+    fn from_text(text: &str) -> Result<Self, String>;
 }
 
-/// What somebody chose of the settings, and what is left open.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choices {
-    pub processes: Option<u32>,
-    pub threads: Option<u32>,
-    pub service_threads: Option<u32>,
-    pub consumer_threads: Option<u32>,
-    pub waiting_threads: Option<u32>,
-    pub bind: Option<Bind>,
-    pub fabric: Option<FabricChoice>,
-    pub nics: Option<Nics>,
-    pub ring: Option<RingOptions>,
-    pub ring_cap_bytes: Option<usize>,
-    pub queue_cap_bytes: Option<usize>,
-    pub remote_memory_limit: Option<u64>,
-    pub starter_bytes: Option<u32>,
-    pub deadline: Option<Duration>,
-    pub finalize_deadline: Option<Duration>,
-    pub check: Option<Check>,
-}
+/// Settings whose `Display` and `FromStr` agree.
+macro_rules! as_displayed {
+    ($($type:ty),*) => {$(
+        impl Setting for $type {
+            fn to_text(&self) -> String {
+                self.to_string()
+            }
 
-impl Choices {
-    /// These, and where they are open the others.
-    pub fn or(self, others: Choices) -> Choices {
-        Choices {
-            processes: self.processes.or(others.processes),
-            threads: self.threads.or(others.threads),
-            service_threads: self.service_threads.or(others.service_threads),
-            consumer_threads: self.consumer_threads.or(others.consumer_threads),
-            waiting_threads: self.waiting_threads.or(others.waiting_threads),
-            bind: self.bind.or(others.bind),
-            fabric: self.fabric.or(others.fabric),
-            nics: self.nics.or(others.nics),
-            ring: self.ring.or(others.ring),
-            ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
-            queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
-            remote_memory_limit: self.remote_memory_limit.or(others.remote_memory_limit),
-            starter_bytes: self.starter_bytes.or(others.starter_bytes),
-            deadline: self.deadline.or(others.deadline),
-            finalize_deadline: self.finalize_deadline.or(others.finalize_deadline),
-            check: self.check.or(others.check),
+            fn from_text(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|error: <$type as FromStr>::Err| error.to_string())
+            }
         }
+    )*};
+}
+
+as_displayed!(u32, u64, usize, Bind, FabricChoice, Nics, RingOptions, Check);
+
+/// Whole milliseconds.
+impl Setting for Duration {
+    fn to_text(&self) -> String {
+        u64::try_from(self.as_millis()).unwrap_or(u64::MAX).to_string()
     }
 
-    /// With the fabric that `FARSIDE_FABRIC` forces, if it is set, whatever was chosen before.
+    fn from_text(text: &str) -> Result<Self, String> {
+        u64::from_text(text).map(Self::from_millis)
+    }
+}
+
+/// The table of settings. A line has the documentation, the name, the type, the environment variable and the default. A setting
+/// without a default stays open.
+macro_rules! settings {
+    (
+        with default { $($(#[$doc:meta])* $name:ident: $type:ty, $variable:literal, $default:expr;)* }
+        without default { $($(#[$open_doc:meta])* $open:ident: $open_type:ty, $open_variable:literal;)* }
+    ) => {
+        /// The settings of a job. They are the same in each of its processes.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $($(#[$doc])* pub $name: $type,)*
+            $($(#[$open_doc])* pub $open: Option<$open_type>,)*
+        }
+
+        /// Chosen settings. `None` leaves a setting open.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Choices {
+            $($(#[$doc])* pub $name: Option<$type>,)*
+            $($(#[$open_doc])* pub $open: Option<$open_type>,)*
+        }
+
+        /// The variables by which a launcher passes on the choices.
+        pub const VARIABLES: &[&str] = &[$($variable,)* $($open_variable,)*];
+
+        impl Choices {
+            /// Returns these choices, and those of `others` where these are open.
+            #[must_use]
+            pub fn or(self, others: Self) -> Self {
+                Self { $($name: self.$name.or(others.$name),)* $($open: self.$open.or(others.$open),)* }
+            }
+
+            /// Returns these choices, with the default for each setting that is open and has one.
+            fn or_default(self) -> Settings {
+                Settings { $($name: self.$name.unwrap_or_else(|| $default),)* $($open: self.$open,)* }
+            }
+
+            /// Returns the variables that tell a process the choices. Variables of open settings must be unset.
+            pub fn to_environment(&self) -> Vec<(&'static str, String)> {
+                let mut variables = Vec::new();
+                $(variables.extend(self.$name.as_ref().map(|value| ($variable, value.to_text())));)*
+                $(variables.extend(self.$open.as_ref().map(|value| ($open_variable, value.to_text())));)*
+                variables
+            }
+
+            /// Reads the choices of the launcher of this process.
+            ///
+            /// # Errors
+            /// [`LaunchError::JobEnded`](Error::JobEnded) when a variable holds a value that no launcher writes.
+            pub fn from_environment(lookup: Lookup<'_>) -> Result<Self> {
+                Ok(Self { $($name: setting(lookup, $variable)?,)* $($open: setting(lookup, $open_variable)?,)* })
+            }
+        }
+
+        impl From<Settings> for Choices {
+            fn from(settings: Settings) -> Self {
+                Self { $($name: Some(settings.$name),)* $($open: settings.$open,)* }
+            }
+        }
+    };
+}
+
+settings! {
+    with default {
+    /// Number of processes of the job, at least one.
+    processes: u32, "FARSIDE_PROCESSES", 1;
+    /// Number of workers of each process, at least one.
+    threads: u32, "FARSIDE_THREADS", 1;
+    /// Number of threads of each process that only run calls.
+    service_threads: u32, "FARSIDE_SERVICE_THREADS", 0;
+    /// Number of threads of each process that share the calls on the process.
+    consumer_threads: u32, "FARSIDE_CONSUMER_THREADS", 0;
+    /// Number of threads of each process that share the calls on the process which may wait.
+    waiting_threads: u32, "FARSIDE_WAITING_THREADS", 0;
+    /// The CPUs that the workers are bound to.
+    bind: Bind, "FARSIDE_BIND", Bind::default();
+    /// The transport.
+    fabric: FabricChoice, "FARSIDE_FABRIC", FabricChoice::default();
+    /// Shape of the ring from one worker to another, unless these two choose another.
+    ring: RingOptions, "FARSIDE_RING", RingOptions::default();
+    /// Limit of the memory of all rings that lead to one worker.
+    ring_cap_bytes: usize, "FARSIDE_RING_CAP_BYTES", 8 << 20;
+    /// Limit of the memory of queued calls from one worker to another.
+    queue_cap_bytes: usize, "FARSIDE_QUEUE_CAP_BYTES", 1 << 20;
+    /// Limit of the memory of each process that other processes allocate there.
+    remote_memory_limit: u64, "FARSIDE_REMOTE_MEMORY_LIMIT", 256 << 20;
+    /// Size of the memory of each process that has well-known addresses.
+    starter_bytes: u32, "FARSIDE_STARTER_BYTES", STARTER_BYTES;
+    /// The longest wait for another process.
+    deadline: Duration, "FARSIDE_DEADLINE_MS", Duration::from_secs(30);
+    /// The longest time from the return of the last worker to quiescence.
+    finalize_deadline: Duration, "FARSIDE_FINALIZE_MS", Duration::from_secs(30);
+    /// The check that runs with the job.
+    check: Check, "FARSIDE_CHECK", Check::default();
+    }
+    without default {
+    /// The network devices that the processes use. `None` leaves the choice to libfabric.
+    nics: Nics, "FARSIDE_NIC";
+    }
+}
+
+/// The variables of the two settings that people set, too.
+const FABRIC: &str = "FARSIDE_FABRIC";
+const NIC: &str = "FARSIDE_NIC";
+const CHECK: &str = "FARSIDE_CHECK";
+
+impl Choices {
+    /// Returns these choices with the fabric of `FARSIDE_FABRIC`, which wins if it is set.
     ///
     /// # Errors
-    /// [`Error::JobEnded`] when it holds no fabric's name.
-    pub fn with_forced_fabric(mut self, lookup: Lookup<'_>) -> Result<Choices> {
-        self.fabric = variable(lookup, FABRIC)?.or(self.fabric);
+    /// [`LaunchError::JobEnded`](Error::JobEnded) when it names no fabric.
+    pub fn with_forced_fabric(mut self, lookup: Lookup<'_>) -> Result<Self> {
+        self.fabric = setting(lookup, FABRIC)?.or(self.fabric);
         Ok(self)
     }
 
-    /// Fills in what is open, the deadline from `FARSIDE_TIMEOUT_S` if that is set.
+    /// Chooses what is open: first from the variables that people set (`FARSIDE_TIMEOUT_S`, `FARSIDE_NIC`, `FARSIDE_CHECK`), then by
+    /// the defaults.
     ///
     /// # Errors
-    /// [`Error::JobShape`]; [`Error::RingOptions`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
-    pub fn resolve(self, lookup: Lookup<'_>) -> Result<Settings> {
-        let deadline = match self.deadline {
-            Some(deadline) => deadline.min(FOREVER),
-            None => default_deadline(lookup)?.min(FOREVER),
-        };
-        let settings = Settings {
-            processes: self.processes.unwrap_or(1),
-            threads: self.threads.unwrap_or(1),
-            service_threads: self.service_threads.unwrap_or(0),
-            consumer_threads: self.consumer_threads.unwrap_or(0),
-            waiting_threads: self.waiting_threads.unwrap_or(0),
-            bind: self.bind.unwrap_or_default(),
-            fabric: self.fabric.unwrap_or_default(),
-            nics: match self.nics {
-                None => variable(lookup, NIC)?,
-                nics => nics,
-            },
-            ring: self.ring.unwrap_or_default(),
-            ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
-            queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
-            remote_memory_limit: self.remote_memory_limit.unwrap_or(256 << 20),
-            starter_bytes: self.starter_bytes.unwrap_or(STARTER_BYTES),
-            deadline,
-            finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)).min(FOREVER),
-            check: match self.check {
-                None => variable(lookup, CHECK)?.unwrap_or_default(),
-                Some(check) => check,
-            },
-        };
+    /// [`LaunchError`](Error): `JobShape`, `RingOptions`, and `JobEnded` when a variable has an invalid value.
+    pub fn resolve(mut self, lookup: Lookup<'_>) -> Result<Settings> {
+        if self.deadline.is_none() {
+            self.deadline = default_deadline(lookup)?;
+        }
+        if self.nics.is_none() {
+            self.nics = setting(lookup, NIC)?;
+        }
+        if self.check.is_none() {
+            self.check = setting(lookup, CHECK)?;
+        }
+        let mut settings = self.or_default();
+        settings.deadline = settings.deadline.min(FOREVER);
+        settings.finalize_deadline = settings.finalize_deadline.min(FOREVER);
         settings.check_shape()?;
         settings.ring.check(settings.ring_cap_bytes)?;
         Ok(settings)
     }
-
-    /// The variables that tell a process what was chosen. Those that are missing must not be set.
-    pub fn to_environment(&self) -> Vec<(&'static str, String)> {
-        fn text<T: Display>(value: Option<T>) -> Option<String> {
-            value.map(|value| value.to_string())
-        }
-        let all = [
-            (PROCESSES, text(self.processes)),
-            (THREADS, text(self.threads)),
-            (SERVICE_THREADS, text(self.service_threads)),
-            (CONSUMER_THREADS, text(self.consumer_threads)),
-            (WAITING_THREADS, text(self.waiting_threads)),
-            (BIND, text(self.bind)),
-            (FABRIC, text(self.fabric.as_ref())),
-            (NIC, text(self.nics.as_ref())),
-            (RING, text(self.ring)),
-            (RING_CAP_BYTES, text(self.ring_cap_bytes)),
-            (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
-            (REMOTE_MEMORY_LIMIT, text(self.remote_memory_limit)),
-            (STARTER, text(self.starter_bytes)),
-            (DEADLINE_MS, text(self.deadline.map(whole_ms))),
-            (FINALIZE_MS, text(self.finalize_deadline.map(whole_ms))),
-            (CHECK, text(self.check)),
-        ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-    }
-
-    /// What the launcher of this process chose.
-    ///
-    /// # Errors
-    /// [`Error::JobEnded`] when a variable holds what no launcher writes.
-    pub fn from_environment(lookup: Lookup<'_>) -> Result<Choices> {
-        Ok(Choices {
-            processes: variable(lookup, PROCESSES)?,
-            threads: variable(lookup, THREADS)?,
-            service_threads: variable(lookup, SERVICE_THREADS)?,
-            consumer_threads: variable(lookup, CONSUMER_THREADS)?,
-            waiting_threads: variable(lookup, WAITING_THREADS)?,
-            bind: variable(lookup, BIND)?,
-            fabric: variable(lookup, FABRIC)?,
-            nics: variable(lookup, NIC)?,
-            ring: variable(lookup, RING)?,
-            ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
-            queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
-            remote_memory_limit: variable(lookup, REMOTE_MEMORY_LIMIT)?,
-            starter_bytes: variable(lookup, STARTER)?,
-            deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
-            finalize_deadline: variable(lookup, FINALIZE_MS)?.map(Duration::from_millis),
-            check: variable(lookup, CHECK)?,
-        })
-    }
 }
 
-impl From<Settings> for Choices {
-    fn from(settings: Settings) -> Self {
-        Self {
-            processes: Some(settings.processes),
-            threads: Some(settings.threads),
-            service_threads: Some(settings.service_threads),
-            consumer_threads: Some(settings.consumer_threads),
-            waiting_threads: Some(settings.waiting_threads),
-            bind: Some(settings.bind),
-            fabric: Some(settings.fabric),
-            nics: settings.nics,
-            ring: Some(settings.ring),
-            ring_cap_bytes: Some(settings.ring_cap_bytes),
-            queue_cap_bytes: Some(settings.queue_cap_bytes),
-            remote_memory_limit: Some(settings.remote_memory_limit),
-            starter_bytes: Some(settings.starter_bytes),
-            deadline: Some(settings.deadline),
-            finalize_deadline: Some(settings.finalize_deadline),
-            check: Some(settings.check),
-        }
-    }
+/// Reads the variable of a setting. `None` if it is unset.
+fn setting<T: Setting>(lookup: Lookup<'_>, name: &str) -> Result<Option<T>> {
+    let Some(text) = lookup(name) else { return Ok(None) };
+    let text = text.to_string_lossy();
+    T::from_text(&text).map(Some).map_err(|expected| invalid(name, &text, &expected))
 }
 
-/// Reads a variable that must hold a `T`, or be unset.
+/// Reads a variable that holds a `T` or is unset.
 ///
 /// # Errors
-/// [`Error::JobEnded`] with the name and the text.
-pub fn variable<T>(lookup: Lookup<'_>, name: &str) -> Result<Option<T>>
+/// [`LaunchError::JobEnded`](Error::JobEnded) with the name and the text.
+pub(crate) fn variable<T>(lookup: Lookup<'_>, name: &str) -> Result<Option<T>>
 where
     T: FromStr,
     T::Err: Display,
 {
     let Some(text) = lookup(name) else { return Ok(None) };
     let text = text.to_string_lossy();
-    match text.parse() {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => Err(unusable(name, &text, &error)),
+    text.parse().map(Some).map_err(|error: T::Err| invalid(name, &text, &error))
+}
+
+fn invalid(name: &str, text: &str, expected: &dyn Display) -> Error {
+    Error::JobEnded {
+        why: format!("invalid value {text:?} for {name} in the environment: {expected}; correct or unset it"),
     }
 }
 
-fn unusable(name: &str, text: &str, error: &dyn Display) -> Error {
-    Error::JobEnded { why: format!("{name}={text:?} in the environment is of no use ({error}): correct or unset it") }
-}
-
-fn default_deadline(lookup: Lookup<'_>) -> Result<Duration> {
-    let Some(seconds) = variable::<f64>(lookup, TIMEOUT_S)? else { return Ok(Duration::from_secs(30)) };
+fn default_deadline(lookup: Lookup<'_>) -> Result<Option<Duration>> {
+    let Some(seconds) = variable::<f64>(lookup, TIMEOUT_S)? else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {
-        Ok(deadline) if deadline > Duration::ZERO => Ok(deadline),
-        _ => Err(unusable(TIMEOUT_S, &seconds.to_string(), &"seconds above 0 are expected")),
+        Ok(deadline) if deadline > Duration::ZERO => Ok(Some(deadline)),
+        _ => Err(invalid(TIMEOUT_S, &seconds.to_string(), &"expected seconds above 0")),
     }
-}
-
-fn whole_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Settings {
-    /// Threads of each process that only run what others call on them, of all kinds.
+    /// Number of threads of each process, of all kinds, that only run calls.
     pub fn threads_without_body(&self) -> u64 {
         u64::from(self.service_threads) + threads_of_pool(self.consumer_threads) + threads_of_pool(self.waiting_threads)
     }
 
-    /// Can there be such a job at all?
+    /// Refuses shapes that no job can have.
     fn check_shape(&self) -> Result<()> {
         if self.processes == 0 {
             return Err(self.refused("at least one process is needed".into()));
@@ -388,7 +326,7 @@ impl Settings {
         if self.processes > PROCESSES_MAX {
             return Err(self.refused(format!("at most {PROCESSES_MAX} processes can be told apart")));
         }
-        // Every callable thread and every process is a source of rings, and all of them are counted in 32 bits.
+        // Every callable thread and every process is a source of rings. Sources are numbered with 32 bits.
         let sources = u64::from(self.processes) * (u64::from(self.threads) + self.threads_without_body() + 1);
         if sources > u64::from(u32::MAX) {
             return Err(self.refused(format!(
@@ -403,20 +341,20 @@ impl Settings {
         Ok(())
     }
 
-    /// Does the job fit on this machine, as far as that is known before it is tried?
+    /// Refuses a job that does not fit on this machine, as far as that can be told before it starts.
     ///
     /// # Errors
     /// [`Error::JobShape`] with the numbers.
     pub fn check_limits(&self, limits: &Limits) -> Result<()> {
         let processes = u64::from(self.processes);
-        // The main thread, the workers, the user's service threads and the library's own.
+        // The main thread, the workers, the threads that only run calls, and the library's service thread.
         let tasks = processes * (u64::from(self.threads) + self.threads_without_body() + 2);
         if let Some(max) = limits.tasks.filter(|max| tasks > *max) {
             return Err(self.refused(format!(
                 "they make {tasks} threads, and this user may have {max}: start fewer, or raise `ulimit -u`"
             )));
         }
-        // For each process a control socket and a handle on its end.
+        // For each process a control socket and a handle for its end.
         self.check_open_files("the launcher", processes * 2, limits)?;
         let process_bytes = PROCESS_BYTES_MIN + HomeLayout::of(self).bytes() as u64;
         let bytes = processes.saturating_mul(process_bytes);
@@ -431,7 +369,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether `who` may hold so many files open for the processes.
+    /// Refuses if `who` may not hold this many files open.
     ///
     /// # Errors
     /// [`Error::JobShape`] with the numbers.
@@ -450,7 +388,7 @@ impl Settings {
     }
 }
 
-/// What a machine lets its user have.
+/// The limits of a machine for its user.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Processes and threads.
@@ -462,7 +400,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of this process, now.
+    /// The current limits of this process.
     pub fn here() -> Self {
         // The kernel does not count the superuser's processes.
         let counted = farside_sys::process::user_id() != 0;
@@ -564,9 +502,10 @@ mod tests {
     #[test]
     fn garbage_in_the_environment_is_an_error_that_names_it() {
         // (Any text without a comma is a device's name.)
-        for name in VARIABLES.into_iter().filter(|name| *name != NIC) {
+        for name in VARIABLES.iter().copied().filter(|name| *name != NIC) {
             let parsed = Choices::from_environment(&|asked| (asked == name).then(|| "x1".into()));
-            assert!(why(parsed).contains(&format!("{name}=\"x1\"")));
+            let why = why(parsed);
+            assert!(why.contains("\"x1\"") && why.contains(name), "{why}");
         }
     }
 

@@ -42,31 +42,35 @@ pub struct Program {
 
 /// A job to be started from outside, as the command `farside run` does.
 ///
-/// What is set here wins over what the programs themselves say with [`Job`](crate::Job). The processes are numbered in the
+/// What is set here wins over what the programs themselves say with `Job`. The processes are numbered in the
 /// order of the programs. Process 0 inherits the standard input, the others have none; all inherit the standard output and
 /// error.
 ///
 /// ```no_run
-/// use farside::job::launch::{Launch, Program};
+/// use farside_launch::start::{Launch, Program};
 ///
 /// let program = Program { command: "./histogram".into(), arguments: vec!["--quick".into()], processes: 4 };
 /// Launch::new(vec![program]).threads_per_process(2).run()?;
-/// # Ok::<(), farside::Error>(())
+/// # Ok::<(), farside_launch::LaunchError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is started before `run`"]
 pub struct Launch {
+    /// The programs, in the order of their processes.
     pub programs: Vec<Program>,
+    /// The settings that win over those of the programs.
     pub choices: Choices,
-    /// Which job of the program the processes are for, if they must come to that one.
+    /// The source position of the job that the processes must reach. `None` allows any.
     pub site: Option<String>,
+    /// The longest time that the job may run.
     pub time_limit: Option<Duration>,
+    /// Whether the standard output of the processes is discarded.
     pub quiet_stdout: bool,
 }
 
 impl Launch {
     /// A job of these programs. Where they are different files, not copies of one, their processes share collectives, and functions that
-    /// are registered by name ([`Job::register`](crate::Job::register)); closures can be called only where they exist.
+    /// are registered by name (`Job::register`); closures can be called only where they exist.
     pub fn new(programs: Vec<Program>) -> Self {
         Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false }
     }

@@ -24,6 +24,7 @@ pub struct SocketControl {
 }
 
 impl SocketControl {
+    /// The end of the link `socket`.
     pub fn new(socket: MessageSocket) -> Self {
         Self { socket, unsendable: AtomicBool::new(false), ended: AtomicBool::new(false) }
     }

@@ -50,7 +50,7 @@ impl OwnEnd {
 
 /// Where the other processes come in.
 #[derive(Debug)]
-pub struct Door {
+pub(crate) struct Door {
     pub listener: TcpListener,
     pub secret: Secret,
     /// By what the others find it.
@@ -60,7 +60,7 @@ pub struct Door {
 
 /// Who can come to a job, and who has.
 #[derive(Debug)]
-pub struct Guests {
+pub(crate) struct Guests {
     /// Those who have not proven anything. None come to a job of one process.
     pub strangers: Option<Strangers>,
     pub groups: Groups,
@@ -72,7 +72,7 @@ pub struct Guests {
 ///
 /// # Errors
 /// [`Error::JobShape`] when the processes are more than this one may have connections; [`Error::System`].
-pub fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
+pub(crate) fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
     settings.check_open_files("process 0", settings.processes.into(), &Limits::here())?;
     let failed = |doing| move |cause| Error::System { doing, cause };
     let random = failed("getting random bytes");
