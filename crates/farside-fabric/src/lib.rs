@@ -17,6 +17,22 @@
 //! [`memory`] allocates registered memory. [`queue`] is what a transport may offer for transfers
 //! from that memory, most of which report no completion of their own. The crate `farside-transmit`
 //! makes it usable for programs.
+//!
+//! # Rooms
+//!
+//! From the bottom up; a room imports only rooms above it in this table.
+//!
+//! | room | contents |
+//! |---|---|
+//! | [`ids`], [`wait`], [`clock`] | the names of processes and workers, the ways to wait, real and virtual time |
+//! | [`ring`], [`bell`] | the protocols on mapped memory: streams of records, and how a receiver sleeps and wakes |
+//! | `operation` | keys, errors, operations, completions and the trait [`Carrier`]; [`transport`] exports them |
+//! | [`region`] | views of registered memory, user memory and its revocation, the table of a process's regions |
+//! | [`transport`] | the seam |
+//! | [`memory`], [`queue`], [`tagged`] | allocators of registered memory, queues with few signals, matching of tagged messages |
+//! | [`emulated`] | emulated RMA: one-sided operations carried by messages |
+//! | [`shm`], [`ofi`], [`sim`] | the transports |
+//! | [`route`] | the choice between them, peer by peer |
 
 pub mod bell;
 pub mod clock;

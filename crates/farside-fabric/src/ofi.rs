@@ -64,7 +64,6 @@ mod message;
 mod pool;
 mod port;
 mod provider;
-mod queue;
 mod queues;
 pub mod raw;
 mod staging;

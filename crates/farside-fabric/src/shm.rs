@@ -389,7 +389,7 @@ impl ShmEndpoint {
                 state.events.push_back(Event::Message { from: process, message: bytes.to_vec() });
                 Ok(())
             }
-            (LinkState::Open(process), Message::Expected(frame)) => {
+            (LinkState::Open(process), Message::Tagged(frame)) => {
                 state.matcher.take(process, frame).map_err(|_| EndOfLink::Malformed)
             }
             _ => Err(if peer.is_some() { EndOfLink::Malformed } else { EndOfLink::Intruder }),
@@ -438,6 +438,7 @@ impl ShmEndpoint {
         state.part_with(process);
         state.matcher.lose(process);
         if !std::mem::replace(&mut state.gone[process.index()], true) {
+            tracing::debug!(%process, "connection lost");
             state.events.push_back(Event::Disconnected { process });
         }
     }
@@ -626,7 +627,7 @@ impl Transport for ShmEndpoint {
         let State { matcher, links, outgoing, .. } = &mut *state;
         matcher.send(to, tag, message, |frame| {
             let index = known_link(links, outgoing, to).expect("a link exists, as checked above");
-            links[index].send(&Message::Expected(&frame), None)?;
+            links[index].send(&Message::Tagged(&frame), None)?;
             self.watch_backlog(&links[index]);
             Ok(())
         })
@@ -684,7 +685,7 @@ fn send_credits(state: &mut State) {
         // A peer that has sent a message has a link.
         let Some(index) = known_link(links, outgoing, to) else { return false };
         outgoing[to.index()] = Some(links[index].id());
-        links[index].send(&Message::Expected(&frame), None).is_ok()
+        links[index].send(&Message::Tagged(&frame), None).is_ok()
     });
 }
 

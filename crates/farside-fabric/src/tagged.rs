@@ -97,7 +97,7 @@ pub enum Malformed {
 /// One process's tagged receives, and the messages that arrived before theirs.
 ///
 /// ```
-/// use farside_fabric::expected::{Limits, Matcher};
+/// use farside_fabric::tagged::{Limits, Matcher};
 /// use farside_fabric::{Outcome, ProcessId};
 /// use farside_fabric::transport::Tag;
 ///

@@ -1,5 +1,7 @@
 //! An endpoint as a [`Transport`].
 
+mod queue;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,17 +10,16 @@ use std::time::{Duration, Instant};
 use farside_sys::net::{self, Interest, Waker};
 use farside_sys::shm::SharedMemory;
 
+use self::queue::OfiQueue;
 use super::events::News;
 use super::library::Api;
 use super::message::Card;
 use super::port::Port;
 use super::provider;
-use super::queue::OfiQueue;
 use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::ids::ProcessId;
 use crate::queue::{QueueOptions, TransferQueue};
-use crate::region::{Lease, UserMemory, UserRegion};
-use crate::region::{LocalRegion, RemoteRegion};
+use crate::region::{Lease, LocalRegion, RemoteRegion, UserMemory, UserRegion};
 use crate::transport::{
     Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionName, RemoteKey, Tag,
     Transport, Unposted, UserReach,
@@ -99,6 +100,7 @@ impl OfiEndpoint {
         let api = Api::open()?;
         let (info, provider) =
             provider::choose(api, config.provider.as_deref(), config.address.as_deref(), config.device.as_deref())?;
+        tracing::debug!(process = config.process.number(), provider, "libfabric provider chosen");
         let port = Port::open(api, info, provider.clone(), config.process_count as usize)?;
         let card = Card::new(&provider, port.address()?).encode();
         let state = State::new(port, config.process, config.process_count, starter, config.starter_bytes)?;

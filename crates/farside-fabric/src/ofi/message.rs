@@ -7,8 +7,12 @@
 //! payload
 //! ```
 //!
+//! The header is encoded by hand, since every message has one. The [`Card`] derives [`Wire`].
+//!
 //! Any program that can reach the endpoint's address can send to it. A message without the job's
 //! token is ignored.
+
+use farside_wire::{Decoder, Wire};
 
 use super::provider::SHM;
 use crate::ids::ProcessId;
@@ -64,7 +68,8 @@ impl Header {
 }
 
 /// The data by which other processes can reach an endpoint: its provider, and its address there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub(super) struct Card {
     /// The system's number of the process. It distinguishes endpoints of one process from those of
     /// others on the same machine.
@@ -93,20 +98,13 @@ impl Card {
             .then_some("libfabric's provider shm is for endpoints in different processes: choose tcp")
     }
 
-    /// # Panics
-    /// If the provider's name is longer than 255 bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let length = u8::try_from(self.provider.len()).expect("a provider's name has at most 255 bytes");
-        [&self.system_id.to_le_bytes()[..], &[length], self.provider.as_bytes(), &self.address].concat()
+        farside_wire::encode(self, Vec::new())
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (system_id, rest) = bytes.split_first_chunk()?;
-        let (length, rest) = rest.split_first()?;
-        let (provider, address) = rest.split_at_checked(*length as usize)?;
-        let provider = std::str::from_utf8(provider).ok()?.to_owned();
-        let system_id = u32::from_le_bytes(*system_id);
-        (!address.is_empty()).then(|| Self { system_id, provider, address: address.to_vec() })
+        let card: Self = farside_wire::decode(Decoder::new(bytes), 0).ok()?;
+        (!card.address.is_empty()).then_some(card)
     }
 }
 

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use super::port::{Port, Registration, Rights};
-use super::state::random_key;
+use super::port::{Port, Registration, Rights, random_key};
 use crate::transport::FabricError;
 
 /// The longest buffer that is copied. Beyond it, a copy takes longer than a registration.

@@ -13,9 +13,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 
+use farside_sys::process::random_bytes;
+
 use super::ffi::{self, FiAddr};
 use super::library::{Api, OneInfo};
-use super::transfer::Kind;
 use crate::transport::FabricError;
 
 /// Maximum number of completions that wait to be read. Small enough for soft-RoCE, which refuses
@@ -455,6 +456,20 @@ impl Port {
         // SAFETY: the descriptor is the queue's, which is open as long as `self`.
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
+}
+
+/// Returns a key that cannot be guessed: any program that can reach the endpoint may use a key that
+/// it knows.
+pub(super) fn random_key() -> Result<u64, FabricError> {
+    let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
+    Ok(u64::from_le_bytes(random))
+}
+
+/// The direction of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Put,
+    Get,
 }
 
 /// A put or get, or a piece of one.

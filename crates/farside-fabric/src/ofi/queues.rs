@@ -22,8 +22,7 @@ use farside_sys::shm::SharedMemory;
 
 use super::ffi::FiAddr;
 use super::flights::Contexts;
-use super::port::{Piece, Port, Posted, Registration};
-use super::transfer::Kind;
+use super::port::{Kind, Piece, Port, Posted, Registration};
 use crate::emulated::NativeAccess;
 use crate::ids::ProcessId;
 use crate::queue::{Frontier, Ledger, QueueLimits, Refusal, Transfer, TransferKind};

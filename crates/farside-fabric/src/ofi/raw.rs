@@ -32,9 +32,8 @@ use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::library::Api;
 use super::message::Card;
-use super::port::{Entries, Piece, Polled, Port, Posted, Registration, Rights};
+use super::port::{Entries, Kind, Piece, Polled, Port, Posted, Registration, Rights};
 use super::provider;
-use super::transfer::Kind;
 use crate::ids::ProcessId;
 use crate::transport::FabricError;
 

@@ -8,7 +8,6 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
 use self::regions::{Natives, register_shared};
@@ -17,10 +16,10 @@ use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
 use super::pool::Pool;
-use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Rights};
+use super::port::{self, Entries, Failure, Piece, Polled, Port, Posted, Rights, random_key};
 use super::queues::Queues;
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
-use super::transfer::{self, Lent, Transfer, TransferId};
+use super::transfer::{Lent, Transfer, TransferId};
 use crate::emulated::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
@@ -176,14 +175,14 @@ impl State {
             return posted;
         };
         let (kind, offset, data) = match operation {
-            Operation::Put { offset, data } => (transfer::Kind::Put, offset, data),
-            Operation::Get { offset, room } => (transfer::Kind::Get, offset, room),
+            Operation::Put { offset, data } => (port::Kind::Put, offset, data),
+            Operation::Get { offset, room } => (port::Kind::Get, offset, room),
             Operation::Atomic32 { .. } | Operation::Atomic64 { .. } => unreachable!("atomics are not native"),
         };
         if let Err(error) = key.check(offset, data.len()) {
             return Ok(ended(Err(error)));
         }
-        if kind == transfer::Kind::Put && !self.engine.is_writable(key) {
+        if kind == port::Kind::Put && !self.engine.is_writable(key) {
             return Ok(ended(Err(FabricError::ReadOnly { key })));
         }
         // Operations in quarantine do not count any more.
@@ -212,7 +211,7 @@ impl State {
         &mut self,
         key: RemoteKey,
         access: NativeAccess,
-        kind: transfer::Kind,
+        kind: port::Kind,
         offset: u64,
         mut data: Vec<u8>,
     ) -> Result<Completion, Unposted> {
@@ -242,12 +241,12 @@ impl State {
     }
 
     /// Provides the memory in which libfabric finds the bytes of a transfer.
-    fn lend(&mut self, kind: transfer::Kind, data: &mut [u8]) -> Result<Lent, FabricError> {
+    fn lend(&mut self, kind: port::Kind, data: &mut [u8]) -> Result<Lent, FabricError> {
         if !self.port.attributes().registers_local {
             return Ok(Lent::Buffer);
         }
         if let Some(slot) = self.pool.take(&mut self.port, data.len()) {
-            if kind == transfer::Kind::Put {
+            if kind == port::Kind::Put {
                 let (start, _) = self.pool.slot(slot);
                 // SAFETY: the slot was free, and is at least as long as the data for which it was
                 // taken.
@@ -342,7 +341,7 @@ impl State {
                 Lent::Buffer => {}
                 Lent::Registered(registration) => self.port.deregister(registration),
                 Lent::Slot(slot) => {
-                    if transfer.kind == transfer::Kind::Get && transfer.error.is_none() {
+                    if transfer.kind == port::Kind::Get && transfer.error.is_none() {
                         let (start, _) = self.pool.slot(slot);
                         // SAFETY: the get is over, so nothing writes the slot, which is at least as
                         // long as the buffer.
@@ -634,6 +633,7 @@ impl State {
             // SAFETY: these operations are in flight.
             unsafe { self.port.cancel(context) };
         }
+        tracing::debug!(%process, "connection lost");
         self.events.push(Event::Disconnected { process });
     }
 
@@ -673,13 +673,6 @@ impl State {
             self.lose(process);
         }
     }
-}
-
-/// Returns a key that cannot be guessed: any program that can reach the endpoint may use a key that
-/// it knows.
-pub(super) fn random_key() -> Result<u64, FabricError> {
-    let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
-    Ok(u64::from_le_bytes(random))
 }
 
 fn ended(result: Result<crate::transport::Outcome, FabricError>) -> Completion {

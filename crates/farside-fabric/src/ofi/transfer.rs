@@ -1,7 +1,7 @@
 //! A put or get by libfabric itself, in as many pieces as the provider needs.
 
 use crate::emulated::NativeAccess;
-use crate::ofi::port::Registration;
+use crate::ofi::port::{Kind, Registration};
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
 /// Names a transfer while it is in flight.
@@ -37,12 +37,6 @@ pub(super) enum Lent {
     Registered(Registration),
     /// A slot of the pool.
     Slot(usize),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Put,
-    Get,
 }
 
 impl Kind {

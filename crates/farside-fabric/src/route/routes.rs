@@ -85,6 +85,8 @@ impl Routes {
     /// If `ways` does not have one entry per process.
     pub fn open(config: ShmConfig, ofi: Arc<OfiEndpoint>, ways: Vec<Way>) -> Result<Self, FabricError> {
         assert_eq!(ways.len(), config.process_count as usize, "`ways` has one entry per process");
+        let shared = ways.iter().filter(|way| **way == Way::Shm).count();
+        tracing::debug!(process = config.process.number(), shared, processes = ways.len(), "routes chosen");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
         Ok(Self {

@@ -1,6 +1,12 @@
 //! The messages between endpoints, and their decoder.
+//!
+//! A message is one byte that names its kind, and a body. The bodies of control messages derive [`Wire`]. Those of
+//! the frequent kinds are the borrowed bytes of another layer, and are copied as they are.
+
+use farside_wire::{Decoder, Wire};
 
 use crate::ids::ProcessId;
+use crate::transport::RegionName;
 
 /// The bytes that a user's message needs on top of its own.
 pub(super) const USER_HEADER_BYTES: usize = 1;
@@ -10,11 +16,11 @@ const WELCOME: u8 = 2;
 const FETCH: u8 = 3;
 const FETCHED: u8 = 4;
 const USER: u8 = 5;
-const EXPECTED: u8 = 6;
+const TAGGED: u8 = 6;
 const PACKET: u8 = 7;
 
 /// Changes with every change of the messages.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
@@ -29,12 +35,13 @@ pub(super) enum Message<'a> {
     /// A message of the layer above.
     User(&'a [u8]),
     /// A frame of a tagged message.
-    Expected(&'a [u8]),
+    Tagged(&'a [u8]),
     /// A packet from one [`Engine`](crate::emulated::Engine) to another.
     Packet(&'a [u8]),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub(super) struct Greeting {
     pub(super) secret: [u8; 16],
     pub(super) process: ProcessId,
@@ -44,13 +51,15 @@ pub(super) struct Greeting {
 }
 
 /// Random bytes in a process's memory, and their address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub(super) struct Probe {
     pub(super) address: u64,
     pub(super) bytes: [u8; 16],
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub(super) struct Fetched {
     pub(super) slot: u32,
     pub(super) generation: u32,
@@ -58,7 +67,8 @@ pub(super) struct Fetched {
 }
 
 /// The result of a request for a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub(super) enum Found {
     Nothing,
     /// Memory of this many bytes, whose descriptor accompanies the message.
@@ -69,104 +79,53 @@ pub(super) enum Found {
 
 impl Message<'_> {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
         match self {
-            Message::Hello(greeting) => greeting.encode(HELLO, &mut out),
-            Message::Welcome(greeting) => greeting.encode(WELCOME, &mut out),
+            Message::Hello(greeting) => with_kind(HELLO, &(VERSION, greeting.clone())),
+            Message::Welcome(greeting) => with_kind(WELCOME, &(VERSION, greeting.clone())),
             Message::Fetch { slot, generation } => {
-                out.push(FETCH);
-                out.extend(slot.to_le_bytes());
-                out.extend(generation.to_le_bytes());
+                with_kind(FETCH, &RegionName { slot: *slot, generation: *generation })
             }
-            Message::Fetched(fetched) => {
-                out.push(FETCHED);
-                out.extend(fetched.slot.to_le_bytes());
-                out.extend(fetched.generation.to_le_bytes());
-                let (kind, bytes) = match fetched.found {
-                    Found::Nothing => (0, 0),
-                    Found::Shared(bytes) => (1, bytes),
-                    Found::Private => (2, 0),
-                };
-                out.push(kind);
-                out.extend(bytes.to_le_bytes());
-            }
-            Message::User(bytes) => {
-                out.push(USER);
-                out.extend(*bytes);
-            }
-            Message::Expected(frame) => {
-                out.push(EXPECTED);
-                out.extend(*frame);
-            }
-            Message::Packet(packet) => {
-                out.push(PACKET);
-                out.extend(*packet);
-            }
+            Message::Fetched(fetched) => with_kind(FETCHED, fetched),
+            Message::User(bytes) => [&[USER], *bytes].concat(),
+            Message::Tagged(frame) => [&[TAGGED], *frame].concat(),
+            Message::Packet(packet) => [&[PACKET], *packet].concat(),
         }
-        out
     }
 }
 
 impl<'a> Message<'a> {
     /// Decodes a message; `None` if the bytes are not one.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (&kind, mut rest) = bytes.split_first()?;
-        let rest = &mut rest;
-        let message = match kind {
-            HELLO => Message::Hello(Greeting::decode(rest)?),
-            WELCOME => Message::Welcome(Greeting::decode(rest)?),
+        let (&kind, rest) = bytes.split_first()?;
+        match kind {
+            HELLO => greeting(rest).map(Message::Hello),
+            WELCOME => greeting(rest).map(Message::Welcome),
             FETCH => {
-                Message::Fetch { slot: u32::from_le_bytes(take(rest)?), generation: u32::from_le_bytes(take(rest)?) }
+                let RegionName { slot, generation } = body(rest)?;
+                Some(Message::Fetch { slot, generation })
             }
-            FETCHED => {
-                let slot = u32::from_le_bytes(take(rest)?);
-                let generation = u32::from_le_bytes(take(rest)?);
-                let [kind] = take(rest)?;
-                let found = match (kind, u64::from_le_bytes(take(rest)?)) {
-                    (0, 0) => Found::Nothing,
-                    (1, bytes) => Found::Shared(bytes),
-                    (2, 0) => Found::Private,
-                    _ => return None,
-                };
-                Message::Fetched(Fetched { slot, generation, found })
-            }
-            USER => return Some(Message::User(rest)),
-            EXPECTED => return Some(Message::Expected(rest)),
-            PACKET => return Some(Message::Packet(rest)),
-            _ => return None,
-        };
-        rest.is_empty().then_some(message)
-    }
-}
-
-impl Greeting {
-    fn encode(&self, kind: u8, out: &mut Vec<u8>) {
-        out.push(kind);
-        out.extend(VERSION.to_le_bytes());
-        out.extend(self.secret);
-        out.extend(self.process.number().to_le_bytes());
-        out.extend(self.starter_bytes.to_le_bytes());
-        out.extend(self.probe.address.to_le_bytes());
-        out.extend(self.probe.bytes);
-    }
-
-    fn decode(rest: &mut &[u8]) -> Option<Self> {
-        if u32::from_le_bytes(take(rest)?) != VERSION {
-            return None;
+            FETCHED => body(rest).map(Message::Fetched),
+            USER => Some(Message::User(rest)),
+            TAGGED => Some(Message::Tagged(rest)),
+            PACKET => Some(Message::Packet(rest)),
+            _ => None,
         }
-        Some(Self {
-            secret: take(rest)?,
-            process: ProcessId::new(u32::from_le_bytes(take(rest)?)),
-            starter_bytes: u64::from_le_bytes(take(rest)?),
-            probe: Probe { address: u64::from_le_bytes(take(rest)?), bytes: take(rest)? },
-        })
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, left) = rest.split_first_chunk()?;
-    *rest = left;
-    Some(*taken)
+fn with_kind<T: Wire>(kind: u8, body: &T) -> Vec<u8> {
+    farside_wire::encode(body, vec![kind])
+}
+
+/// Decodes a body that takes all of `bytes`.
+fn body<T: Wire>(bytes: &[u8]) -> Option<T> {
+    farside_wire::decode(Decoder::new(bytes), 0).ok()
+}
+
+/// Decodes a greeting of this version.
+fn greeting(bytes: &[u8]) -> Option<Greeting> {
+    let (version, greeting): (u32, Greeting) = body(bytes)?;
+    (version == VERSION).then_some(greeting)
 }
 
 /// Decodes arbitrary bytes as a message from a peer, for fuzzing. Returns whether they are a
@@ -205,7 +164,7 @@ mod tests {
                 fetched(Found::Shared(bytes)),
                 fetched(Found::Private),
                 Message::User(&user),
-                Message::Expected(&user),
+                Message::Tagged(&user),
                 Message::Packet(&user),
             ];
             for message in messages {

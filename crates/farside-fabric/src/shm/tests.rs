@@ -59,7 +59,7 @@ fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
                 }
                 // A frame of a tagged message that no receive expects, and bytes that are not a
                 // frame.
-                _ => Message::Expected(if right { &[1; 20] } else { b"noise" }).encode(),
+                _ => Message::Tagged(if right { &[1; 20] } else { b"noise" }).encode(),
             }
         },
     );

@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use super::{State, random_key};
+use super::State;
 use crate::emulated::{NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
-use crate::ofi::port::{Port, Registration, Rights};
+use crate::ofi::port::{Port, Registration, Rights, random_key};
 use crate::region::LocalRegion;
 use crate::region::{Lease, RegionMemory, UserRegion};
 use crate::transport::{Completion, FabricError, RegionName, RemoteKey};

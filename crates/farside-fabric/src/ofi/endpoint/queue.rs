@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::endpoint::OfiEndpoint;
-use super::queues::QueueId;
+use super::OfiEndpoint;
+use crate::ofi::queues::QueueId;
 use crate::queue::{Frontier, QueueLimits, Transfer, TransferQueue};
 use crate::transport::{Carrier, FabricError};
 
-/// One of the [queues](super::queues) of an endpoint.
+/// One of the [queues](crate::ofi::queues) of an endpoint.
 #[derive(Debug)]
 pub(super) struct OfiQueue {
     pub(super) end: Arc<OfiEndpoint>,
