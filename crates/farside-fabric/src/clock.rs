@@ -1,8 +1,9 @@
-//! What time it is for a process, and how its threads wait.
+//! The time of a process, and the ways in which its threads wait.
 //!
-//! Outside of a simulation these are the system's clock and the system's ways to sleep. In a
-//! [simulation in turns](crate::sim::SimFabric::in_turns) there is a virtual clock, exactly one of the simulated threads runs
-//! at a time, and whoever waits hands the turn on. A thread takes part through a [`Seat`].
+//! Outside a simulation these are the system's clock and the system's ways to sleep. In a
+//! [simulation in turns](crate::sim::SimFabric::in_turns) there is a virtual clock. Exactly one of
+//! the simulated threads runs at a time, and a waiting thread passes its turn on. A thread takes
+//! part through a [`Seat`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -42,14 +43,15 @@ pub(crate) trait Turns: fmt::Debug + Send + Sync {
     /// Sleeps until the thread of `other` has done its work.
     fn await_end(&self, seat: SeatNumber, other: SeatNumber);
 
-    /// Sleeps for `time`, or if `or_news` until something happens at the process's end of the network.
+    /// Sleeps for `time`, or if `or_news` until something happens at the process's end of the
+    /// network.
     fn sleep(&self, seat: SeatNumber, time: Duration, or_news: bool);
 
     /// Sleeps while `word` holds `seen`, for `timeout` at most.
     fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration);
 }
 
-/// A clock, and the ways to wait that belong to it.
+/// A clock, and its ways to wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,7 +69,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The system's.
+    /// The system's clock.
     pub fn real() -> Self {
         Self::default()
     }
@@ -82,12 +84,13 @@ impl Clock {
         self.simulated.is_some()
     }
 
-    /// Whether the simulation is over, so that a thread which is unwound now waits for nothing any more.
+    /// Whether the simulation is over, so that a thread which is unwound now does not wait any
+    /// more.
     pub fn is_over(&self) -> bool {
         self.simulated.as_ref().is_some_and(|turns| turns.is_over())
     }
 
-    /// What time it is.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Instant {
         match &self.simulated {
@@ -96,10 +99,11 @@ impl Clock {
         }
     }
 
-    /// Sleeps while `word` holds `seen`, until somebody [wakes](Self::wake) it or `timeout` has passed. May return early.
+    /// Sleeps while `word` holds `seen`, until another thread [wakes](Self::wake) this one or
+    /// `timeout` has passed. May return early.
     ///
-    /// In a simulation the word is looked at whenever another thread of the same process has had its turn, so only those may
-    /// change it.
+    /// In a simulation the word is checked whenever another thread of the same process has had its
+    /// turn, so only those may change it.
     pub fn sleep(&self, word: &AtomicU32, seen: u32, timeout: Duration) {
         match self.seated() {
             None => farside_sys::futex::wait(word, seen, timeout),
@@ -110,14 +114,14 @@ impl Clock {
         }
     }
 
-    /// Wakes those who [sleep](Self::sleep) on a word that was changed.
+    /// Wakes the threads that [sleep](Self::sleep) on a word that was changed.
     pub fn wake(&self, word: &AtomicU32) {
         if !self.is_simulated() {
             farside_sys::futex::wake(word);
         }
     }
 
-    /// Sleeps for a while.
+    /// Sleeps for `time`.
     pub fn nap(&self, time: Duration) {
         match self.seated() {
             None => thread::sleep(time),
@@ -128,7 +132,8 @@ impl Clock {
         }
     }
 
-    /// Sleeps for a while; in a simulation only until something has happened at this process's end of the network.
+    /// Sleeps for `time`. In a simulation the sleep also ends when something happens at this
+    /// process's endpoint of the network.
     pub fn nap_until_news(&self, time: Duration) {
         match self.seated() {
             None => thread::sleep(time),
@@ -139,8 +144,8 @@ impl Clock {
         }
     }
 
-    /// After a look that found nothing: in a simulation it costs a little time, and others have their turns. Outside of one
-    /// this does nothing.
+    /// Pauses after a look that found nothing. In a simulation this costs a little time, and other
+    /// threads get their turns. Outside a simulation it does nothing.
     pub fn pause(&self) {
         if let Some((turn, seat)) = self.seated() {
             turn.sleep(seat, LOOK, false);
@@ -148,8 +153,8 @@ impl Clock {
         }
     }
 
-    /// This thread computes for so long, in a simulation; in one of a slow process it takes longer. Outside of one this does
-    /// nothing.
+    /// Charges this thread for computing for `time`, in a simulation; in a slow process it takes
+    /// longer. Outside a simulation this does nothing.
     pub fn charge(&self, time: Duration) {
         if let Some((turn, seat)) = self.seated() {
             turn.sleep(seat, turn.slowed(time), false);
@@ -157,19 +162,21 @@ impl Clock {
         }
     }
 
-    /// A place for a thread that is about to be started. Outside of a simulation it means nothing.
+    /// Creates a seat for a thread that is about to be started. Outside a simulation it has no
+    /// effect.
     pub fn seat(&self) -> Seat {
         Seat(self.simulated.as_ref().map(|turn| (turn.clone(), turn.new_seat())))
     }
 
-    /// The seat of this thread in the simulation of this clock. A thread without one does not take turns.
+    /// The seat of this thread in the simulation of this clock. A thread without one does not take
+    /// turns.
     fn seated(&self) -> Option<(&Arc<dyn Turns>, SeatNumber)> {
         let turn = self.simulated.as_ref()?;
         seat_here(&**turn).map(|seat| (turn, seat))
     }
 }
 
-/// What a fruitless look costs in a simulation.
+/// The cost of a look in vain, in a simulation.
 const LOOK: Duration = Duration::from_nanos(100);
 
 thread_local! {
@@ -185,16 +192,17 @@ pub(crate) fn seat_here(turns: &dyn Turns) -> Option<SeatNumber> {
 
 /// A thread's place among those that take turns.
 #[derive(Debug)]
-#[must_use = "a seat that nobody takes is given up"]
+#[must_use = "a seat that is not taken is given up"]
 pub struct Seat(Option<(Arc<dyn Turns>, SeatNumber)>);
 
 impl Seat {
-    /// What to wait for before the thread is joined.
+    /// The end to wait for before the thread is joined.
     pub fn end(&self) -> SeatEnd {
         SeatEnd(self.0.clone())
     }
 
-    /// Does the thread's work, from its first turn on. Afterwards the seat is free, however the work ends.
+    /// Runs the thread's work, from its first turn on. Afterwards the seat is free, however the
+    /// work ends.
     pub fn take<R>(self, work: impl FnOnce() -> R) -> R {
         let Some((turn, seat)) = &self.0 else { return work() };
         let outer = HERE.replace(Some((turn.clone(), *seat)));
@@ -215,7 +223,7 @@ impl Drop for Seat {
     }
 }
 
-/// Gives a thread back the seat that it had before.
+/// Restores the seat that a thread had before.
 struct Restore(Option<(Arc<dyn Turns>, SeatNumber)>);
 
 impl Drop for Restore {
@@ -229,8 +237,8 @@ impl Drop for Restore {
 pub struct SeatEnd(Option<(Arc<dyn Turns>, SeatNumber)>);
 
 impl SeatEnd {
-    /// Waits until the thread has done its work, so that joining it keeps no turn from anybody. Outside of a simulation this
-    /// returns at once.
+    /// Waits until the thread has done its work, so that joining it does not hold the turn. Outside
+    /// a simulation this returns at once.
     pub fn wait(&self) {
         if let Some((turn, other)) = &self.0
             && let Some(seat) = seat_here(&**turn)
@@ -240,22 +248,22 @@ impl SeatEnd {
     }
 }
 
-/// What unwinds a thread whose process was killed in the simulation, when the simulation is over.
+/// The payload that unwinds a thread of a killed process when the simulation is over.
 #[derive(Debug)]
 pub(crate) struct Frozen;
 
 /// Unwinds a thread whose turn will never come, so that its starter need not wait forever.
 fn leave_if_over(turns: &dyn Turns) {
-    // A thread that unwinds is let through: in its drops no wait has any time left.
+    // A thread that already unwinds continues: in its drops, every wait ends at once.
     if turns.is_over() && !thread::panicking() {
         resume_unwind(Box::new(Frozen));
     }
 }
 
-/// Locks what no panic can leave half changed.
+/// Locks a mutex whose data no panic can leave inconsistent.
 ///
-/// A thread of a simulation that holds the lock may have handed its turn on; so there others must not block in the system, and
-/// do it in turns.
+/// In a simulation, a thread that holds the lock may have passed its turn on. Other threads
+/// therefore must not block in the system, and wait in turns instead.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     loop {
         match mutex.try_lock() {
@@ -267,7 +275,8 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Lets others have their turns, if this thread takes turns with any in a simulation. Says whether it does: otherwise it may block.
+/// Lets other threads have their turns, if this thread takes turns in a simulation. Returns whether
+/// it does; otherwise it may block.
 #[cold]
 pub fn pause_in_turns() -> bool {
     let here = HERE.with_borrow(Clone::clone);

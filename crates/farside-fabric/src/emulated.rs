@@ -1,38 +1,54 @@
-//! One-sided operations for transports that have none: the target's progress carries them out when a message asks it to.
+//! Emulated RMA: one-sided operations for transports that have none. The target executes them on
+//! request by a message, while it makes progress.
 //!
-//! An [`Engine`] is what one process needs for that: its regions, what it has asked of others, and the packets that are to
-//! go out. It does no I/O, reads no clock and has no thread; a transport keeps it under a lock, and
+//! An [`Engine`] holds what one process needs for that: its regions, its requests to other
+//! processes, and the packets to send. It does no I/O, reads no clock and has no thread. A
+//! transport keeps it under a lock, and
 //!
-//! - hands the posted operations to [`post`](Engine::post) and the wish to reach a region to [`attach`](Engine::attach);
-//! - sends each packet that [`flush`](Engine::flush) brings out as one message, in their order for each peer;
-//! - hands each message that arrives to [`take`](Engine::take), and flushes, because most are answered;
+//! - passes posted operations to [`post`](Engine::post) and requests for a region to
+//!   [`attach`](Engine::attach);
+//! - sends each packet that [`flush`](Engine::flush) returns as one message, in order for each
+//!   peer;
+//! - passes each message that arrives to [`take`](Engine::take), and flushes, because most messages
+//!   are answered;
 //! - calls [`lose`](Engine::lose) when a peer is gone, or when it sent something [`Malformed`].
 //!
-//! A transport may use a part of it only. One that has puts and gets of its own registers each region with a
-//! [`NativeAccess`], which the peers that attach the region are told, and leaves the atomics to the engine: they are then
-//! CPU atomics of the owner, and atomic with those of peers that have the same memory mapped.
+//! A transport may use only a part of it. A transport with its own puts and gets registers each
+//! region with a [`NativeAccess`], which the engine sends to the peers that attach the region. It
+//! leaves the atomics to the engine. They are then CPU atomics of the owner, and atomic with those
+//! of peers that map the same memory.
 //!
-//! # The end of a region
+//! # The withdrawal of a region
 //!
-//! An owner that [takes a key back](Engine::deregister) carries out nothing for it any more, and tells all who have attached it. Each lets go and
-//! says so; when all have, or are lost, the completion ends and the slot may be used again. Of that a transport without native accesses
-//! sees nothing. One with them has a part on both sides:
+//! An owner that [withdraws a key](Engine::deregister) executes nothing for it any more, and tells
+//! all holders. Each holder releases the region and reports that. When all holders have done so, or
+//! are lost, the completion ends and the slot may be reused. A transport without native accesses
+//! sees nothing of this. A transport with them has a part on both sides:
 //!
-//! - As a holder it asks for [`next_revoked`](Engine::next_revoked) after each packet and whenever an access of its own ends, begins no more
-//!   accesses to that region, and says [`let_go`](Engine::let_go) when none is under way.
-//! - As an owner it asks which regions are [`left`](Engine::left), gives up what peers reached the memory by, and calls
-//!   [`finish`](Engine::finish).
-//! - When a peer is lost, something of its may still be under way natively. [`lose`](Engine::lose) leaves it a holder of those regions, until
-//!   [`bury`](Engine::bury) says that nothing is.
+//! - As a holder it calls [`next_revoked`](Engine::next_revoked) after each packet and whenever an
+//!   access of its own ends. It begins no more accesses to that region, and calls
+//!   [`let_go`](Engine::let_go) when none is in flight.
+//! - As an owner it asks which regions are [`left`](Engine::left), closes the native access to
+//!   each, and calls [`finish`](Engine::finish).
+//! - When a peer is lost, its native accesses may still be in flight. [`lose`](Engine::lose) keeps
+//!   it as a holder of those regions, until [`bury`](Engine::bury) tells that none is.
 //!
 //! # Bounds
 //!
-//! A process has at most [`operations_max`](Limits::operations_max) operations under way, each of at most
-//! [`PIECES_UNDER_WAY_MAX`] requests at a time. An owner answers each at once, so that what waits to go out to one peer is
-//! at most twice `operations_max * PIECES_UNDER_WAY_MAX` packets (the requests to it and the answers to it),
-//! twice [`messages_max`](Limits::messages_max) messages of the layer above (one kind and the other), one that tells how many of its
-//! messages were matched, and one of nine bytes for each region that it is to let go of or that this process has let go of. Room for an answer is so never lacking. All
-//! processes of a fabric must have the same limits: who asks more than its limits allow is taken to be out of its mind.
+//! A process has at most [`operations_max`](Limits::operations_max) operations in flight, each with
+//! at most [`PIECES_UNDER_WAY_MAX`] requests at a time. An owner answers each request at once. The
+//! packets that wait for one peer are therefore bounded by the sum of:
+//!
+//! - twice `operations_max * PIECES_UNDER_WAY_MAX` packets (the requests to it and the answers to
+//!   it);
+//! - twice [`messages_max`](Limits::messages_max) messages of the layer above (plain and tagged
+//!   ones);
+//! - one packet that reports how many of its tagged messages were matched;
+//! - one packet of nine bytes for each region that it must release or that this process has
+//!   released.
+//!
+//! So there is always room for an answer. All processes of a fabric must have the same limits: a
+//! process that requests more than its limits allow counts as faulty.
 
 mod asked;
 mod outbox;
@@ -57,12 +73,12 @@ use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, 
 
 pub use self::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId, USER_HEADER_BYTES, fuzz_decode};
 
-/// How many requests of one operation are under way at a time. One would leave the network idle for a round trip after
-/// each piece; all at once would double a large put in memory.
+/// Maximum number of requests of one operation in flight. One would leave the network idle for a
+/// round trip after each piece; all at once would double a large put in memory.
 pub const PIECES_UNDER_WAY_MAX: usize = 8;
 
-/// The smallest value of [`Limits::message_bytes_max`]: room for every packet without data, and for a put or a get of
-/// some words, as no access of up to eight bytes may be cut.
+/// The smallest value of [`Limits::message_bytes_max`]. It has room for every packet without data,
+/// and for a put or a get of some words, because an access of up to eight bytes may not be split.
 pub const MESSAGE_BYTES_MIN: usize = 64;
 
 const _: () = assert!(packet::DATALESS_BYTES_MAX <= MESSAGE_BYTES_MIN);
@@ -70,77 +86,79 @@ const _: () = assert!(packet::PUT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::GOT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(USER_HEADER_BYTES + tagged::CREDIT_BYTES <= MESSAGE_BYTES_MIN);
 
-/// How many packets about regions that were let go of may wait to go out to one peer. A peer takes back more than it can have.
+/// Maximum number of packets about released regions that wait for one peer. No peer can withdraw
+/// more regions than it can have.
 const RELEASES_MAX: usize = 1 << 16;
 
-/// What bounds an engine. The same for all processes of a fabric.
+/// The limits of an engine. The same for all processes of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest packet, in bytes; at least [`MESSAGE_BYTES_MIN`].
+    /// Maximum length of a packet, in bytes; at least [`MESSAGE_BYTES_MIN`].
     pub message_bytes_max: usize,
-    /// How many operations and attachments may be under way.
+    /// Maximum number of operations and attachments in flight.
     pub operations_max: usize,
-    /// How many messages of the layer above may wait to go out to one peer; and how many that it does not
-    /// expect yet may lie there.
+    /// Maximum number of messages of the layer above that wait for one peer, and of unmatched
+    /// tagged messages that one peer keeps.
     pub messages_max: usize,
 }
 
 impl Limits {
-    /// The longest message of the layer above.
+    /// Maximum length of a message of the layer above.
     pub fn user_bytes_max(&self) -> usize {
         self.message_bytes_max - USER_HEADER_BYTES
     }
 
-    /// The longest of those that are expected.
+    /// Maximum length of a tagged message.
     pub fn tagged_bytes_max(&self) -> usize {
         self.user_bytes_max() - tagged::HEADER_BYTES
     }
 
-    /// How many of those a process may expect at a time.
+    /// Maximum number of tagged receives of a process.
     pub fn tagged_receives_max(&self) -> usize {
         TAGGED_RECEIVES_MAX
     }
 }
 
-/// Memory that is to be a region.
+/// Memory to register as a region.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// The memory.
     pub memory: Arc<SharedMemory>,
-    /// How much of it peers can reach.
+    /// Number of bytes that peers can access.
     pub bytes: usize,
-    /// What peers are told when they attach it; `None` when they reach it by messages only.
+    /// The access that peers get when they attach it; `None` if they access it only by messages.
     pub access: Option<NativeAccess>,
 }
 
-/// A peer sent what no peer sends: it is not to be believed any more.
+/// A peer sent what no correct peer sends, so it cannot be trusted any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// An answer to a request that was not made, or not to this process, or that was answered before.
-    #[error("an answer to nothing that was asked")]
+    /// An answer to a request that was not made, or not by this process, or that was already
+    /// answered.
+    #[error("an answer without a request")]
     Unasked,
     /// An answer that does not fit its request.
-    #[error("an answer of another kind or length than was asked for")]
+    #[error("an answer of another kind or length than its request")]
     OtherAnswer,
     /// A request that cannot be answered by one message.
-    #[error("a request for {bytes} bytes in one message; at most {max} fit")]
+    #[error("a request for {bytes} bytes in one message, which has room for {max}")]
     TooMuch {
-        /// How many were asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// How many a message holds.
+        /// Bytes that a message holds.
         max: usize,
     },
-    /// More requests than a process may have under way.
+    /// More requests than a process may have in flight.
     #[error("more than {max} requests at a time")]
     TooMany {
-        /// How many it may have.
+        /// The maximum.
         max: usize,
     },
-    /// Bytes that are no packet.
-    #[error("bytes that are no packet")]
+    /// Bytes that are not a packet.
+    #[error("bytes that are not a packet")]
     Undecodable,
-    /// Something wrong with a message that is to be expected.
+    /// A malformed part of a tagged message.
     #[error(transparent)]
     Expected(#[from] tagged::Malformed),
 }
@@ -153,7 +171,7 @@ pub struct Engine {
     limits: Limits,
     owner: Owner,
     attached: HashMap<RemoteKey, Attached>,
-    /// Natively reached regions that were revoked, and of which the transport does not know yet.
+    /// Withdrawn regions with native access that the transport does not know yet.
     revoked: VecDeque<RemoteKey>,
     asked: Asked,
     matcher: Matcher,
@@ -169,13 +187,17 @@ enum Attached {
 
 /// Memory of this process.
 impl Engine {
-    /// An engine whose process has nothing but its starter.
+    /// Creates the engine of a process that has only its starter memory.
     ///
     /// # Panics
-    /// When the limits allow no operation, no message, or shorter ones than [`MESSAGE_BYTES_MIN`].
+    /// If the limits allow no operation, no message, or messages shorter than
+    /// [`MESSAGE_BYTES_MIN`].
     pub fn new(process: ProcessId, process_count: u32, starter: Registration, limits: Limits) -> Self {
         assert!(limits.message_bytes_max >= MESSAGE_BYTES_MIN, "{limits:?}: at least {MESSAGE_BYTES_MIN} bytes");
-        assert!(limits.operations_max > 0 && limits.messages_max > 0, "{limits:?}: nothing would go");
+        assert!(
+            limits.operations_max > 0 && limits.messages_max > 0,
+            "{limits:?}: at least one operation and one message"
+        );
         let expected =
             tagged::Limits { message_bytes_max: limits.tagged_bytes_max(), early_messages_max: limits.messages_max };
         Self {
@@ -191,29 +213,30 @@ impl Engine {
         }
     }
 
-    /// The memory that this process's starter key names.
+    /// The memory of this process's starter key.
     pub fn starter(&self) -> LocalRegion {
         self.owner.starter()
     }
 
-    /// Makes memory a region, under a key that was never used before.
+    /// Registers memory as a region, under a key that was never used before.
     pub fn register(&mut self, registration: Registration) -> LocalRegion {
         self.owner.register(None, registration)
     }
 
-    /// The same under a name that somebody else has chosen, and chooses for all regions of this engine.
+    /// Registers memory as a region under a given name. The caller then assigns the names of all
+    /// regions of this engine.
     pub(crate) fn register_as(&mut self, name: Option<RegionName>, registration: Registration) -> LocalRegion {
         self.owner.register(name, registration)
     }
 
-    /// Makes private memory a region. With a native access it is the transport that must know that peers do not write what they may
-    /// only read.
+    /// Registers user memory as a region. With a native access, the transport must ensure that
+    /// peers do not write read-only memory.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] when it has no bytes.
+    /// [`FabricError::Memory`] if it has no bytes.
     ///
     /// # Panics
-    /// When it was taken back.
+    /// If the memory was taken back.
     pub fn register_user(
         &mut self,
         memory: Arc<UserMemory>,
@@ -231,10 +254,10 @@ impl Engine {
         self.owner.register_user(name, lease, access)
     }
 
-    /// Takes back a key, as [`Transport::deregister`](crate::Transport::deregister) has it.
+    /// Withdraws a key, as described at [`Transport::deregister`](crate::Transport::deregister).
     ///
     /// # Errors
-    /// [`FabricError::StaleKey`] when the key is not one of this process's, or the starter's.
+    /// [`FabricError::StaleKey`] if the key is not one of this process's, or is the starter's.
     pub fn deregister(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
         let (completion, holders) = self.owner.deregister(key)?;
         self.attached.remove(&key);
@@ -243,31 +266,32 @@ impl Engine {
         Ok(completion)
     }
 
-    /// The regions with a native access that were taken back, and that nobody holds any more: the transport closes what each was reached
-    /// by, and [finishes](Self::finish) it.
+    /// The withdrawn regions with a native access that have no holder any more: the transport
+    /// closes the native access to each, and [finishes](Self::finish) it.
     pub fn left(&self) -> impl Iterator<Item = RegionName> {
         self.owner.left()
     }
 
-    /// Ends the deregistration of a region that is [left](Self::left). `is_released`: nobody reaches its memory any more. Otherwise
-    /// somebody may, for ever, and private memory is not given back.
+    /// Ends the deregistration of a region that is [left](Self::left). `is_released`: no peer can
+    /// access its memory any more. Otherwise a peer may access it for ever, and user memory is not
+    /// given back.
     pub fn finish(&mut self, region: RegionName, is_released: bool) {
         self.owner.finish(region, is_released);
     }
 
-    /// Does a peer hold the region of this key, though the key was taken back?
+    /// Returns whether a peer holds the region of this key, although the key was withdrawn.
     ///
     /// *Cost*: a look into a tree.
     pub fn is_held(&self, key: RemoteKey) -> bool {
         self.owner.is_held(key)
     }
 
-    /// The regions of this process that a peer holds and reaches natively.
+    /// The regions of this process that a peer holds with native access.
     pub fn natively_held_by(&self, peer: ProcessId) -> impl Iterator<Item = RegionName> {
         self.owner.natively_held_by(peer)
     }
 
-    /// The end is dropped, and peers may be at private memory: it stays, for ever.
+    /// Leaks the user memory that peers may be accessing, because the endpoint is dropped.
     pub(crate) fn leave_what_is_held(&self) {
         self.owner.leave_what_is_held();
     }
@@ -276,25 +300,27 @@ impl Engine {
         self.owner.find_named(name)
     }
 
-    /// Notes that a peer holds a region, which it was told in the transport's own way.
+    /// Records that a peer holds a region, which the transport sent to it in its own way.
     pub(crate) fn grant(&mut self, to: ProcessId, name: RegionName) -> Option<(RemoteKey, RegionMemory)> {
         self.check_peer(to).ok()?;
         self.owner.grant(to, name)
     }
 
-    /// Notes that this process holds a peer's region, of which it has learned in the transport's own way.
+    /// Records that this process holds a peer's region, of which the transport has learned in its
+    /// own way.
     pub(crate) fn note_attached(&mut self, key: RemoteKey, access: NativeAccess) {
         self.attached.insert(key, Attached::Peers(Grant { access: Some(access), is_writable: true }));
     }
 }
 
-/// Memory of others.
+/// Memory of other processes.
 impl Engine {
-    /// Asks for a region. It can be worked on when the completion has ended well; what that brings is empty.
+    /// Requests a region. It can be used when the completion has succeeded; the completion carries
+    /// no data.
     ///
     /// # Errors
-    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], [`FabricError::QueueFull`]; and
-    /// [`FabricError::StaleKey`] at once or with the completion.
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], [`FabricError::QueueFull`];
+    /// and [`FabricError::StaleKey`] at once or with the completion.
     pub fn attach(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
         self.check_peer(key.process)?;
         if key.process == self.process {
@@ -310,13 +336,13 @@ impl Engine {
         Ok(completion)
     }
 
-    /// Whether a region is attached.
+    /// Returns whether a region is attached.
     pub fn is_attached(&self, key: RemoteKey) -> bool {
         self.attached.contains_key(&key)
     }
 
-    /// How a region that is attached can be reached natively; `None` when it cannot, or is not attached. Own regions are reached by
-    /// what they were registered with.
+    /// The native access to an attached region; `None` if it has none, or is not attached. For
+    /// regions of this process it is the one that they were registered with.
     pub fn native(&self, key: RemoteKey) -> Option<NativeAccess> {
         match self.attached.get(&key)? {
             Attached::Own(_) => self.owner.access(key),
@@ -324,7 +350,7 @@ impl Engine {
         }
     }
 
-    /// Whether a region that is attached may be written.
+    /// Returns whether an attached region may be written.
     pub fn is_writable(&self, key: RemoteKey) -> bool {
         match self.attached.get(&key) {
             Some(Attached::Own(memory)) => memory.is_writable(),
@@ -333,20 +359,21 @@ impl Engine {
         }
     }
 
-    /// A region that this process reaches natively and whose owner has taken it back. It is not attached any more; the transport
-    /// [lets go](Self::let_go) of it when none of its accesses is under way.
+    /// Returns a region that this process accesses natively and whose owner has withdrawn it. It is
+    /// no longer attached. The transport [releases](Self::let_go) it when none of its accesses is
+    /// in flight.
     pub fn next_revoked(&mut self) -> Option<RemoteKey> {
         self.revoked.pop_front()
     }
 
-    /// This process has let go of a region that was [revoked](Self::next_revoked).
+    /// Reports that this process has released a [withdrawn](Self::next_revoked) region.
     pub fn let_go(&mut self, key: RemoteKey) {
         if self.check_peer(key.process).is_ok() {
             self.outbox.push(key.process, Class::Release, Packet::Released(key.into()).encode());
         }
     }
 
-    /// What a peer has taken back is attached no more.
+    /// Detaches a region that a peer has withdrawn.
     fn revoke(&mut self, owner: ProcessId, name: RegionName) -> Result<(), Malformed> {
         if self.outbox.count(owner, Class::Release) + self.revoked.len() >= RELEASES_MAX {
             return Err(Malformed::TooMany { max: RELEASES_MAX });
@@ -355,16 +382,17 @@ impl Engine {
         let meant = self.attached.extract_if(|key, _| is_meant(key)).next();
         match meant {
             Some((key, Attached::Peers(Grant { access: Some(_), .. }))) => self.revoked.push_back(key),
-            // All else is carried out by the owner, which does no more.
+            // The owner executes all other accesses, and does not do so any more.
             _ => self.outbox.push(owner, Class::Release, Packet::Released(name).encode()),
         }
         Ok(())
     }
 
-    /// Starts an operation on a region that is attached. On one of this process it has ended at return.
+    /// Starts an operation on an attached region. On a region of this process it has ended when
+    /// this returns.
     ///
     /// # Errors
-    /// [`FabricError::QueueFull`]. All others come with the completion.
+    /// [`FabricError::QueueFull`]. All other errors come with the completion.
     pub fn post(&mut self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         let completion = Completion::pending();
         let max = self.limits.operations_max;
@@ -379,7 +407,7 @@ impl Engine {
         Ok(completion)
     }
 
-    /// Finds out what is wrong with an operation, or the region if it is one of this process.
+    /// Checks an operation. Returns the region if it belongs to this process.
     fn admit(&self, key: RemoteKey, operation: &Operation) -> Result<Option<RegionMemory>, FabricError> {
         self.check_peer(key.process)?;
         match operation {
@@ -410,12 +438,12 @@ impl Engine {
 
 /// Packets and peers.
 impl Engine {
-    /// Lets a message of the layer above go out, after all that was to go to this peer before. One to this process comes
-    /// out of [`flush`](Self::flush) like others; the transport hands it to [`take`](Self::take).
-    ///
+    /// Queues a message of the layer above, after everything that waits for this peer. A message to
+    /// this process is returned by [`flush`](Self::flush) like others; the transport passes it to
+    /// [`take`](Self::take).
     /// # Errors
-    /// [`FabricError::NoSuchProcess`], [`FabricError::MessageTooLong`], [`FabricError::Disconnected`],
-    /// [`FabricError::QueueFull`].
+    /// [`FabricError::NoSuchProcess`], [`FabricError::MessageTooLong`],
+    /// [`FabricError::Disconnected`], [`FabricError::QueueFull`].
     pub fn send(&mut self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.check_peer(to)?;
         let max = self.limits.user_bytes_max();
@@ -430,7 +458,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Expects a message. What comes early has ended the completion at return.
+    /// Receives a tagged message. If it has already arrived, the completion has ended when this
+    /// returns.
     ///
     /// # Errors
     /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], [`FabricError::QueueFull`].
@@ -439,22 +468,23 @@ impl Engine {
         self.matcher.receive_tagged(from, tag, room)
     }
 
-    /// Lets a message go out that its receiver expects, or will. One to this process has arrived at return.
+    /// Sends a tagged message. A message to this process has arrived when this returns.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); and [`FabricError::QueueFull`] also when too many were sent that nobody has expected yet.
+    /// As for [`send`](Self::send); and [`FabricError::QueueFull`] also if too many of the sent
+    /// messages are unmatched.
     pub fn send_tagged(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         self.check_peer(to)?;
         let Self { matcher, outbox, .. } = self;
-        // The matcher bounds how many wait there.
+        // The matcher limits the number of waiting messages.
         matcher.send(to, tag, message, |frame| {
             outbox.push(to, Class::Tagged, Packet::Tagged(&frame).encode());
             Ok(())
         })
     }
 
-    /// Takes in a packet from a peer. A message of the layer above is handed back; everything else is done here. What a
-    /// lost peer sent is passed over.
+    /// Processes a packet from a peer. Returns a message of the layer above; everything else is
+    /// done here. Packets of a lost peer are ignored.
     ///
     /// # Errors
     /// [`Malformed`]: the transport should [lose](Self::lose) the peer.
@@ -485,14 +515,15 @@ impl Engine {
         Ok(None)
     }
 
-    /// Hands over what is to go out, in its order for each peer. `send` gives a packet back when the peer has no room for
-    /// it; the packet and all after it stay for the next time.
+    /// Passes the packets to send to `send`, in order for each peer. `send` returns a packet if the
+    /// peer has no room for it; that packet and all after it stay for the next call.
     pub fn flush(&mut self, send: impl FnMut(ProcessId, Vec<u8>) -> Result<(), Vec<u8>>) {
-        // A thread of this process may have been at what was taken back, and is no more.
+        // A thread of this process may have been accessing a withdrawn region, and may have
+        // finished since.
         self.owner.settle();
         let Self { matcher, outbox, .. } = self;
         matcher.credits(|to, frame| {
-            // What waits is out of date by then, and comes again.
+            // A waiting credit would be out of date; the matcher reports it again.
             let has_room = outbox.count(to, Class::Credit) == 0;
             if has_room {
                 outbox.push(to, Class::Credit, Packet::Tagged(&frame).encode());
@@ -502,13 +533,14 @@ impl Engine {
         outbox.flush(send);
     }
 
-    /// The peers to which something is to go out.
+    /// The peers for which packets wait.
     pub fn waiting_for_room(&self) -> impl Iterator<Item = ProcessId> {
         self.outbox.peers()
     }
 
-    /// A peer is gone, and stays so: all that is under way with it ends with [`FabricError::Disconnected`], and what was
-    /// to go out to it is dropped. Says whether that is news. A process does not lose itself.
+    /// Records that a peer is gone for ever: everything in flight with it ends with
+    /// [`FabricError::Disconnected`], and the packets for it are dropped. Returns whether it was
+    /// not known before. A process does not lose itself.
     pub fn lose(&mut self, peer: ProcessId) -> bool {
         let is_news = peer != self.process && self.check_peer(peer).is_ok();
         if is_news {
@@ -522,14 +554,14 @@ impl Engine {
         is_news
     }
 
-    /// Nothing that a lost peer did natively is under way any more.
+    /// Records that no native access of a lost peer is in flight any more.
     pub fn bury(&mut self, peer: ProcessId) {
         if self.outbox.is_lost(peer) {
             self.owner.bury(peer);
         }
     }
 
-    /// Fails when there is no such process, or it is lost.
+    /// Fails if there is no such process, or it is lost.
     ///
     /// # Errors
     /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].

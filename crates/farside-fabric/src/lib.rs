@@ -1,19 +1,22 @@
-//! Moving bytes between the processes of a job.
+//! Data transfer between the processes of a job.
 //!
-//! The seam is [`Transport`]: one value of it is one process's end of the fabric. Three kinds are here: [`shm`] for the
-//! processes of one machine, [`ofi`] for those of several, over libfabric, and [`sim`] for many processes simulated in one
-//! program; [`route`] is made of the first two. What they must have in common is written down in [`transport`] and checked by
-//! the crate `farside-conformance`. [`emulated`] helps those that only carry messages, and [`tagged`] all of them with messages that are
-//! expected.
+//! The seam is [`Transport`]: one value of it is one process's endpoint of the fabric. This crate
+//! has three transports: [`shm`] for the processes of one machine, [`ofi`] for those of several,
+//! over libfabric, and [`sim`] for many processes simulated in one program. [`route`] combines the
+//! first two. [`transport`] states their common contract, and the crate `farside-conformance`
+//! checks it. [`emulated`] helps transports that only carry messages, and [`tagged`] provides
+//! tagged messages for all of them.
 //!
-//! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
-//! a plain (racy) access with no call through the seam. One that cannot is given the operation whole.
+//! A transport that can map a peer's memory gives out the mapping once. Every put, get, atomic and
+//! ring write is then a plain (racy) access with no call through the seam. A transport that cannot
+//! map it gets whole operations.
 //!
-//! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to another, and how
-//! the receiver sleeps and is woken. They do no I/O and read no clock.
+//! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to
+//! another, and the sleep and wake-up of the receiver. They do no I/O and read no clock.
 //!
-//! [`memory`] hands out registered memory. [`queue`] is what a transport may offer for transfers from there, most of which
-//! report no completion of their own; the crate `farside-transmit` makes it usable for programs.
+//! [`memory`] allocates registered memory. [`queue`] is what a transport may offer for transfers
+//! from that memory, most of which report no completion of their own. The crate `farside-transmit`
+//! makes it usable for programs.
 
 pub mod bell;
 pub mod clock;

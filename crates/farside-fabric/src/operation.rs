@@ -15,58 +15,62 @@ pub use self::completion::Completion;
 pub use self::error::FabricError;
 pub use self::key::{RegionName, RemoteKey, Tag};
 
-/// What carries posted operations: the part of a [`Transport`](crate::Transport) that regions and completions use.
+/// Carries posted operations: the part of a [`Transport`](crate::Transport) that regions and
+/// completions use.
 pub trait Carrier: Send + Sync + fmt::Debug {
-    /// What time it is for this process, and how its threads wait. The system's clock, unless the transport simulates one.
+    /// The clock of this process, which also determines how its threads wait. The system's clock,
+    /// unless the transport simulates one.
     fn clock(&self) -> Clock {
         Clock::real()
     }
 
-    /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has ended at return.)
+    /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has
+    /// ended when this returns.)
     ///
     /// # Errors
-    /// [`FabricError::QueueFull`] when too many are under way; other errors come here or with the completion. What comes here gives the
-    /// operation back, with its buffer.
+    /// [`FabricError::QueueFull`] if too many operations are in flight; other errors come here or
+    /// with the completion. An error here returns the operation with its buffer.
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
 
-    /// Moves everything on that can move without waiting.
+    /// Advances everything that can advance without waiting.
     fn progress(&self);
 
-    /// Ends a [`wait`](Self::wait) that is under way, or the next.
+    /// Ends a [`wait`](crate::Transport::wait) that is under way, or the next one.
     fn wake(&self);
 
-    /// A thread that has made [`progress`](Self::progress) again and again will do so no more, since it goes to sleep: whoever
-    /// sleeps in [`wait`](Self::wait) is to watch in its place. A transport whose waiting thread never stands back ignores it.
+    /// Tells that a thread which has called [`progress`](Self::progress) repeatedly goes to sleep.
+    /// The thread that sleeps in [`wait`](crate::Transport::wait) must watch in its place. A
+    /// transport whose waiting thread never stands back ignores this.
     fn stop_polling(&self) {}
 }
 
 /// An access to a peer's region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Write these bytes.
+    /// Writes these bytes.
     Put {
-        /// Where, from the start of the region.
+        /// Offset from the start of the region.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: Vec<u8>,
     },
-    /// Read into a buffer, as many bytes as it has.
+    /// Reads into a buffer, as many bytes as it has.
     Get {
-        /// Where, from the start of the region.
+        /// Offset from the start of the region.
         offset: u64,
         /// The buffer.
         room: Vec<u8>,
     },
-    /// Change a 64-bit word and tell what it held.
+    /// Changes a 64-bit word and returns its previous value.
     Atomic64 {
-        /// Where; a multiple of 8.
+        /// Offset; a multiple of 8.
         offset: u64,
         /// The change.
         change: AtomicChange<u64>,
     },
-    /// Change a 32-bit word and tell what it held.
+    /// Changes a 32-bit word and returns its previous value.
     Atomic32 {
-        /// Where; a multiple of 4.
+        /// Offset; a multiple of 4.
         offset: u64,
         /// The change.
         change: AtomicChange<u32>,
@@ -74,7 +78,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// A get of so many bytes into a new buffer.
+    /// Creates a get of `bytes` bytes into a new buffer.
     pub fn get(offset: u64, bytes: usize) -> Self {
         Self::Get { offset, room: vec![0; bytes] }
     }
@@ -87,17 +91,17 @@ impl Operation {
         }
     }
 
-    /// The operation is not posted.
+    /// Wraps an operation that was not posted.
     pub fn refused(self, error: FabricError) -> Unposted {
         Unposted { error, operation: self }
     }
 }
 
-/// An operation that was not [posted](Carrier::post), and why.
+/// An operation that was not [posted](Carrier::post), and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unposted {
-    /// Why not.
+    /// The reason.
     #[source]
     pub error: FabricError,
     /// The operation, as it was.
@@ -105,10 +109,10 @@ pub struct Unposted {
 }
 
 impl Unposted {
-    /// The operation, to be tried again, if there was just no room for it.
+    /// Returns the operation for another attempt, if only room was lacking.
     ///
     /// # Errors
-    /// Why else it was refused.
+    /// The error, if it is another one.
     pub fn for_lack_of_room(self) -> Result<Operation, FabricError> {
         match self.error {
             FabricError::QueueFull { .. } => Ok(self.operation),
@@ -123,22 +127,22 @@ impl From<Unposted> for FabricError {
     }
 }
 
-/// A change of one word. Its result is what the word held before.
+/// A change of one word. The result is the word's previous value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub enum AtomicChange<T> {
-    /// Nothing: an atomic load.
+    /// No change: an atomic load.
     Load,
-    /// This value instead.
+    /// Replaces the value.
     Swap(T),
-    /// `new` instead, if the word holds `expected`.
+    /// Replaces the value by `new`, if the word holds `expected`.
     CompareSwap {
-        /// What the word must hold.
+        /// The expected value.
         expected: T,
-        /// What it holds then.
+        /// The new value.
         new: T,
     },
-    /// The sum, wrapping around.
+    /// Adds, wrapping around.
     Add(T),
     /// The bitwise and.
     And(T),
@@ -155,7 +159,7 @@ pub enum AtomicChange<T> {
 macro_rules! apply {
     ($word:ty, $atomic:ty) => {
         impl AtomicChange<$word> {
-            /// Changes a word, and returns what it held. Sequentially consistent.
+            /// Changes a word, and returns its previous value. Sequentially consistent.
             #[inline]
             pub fn apply(self, word: &$atomic) -> $word {
                 match self {
@@ -181,22 +185,22 @@ macro_rules! apply {
 apply!(u64, AtomicU64);
 apply!(u32, AtomicU32);
 
-/// What an operation brought.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The put is visible; its buffer comes back.
     Put(Vec<u8>),
-    /// The buffer with the bytes that were read, or those of the message that was expected.
+    /// The buffer with the bytes that were read, or the bytes of a tagged message.
     Got(Vec<u8>),
-    /// What the word held, widened.
+    /// The word's previous value, widened.
     Previous(u64),
 }
 
 impl Outcome {
-    /// The bytes of a get of so many from a process.
+    /// Returns the bytes of a get of `wanted` bytes from a process.
     ///
     /// # Errors
-    /// [`FabricError::OddAnswer`] when there are more or fewer, or it is no get that ended.
+    /// [`FabricError::OddAnswer`] if there are more or fewer bytes, or the operation was not a get.
     pub fn into_bytes(self, process: ProcessId, wanted: usize) -> Result<Vec<u8>, FabricError> {
         let bytes = match self {
             Self::Got(bytes) if bytes.len() == wanted => return Ok(bytes),

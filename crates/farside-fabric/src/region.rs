@@ -1,4 +1,4 @@
-//! Registered memory, seen from its owner and from its peers.
+//! Registered memory, from the view of its owner and of its peers.
 
 mod execute;
 pub mod flights;
@@ -23,7 +23,7 @@ pub(crate) use self::table::{Names, RegionTable};
 pub use self::user::{Held, UserMemory, UserRegion};
 pub(crate) use self::user::{Lease, RegionMemory};
 
-/// Memory of this process that peers can reach.
+/// Memory of this process that peers can access.
 #[derive(Clone, Debug)]
 pub struct LocalRegion {
     key: RemoteKey,
@@ -31,40 +31,42 @@ pub struct LocalRegion {
 }
 
 impl LocalRegion {
-    /// A region under its key. For transports.
+    /// Creates a region with this key. For transports.
     ///
     /// # Panics
-    /// When the key names more bytes than there are.
+    /// If the key names more bytes than the memory has.
     pub fn new(key: RemoteKey, memory: Arc<SharedMemory>) -> Self {
         assert!(key.bytes as usize <= memory.bytes(), "a key names memory that exists");
         Self { key, memory }
     }
 
-    /// What peers attach it by.
+    /// The key by which peers attach the region.
     #[inline]
     pub fn key(&self) -> RemoteKey {
         self.key
     }
 
-    /// The memory itself.
+    /// The memory of the region.
     #[inline]
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 
-    /// The owner's own access, the same as a peer's.
+    /// The owner's own access, equal to a peer's.
     pub fn as_remote(&self) -> RemoteRegion {
         RemoteRegion { key: self.key, access: Access::Mapped(self.memory.clone()) }
     }
 }
 
-/// A peer's memory, attached here.
+/// A peer's memory, attached by this process.
 ///
-/// Every access is checked against the region's size. `put` and `get` have ended when they return: the local buffer is free
-/// again and, for a put, the bytes are visible to whoever reads after being told so.
+/// Every access is checked against the region's size. `put` and `get` have ended when they return:
+/// the local buffer is free again. The bytes of a put are then visible to every process that reads
+/// them after it has learned of the put.
 ///
-/// *Cost* when [mapped](Self::mapped): a copy by the caller's CPU, no system call, no attention of the owner. Otherwise a
-/// round trip; for [private](crate::region::UserMemory) memory on this machine a system call, if the system allows it.
+/// *Cost* when [mapped](Self::mapped): a copy by the caller's CPU, no system call, no attention of
+/// the owner. Otherwise a round trip; for [user memory](crate::region::UserMemory) on this machine
+/// a system call, if the system allows it.
 #[derive(Clone, Debug)]
 pub struct RemoteRegion {
     key: RemoteKey,
@@ -75,23 +77,23 @@ pub struct RemoteRegion {
 enum Access {
     Mapped(Arc<SharedMemory>),
     Posted(Arc<dyn Carrier>),
-    /// Private memory of this process.
+    /// User memory of this process.
     Own(Arc<Lease>),
-    /// Private memory of a process of this machine; atomics are posted.
+    /// User memory of another process of this machine; atomics are posted.
     Nearby(Arc<Nearby>, Arc<dyn Carrier>),
 }
 
 impl RemoteRegion {
-    /// A region whose memory is mapped here. For transports.
+    /// Creates a region whose memory is mapped here. For transports.
     ///
     /// # Panics
-    /// When the key names more bytes than are mapped.
+    /// If the key names more bytes than are mapped.
     pub fn mapped_at(key: RemoteKey, memory: Arc<SharedMemory>) -> Self {
         assert!(key.bytes as usize <= memory.bytes(), "a key names memory that is mapped");
         Self { key, access: Access::Mapped(memory) }
     }
 
-    /// A region that is reached by posted operations. For transports.
+    /// Creates a region that is accessed by posted operations. For transports.
     pub fn posted_on(key: RemoteKey, transport: Arc<dyn Carrier>) -> Self {
         Self { key, access: Access::Posted(transport) }
     }
@@ -104,14 +106,14 @@ impl RemoteRegion {
         Self { key, access: Access::Nearby(nearby, transport) }
     }
 
-    /// What it was attached by.
+    /// The key by which the region was attached.
     #[inline]
     pub fn key(&self) -> RemoteKey {
         self.key
     }
 
-    /// The mapping, if there is one: whoever keeps the `Arc` may access the bytes through
-    /// [`racy`] or atomics.
+    /// The mapping, if there is one. The holder of the `Arc` may access the bytes through [`racy`]
+    /// or atomics.
     #[inline]
     pub fn mapped(&self) -> Option<&Arc<SharedMemory>> {
         match &self.access {
@@ -120,8 +122,9 @@ impl RemoteRegion {
         }
     }
 
-    /// Whether an access may have to wait for the owner: for others than this process's own and mapped memory, and on private memory of this
-    /// machine for words only, as long as the system does not refuse it.
+    /// Returns whether an access may have to wait for the owner. It never has to for this process's
+    /// own memory and for mapped memory. On user memory of this machine only atomics wait, as long
+    /// as the system allows the system calls.
     pub fn waits(&self, for_word: bool) -> bool {
         match &self.access {
             Access::Mapped(_) | Access::Own(_) => false,
@@ -133,15 +136,16 @@ impl RemoteRegion {
     /// Writes `data` at `offset`.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`]; when not mapped also [`FabricError::Deadline`] and [`FabricError::Disconnected`].
+    /// [`FabricError::OutOfRange`]; if not mapped also [`FabricError::Deadline`] and
+    /// [`FabricError::Disconnected`].
     #[inline]
     pub fn put(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
         self.key.check(offset, data.len())?;
         match &self.access {
             Access::Mapped(memory) => {
                 let target = memory.base().as_ptr().wrapping_add(offset as usize);
-                // SAFETY: `data` is readable; `check` found the target range inside the region, which is no longer
-                // than the mapping that `memory` keeps alive.
+                // SAFETY: `data` is readable; `check` found the target range inside the region,
+                // which is at most as long as the mapping that `memory` keeps alive.
                 unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
                 Ok(())
             }
@@ -159,8 +163,8 @@ impl RemoteRegion {
         match &self.access {
             Access::Mapped(memory) => {
                 let source = memory.base().as_ptr().wrapping_add(offset as usize);
-                // SAFETY: `data` is writable; `check` found the source range inside the region, which is no longer
-                // than the mapping that `memory` keeps alive.
+                // SAFETY: `data` is writable; `check` found the source range inside the region,
+                // which is at most as long as the mapping that `memory` keeps alive.
                 unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
                 Ok(())
             }
@@ -199,7 +203,7 @@ impl RemoteRegion {
         Ok(())
     }
 
-    /// Changes the 64-bit word at `offset` and returns what it held.
+    /// Changes the 64-bit word at `offset` and returns its previous value.
     ///
     /// # Errors
     /// As for [`put`](Self::put), and [`FabricError::Misaligned`].
@@ -209,15 +213,16 @@ impl RemoteRegion {
         match &self.access {
             Access::Mapped(memory) => {
                 let address = memory.base().as_ptr().wrapping_add(offset as usize);
-                // SAFETY: `check_word` found the word inside the region, which is no longer than the mapping that `memory` keeps
-                // alive, and on a multiple of its size, as the mapping is.
+                // SAFETY: `check_word` found the word inside the region, which is at most as long
+                // as the mapping that `memory` keeps alive. It is aligned, because the mapping is
+                // and `check_word` found its offset a multiple of its size.
                 Ok(unsafe { apply64(address, change) })
             }
             _ => self.run_atomic(Operation::Atomic64 { offset, change }, deadline),
         }
     }
 
-    /// Changes the 32-bit word at `offset` and returns what it held.
+    /// Changes the 32-bit word at `offset` and returns its previous value.
     ///
     /// # Errors
     /// As for [`atomic64`](Self::atomic64).
@@ -227,8 +232,9 @@ impl RemoteRegion {
         match &self.access {
             Access::Mapped(memory) => {
                 let address = memory.base().as_ptr().wrapping_add(offset as usize);
-                // SAFETY: `check_word` found the word inside the region, which is no longer than the mapping that `memory` keeps
-                // alive, and on a multiple of its size, as the mapping is.
+                // SAFETY: `check_word` found the word inside the region, which is at most as long
+                // as the mapping that `memory` keeps alive. It is aligned, because the mapping is
+                // and `check_word` found its offset a multiple of its size.
                 Ok(unsafe { apply32(address, change) })
             }
             _ => self.run_atomic(Operation::Atomic32 { offset, change }, deadline).map(|previous| previous as u32),
@@ -243,11 +249,11 @@ impl RemoteRegion {
         };
         match outcome {
             Outcome::Previous(previous) => Ok(previous),
-            Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with what the word held"),
+            Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with the word's previous value"),
         }
     }
 
-    /// Posts an operation, as soon as there is room for it, and waits for its end.
+    /// Posts an operation as soon as there is room for it, and waits for its end.
     fn run(
         &self,
         transport: &Arc<dyn Carrier>,

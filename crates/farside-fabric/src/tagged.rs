@@ -1,25 +1,29 @@
-//! Messages that their receiver expects: who matches what, and how much may come too early.
+//! Tagged messages: the matching of messages and receives, and the limit on messages that arrive
+//! before their receive.
 //!
-//! A [`Matcher`] is what one process needs for that. It does no I/O, reads no clock and has no thread; a transport keeps it
-//! under a lock, and
+//! A [`Matcher`] holds what one process needs for that. It does no I/O, reads no clock and has no
+//! thread. A transport keeps it under a lock, and
 //!
-//! - hands [`receive_tagged`](Matcher::receive_tagged) and [`send`](Matcher::send) what its own functions of that kind are given;
-//! - sends each frame as one message that its other end can tell from others, in order, and hands it to
-//!   [`take`](Matcher::take) there;
-//! - lets [credits](Matcher::credits) go out after each of them;
+//! - passes the arguments of its own functions to [`receive_tagged`](Matcher::receive_tagged) and
+//!   [`send`](Matcher::send);
+//! - sends each frame as one message that the other side can distinguish from others, in order, and
+//!   passes it to [`take`](Matcher::take) there;
+//! - sends [credits](Matcher::credits) after each of them;
 //! - calls [`lose`](Matcher::lose) when a peer is gone, or when it sent something [`Malformed`].
 //!
 //! [`emulated`](crate::emulated) does so for transports that use its engine.
 //!
-//! # What comes too early
+//! # Early messages
 //!
-//! A message may come before it is expected. It is kept until it is, within a *window*: a process that has sent so many messages or
-//! bytes to another of which it does not know that they were matched, gets [`QueueFull`](FabricError::QueueFull). The receiver tells it
-//! what was matched, as two sums that only grow, whenever they have grown by a quarter of the window. So nothing is lost, what
-//! is kept is bounded, and messages of the other kind, on which the receiver may wait, are not held up.
+//! A message may arrive before its receive. It is kept until then, within a *window*: a process
+//! with too many messages or bytes to another process that are not known to be matched gets
+//! [`QueueFull`](FabricError::QueueFull). The receiver reports what was matched, as two sums that
+//! only grow, whenever they have grown by a quarter of the window. So no message is lost, the kept
+//! messages are bounded, and plain messages, on which the receiver may be waiting, are not delayed.
 //!
-//! libfabric's own tagged messages have no such window: over `tcp;ofi_rxm` they are no quicker than others (8.3 µs one way, both), and
-//! 2000 early ones of 8 KiB grew their receiver by 33 MiB, with no end. So nothing here is native.
+//! libfabric's own tagged messages have no such window. Over `tcp;ofi_rxm` they are no faster than
+//! others (8.3 µs one way, both). 2000 early ones of 8 KiB increased their receiver's memory by 33
+//! MiB, without a limit. So no transport uses native ones.
 
 mod frame;
 #[cfg(test)]
@@ -35,22 +39,23 @@ use crate::transport::{Completion, FabricError, Outcome, Tag};
 pub(crate) use self::frame::CREDIT_BYTES;
 pub use self::frame::{HEADER_BYTES, fuzz_decode};
 
-/// How many expectations a process may have: some 100 B each, so less than 512 KiB.
+/// Maximum number of receives of a process: about 100 B each, so less than 512 KiB.
 pub const TAGGED_RECEIVES_MAX: usize = 4096;
 
-/// How many of the longest messages a window holds. With less than two the sender would wait for a round trip after each.
+/// Number of longest messages in a window. With less than two, the sender would wait for a round
+/// trip after each.
 const LONGEST_IN_WINDOW: u64 = 4;
 
-/// The part of the window by which what was matched has grown when the sender is told.
+/// The part of the window by which the matched sum has grown when the sender is told.
 const TOLD_PART: u64 = 4;
 
-/// What bounds a matcher. The same for all processes of a fabric.
+/// The limits of a matcher. The same for all processes of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest message, in bytes, without its [header](HEADER_BYTES).
+    /// Maximum length of a message, in bytes, without its [header](HEADER_BYTES).
     pub message_bytes_max: usize,
-    /// How many messages of one process may lie at another before they are expected. They have no more than four times
-    /// [`message_bytes_max`](Self::message_bytes_max) bytes together.
+    /// Maximum number of unmatched messages of one process at another. Together they have at most
+    /// four times [`message_bytes_max`](Self::message_bytes_max) bytes.
     pub early_messages_max: usize,
 }
 
@@ -61,35 +66,35 @@ impl Limits {
     }
 }
 
-/// A peer sent what no peer sends: it is not to be believed any more.
+/// A peer sent what no correct peer sends, so it cannot be trusted any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Bytes that are no frame.
-    #[error("bytes that are no frame of an expected message")]
+    /// Bytes that are not a frame.
+    #[error("bytes that are not a frame of a tagged message")]
     Undecodable,
-    /// A message longer than any may be.
-    #[error("an expected message of {bytes} bytes; at most {max} bytes travel as one")]
+    /// A message longer than the maximum.
+    #[error("a tagged message of {bytes} bytes, longer than the maximum of {max}")]
     TooLong {
         /// Its length.
         bytes: usize,
         /// The limit.
         max: usize,
     },
-    /// More than the window lets a process send before it is expected.
-    #[error("more than {messages} messages or {bytes} bytes that nobody expects")]
+    /// More unmatched messages than the window allows.
+    #[error("more than {messages} messages or {bytes} bytes without a receive")]
     TooMany {
-        /// How many there may be.
+        /// Maximum number of messages.
         messages: u64,
-        /// How many bytes they may have.
+        /// Maximum number of their bytes.
         bytes: u64,
     },
-    /// It says that messages were matched that were not sent, or takes back what it said.
+    /// A credit for messages that were not sent, or smaller than an earlier one.
     #[error("credit for messages that were not sent")]
     Unsent,
 }
 
-/// One process's expectations, and the messages that came too early.
+/// One process's tagged receives, and the messages that arrived before theirs.
 ///
 /// ```
 /// use farside_fabric::expected::{Limits, Matcher};
@@ -109,13 +114,14 @@ pub enum Malformed {
 pub struct Matcher {
     process: ProcessId,
     limits: Limits,
-    /// In the order in which they were posted; none is empty. Some may have been cancelled.
+    /// The receives in the order in which they were posted; no queue is empty. Some may have been
+    /// cancelled.
     expectations: HashMap<Label, VecDeque<Expectation>>,
     expectation_count: usize,
-    /// Messages that nobody has expected yet, in the order in which they came; none is empty.
+    /// Unmatched messages, in the order in which they arrived; no queue is empty.
     early: HashMap<Label, VecDeque<Vec<u8>>>,
     peers: HashMap<ProcessId, Peer>,
-    /// Peers that are to be told what was matched.
+    /// Peers that must be told what was matched.
     creditors: BTreeSet<ProcessId>,
 }
 
@@ -128,22 +134,22 @@ struct Expectation {
     completion: Completion,
 }
 
-/// What has gone to and fro between this process and another.
+/// The traffic between this process and another.
 #[derive(Debug, Default)]
 struct Peer {
     sent: Volume,
-    /// So much of what was sent it says was matched.
+    /// The part of `sent` that the peer has reported as matched.
     acknowledged: Volume,
-    /// Come from it, and expected here.
+    /// Arrived from the peer, and matched here.
     matched: Volume,
-    /// So much of that it was told.
+    /// The part of `matched` that the peer was told.
     told: Volume,
-    /// Come from it, and not expected yet.
+    /// Arrived from the peer, and not matched yet.
     early: Volume,
 }
 
 impl Expectation {
-    /// Takes a message, or gives it back when this was cancelled.
+    /// Takes a message, or returns it if this receive was cancelled.
     fn take(&self, mut message: Vec<u8>) -> Option<Vec<u8>> {
         let (bytes, room) = (message.len(), self.room);
         let is_taken = self.completion.end_with(|| {
@@ -158,12 +164,15 @@ impl Expectation {
 }
 
 impl Matcher {
-    /// A matcher that expects nothing.
+    /// Creates a matcher without receives.
     ///
     /// # Panics
-    /// When the limits allow no message, or only empty ones.
+    /// If the limits allow no message, or only empty ones.
     pub fn new(process: ProcessId, limits: Limits) -> Self {
-        assert!(limits.message_bytes_max > 0 && limits.early_messages_max > 0, "{limits:?}: nothing would go");
+        assert!(
+            limits.message_bytes_max > 0 && limits.early_messages_max > 0,
+            "{limits:?}: at least one message of one byte"
+        );
         Self {
             process,
             limits,
@@ -175,8 +184,8 @@ impl Matcher {
         }
     }
 
-    /// Expects a message of up to `room` bytes from a process that exists and is not lost. If one has come early, the completion has
-    /// ended at return.
+    /// Receives a message of up to `room` bytes from a process that exists and is not lost. If one
+    /// has already arrived, the completion has ended when this returns.
     ///
     /// # Errors
     /// [`FabricError::QueueFull`].
@@ -184,7 +193,7 @@ impl Matcher {
         let completion = Completion::pending();
         let expectation = Expectation { room, completion: completion.clone() };
         if let Some(message) = self.take_early((from, tag)) {
-            // Nobody else has the completion, so it has not been cancelled.
+            // Only this function has the completion, so it has not been cancelled.
             expectation.take(message);
             return Ok(completion);
         }
@@ -199,11 +208,12 @@ impl Matcher {
         Ok(completion)
     }
 
-    /// Hands the frame of a message to `send`, which may refuse it. A message of a process to itself needs none, and has arrived
-    /// at return.
+    /// Passes the frame of a message to `send`, which may refuse it. A message of a process to
+    /// itself needs no frame, and has arrived when this returns.
     ///
     /// # Errors
-    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], and those of `send`; nothing is sent then.
+    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], and those of `send`; then
+    /// nothing is sent.
     pub fn send(
         &mut self,
         to: ProcessId,
@@ -225,12 +235,12 @@ impl Matcher {
         }
         peer.sent = peer.sent + volume;
         if to == self.process {
-            self.arrive(to, tag, message.to_vec()).expect("the sender has seen that it fits");
+            self.arrive(to, tag, message.to_vec()).expect("the sender has checked that it fits");
         }
         Ok(())
     }
 
-    /// Takes in a frame from a peer that is not lost.
+    /// Processes a frame from a peer that is not lost.
     ///
     /// # Errors
     /// [`Malformed`]: the transport should lose the peer.
@@ -254,7 +264,8 @@ impl Matcher {
         }
     }
 
-    /// Hands over the frames that tell others what was matched. `send` says whether there was room for one; if not, it comes again.
+    /// Passes frames to `send` that tell other processes what was matched. `send` returns whether
+    /// there was room for one; if not, it is passed again later.
     pub fn credits(&mut self, mut send: impl FnMut(ProcessId, Vec<u8>) -> bool) {
         let Self { creditors, peers, .. } = self;
         creditors.retain(|to| {
@@ -267,8 +278,8 @@ impl Matcher {
         });
     }
 
-    /// A peer is gone, and stays so: what is expected of it ends with [`FabricError::Disconnected`], and what had come early is
-    /// dropped.
+    /// Records that a peer is gone for ever: receives from it end with
+    /// [`FabricError::Disconnected`], and its unmatched messages are dropped.
     pub fn lose(&mut self, peer: ProcessId) {
         for (_, expectations) in self.expectations.extract_if(|(from, _), _| *from == peer) {
             self.expectation_count -= expectations.len();
@@ -281,7 +292,7 @@ impl Matcher {
         self.creditors.remove(&peer);
     }
 
-    /// Ends all that is expected, because this process is `gone`.
+    /// Ends all receives, because this process is `gone`.
     pub fn end(&mut self, gone: ProcessId) {
         for expectation in std::mem::take(&mut self.expectations).into_values().flatten() {
             expectation.completion.end(Err(FabricError::Disconnected { process: gone }));
@@ -319,7 +330,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// Gives a message to the first who expects it, or back.
+    /// Gives a message to the first matching receive, or returns it.
     fn offer(&mut self, label: Label, message: Vec<u8>) -> Option<Vec<u8>> {
         let Entry::Occupied(mut expectations) = self.expectations.entry(label) else { return Some(message) };
         let mut left = Some(message);

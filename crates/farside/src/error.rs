@@ -1,15 +1,10 @@
 //! What can go wrong, with the facts.
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, iter};
 
 use farside_fabric::ring::Corrupt;
-use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
-
-use crate::check::AccessConflict;
-use crate::global::{AddressFault, MovementError, NotificationFault, SectionFault};
-use crate::memory::address::SLOT_COUNT;
-use crate::memory::{GlobalAddress, MemoryRefusal, RemoteMemory, SLOT_BYTES};
+use farside_fabric::{FabricError, ProcessId, WorkerId};
 
 use farside_launch::LaunchError;
 pub use farside_launch::{ProcessEnd, RendezvousError};
@@ -21,18 +16,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two accesses to the same bytes that nothing orders, or bytes that an operation is using. Only where accesses are
-    /// [checked](crate::Job::check_accesses).
-    #[error("{0}")]
-    AccessConflict(Box<AccessConflict>),
-    /// An address leads nowhere.
-    #[error("{address} cannot be used: {why}")]
-    Address {
-        /// The address.
-        address: GlobalAddress,
-        /// What is wrong with it.
-        why: AddressFault,
-    },
     /// Processes of other binaries have sent more for collectives than a worker keeps until it comes to them.
     #[error(
         "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not come \
@@ -145,47 +128,6 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
-    /// A handle of memory that its owner never gave out.
-    #[error(
-        "{} never gave out {} bytes under this handle: it was made in another job, or overwritten", memory.process(), memory.bytes()
-    )]
-    MemoryForeign {
-        /// The handle.
-        memory: RemoteMemory,
-    },
-    /// A process gives no memory.
-    #[error("{process} gives no {bytes} bytes of its memory: {why}")]
-    MemoryRefused {
-        /// Whose memory was asked for.
-        process: ProcessId,
-        /// How much.
-        bytes: u64,
-        /// Why not.
-        why: MemoryRefusal,
-    },
-    /// A handle of memory that is not its any more.
-    #[error(
-        "these {} bytes of {} were released before, or the process is lost that asked for them: keep no handle of what is released",
-        memory.bytes(), memory.process()
-    )]
-    MemoryReleased {
-        /// The handle.
-        memory: RemoteMemory,
-    },
-    /// Memory that is registered has no global address.
-    #[error(
-        "a region of {bytes} bytes of {process} has no global addresses: {}", if *bytes > SLOT_BYTES {
-            "they reach 4 GiB; register or allocate it in parts of at most 4 GiB".to_owned()
-        } else {
-            format!("a process has {} regions with addresses; take some back first, or register fewer and larger ones", SLOT_COUNT - 1)
-        }
-    )]
-    NoAddress {
-        /// Whose memory it is.
-        process: ProcessId,
-        /// How long the region is.
-        bytes: u64,
-    },
     /// A function that others called here by its name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
     NamedCallRefused {
@@ -206,16 +148,6 @@ pub enum Error {
         /// Why not.
         why: NameRefusal,
     },
-    /// A numbered notification cannot be given or waited for.
-    #[error("notification {number} of {process}: {why}")]
-    Notification {
-        /// Whose notifications they are.
-        process: ProcessId,
-        /// Its number, or that of the first.
-        number: u32,
-        /// What is wrong.
-        why: NotificationFault,
-    },
     /// A type travels only among processes of one binary.
     #[error(
         "{name}: {type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that \
@@ -227,9 +159,6 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
-    /// A collective object could not be made, or an access to it was not.
-    #[error(transparent)]
-    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {
@@ -249,9 +178,6 @@ pub enum Error {
     /// The processes that another launcher started did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// Operations on memory were refused, or have failed.
-    #[error(transparent)]
-    Movement(#[from] MovementError),
     /// The function called panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -270,9 +196,6 @@ pub enum Error {
     /// [`pipe`](crate::pipe). [`room_error`](Error::room_error) returns it by its type.
     #[error(transparent)]
     Room(Box<dyn std::error::Error + Send + Sync>),
-    /// A section cannot be, or not here.
-    #[error("a section of memory: {0}")]
-    Section(#[from] SectionFault),
     /// Jobs are started by running the program again, and the program would come to another job first.
     #[error(
         "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
@@ -364,16 +287,14 @@ impl Error {
         }
     }
 
-    /// A region has no addresses.
-    pub(crate) fn no_address(key: RemoteKey) -> Self {
-        Self::NoAddress { process: key.process, bytes: key.bytes }
-    }
-
-    /// The process whose loss this error tells of.
+    /// Returns the lost process that this error, or one of its sources, names.
     pub(crate) fn lost_process(&self) -> Option<ProcessId> {
         match self {
             Self::PeerLost { process, .. } => Some(*process),
-            Self::Movement(MovementError::Failed { cause, .. }) => cause.lost_process(),
+            Self::Room(error) => iter::successors(error.source(), |error| error.source()).find_map(|error| {
+                let boxed = || error.downcast_ref::<Box<Self>>().map(|error| &**error);
+                error.downcast_ref::<Self>().or_else(boxed)?.lost_process()
+            }),
             _ => None,
         }
     }

@@ -1,26 +1,32 @@
 //! One address space: the memory of all processes, by global addresses.
 //!
-//! Every process has memory that the others can name: its [starter](GlobalAddress::starter) from the beginning, and what it
-//! [allocates](Worker::allocate_at) later. A [`GlobalAddress`] names a byte of it in 64 bits; a
-//! [`GlobalPtr`] a value, and a [`GlobalSlice`] several. Whoever has one puts, gets, and changes words atomically; the owner takes no part.
+//! Every process has memory that others can name: its [starter](GlobalAddress::starter) from the
+//! beginning, and what it [allocates](Worker::allocate_at) later. A [`GlobalAddress`] names a byte
+//! of it in 64 bits, a [`GlobalPtr`] a value, and a [`GlobalSlice`] several values. Any worker that
+//! has one puts, gets, and changes words atomically; the owner takes no part.
 //!
-//! Whoever [puts with a signal](Worker::put_signal) says that data is there, and who [waits](Until) for the signal sees it; [`Notifications`] are
-//! such signals by numbers. A [`Section`] is a part of memory that does not lie together.
+//! A worker that [puts with a signal](Worker::put_signal) announces that data is there, and a
+//! worker that [waits](Until) for the signal sees the data. [`Notifications`] are such signals with
+//! numbers. A [`Section`] is a part of memory that is not contiguous.
 //!
-//! All of these wait until they are over. Operations that do not ([`Worker::copy`], from anywhere to anywhere, [`start_put`](Worker::start_put),
-//! [`start_get`](Worker::start_get), [`start_change`](Worker::start_change)) have a [`Handle`] to [wait](Worker::complete) for, and an [`Order`] in which they start.
+//! All of these return when they are done. Operations that do not wait have a [`Handle`] to
+//! [wait](Worker::complete) for, and an [`Order`] in which they start: [`Worker::copy`] from
+//! anywhere to anywhere, [`start_put`](Worker::start_put), [`start_get`](Worker::start_get) and
+//! [`start_change`](Worker::start_change).
 //!
-//! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
-//! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
-//! whether the region is still there, and a copy.
+//! Each process keeps a table of its regions in memory that its peers read. A worker reads the
+//! entry of a region when it first uses the region, and remembers it. If the region is mapped here,
+//! a later access checks whether the region is still there, and copies.
 //!
-//! Ordinary memory joins in when it is [registered](Worker::register): a vector, or a slice that is [lent](Worker::lend) for a while. And all workers
-//! together have objects that lie in all processes: [symmetric](Symmetric) memory, [arrays](GlobalArray), [byte spaces](ByteSpace).
+//! Ordinary memory joins when it is [registered](Worker::register): a vector, or a slice that is
+//! [lent](Worker::lend) for a while. All workers together can have objects that lie in all
+//! processes: [symmetric](Symmetric) memory, [arrays](GlobalArray) and [byte spaces](ByteSpace).
 //!
-//! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
+//! Seeds: ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and
+//! the notifications of GASPI.
 
 mod atomics;
-mod fault;
+mod error;
 mod movement;
 mod notifications;
 mod objects;
@@ -34,7 +40,7 @@ mod space;
 mod until;
 
 pub use self::atomics::{Integer, Unsigned, Word};
-pub use self::fault::AddressFault;
+pub use self::error::{AddressFault, GlobalError};
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};

@@ -188,7 +188,7 @@ impl Job {
     }
 
     /// Whether to look for accesses to the same bytes that nothing orders, and for buffers that are used while an operation has them. The
-    /// later of the two returns [`Error::AccessConflict`](crate::Error::AccessConflict) then, which names both places in the program. Not, if not said here, by the
+    /// later of the two returns [`AccessConflict`](crate::AccessConflict) then, which names both places in the program. Not, if not said here, by the
     /// variable `FARSIDE_CHECK=accesses` or by `farside run --check accesses`.
     ///
     /// It is for finding mistakes: each access asks the owner of the memory first. `docs/checking-accesses.md` says what it finds and what

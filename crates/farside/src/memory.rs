@@ -1,13 +1,15 @@
-//! Registered memory: of the own process for any thread, and of any process for any worker.
+//! Registered memory: of this process for any thread, and of any process for any worker.
 //!
-//! [`Worker::allocate`] gives buffers of the own process, which come back when they are dropped.
+//! [`Worker::allocate`] returns buffers of this process, which return to it when they are dropped.
 //!
-//! For memory that others are to reach, a worker asks a process for memory, on a NUMA node or near one of its workers, and gets a [`RemoteMemory`]: a plain value that can be
-//! sent anywhere in the job, and with which whoever has it puts, gets, and changes words atomically. The service thread of
-//! the owner answers, so that no worker there need be attentive.
+//! For memory that others are to reach, a worker asks a process, on a NUMA node or near one of its
+//! workers. It gets a [`RemoteMemory`]: a plain value that can be sent anywhere in the job. Any
+//! worker that has it puts, gets, and changes words atomically. The service thread of the owner
+//! answers such requests, so no worker there need be attentive.
 
 pub(crate) mod address;
 mod deferred;
+mod error;
 mod grants;
 pub(crate) mod message;
 pub(crate) mod mover;
@@ -24,12 +26,14 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
 pub use self::address::GlobalAddress;
-pub(crate) use self::address::SLOT_BYTES;
+pub use self::error::MemoryError;
 pub(crate) use self::numa::Nodes;
 pub(crate) use self::segments::publish;
 pub(crate) use self::shared::ProcessMemory;
 use crate::Wire;
-use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 pub(crate) use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::worker::Worker;
@@ -37,14 +41,16 @@ pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};
 pub use farside_sys::topology::NumaNodeId;
 
-/// Bytes before the memory of a handle, of which the first eight tell that it is still the handle's. A whole unit of the heap, so
-/// that the memory begins on a cache line.
+/// The bytes before the memory of a handle. The first eight hold the stamp, which tells whether the
+/// memory is still the handle's. A whole unit of the heap, so that the memory begins on a cache
+/// line.
 const STAMP_BYTES: u64 = 64;
 
-/// Memory of a process of the job, its own or another's: 56 bytes that can be sent to any worker.
+/// Memory of this process or another one of the job: 56 bytes that can be sent to any worker.
 ///
-/// It is made by [`Worker::allocate_at`], used by whoever has the handle, and given back by [`Worker::release`], once, by
-/// anybody. When the process that asked for it dies, its owner takes it back.
+/// [`Worker::allocate_at`] makes it, any worker that has the handle uses it, and one worker gives
+/// it back with [`Worker::release`], once. When the process that asked for it dies, its owner takes
+/// it back.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -63,100 +69,108 @@ const STAMP_BYTES: u64 = 64;
 /// # }
 /// ```
 ///
-/// # Handles that are stale
+/// # Stale handles
 ///
-/// The owner keeps the books: [`release`](Worker::release) of what was released, or never given out, is an error, always. A put or a get
-/// does without the owner, so it can find out less:
+/// The owner records which memory is in use: [`release`](Worker::release) of memory that was
+/// released before, or never given out, is always an error. A put or a get does not ask the owner,
+/// so it can detect less:
 ///
-/// - Where the memory is mapped (on one machine, and in the own process), every access first looks at a word before the memory,
-///   which the owner changes when the memory is released. An access that begins after that is [`Error::MemoryReleased`], unless
-///   the place has been given out since and what is there happens to be the same word. One that is under way at the time is not noticed.
-/// - Where it is not (libfabric, the simulator), a process knows what its own workers released, and which processes are lost.
-///   What others released it learns only if it [asks](Self::check), which is a round trip. Until then a put goes to whoever has the
-///   memory now.
+/// - Where the memory is mapped (on one machine, and in this process), every access first reads a
+///   word before the memory, which the owner changes when the memory is released. An access that
+///   begins after that is [`MemoryError::Released`](crate::memory::MemoryError::Released), unless
+///   the place has been given out again and holds the same word by chance. An access that is under
+///   way at the time is not detected.
+/// - Where it is not mapped (libfabric, the simulator), a process knows what its own workers
+///   released, and which processes are lost. It learns what others released only if it
+///   [asks](Self::check), which is a round trip. Until then a put changes the memory of whichever
+///   handle has the place now.
 ///
-/// So agree who releases, and see that all others are done before. Nothing outside of memory that the job's processes ask of each
-/// other is ever reached by a stale handle.
+/// So decide which worker releases the memory, and make sure that all others are done before. A
+/// stale handle never reaches memory other than what the processes of the job ask of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct RemoteMemory {
-    /// The region that it lies in.
+    /// The region that the memory lies in.
     pub(crate) key: RemoteKey,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// Which of the grants of its owner it is, and how often that number was given before.
+    /// The number of the grant at its owner, and how often that number was used before.
     pub(crate) id: u32,
     pub(crate) generation: u32,
 }
 
 impl RemoteMemory {
-    /// The process whose memory it is.
+    /// Returns the owner of the memory.
     pub fn process(&self) -> ProcessId {
         self.key.process
     }
 
-    /// Its size.
+    /// Returns its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The global address of its first byte, for as long as it is not [released](Worker::release). Accesses by the address do not look at the
-    /// handle's stamp: that memory is released is noticed by the handle alone, or in a job whose accesses are
-    /// [checked](crate::Job::check_accesses).
+    /// Returns the global address of its first byte, valid until it is [released](Worker::release).
+    /// Accesses by the address do not check the handle's stamp. A use after the release is detected
+    /// only by the handle, or in a job whose accesses are [checked](crate::Job::check_accesses).
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
     pub fn address(&self) -> Result<GlobalAddress> {
-        GlobalAddress::in_region(self.key, self.offset).ok_or(Error::no_address(self.key))
+        GlobalAddress::in_region(self.key, self.offset).ok_or_else(|| MemoryError::no_address(self.key).into())
     }
 
-    /// What is expected before the memory while it is this handle's. Never zero for the grants that there can be.
+    /// Returns the word that stands before the memory while it is this handle's. It is not zero for
+    /// any grant that can exist.
     fn stamp(&self) -> u64 {
         let name = u64::from(self.generation) << 32 | u64::from(self.id);
-        // One to one, and unlike the numbers that programs keep in their memory.
+        // A bijection, whose results are unlike the numbers that programs keep in their memory.
         name.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Writes `data` from `offset` on.
+    /// Writes `data` at `offset`.
     ///
-    /// *Completion*: when it returns, `data` may be used again and the bytes are visible to whoever is told of them.
+    /// *Completion*: when it returns, `data` may be used again, and the bytes are visible to any
+    /// worker that learns of the put.
     ///
-    /// *Cost*: a copy where the memory is mapped, and a look at a word before it; otherwise a copy and a round trip. The first use of a
-    /// region that this process has not used before attaches it, which the owner's service thread answers.
+    /// *Cost*: where the memory is mapped, a load of the stamp and a copy; otherwise a copy and a
+    /// round trip. The first use of a region in this process attaches it, which the owner's service
+    /// thread answers.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`Error::MemoryReleased`] as far as that is
-    /// noticed (see [above](Self#handles-that-are-stale)); [`Error::InHandler`] where the memory is not mapped.
+    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`MemoryError::Released`](crate::memory::MemoryError::Released) as far as that is
+    /// noticed (see [stale handles](Self#stale-handles)); [`Error::InHandler`] where the memory is not mapped.
     #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
         self.put_from(me, offset, data, Location::caller())
     }
 
-    /// As [`put`](Self::put), from some place in the program.
+    /// As [`put`](Self::put), for an access at the given place in the program.
     pub(crate) fn put_from(&self, me: &Worker, offset: u64, data: &[u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
         let touched = (inside, data.len(), Touch { kind: AccessKind::Write, site });
         self.on_region(me, Some(touched), |region, deadline| region.put(inside, data, deadline))
     }
 
-    /// Reads from `offset` on, as much as `data` has room for.
+    /// Reads bytes at `offset` until `data` is full.
     ///
     /// *Cost*: as for [`put`](Self::put).
     ///
     /// # Errors
-    /// Those of [`put`](Self::put). What is in `data` then is unspecified.
+    /// Those of [`put`](Self::put). The contents of `data` are unspecified then.
     #[track_caller]
     pub fn get(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         self.get_from(me, offset, data, Location::caller())
     }
 
-    /// As [`get`](Self::get), from some place in the program.
+    /// As [`get`](Self::get), for an access at the given place in the program.
     pub(crate) fn get_from(&self, me: &Worker, offset: u64, data: &mut [u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
         let touched = (inside, data.len(), Touch { kind: AccessKind::Read, site });
         self.on_region(me, Some(touched), |region, deadline| region.get(inside, data, deadline))
     }
 
-    /// As [`get`](Self::get), where others write and what is read tells whether it is whole. It is not checked.
+    /// As [`get`](Self::get), not checked: for memory that others write, whose contents tell
+    /// whether a read is consistent.
     pub(crate) fn look(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
         self.on_region(me, None, |region, deadline| region.get(inside, data, deadline))
@@ -173,7 +187,7 @@ impl RemoteMemory {
         self.atomic64_from(me, offset, change, Location::caller())
     }
 
-    /// As [`atomic64`](Self::atomic64), from some place in the program.
+    /// As [`atomic64`](Self::atomic64), for an access at the given place in the program.
     pub(crate) fn atomic64_from(
         &self,
         me: &Worker,
@@ -197,8 +211,9 @@ impl RemoteMemory {
         self.on_region(me, Some(touched), |region, deadline| region.atomic32(inside, change, deadline))
     }
 
-    /// The region that it lies in, attached here, and where in that it begins: for queues and
-    /// transmitters (the crate `farside-transmit`), which do not look whether the memory was released since.
+    /// Returns the region that the memory lies in, attached here, and the memory's offset in it.
+    /// For queues and transmitters (the crate `farside-transmit`), which do not check whether the
+    /// memory was released since.
     ///
     /// *Cost*: as for [`put`](Self::put), without the bytes.
     ///
@@ -208,24 +223,25 @@ impl RemoteMemory {
         self.on_region(me, None, |region, _| Ok((region.clone(), self.offset)))
     }
 
-    /// Whether the memory is still this handle's, for sure. Others may release it the moment after.
+    /// Checks at the owner whether the memory is still this handle's. Another worker may release it
+    /// right after.
     ///
     /// *Cost*: a round trip where the memory is not mapped.
     ///
     /// # Errors
-    /// [`Error::MemoryReleased`], and those of [`put`](Self::put).
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released), and those of [`put`](Self::put).
     pub fn check(&self, me: &Worker) -> Result<()> {
         let stamp_at = self.stamp_at()?;
         let stamp =
             self.on_region(me, None, |region, deadline| region.atomic64(stamp_at, AtomicChange::Load, deadline))?;
-        if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
+        if stamp == self.stamp() { Ok(()) } else { Err(MemoryError::Released { memory: *self }.into()) }
     }
 
     fn stamp_at(&self) -> Result<u64> {
-        self.offset.checked_sub(STAMP_BYTES).ok_or(Error::MemoryForeign { memory: *self })
+        self.offset.checked_sub(STAMP_BYTES).ok_or_else(|| MemoryError::Foreign { memory: *self }.into())
     }
 
-    /// Where in the region an access is, if it is inside of this memory.
+    /// Returns the offset in the region of an access, if it is inside this memory.
     pub(crate) fn inside(&self, offset: u64, bytes: usize) -> Result<u64, FabricError> {
         let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.bytes);
         match self.offset.checked_add(offset) {
@@ -234,8 +250,8 @@ impl RemoteMemory {
         }
     }
 
-    /// Does something with the region that the memory lies in, unless the handle is known to be stale. What is `touched`, where in the
-    /// region and how many bytes, is checked, if accesses are.
+    /// Runs `access` on the region that the memory lies in, unless the handle is known to be stale.
+    /// If accesses are checked, `touched` says which bytes of the region it accesses.
     fn on_region<T>(
         &self,
         me: &Worker,
@@ -250,7 +266,7 @@ impl RemoteMemory {
         let since = regions.since();
         let region = regions.find_or_add(self.key, || process.region_of(self))?;
         let deadline = if region.mapped().is_some() {
-            // What is mapped waits for nothing, and any time will do for a deadline.
+            // A mapped region waits for nothing, so the deadline may be any time.
             self.check_stamp(region, since)?;
             since
         } else {
@@ -262,31 +278,32 @@ impl RemoteMemory {
             me.check_access(self.key, inside, bytes, touch)?;
         }
         access(region, deadline).map_err(|error| {
-            // The checker has written it down, and it was not made, or not for sure.
+            // The observer has noted the access, which was not made, or may not have been.
             me.end_accesses();
             process.explain(error)
         })
     }
 
-    /// Looks whether the owner has taken the memory back.
+    /// Checks the stamp: whether the owner has taken the memory back.
     fn check_stamp(&self, region: &RemoteRegion, now: Instant) -> Result<()> {
         let stamp = region.atomic64(self.stamp_at()?, AtomicChange::Load, now)?;
-        if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
+        if stamp == self.stamp() { Ok(()) } else { Err(MemoryError::Released { memory: *self }.into()) }
     }
 }
 
 /// A place in the program.
 type Caller = &'static Location<'static>;
 
-/// Where memory is wanted.
+/// Where to allocate memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In a process, wherever its machine puts it.
+    /// In a process, wherever its machine places it.
     In(ProcessId),
-    /// In a process, on a NUMA node of its machine. A node that is full gives way to others.
+    /// In a process, on a NUMA node of its machine. If the node is full, on another one.
     OnNode(ProcessId, NumaNodeId),
-    /// In a worker's process, on the NUMA node that the worker is bound to ([`Job::bind`](crate::Job::bind)); wherever the machine puts
-    /// it if it is bound to none.
+    /// In a worker's process, on the NUMA node that the worker is bound to
+    /// ([`Job::bind`](crate::Job::bind)), or wherever the machine places it if the worker is bound
+    /// to none.
     Near(WorkerId),
 }
 
@@ -302,31 +319,33 @@ impl From<WorkerId> for Place {
     }
 }
 
-/// Why an owner of memory did not do as it was asked.
+/// Why an owner of memory refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryRefusal {
-    /// Others have as much there as they may.
-    #[error("others have {held} bytes there of at most {limit}: release some, or raise `Job::remote_memory_limit`")]
+    /// Other processes have as much memory there as the limit allows.
+    #[error(
+        "other processes have {held} bytes there, and the limit is {limit}: release some, or raise `Job::remote_memory_limit`"
+    )]
     Limit {
-        /// What they have.
+        /// The bytes that they have.
         held: u64,
-        /// What they may have.
+        /// The limit.
         limit: u64,
     },
-    /// Its machine has none left, or its fabric registers no more.
+    /// Its machine has no memory left, or its fabric registers no more.
     #[error("its machine has no such memory left: ask for less, or free memory there")]
     NoMemory,
     /// Its machine has no such NUMA node.
-    #[error("its machine has no NUMA node {node}; `farside info` shows those that there are")]
+    #[error("its machine has no NUMA node {node}; `farside info` lists its nodes")]
     NoSuchNode {
-        /// Which was named.
+        /// The number that was asked for.
         node: u32,
     },
-    /// It was released before.
+    /// The memory was released before.
     #[error("it was released before")]
     Released,
-    /// It was never given out there.
-    #[error("it never gave that out")]
+    /// The owner never gave this memory out.
+    #[error("it never gave this memory out")]
     Foreign,
 }

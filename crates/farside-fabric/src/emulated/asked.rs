@@ -1,4 +1,4 @@
-//! What this process has asked of others.
+//! The requests of this process to others.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use super::{Malformed, PIECES_UNDER_WAY_MAX};
 use crate::ids::ProcessId;
 use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome, RemoteKey};
 
-/// Names an operation for as long as it is under way.
+/// Names an operation while it is in flight.
 type OperationId = u64;
 
 #[derive(Debug)]
 pub(super) struct Asked {
     message_bytes_max: usize,
     operations: HashMap<OperationId, UnderWay>,
-    /// The pieces of those operations that are asked for and not answered.
+    /// The pieces of those operations that are requested and not answered.
     requests: HashMap<RequestId, Piece>,
-    /// How many operations and requests there were so far.
+    /// Number of operations and requests so far.
     sequence: u64,
 }
 
@@ -27,28 +27,29 @@ struct UnderWay {
     key: RemoteKey,
     work: Work,
     completion: Completion,
-    /// How much of the data is asked for; `None` before the first piece, which an operation without data has too.
+    /// Number of bytes requested; `None` before the first piece, which an operation without data
+    /// has too.
     asked_to: Option<usize>,
     pieces_under_way: usize,
-    /// What the first piece that was refused was refused for. No more pieces are asked for then.
+    /// The error of the first piece that was refused. No more pieces are requested after it.
     error: Option<FabricError>,
 }
 
 #[derive(Debug)]
 struct Piece {
     operation: OperationId,
-    /// Which part of the data.
+    /// The part of the data.
     range: Range<usize>,
 }
 
-/// What an attachment has brought.
+/// The result of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) access: Option<NativeAccess>,
     pub(super) is_writable: bool,
 }
 
-/// What an operation is for, and what it has brought so far.
+/// The purpose of an operation, and its data so far.
 #[derive(Debug)]
 pub(super) enum Work {
     Attach,
@@ -75,7 +76,8 @@ impl Work {
         }
     }
 
-    /// How much of the data goes into a message of so many bytes. A get's length travels in 32 bits.
+    /// Maximum number of data bytes in a message of this length. A get's length is encoded in 32
+    /// bits.
     fn piece_bytes_max(&self, message_bytes_max: usize) -> usize {
         match self {
             Self::Get { .. } => (message_bytes_max - GOT_HEADER_BYTES).min(u32::MAX as usize),
@@ -137,7 +139,7 @@ impl Asked {
         self.ask_on(operation, outbox);
     }
 
-    /// Asks for as many pieces of an operation as may be under way.
+    /// Requests as many pieces of an operation as may be in flight.
     fn ask_on(&mut self, operation: OperationId, outbox: &mut Outbox) {
         let Some(state) = self.operations.get_mut(&operation) else { return };
         while state.pieces_under_way < PIECES_UNDER_WAY_MAX
@@ -153,7 +155,7 @@ impl Asked {
         }
     }
 
-    /// Takes in an answer. Brings what an attachment has brought.
+    /// Processes an answer. Returns the result of an attachment.
     pub(super) fn take(
         &mut self,
         from: ProcessId,
@@ -189,7 +191,7 @@ impl Asked {
         }
     }
 
-    /// Ends all that a peer was asked for.
+    /// Ends all operations requested of a peer.
     pub(super) fn lose(&mut self, peer: ProcessId) {
         for (_, state) in self.operations.extract_if(|_, state| state.key.process == peer) {
             state.completion.end(Err(FabricError::Disconnected { process: peer }));
@@ -210,14 +212,14 @@ impl UnderWay {
         Some(start..end)
     }
 
-    /// Keeps what an answer brings, if it is one to this.
+    /// Stores the data of an answer, if it fits this request.
     fn take(&mut self, range: &Range<usize>, answer: &Answer<'_>) -> Result<(), Malformed> {
         match (&mut self.work, answer) {
             (work, Answer::Refused(refusal)) => {
                 let error = work.error(self.key, *refusal);
                 self.error.get_or_insert(error);
             }
-            // A key that names another size than the region has, names another region.
+            // A key with another size than the region has names another region.
             (Work::Attach, Answer::Attached { bytes, .. }) => {
                 if *bytes != self.key.bytes || self.key.reserved != 0 {
                     self.error = Some(FabricError::StaleKey { key: self.key });

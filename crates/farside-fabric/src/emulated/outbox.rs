@@ -1,10 +1,10 @@
-//! What is to go out.
+//! The packets to send.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::ids::ProcessId;
 
-/// What a packet is, as far as its room is counted.
+/// The class of a packet, for which its room is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Request,
@@ -12,15 +12,15 @@ pub(super) enum Class {
     Message,
     Tagged,
     Credit,
-    /// That a region is taken back.
+    /// The withdrawal of a region.
     Revoke,
-    /// That one was let go of.
+    /// The release of a region.
     Release,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Only peers to which something is to go out have one.
+    /// The lanes of peers for which packets wait.
     lanes: BTreeMap<ProcessId, Lane>,
     lost: HashSet<ProcessId>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Outbox {
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<(Class, Vec<u8>)>,
-    /// How many of each class there are.
+    /// Number of packets of each class.
     counts: [usize; 7],
 }
 

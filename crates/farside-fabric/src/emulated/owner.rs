@@ -1,4 +1,4 @@
-//! What others ask of this process.
+//! The requests of other processes to this one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,18 +14,20 @@ use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, 
 #[derive(Debug)]
 pub(crate) struct Owner {
     regions: RegionTable,
-    /// What those who attach a region are told, for each that has a native access, as long as anybody may use it.
+    /// The native access of each region that has one, sent to the peers that attach it, as long as
+    /// a peer may use it.
     access: HashMap<RegionName, NativeAccess>,
-    /// Who has attached which region. A region that is taken back is still held by those who have not said that they let go.
+    /// The holders of each region. A withdrawn region is held by those that have not reported its
+    /// release.
     holders: BTreeMap<(RegionName, ProcessId), Holder>,
-    /// Regions whose keys were taken back and that somebody holds, or is at.
+    /// Withdrawn regions with holders, or with accesses of this process under way.
     leaving: BTreeMap<RegionName, Completion>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Alive,
-    /// It says nothing any more, and something of its may still be under way natively.
+    /// The holder is gone, and its native accesses may still be in flight.
     Lost,
 }
 
@@ -44,7 +46,7 @@ impl Owner {
     pub(crate) fn register(&mut self, name: Option<RegionName>, registration: Registration) -> LocalRegion {
         let Registration { memory, bytes, access } = registration;
         let key = self.regions.register(name, RegionMemory::Shared(memory.clone()), bytes);
-        let key = key.expect("only private memory is refused");
+        let key = key.expect("only user memory is refused");
         self.access.extend(access.map(|access| (key.into(), access)));
         LocalRegion::new(key, memory)
     }
@@ -60,7 +62,7 @@ impl Owner {
         Ok(UserRegion::new(key, lease))
     }
 
-    /// Takes a key back. Returns who is to be told.
+    /// Withdraws a key. Returns the holders to tell.
     pub(crate) fn deregister(&mut self, key: RemoteKey) -> Result<(Completion, Vec<ProcessId>), FabricError> {
         self.regions.withdraw(key)?;
         let completion = Completion::pending();
@@ -71,14 +73,14 @@ impl Owner {
         Ok((completion, told))
     }
 
-    /// A holder has let go.
+    /// Records that a holder has released a region.
     pub(crate) fn released(&mut self, by: ProcessId, name: RegionName) {
         self.holders.remove(&(name, by));
         self.settle();
     }
 
-    /// Nothing is heard of a peer any more. What its requests asked for is done or never will be; only what it reaches natively may
-    /// still be under way.
+    /// Records that a peer is gone. Its requests have been executed or never will be. Only its
+    /// native accesses may still be in flight.
     pub(crate) fn lose(&mut self, peer: ProcessId) {
         let Self { holders, access, .. } = self;
         holders.retain(|(name, process), holder| {
@@ -90,19 +92,20 @@ impl Owner {
         self.settle();
     }
 
-    /// Nothing of a lost peer is under way any more.
+    /// Records that no access of a lost peer is in flight any more.
     pub(super) fn bury(&mut self, peer: ProcessId) {
         self.holders.retain(|(_, process), holder| *process != peer || *holder == Holder::Alive);
         self.settle();
     }
 
-    /// Which regions a process holds that has a native access to them.
+    /// The regions that a process holds with native access.
     pub(super) fn natively_held_by(&self, peer: ProcessId) -> impl Iterator<Item = RegionName> {
         let held = self.holders.keys().filter(move |(_, process)| *process == peer);
         held.map(|(name, _)| *name).filter(|name| self.access.contains_key(name))
     }
 
-    /// Ends the deregistrations that nobody holds up any more. Those of regions with a native access are left to the transport.
+    /// Ends the deregistrations that have no holder any more. Those of regions with a native access
+    /// are left to the transport.
     pub(crate) fn settle(&mut self) {
         let done: Vec<RegionName> = self
             .leaving
@@ -113,12 +116,13 @@ impl Owner {
         done.into_iter().for_each(|name| self.finish(name, true));
     }
 
-    /// The regions with a native access that were taken back, and that nobody holds any more.
+    /// The withdrawn regions with a native access that have no holder any more.
     pub(super) fn left(&self) -> impl Iterator<Item = RegionName> {
         self.leaving.keys().copied().filter(|name| self.access.contains_key(name) && self.is_left(*name))
     }
 
-    /// Frees the slot of a region that nobody holds any more. `is_released`: nobody reaches its memory, either.
+    /// Frees the slot of a region that has no holder any more. `is_released`: no peer can access
+    /// its memory either.
     pub(super) fn finish(&mut self, name: RegionName, is_released: bool) {
         self.access.remove(&name);
         if let Some(memory) = self.regions.free(name)
@@ -157,7 +161,8 @@ impl Owner {
         self.regions.find_named(name)
     }
 
-    /// The memory of a region for a process that accesses it: also of one that is taken back, if it holds that.
+    /// The memory of a region for a process that accesses it. This includes a withdrawn region that
+    /// the process holds.
     pub(crate) fn memory_for(&self, by: ProcessId, key: RemoteKey) -> Option<&RegionMemory> {
         let is_holder = self.holders.contains_key(&(key.into(), by));
         self.regions.find(key).or_else(|| self.regions.find_leaving(key.into()).filter(|_| is_holder))
@@ -171,7 +176,7 @@ impl Owner {
         self.holders_of(key.into()).next().is_some()
     }
 
-    /// Does what is asked, and encodes the answer.
+    /// Executes a request, and encodes the answer.
     pub(super) fn answer(
         &mut self,
         from: ProcessId,
@@ -189,7 +194,7 @@ impl Owner {
                 return Ok(Packet::Answer { id, answer }.encode());
             }
             Ask::Put { offset, data } => Operation::Put { offset, data: data.to_vec() },
-            // Checked before memory is taken for it.
+            // Checked before memory is allocated for it.
             Ask::Get { bytes, .. } if bytes as usize > data_max => {
                 return Err(Malformed::TooMuch { bytes: bytes as usize, max: data_max });
             }
@@ -216,7 +221,7 @@ impl Owner {
         Ok(Packet::Answer { id, answer }.encode())
     }
 
-    /// Notes that a process holds a region from now on.
+    /// Records that a process holds a region from now on.
     pub(crate) fn grant(&mut self, to: ProcessId, name: RegionName) -> Option<(RemoteKey, RegionMemory)> {
         let (key, memory) = self.regions.find_named(name)?;
         self.holders.insert((name, to), Holder::Alive);

@@ -26,7 +26,7 @@ fn starter_key(of: ProcessId) -> RemoteKey {
     RemoteKey::starter(of, STARTER_BYTES as u64)
 }
 
-/// Takes out what one engine sends to another.
+/// Takes the packets that one engine sends to another.
 fn outgoing(engine: &mut Engine, to: ProcessId) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     engine.flush(|peer, packet| {
@@ -39,7 +39,8 @@ fn outgoing(engine: &mut Engine, to: ProcessId) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Carries packets to and fro until there are none, and gives back the messages: who got them, from whom, and what.
+/// Carries packets back and forth until there are none. Returns the messages: receiver, sender and
+/// contents.
 fn settle(engines: &mut [Engine]) -> Vec<(ProcessId, ProcessId, Vec<u8>)> {
     let mut messages = Vec::new();
     loop {
@@ -113,7 +114,7 @@ fn pieces_on_the_way_are_few() {
         for packet in packets {
             engines[1].take(ASKER, &packet).unwrap();
         }
-        assert!(outgoing(&mut engines[0], OWNER).is_empty(), "no more before an answer");
+        assert!(outgoing(&mut engines[0], OWNER).is_empty(), "no more requests before an answer");
         for packet in outgoing(&mut engines[1], ASKER) {
             engines[0].take(OWNER, &packet).unwrap();
         }
@@ -207,7 +208,7 @@ fn a_region_is_gone_when_its_holders_have_let_go() {
     let over = engines[1].deregister(key).unwrap();
     assert!(is_stale(&engines[1].deregister(key).map(|_| Outcome::Previous(0))));
     assert!(engines[1].is_held(key) && !over.has_ended());
-    // The owner does nothing for it any more, also for those who do not know yet.
+    // The owner executes nothing for it any more, also for holders that do not know yet.
     let put = engines[0].post(key, Operation::Put { offset: 0, data: vec![9; 9] }).unwrap();
     let revocations: Vec<_> = [ASKER, ProcessId::new(2)].map(|to| outgoing(&mut engines[1], to)).into();
     for request in outgoing(&mut engines[0], OWNER) {
@@ -217,13 +218,13 @@ fn a_region_is_gone_when_its_holders_have_let_go() {
         engines[0].take(OWNER, &refused).unwrap();
     }
     assert!(is_stale(&result(&put)));
-    assert!(engines[0].is_attached(key), "it was not told yet");
+    assert!(engines[0].is_attached(key), "the holder does not know yet");
     let name = RegionName::from(key);
     assert_eq!(revocations, [vec![Packet::Revoke(name).encode()], vec![Packet::Revoke(name).encode()]]);
     engines[0].take(OWNER, &revocations[0][0]).unwrap();
     assert!(!engines[0].is_attached(key));
     settle(&mut engines);
-    assert!(!over.has_ended(), "one has not let go");
+    assert!(!over.has_ended(), "one holder has not released it");
     assert!(is_stale(&attach(&mut engines, key)));
     engines[1].lose(ProcessId::new(2));
     assert!(over.has_ended() && !engines[1].is_held(key));
@@ -234,7 +235,7 @@ fn a_region_is_gone_when_its_holders_have_let_go() {
 fn what_is_taken_back_while_it_is_asked_for_is_let_go() {
     let mut engines = engines(2, LIMITS);
     let key = engines[1].register(registration(100, None)).key();
-    // Asked under a wrong size: the owner believes that it is held, the asker does not.
+    // Requested with a wrong size: the owner believes that it is held, the requester does not.
     assert!(is_stale(&attach(&mut engines, RemoteKey { bytes: 99, ..key })));
     assert!(engines[1].is_held(key));
     let asked = engines[0].attach(key).unwrap();
@@ -245,7 +246,7 @@ fn what_is_taken_back_while_it_is_asked_for_is_let_go() {
     settle(&mut engines);
     result(&asked).unwrap();
     result(&over).unwrap();
-    assert!(!engines[0].is_attached(key), "the news came behind the answer");
+    assert!(!engines[0].is_attached(key), "the withdrawal came after the answer");
 }
 
 #[test]
@@ -265,10 +266,10 @@ fn native_accesses_are_waited_for() {
     engines[0].let_go(keys[0]);
     settle(&mut engines);
     assert_eq!(engines[1].left().collect::<Vec<_>>(), [keys[0].into()]);
-    assert!(!over[0].has_ended(), "the transport has a word in it");
+    assert!(!over[0].has_ended(), "the transport must finish it");
     engines[1].finish(keys[0].into(), true);
     result(&over[0]).unwrap();
-    // Of one that is lost something may still be under way.
+    // A lost holder's native access may still be in flight.
     engines[1].lose(ASKER);
     assert_eq!(engines[1].left().count(), 0);
     assert_eq!(engines[1].natively_held_by(ASKER).collect::<Vec<_>>(), [keys[1].into()]);
@@ -292,7 +293,7 @@ fn user_memory_is_reached_and_comes_back() {
     run(&mut engines, region.key(), put.clone()).unwrap();
     let refused = run(&mut engines, read_only.key(), Operation::Put { offset: 0, data: vec![1] });
     assert!(matches!(refused, Err(FabricError::ReadOnly { .. })), "{refused:?}");
-    // The owner does not rely on the asker's minding it.
+    // The owner does not rely on the requester's check.
     let ask = Ask::Put { offset: 0, data: &[1] };
     let request = Packet::Request { id: RequestId(1), region: read_only.key().into(), ask };
     engines[1].take(ASKER, &request.encode()).unwrap();
@@ -316,7 +317,7 @@ fn what_lies_outside_is_refused_on_both_sides() {
     assert!(matches!(refused, Err(FabricError::OutOfRange { offset: 9_999, bytes: 2, .. })), "{refused:?}");
     assert!(matches!(run(&mut engines, key, add(4)), Err(FabricError::Misaligned { offset: 4, bytes: 8 })));
 
-    // The owner does not rely on the asker's having looked.
+    // The owner does not rely on the requester's check.
     let region = RegionName { slot: 0, generation: 0 };
     let change = AtomicChange::Swap(1);
     let asks = [
@@ -332,7 +333,7 @@ fn what_lies_outside_is_refused_on_both_sides() {
         let refused = Packet::Answer { id, answer: Answer::Refused(refusal) }.encode();
         assert_eq!(outgoing(&mut engines[1], ASKER), [refused]);
     }
-    // Nor on its having attached the region.
+    // Nor does it rely on an attachment by the requester.
     let region = engines[1].register(registration(100, None)).key();
     let region = RegionName { slot: region.slot, generation: region.generation };
     let request = Packet::Request { id: RequestId(1), region, ask: Ask::Get { offset: 0, bytes: 1 } };
@@ -360,7 +361,7 @@ fn a_refusal_ends_an_operation_with_its_own_words() {
             let answer = Packet::Answer { id, answer: Answer::Refused(refusal) };
             engines[0].take(OWNER, &answer.encode()).unwrap();
         }
-        assert!(outgoing(&mut engines[0], OWNER).is_empty(), "no more is asked for");
+        assert!(outgoing(&mut engines[0], OWNER).is_empty(), "no more is requested");
         assert!(result(&put).unwrap_err().to_string().contains(words));
     }
 }
@@ -425,12 +426,12 @@ fn losing_a_peer_ends_what_concerns_it_alone() {
     let late = Packet::User(b"late").encode();
 
     assert!(engines[0].lose(gone));
-    assert!(!engines[0].lose(gone), "no news");
+    assert!(!engines[0].lose(gone), "it is already known");
     assert!(!engines[0].lose(ASKER) && !engines[0].lose(ProcessId::new(3)));
     let is_gone = |result: Result<Outcome, FabricError>| matches!(result, Err(FabricError::Disconnected { process }) if process == gone);
     assert!(is_gone(result(&put)) && is_gone(result(&unknown)));
     assert_eq!(engines[0].waiting_for_room().collect::<Vec<_>>(), [stays]);
-    assert_eq!(engines[0].take(gone, &late), Ok(None), "a lost peer is silent");
+    assert_eq!(engines[0].take(gone, &late), Ok(None), "packets of a lost peer are ignored");
     assert!(!engines[0].is_attached(starter_key(gone)));
     assert!(is_gone(run(&mut engines, starter_key(gone), add(0))));
     assert!(is_gone(attach(&mut engines, starter_key(gone))));
@@ -473,7 +474,7 @@ fn answers_that_were_not_asked_for_are_malformed() {
     assert!(!get.has_ended());
     assert_eq!(engines[0].take(OWNER, &good), Ok(None));
     assert!(get.has_ended());
-    assert_eq!(engines[0].take(OWNER, &good), Err(Malformed::Unasked), "answered before");
+    assert_eq!(engines[0].take(OWNER, &good), Err(Malformed::Unasked), "already answered");
 
     let narrow = Operation::Atomic32 { offset: 0, change: AtomicChange::Load };
     engines[0].post(key, narrow).unwrap();
@@ -504,11 +505,11 @@ fn requests_beyond_the_limits_are_malformed() {
     for noise in [&[][..], &[0], &[15, 0, 0], &request(1)[..20]] {
         assert_eq!(engines[1].take(ASKER, noise), Err(Malformed::Undecodable));
     }
-    assert_eq!(engines[1].take(ProcessId::new(2), &[]), Ok(None), "from nowhere");
+    assert_eq!(engines[1].take(ProcessId::new(2), &[]), Ok(None), "from a process that does not exist");
 }
 
 proptest! {
-    /// Whatever a peer sends, nothing panics, and what another asks for goes on.
+    /// Arbitrary packets of a peer cause no panic, and the operations of another peer continue.
     #[test]
     fn noise_does_no_harm(packets in prop::collection::vec((1..15_u8, any::<[u8; 18]>(), 0..30_usize), 1..40)) {
         let mut engines = engines(3, LIMITS);
@@ -516,7 +517,7 @@ proptest! {
         attach(&mut engines, key).unwrap();
         let noisy = ProcessId::new(2);
         for (kind, noise, bytes) in packets {
-            // The ids, slots and generations that are in use are small.
+            // The ids, slots and generations in use are small.
             let mut packet = vec![kind];
             packet.extend(noise.iter().map(|byte| if byte % 4 == 0 { *byte } else { 0 }));
             packet.truncate(1 + bytes);
@@ -535,16 +536,16 @@ fn expected_messages_go_and_credit_comes_back() {
     let tag = Tag(5);
     let longest = LIMITS.tagged_bytes_max();
     assert_eq!(Packet::Tagged(&[0; tagged::HEADER_BYTES]).encode().len() + longest, LIMITS.message_bytes_max);
-    // One that was expected, and as many as may be early.
+    // One message that is received at once, and as many as may be unmatched.
     let first = engines[1].receive_tagged(ASKER, tag, longest).unwrap();
     engines[0].send_tagged(OWNER, tag, &pattern(longest)).unwrap();
-    assert_eq!(settle(&mut engines), [], "it is no message of the other kind");
+    assert_eq!(settle(&mut engines), [], "it is not a plain message");
     assert_eq!(result(&first).unwrap(), Outcome::Got(pattern(longest)));
     (0..3).for_each(|_| engines[0].send_tagged(OWNER, tag, b"early").unwrap());
     let refused = engines[0].send_tagged(OWNER, tag, b"early");
     assert!(matches!(refused, Err(FabricError::QueueFull { process: OWNER, max: 3 })), "{refused:?}");
     settle(&mut engines);
-    // There is room for one credit at a time in the outbox, whatever becomes of the packets.
+    // The outbox has room for one credit at a time, whatever happens to the packets.
     for _ in 0..3 {
         assert!(engines[1].receive_tagged(ASKER, tag, longest).unwrap().has_ended());
         engines[1].flush(|_, packet| Err(packet));

@@ -1,4 +1,4 @@
-//! The end of an operation, and how a thread waits for it.
+//! The end of an operation, and the wait of a thread for it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use super::{Carrier, FabricError, Outcome};
 use crate::ids::ProcessId;
 
-/// The end of a posted operation, whenever it comes.
+/// The end of a posted operation, now or later.
 ///
-/// Dropping it does not recall the operation; its buffers stay with the transport until it has ended.
+/// Dropping it does not recall the operation; its buffers stay with the transport until it has
+/// ended.
 #[derive(Clone, Debug)]
 pub struct Completion(Arc<CompletionState>);
 
@@ -17,27 +18,29 @@ pub struct Completion(Arc<CompletionState>);
 struct CompletionState {
     end: Mutex<End>,
     ended: Condvar,
-    /// How many sleep until it has ended. Changed and read with `end` locked: to wake nobody is a system call, too.
+    /// Number of threads that sleep until the end. Changed and read with `end` locked; it avoids a
+    /// system call when no thread sleeps.
     sleepers: AtomicU32,
 }
 
 #[derive(Debug)]
 enum End {
-    /// It has not come.
+    /// The operation has not ended.
     Open,
     Come(Result<Outcome, FabricError>),
-    /// It has come, and somebody has the result.
+    /// The operation has ended, and the result was taken.
     Taken,
 }
 
-/// Looks of one who waits before it offers its processor to others between them: about a hundred microseconds, in which most operations on
-/// a quick network end.
+/// Number of looks of a waiting thread before it offers its processor to others in between. They
+/// take about a hundred microseconds, in which most operations on a fast network end.
 const LOOKS_BEFORE_YIELDS: u32 = 100;
-/// How long one looks before it sleeps: about what a megabyte takes on a network in software, where to hand the transport over to another
-/// thread and back costs more than the looks.
+/// Time for which a thread looks before it sleeps: about that of a megabyte on a network in
+/// software. There, passing the transport to another thread and back would cost more than the
+/// looks.
 const LOOKING_MAX: Duration = Duration::from_millis(1);
 
-/// The looks of one wait, of which none has found anything.
+/// The looks of one wait, all of them in vain.
 #[derive(Debug, Default)]
 struct Looks {
     count: u32,
@@ -45,7 +48,8 @@ struct Looks {
 }
 
 impl Looks {
-    /// One more. Says whether to look again, after a [pause](Self::pause), and not to sleep now.
+    /// Counts one more look. Returns whether to look again, after a [pause](Self::pause), instead
+    /// of sleeping now.
     fn one_more(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         self.count = self.count.saturating_add(1);
@@ -60,7 +64,8 @@ impl Looks {
 }
 
 impl Completion {
-    /// An operation that has not ended. The transport keeps a clone and [ends](Self::end) it.
+    /// Creates the completion of an operation that has not ended. The transport keeps a clone and
+    /// [ends](Self::end) it.
     pub fn pending() -> Self {
         Self(Arc::new(CompletionState {
             end: Mutex::new(End::Open),
@@ -74,7 +79,8 @@ impl Completion {
         self.end_with(|| result);
     }
 
-    /// As [`end`](Self::end), with a result that is made only if the operation has not ended before. Says whether it was.
+    /// Ends the operation like [`end`](Self::end), with a result that is computed only if the
+    /// operation has not ended before. Returns whether it was.
     pub fn end_with(&self, result: impl FnOnce() -> Result<Outcome, FabricError>) -> bool {
         let mut end = self.lock();
         let is_open = matches!(*end, End::Open);
@@ -87,31 +93,32 @@ impl Completion {
         is_open
     }
 
-    /// Gives the operation up: unless it has ended, it ends now, with [`FabricError::Cancelled`].
+    /// Cancels the operation: unless it has ended, it ends now, with [`FabricError::Cancelled`].
     ///
-    /// What is under way already cannot be recalled, and may take effect all the same. Its buffer stays with the transport
-    /// until then. What the transport has not begun, it does not begin any more, where it can tell.
+    /// An operation in flight cannot be recalled, and may take effect all the same. Its buffer
+    /// stays with the transport until then. The transport does not begin an operation that it has
+    /// not begun, where it can tell.
     pub fn cancel(&self) {
         self.end(Err(FabricError::Cancelled));
     }
 
-    /// Has it ended?
+    /// Returns whether the operation has ended.
     pub fn has_ended(&self) -> bool {
         !matches!(*self.lock(), End::Open)
     }
 
-    /// Takes the result, if the operation has ended and nobody has taken it before.
+    /// Takes the result, if the operation has ended and the result was not taken before.
     ///
     /// # Errors
-    /// That of the operation.
+    /// The error of the operation.
     pub fn try_take(&self) -> Option<Result<Outcome, FabricError>> {
         self.lock().take()
     }
 
-    /// Waits for the end, making progress on `transport`, and takes the result.
+    /// Waits for the end, makes progress on `transport` meanwhile, and takes the result.
     ///
     /// # Errors
-    /// That of the operation, or [`FabricError::Deadline`].
+    /// The error of the operation, or [`FabricError::Deadline`].
     pub fn wait(self, transport: &dyn Carrier, peer: ProcessId, deadline: Instant) -> Result<Outcome, FabricError> {
         let clock = transport.clock();
         let mut looks = Looks::default();
@@ -136,13 +143,14 @@ impl Completion {
                 continue;
             }
             transport.stop_polling();
-            // Somebody else may be the one who makes the progress, so look again soon.
+            // Another thread may be making progress, so this one looks again soon.
             let nap = (deadline - now).min(Duration::from_millis(1));
             self.sleep(end, nap);
         }
     }
 
-    /// Makes progress on `transport` until the operation has ended or it is `until`, and leaves the result where it is.
+    /// Makes progress on `transport` until the operation has ended or the time is `until`. Does not
+    /// take the result.
     pub fn watch(&self, transport: &dyn Carrier, until: Instant) {
         let clock = transport.clock();
         let mut looks = Looks::default();
@@ -168,7 +176,7 @@ impl Completion {
         }
     }
 
-    /// Sleeps until it has ended, or for so long.
+    /// Sleeps until the operation has ended, or for `time`.
     fn sleep(&self, end: MutexGuard<'_, End>, time: Duration) {
         self.0.sleepers.fetch_add(1, Ordering::Relaxed);
         let woken = self.0.ended.wait_timeout(end, time);
@@ -177,7 +185,7 @@ impl Completion {
     }
 
     fn lock(&self) -> MutexGuard<'_, End> {
-        // The lock guards a plain value that no panic can leave half written.
+        // The lock guards a plain value that no panic can leave inconsistent.
         self.0.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,19 +3,19 @@
 use super::RemoteKey;
 use crate::ids::ProcessId;
 
-/// Why the fabric could not do what was asked.
+/// The reason why a request to the fabric failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// The operation was given up by the program.
+    /// The program cancelled the operation.
     #[error("the operation was cancelled; it may have taken effect")]
     Cancelled,
     /// The deadline passed.
     #[error(
-        "deadline passed while {doing} ({process}); it may be overloaded or stopped: raise the deadline or look at it"
+        "deadline passed while {doing} ({process}): the process may be overloaded or stopped; raise the deadline or look at the process"
     )]
     Deadline {
-        /// What was waited for.
+        /// The action that waited.
         doing: &'static str,
         /// The peer concerned.
         process: ProcessId,
@@ -23,72 +23,72 @@ pub enum FabricError {
     /// The peer is gone.
     #[error("{process} is gone")]
     Disconnected {
-        /// Which.
+        /// The peer.
         process: ProcessId,
     },
-    /// Memory could not be had or mapped.
+    /// Memory could not be created or mapped.
     #[error(transparent)]
     Memory(#[from] farside_sys::shm::ShmError),
     /// An allocator is at its limit.
     #[error(
-        "{bytes} more bytes of registered memory are beyond the limit: {held} of {limit} bytes are held already; give some back, or \
+        "cannot allocate {bytes} more bytes of registered memory: {held} of {limit} bytes are in use; give some back, or \
          raise the limit"
     )]
     MemoryLimit {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// What the allocator holds.
+        /// Bytes that the allocator holds.
         held: usize,
-        /// What it may hold.
+        /// The limit of the allocator.
         limit: usize,
     },
-    /// A message is longer than the transport takes.
-    #[error("a message of {bytes} bytes; at most {max} bytes travel as one")]
+    /// A message is longer than the transport supports.
+    #[error("cannot send a message of {bytes} bytes: the transport sends at most {max} bytes in one")]
     MessageTooLong {
         /// Its length.
         bytes: usize,
         /// The limit.
         max: usize,
     },
-    /// An atomic access must be on a multiple of its size.
-    #[error("an atomic access of {bytes} bytes at offset {offset}, which is no multiple of {bytes}")]
+    /// An atomic access is not at a multiple of its size.
+    #[error("misaligned atomic access of {bytes} bytes: offset {offset} is no multiple of {bytes}")]
     Misaligned {
-        /// Where.
+        /// The offset.
         offset: u64,
         /// Its size.
         bytes: usize,
     },
-    /// No such process.
+    /// There is no such process.
     #[error("{process} does not exist: the job has processes 0 to {}", count - 1)]
     NoSuchProcess {
-        /// Which was named.
+        /// The process named.
         process: ProcessId,
-        /// How many there are.
+        /// Number of processes of the job.
         count: u32,
     },
-    /// An access beyond the end of the region.
-    #[error("an access of {bytes} bytes at offset {offset} of a region of {region_bytes} bytes")]
+    /// An access reaches beyond the end of the region.
+    #[error("out of range: an access of {bytes} bytes at offset {offset} of a region of {region_bytes} bytes")]
     OutOfRange {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How long.
+        /// The length of the access.
         bytes: usize,
         /// The region's size.
         region_bytes: u64,
     },
-    /// The memory may only be read.
-    #[error("{} has registered its region {} to be read only: get from it, or have it registered for writing", key.process, key.slot)]
+    /// The memory is read-only.
+    #[error("cannot write region {1} of {0}: it is registered as read-only; get from it, or have its owner register it for writing", key.process, key.slot)]
     ReadOnly {
         /// The key.
         key: RemoteKey,
     },
-    /// The peer has not opened its end yet, or is gone and nobody has said so.
-    #[error("{process} does not listen: it has not begun yet, or is gone; try again, until it is known to be gone")]
+    /// The peer has not opened its endpoint yet, or is gone and has not been reported.
+    #[error("cannot connect to {process}: it has not started yet, or is gone; try again until it is reported as gone")]
     NotListening {
-        /// Which.
+        /// The peer.
         process: ProcessId,
     },
-    /// Something else answers where the peer should.
+    /// Something other than the peer answered.
     #[error("the connection with {process} was refused: {why}")]
     Refused {
         /// The peer.
@@ -96,60 +96,60 @@ pub enum FabricError {
         /// The reason.
         why: &'static str,
     },
-    /// A process answered with something else than it was asked for.
+    /// A process answered with a wrong number of bytes.
     #[error(
-        "{process} was asked for {wanted} bytes and answered with {bytes}: it has a bug, or is of another version; see that all processes are of one"
+        "{process} answered a request for {wanted} bytes with {bytes} bytes: it has a bug, or runs another version; run one version in all processes"
     )]
     OddAnswer {
-        /// Who answered.
+        /// The process that answered.
         process: ProcessId,
-        /// How many bytes it was asked for.
+        /// Bytes requested.
         wanted: usize,
-        /// How many came.
+        /// Bytes received.
         bytes: usize,
     },
     /// libfabric failed.
     #[error("{doing} failed: {why} (error {code} of libfabric's provider {provider})")]
     Provider {
-        /// What was done.
+        /// The action that failed.
         doing: &'static str,
-        /// Which provider.
+        /// The provider.
         provider: String,
         /// Its reason.
         why: String,
         /// Its error number.
         code: i32,
     },
-    /// Too much is under way.
-    #[error("the queue to {process} is full ({max} under way): make progress, then try again")]
+    /// Too many operations are in flight.
+    #[error("the queue to {process} is full: {max} operations are in flight; make progress, then try again")]
     QueueFull {
         /// The peer.
         process: ProcessId,
         /// The queue's size.
         max: usize,
     },
-    /// A queue was given what it cannot hold.
+    /// A queue was given more than it can hold.
     #[error(
-        "the queue to {process} was overrun: it holds {max} {what}; signal at least one in so many, and poll for its end"
+        "the queue to {process} was overrun: it holds at most {max} {what}; signal more often, and poll for completions"
     )]
     QueueOverrun {
         /// The peer.
         process: ProcessId,
-        /// Operations without a signal in a row, or completions that nobody has polled for.
+        /// Operations without a signal in a row, or completions that have not been polled for.
         what: &'static str,
-        /// How many the queue takes.
+        /// The limit of the queue.
         max: usize,
     },
-    /// An expected message was longer than what it was expected with. It is lost.
-    #[error("an expected message of {bytes} bytes came where room for {room} was made: expect it with more")]
+    /// A tagged message is longer than its receive allows. The message is lost.
+    #[error("a tagged message of {bytes} bytes was lost: its receive has room for {room}; receive it with more room")]
     RoomTooSmall {
         /// The message's length.
         bytes: usize,
-        /// The room.
+        /// The room of the receive.
         room: usize,
     },
-    /// The key names no region, or one that is gone.
-    #[error("{} has no region {} of generation {} (it was deregistered, or never was)", key.process, key.slot, key.generation)]
+    /// The key names no region, or a withdrawn one.
+    #[error("{} has no region {} of generation {}: it was deregistered, or never existed", key.process, key.slot, key.generation)]
     StaleKey {
         /// The key.
         key: RemoteKey,
@@ -162,20 +162,20 @@ pub enum FabricError {
         /// The name of the transport.
         transport: &'static str,
     },
-    /// What the route needs is not on this machine.
+    /// Something that the route needs is not on this machine.
     #[error("{what} cannot be used here: {why}; {remedy}")]
     Unavailable {
-        /// What is missing.
+        /// The missing item.
         what: String,
-        /// In which way.
+        /// What is wrong with it.
         why: String,
         /// What to do.
         remedy: &'static str,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{doing} failed: {cause}")]
     System {
-        /// What was done.
+        /// The action that failed.
         doing: &'static str,
         /// The system's reason.
         cause: std::io::Error,

@@ -5,16 +5,17 @@ use farside_wire::Wire;
 use super::FabricError;
 use crate::ids::ProcessId;
 
-/// Names a registered region to its peers. Plain data: 24 bytes that can be sent anywhere in the job.
+/// Names a registered region to its peers. Plain data: 24 bytes that can be sent anywhere in the
+/// job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 #[wire(crate = "farside_wire")]
 #[repr(C)]
 pub struct RemoteKey {
     /// The process that owns the memory.
     pub process: ProcessId,
-    /// Which of its regions.
+    /// The slot of the region.
     pub slot: u32,
-    /// How often the slot was used before.
+    /// Number of earlier uses of the slot.
     pub generation: u32,
     /// Zero.
     pub reserved: u32,
@@ -51,7 +52,7 @@ impl RemoteKey {
     }
 }
 
-/// Tells the expected messages of one sender apart.
+/// Distinguishes the tagged messages of one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 

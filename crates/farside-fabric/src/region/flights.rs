@@ -1,4 +1,4 @@
-//! Operations on a region that are under way together.
+//! Groups of concurrent operations on a region.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use crate::ids::ProcessId;
 use crate::operation::{Carrier, Completion, FabricError, Operation, Outcome, RemoteKey};
 
-/// Operations that are under way at a time.
+/// Maximum number of concurrent operations.
 pub const OPERATIONS_MAX: usize = 64;
-/// Their bytes, unless a single one has more.
+/// Maximum number of their bytes, unless a single operation has more.
 pub const BYTES_MAX: usize = 256 << 10;
 
-/// Between attempts to post an operation while too many are under way.
+/// Pause between attempts to post an operation while the queue is full.
 const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
 
-/// Puts into a region, or gets from it, of which up to [`OPERATIONS_MAX`], or [`BYTES_MAX`], are under way at a time.
+/// Puts into a region, or gets from it, of which up to [`OPERATIONS_MAX`] operations or
+/// [`BYTES_MAX`] bytes are in flight at a time.
 ///
-/// What was read is given to `land`, with the range of the caller's bytes that it belongs to. One that is dropped early leaves what is
-/// under way to itself.
+/// The data of a get is passed to `land`, with the range of the caller's bytes that it belongs to.
+/// If the value is dropped early, operations in flight continue, and their results are ignored.
 ///
 /// ```no_run
 /// # use std::time::Instant;
@@ -39,27 +40,29 @@ pub struct Flights<'a, L> {
     key: RemoteKey,
     deadline: Instant,
     land: L,
-    /// The end of each, and where its bytes belong.
+    /// The completion of each operation, and the range of its bytes.
     under_way: VecDeque<(Completion, Range<usize>)>,
     bytes: usize,
 }
 
 impl<'a, L: FnMut(Range<usize>, &[u8])> Flights<'a, L> {
-    /// None is under way yet. All must have ended by `deadline`.
+    /// Creates an empty group. All operations must end by `deadline`.
     pub fn new(transport: &'a dyn Carrier, key: RemoteKey, deadline: Instant, land: L) -> Self {
         Self { transport, key, deadline, land, under_way: VecDeque::new(), bytes: 0 }
     }
 
-    /// Writes `data` at `offset`, when those before have made room. The buffer is the caller's again when this returns.
+    /// Writes `data` at `offset`, once earlier operations have made room. The caller may reuse the
+    /// buffer when this returns.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`], [`FabricError::Deadline`], [`FabricError::Disconnected`], also of what was started before.
+    /// [`FabricError::OutOfRange`], [`FabricError::Deadline`], [`FabricError::Disconnected`], also
+    /// of earlier operations.
     pub fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), FabricError> {
         self.make_room(data.len())?;
         self.post(0..data.len(), Operation::Put { offset, data: data.to_vec() })
     }
 
-    /// Reads from `offset` what belongs into `range`, when those before have made room.
+    /// Reads the bytes for `range` from `offset`, once earlier operations have made room.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -94,10 +97,10 @@ impl<'a, L: FnMut(Range<usize>, &[u8])> Flights<'a, L> {
         }
     }
 
-    /// Waits for the end of all.
+    /// Waits for the end of all operations.
     ///
     /// # Errors
-    /// What the first ended with that failed; [`FabricError::Deadline`].
+    /// The error of the first operation that failed; [`FabricError::Deadline`].
     pub fn finish(mut self) -> Result<(), FabricError> {
         while !self.under_way.is_empty() {
             self.end_first()?;
@@ -126,7 +129,7 @@ impl<L> fmt::Debug for Flights<'_, L> {
     }
 }
 
-/// Waits a little for room for an operation on memory of `process`.
+/// Pauses briefly until there may be room for an operation on memory of `process`.
 ///
 /// # Errors
 /// [`FabricError::Deadline`].

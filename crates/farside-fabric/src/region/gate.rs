@@ -1,43 +1,46 @@
-//! Who may go in, and whether all have come out.
+//! Admission to a region, and detection of the last exit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CLOSED: usize = 1;
 const ONE: usize = 2;
 
-/// Lets accesses to a region in until it is closed. Whoever closes it finds out when the last one has come out.
+/// Admits accesses to a region until it is closed. The closing thread can find out when the last
+/// access has ended.
 ///
-/// The lowest bit says that it is closed, the others count who is inside. Written by everyone who accesses the region and by
-/// who takes it back. That it [is empty](Self::is_empty) means: no access is under way, and none will be.
+/// The lowest bit tells that the gate is closed; the others count the accesses inside. Written by
+/// every thread that accesses the region and by the thread that withdraws it.
+/// [Empty](Self::is_empty) means that no access is under way, and none will be.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(AtomicUsize);
 
-/// An access that was let in.
+/// An admitted access.
 #[derive(Debug)]
 pub(crate) struct Pass<'g>(&'g Gate);
 
 impl Gate {
-    /// Goes in, unless it is closed.
+    /// Enters, unless the gate is closed.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pass<'_>> {
-        // Not by an addition: one that finds it closed must not count, not even for a moment in which the last one comes out, or nobody
-        // would hear of that.
+        // This is not an addition: a thread that finds the gate closed must never be counted, not
+        // even briefly. Otherwise the last thread inside might leave at that moment without
+        // noticing that it is the last.
         let count = |inside: usize| (inside & CLOSED == 0).then_some(inside + ONE);
         self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, count).ok().map(|_| Pass(self))
     }
 
-    /// Lets nobody in any more.
+    /// Admits no further access.
     pub(crate) fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// It is closed, and everybody has come out. What they did is visible to who sees this (acquire, with the release in
-    /// the drop of [`Pass`]).
+    /// Returns whether the gate is closed and all accesses have left. Their effects are visible to
+    /// a thread that sees this (acquire, paired with the release in the drop of [`Pass`]).
     pub(crate) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) == CLOSED
     }
 
-    /// One comes out. Says whether it was the last one, and the gate is closed.
+    /// Records one exit. Returns whether it was the last one, and the gate is closed.
     #[inline]
     fn come_out(&self) -> bool {
         self.0.fetch_sub(ONE, Ordering::Release) == CLOSED + ONE
@@ -45,8 +48,9 @@ impl Gate {
 }
 
 impl Pass<'_> {
-    /// Comes out. Says whether that was the last one in a closed gate, of which somebody may want to hear. Of those who are inside when
-    /// it is closed exactly one is told so.
+    /// Leaves. Returns whether this was the last exit from a closed gate, which another thread may
+    /// be waiting for. Exactly one of the accesses that are inside when the gate is closed gets
+    /// `true`.
     #[inline]
     pub(crate) fn leave(self) -> bool {
         let gate = self.0;
@@ -95,7 +99,7 @@ mod tests {
                 let is_last = pass.leave();
                 is_over.store(true, Ordering::Relaxed);
                 refused.join().unwrap();
-                assert!(is_last, "nobody else was inside");
+                assert!(is_last, "no other access was inside");
             });
         }
     }

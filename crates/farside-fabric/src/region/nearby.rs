@@ -1,4 +1,4 @@
-//! Private memory of another process of this machine, reached by a system call.
+//! User memory of another process of this machine, accessed by a system call.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,36 +9,38 @@ use farside_sys::process_memory;
 use super::gate::Gate;
 use crate::operation::{Carrier, FabricError, RemoteKey};
 
-/// A revocation waits for one system call at most, so none is to take long: some hundred microseconds.
+/// A withdrawal waits for at most one system call, so none may take long: some hundred
+/// microseconds.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// An attachment of private memory to a process of this machine.
+/// An attachment of user memory of a process of this machine.
 ///
-/// The number of a process may be another's when it has died. That it lives is known by its connection: when that ends, the gate is
-/// closed. The kernel gives numbers out in turn, so that it must have started thousands of processes between a death and the news
-/// of it before a call could go astray; and then to a process of the same user only.
+/// After the process has died, another process may get its number. Its connection shows that it
+/// lives: when the connection ends, the gate is closed. The kernel assigns numbers in sequence. It
+/// would have to start thousands of processes between a death and its detection before a call could
+/// reach the wrong process. That could only be a process of the same user.
 #[derive(Debug)]
 pub(crate) struct Nearby {
     pid: i32,
     base: u64,
     is_writable: bool,
     gate: Gate,
-    /// It is closed since the process is gone.
+    /// Whether the gate was closed because the process is gone.
     is_lost: AtomicBool,
-    /// The system allowed it once, and does not any more.
+    /// Whether the system, which allowed the calls at first, has refused one since.
     is_refused: AtomicBool,
 }
 
-/// Why an access was not made.
+/// The reason why an access was not made.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The system does not allow it: the owner is to be asked.
+    /// The system does not allow it: the owner must execute it.
     BySystem,
     With(FabricError),
 }
 
 impl Nearby {
-    /// Memory at an address of a process that was seen to allow it.
+    /// Attaches memory at an address of a process that has been seen to allow it.
     pub(crate) fn new(pid: i32, base: u64, is_writable: bool) -> Arc<Self> {
         Arc::new(Self {
             pid,
@@ -50,40 +52,41 @@ impl Nearby {
         })
     }
 
-    /// Lets no access begin any more.
+    /// Admits no further access.
     pub(crate) fn close(&self) {
         self.gate.close();
     }
 
-    /// The same since the process is gone.
+    /// Admits no further access because the process is gone.
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         self.gate.close();
     }
 
-    /// An access that takes its time.
+    /// Begins an access that takes its time.
     #[cfg(test)]
     pub(crate) fn enter(&self) -> Option<super::gate::Pass<'_>> {
         self.gate.enter()
     }
 
-    /// The system allows nothing any more.
+    /// Behaves as if the system refused every access.
     #[cfg(test)]
     pub(crate) fn refuse(&self) {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// No access is under way, since it was closed.
+    /// Returns whether no access is under way since the gate was closed.
     pub(crate) fn is_idle(&self) -> bool {
         self.gate.is_empty()
     }
 
-    /// The system has refused an access, so that the owner is asked.
+    /// Returns whether the system has refused an access, so that the owner must execute them.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// Writes. The caller has checked the range. `transport` is woken if somebody waits for this to end.
+    /// Writes. The caller has checked the range. Wakes `transport` if a thread waits for the end of
+    /// this access.
     pub(crate) fn put(
         &self,
         key: RemoteKey,
@@ -98,15 +101,17 @@ impl Nearby {
         while at < data.len() {
             let piece = &data[at..data.len().min(at + PIECE_BYTES)];
             at += self.access(key, offset + at as u64, transport, |address| {
-                // SAFETY: the owner has registered these bytes for being written by peers, and does not let them go before this holder has
-                // said that nothing is under way, or its connection has ended: we are inside of the gate.
+                // SAFETY: the owner has registered these bytes for writes by peers. It does not
+                // release them before this holder has reported that nothing is under way, or its
+                // connection has ended; and this access is inside the gate.
                 unsafe { process_memory::write(self.pid, address, piece) }
             })?;
         }
         Ok(())
     }
 
-    /// Reads. As [`put`](Self::put).
+    /// Reads. The caller has checked the range. Wakes `transport` if a thread waits for the end of
+    /// this access.
     pub(crate) fn get(
         &self,
         key: RemoteKey,
@@ -123,7 +128,7 @@ impl Nearby {
         Ok(())
     }
 
-    /// One system call, inside of the gate. Returns how many bytes it has copied.
+    /// Makes one system call inside the gate. Returns the number of bytes copied.
     #[inline]
     fn access(
         &self,
@@ -132,7 +137,7 @@ impl Nearby {
         transport: &Arc<dyn Carrier>,
         call: impl FnOnce(usize) -> std::io::Result<usize>,
     ) -> Result<usize, Refused> {
-        // Before it counts as under way: who has to hear of its end would not.
+        // This comes before the access counts as under way, because nothing would report its end.
         if self.is_refused() {
             return Err(Refused::BySystem);
         }
@@ -165,5 +170,5 @@ impl Nearby {
 }
 
 fn failed(cause: std::io::Error) -> FabricError {
-    FabricError::System { doing: "reaching a peer's private memory (is it mapped there?)", cause }
+    FabricError::System { doing: "accessing a peer's user memory (is it mapped there?)", cause }
 }

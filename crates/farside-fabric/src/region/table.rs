@@ -9,26 +9,27 @@ use super::{LocalRegion, RegionMemory};
 use crate::ids::ProcessId;
 use crate::operation::{FabricError, RegionName, RemoteKey};
 
-/// So many slots are in use before one is used again: as many as a global address can name. It has room for the low four bits of the
-/// generation, too, and they are to come round as seldom as may be.
+/// Number of slots that are used before a slot is reused: as many as a global address can name. A
+/// global address has room for only the low four bits of the generation, which should wrap around
+/// as seldom as possible.
 const FRESH_SLOTS: usize = 1024;
 
-/// Gives out the names of regions. Slot 0 is the starter's for good.
+/// Assigns the names of regions. Slot 0 always belongs to the starter memory.
 #[derive(Debug)]
 pub(crate) struct Names {
     /// The next generation of each slot.
     generations: Vec<u32>,
-    /// Slots that were given back, those first that have rested longest.
+    /// Returned slots, the one that has been free longest first.
     free: VecDeque<u32>,
 }
 
 impl Names {
-    /// The starter has its name already.
+    /// Creates the names of a process; the starter memory already has its name.
     pub(crate) fn new() -> Self {
         Self { generations: vec![1], free: VecDeque::new() }
     }
 
-    /// A name that was never given out before (or four billion uses of its slot ago).
+    /// Returns a name that was never used before (or not for four billion uses of its slot).
     pub(crate) fn take(&mut self) -> RegionName {
         let used = if self.generations.len() < FRESH_SLOTS { None } else { self.free.pop_front() };
         let slot = used.unwrap_or_else(|| {
@@ -41,14 +42,14 @@ impl Names {
         RegionName { slot, generation }
     }
 
-    /// Nobody has anything under this name any more.
+    /// Takes back a name that nothing uses any more.
     pub(crate) fn give_back(&mut self, name: RegionName) {
         debug_assert!(name.slot != 0 && !self.free.contains(&name.slot), "a name is given back once");
         self.free.push_back(name.slot);
     }
 }
 
-/// The regions by their slots.
+/// The regions by slot.
 #[derive(Debug)]
 pub(crate) struct RegionTable {
     starter: LocalRegion,
@@ -60,14 +61,14 @@ pub(crate) struct RegionTable {
 struct Slot {
     key: RemoteKey,
     memory: RegionMemory,
-    /// Its key was taken back: only who holds it knows of it.
+    /// Whether its key was withdrawn: only its holders still know it.
     is_leaving: bool,
-    /// Its name is one of this table's.
+    /// Whether its name comes from this table.
     is_named_here: bool,
 }
 
 impl RegionTable {
-    /// A table that holds the starter, which is the first `bytes` bytes of `memory`.
+    /// Creates a table that holds the starter memory, the first `bytes` bytes of `memory`.
     pub(crate) fn new(process: ProcessId, memory: Arc<SharedMemory>, bytes: usize) -> Self {
         let starter = LocalRegion::new(RemoteKey::starter(process, bytes as u64), memory);
         let memory = RegionMemory::Shared(starter.memory().clone());
@@ -79,13 +80,13 @@ impl RegionTable {
         self.starter.clone()
     }
 
-    /// Makes memory a region, under this name or one of the table's own.
+    /// Registers memory as a region, under this name or one from this table.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] for private memory of no bytes.
+    /// [`FabricError::Memory`] for user memory of zero bytes.
     ///
     /// # Panics
-    /// When the name is in use.
+    /// If the name is in use.
     pub(crate) fn register(
         &mut self,
         name: Option<RegionName>,
@@ -104,7 +105,8 @@ impl RegionTable {
         Ok(key)
     }
 
-    /// Takes a key back: it is found no more, and no thread of this process gets at its memory if that is private.
+    /// Withdraws a key: it is no longer found. If it is of user memory, no thread of this process
+    /// accesses that memory any more.
     ///
     /// # Errors
     /// [`FabricError::StaleKey`].
@@ -119,7 +121,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Nobody holds a region any more whose key was taken back: its slot may be used again.
+    /// Frees the slot of a withdrawn region that has no holder any more.
     pub(crate) fn free(&mut self, name: RegionName) -> Option<RegionMemory> {
         let slot = self.slots.get_mut(name.slot as usize)?;
         let gone = slot.take_if(|slot| slot.is_leaving && slot.key.generation == name.generation)?;
@@ -135,12 +137,12 @@ impl RegionTable {
         (found == key).then_some(memory)
     }
 
-    /// The region of this name.
+    /// The region with this name.
     pub(crate) fn find_named(&self, name: RegionName) -> Option<(RemoteKey, &RegionMemory)> {
         self.slot(name).filter(|slot| !slot.is_leaving).map(|slot| (slot.key, &slot.memory))
     }
 
-    /// The memory of a region whose key was taken back.
+    /// The memory of a withdrawn region.
     pub(crate) fn find_leaving(&self, name: RegionName) -> Option<&RegionMemory> {
         self.slot(name).filter(|slot| slot.is_leaving).map(|slot| &slot.memory)
     }

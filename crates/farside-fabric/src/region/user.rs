@@ -1,8 +1,11 @@
-//! Private memory: the ordinary memory of a process (heap, stack, any mapping), registered for its peers.
+//! User memory: the ordinary memory of a process (heap, stack, any mapping), registered for its
+//! peers.
 //!
-//! Nobody can map it. Peers reach it by a system call or by asking its owner, as the transport has it
-//! ([`UserReach`](crate::transport::UserReach)). [`Transport::register_user`](crate::Transport::register_user) gives it a key
-//! like any other, and [`Transport::deregister`](crate::Transport::deregister) tells when it is its owner's alone again.
+//! No peer can map it. Peers access it by a system call or on request by its owner, depending on
+//! the transport ([`UserReach`](crate::transport::UserReach)).
+//! [`Transport::register_user`](crate::Transport::register_user) gives it a key like any other
+//! memory. [`Transport::deregister`](crate::Transport::deregister) reports when only its owner can
+//! access it again.
 
 mod held;
 
@@ -19,9 +22,9 @@ use super::{RemoteRegion, execute};
 use crate::clock::lock;
 use crate::operation::{FabricError, Operation, Outcome, RemoteKey};
 
-/// Ordinary memory of this process that peers are to reach.
+/// Ordinary memory of this process that peers may access.
 ///
-/// It may be registered any number of times, each time under a key of its own.
+/// It may be registered any number of times, each time under a separate key.
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
@@ -61,58 +64,66 @@ pub struct UserMemory {
 
 #[derive(Debug)]
 struct State {
-    /// What keeps the memory there. `None` when it was taken back; and always for borrowed memory.
+    /// Keeps the memory alive. `None` after the memory was taken back, and always for borrowed
+    /// memory.
     holder: Option<Box<dyn Any + Send>>,
-    /// How many transports may reach it. Raised before a key is given out; lowered when its deregistration has ended, and never
-    /// when somebody may still be at it.
+    /// Number of transports that may access it. Raised before a key is given out. Lowered when its
+    /// deregistration has ended, and never while a peer may still access the memory.
     registrations: usize,
 }
 
-// SAFETY: the bytes belong to no thread: owned ones are this value's alone, for borrowed ones the caller of `borrowed` has promised that
-// they may be accessed from any. They are reached by racy copies and atomics only.
+// SAFETY: the bytes belong to no thread. Owned bytes belong to this value alone; for borrowed ones
+// the caller of `borrowed` has promised that any thread may access them. Only racy copies and
+// atomics access them.
 unsafe impl Send for UserMemory {}
-// SAFETY: as above; what a shared `UserMemory` does to the bytes, it does by racy copies and atomics.
+// SAFETY: the bytes belong to no thread, as above for `Send`; a shared `UserMemory` accesses them
+// only by racy copies and atomics.
 unsafe impl Sync for UserMemory {}
 
 impl UserMemory {
-    /// Memory that is given away, and [comes back](Self::take_back).
+    /// Gives a vector to the fabric; it [can be taken back](Self::take_back).
     pub fn owned(bytes: Vec<u8>) -> Self {
         let held = Held::new(bytes);
         let (base, bytes) = (held.base(), held.len());
-        // SAFETY: the vector is taken apart, so that nobody has its bytes, which are there until it is put together again or dropped.
+        // SAFETY: the vector is taken apart, so nothing else has its bytes, which exist until it is
+        // reassembled or dropped.
         unsafe { Self::owned_by(Box::new(held), base, bytes) }
     }
 
-    /// Memory of any kind that is given away together with what keeps it there, and [comes back](Self::take_holder) with that.
+    /// Gives memory of any kind to the fabric, together with a holder that keeps it alive; the
+    /// holder [can be taken back](Self::take_holder).
     ///
     /// # Safety
-    /// As long as the holder is not dropped, and wherever it is moved to, the bytes are mapped, may be read and written, and are accessed by
-    /// the program through [`racy`] and atomics only: no reference to them is used. Of a [`read_only`](Self::read_only) one shared references
-    /// do no harm.
+    /// Until the holder is dropped, and wherever it is moved to, the bytes are mapped, readable and
+    /// writable. The program accesses them only through [`racy`] and atomics, and uses no reference
+    /// to them. If the memory is [`read_only`](Self::read_only), shared references are allowed.
     pub unsafe fn owned_by(holder: Box<dyn Any + Send>, base: NonNull<u8>, bytes: usize) -> Self {
         Self::new(base, bytes, true, Some(holder))
     }
 
-    /// Memory that stays where it is: on the heap, on a stack, in a mapping.
+    /// Registers memory that stays in place: on the heap, on a stack, in a mapping.
     ///
     /// # Safety
-    /// From its first registration until all its registrations are over, the bytes are mapped, may be read and written, and are accessed
-    /// by the program through [`racy`] and atomics only: no reference to them is used. A registration is over when
-    /// the completion of its [deregistration](crate::Transport::deregister) has ended well; when its end of the fabric is dropped before, never.
+    /// From its first registration until all its registrations are over, the bytes are mapped,
+    /// readable and writable. The program accesses them only through [`racy`] and atomics, and uses
+    /// no reference to them. A registration is over when the completion of its
+    /// [deregistration](crate::Transport::deregister) has succeeded. If its endpoint of the fabric
+    /// is dropped before that, it is never over.
     pub unsafe fn borrowed(base: NonNull<u8>, bytes: usize) -> Self {
         Self::new(base, bytes, true, None)
     }
 
-    /// The same for peers that only read.
+    /// Registers memory that stays in place, for peers that only read.
     ///
     /// # Safety
-    /// As for [`borrowed`](Self::borrowed), but the bytes need not be writable, and shared references to them do no harm while nobody
-    /// writes them.
+    /// As for [`borrowed`](Self::borrowed), but the bytes need not be writable, and shared
+    /// references to them are allowed while nothing writes them.
     pub unsafe fn borrowed_read_only(base: NonNull<u8>, bytes: usize) -> Self {
         Self::new(base, bytes, false, None)
     }
 
-    /// Peers may only read it: a put or an atomic is [`FabricError::ReadOnly`].
+    /// Makes the memory read-only for peers: a put or an atomic fails with
+    /// [`FabricError::ReadOnly`].
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.is_writable = false;
@@ -124,12 +135,13 @@ impl UserMemory {
         Self { base, bytes, is_writable, is_owned, state: Mutex::new(State { holder, registrations: 0 }) }
     }
 
-    /// Where it begins. Peers may write the bytes at any moment: access them through [`racy`] or atomics only.
+    /// The address of the first byte. Peers may write the bytes at any time: access them only
+    /// through [`racy`] or atomics.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -139,42 +151,44 @@ impl UserMemory {
         self.is_writable
     }
 
-    /// Whether it was given away, and lives as long as this value.
+    /// Whether the fabric owns it, so that it lives as long as this value.
     pub fn is_owned(&self) -> bool {
         self.is_owned
     }
 
-    /// The bytes, when they were [given away](Self::owned) and nobody can reach them any more: every registration of theirs is over.
-    /// `None` before, and when they were taken back already. Also for ever, if a peer was lost that libfabric may still
-    /// carry something for: the memory stays in quarantine then.
+    /// Takes the bytes back, if they were [given to the fabric](Self::owned) and no peer can access
+    /// them any more, because every registration is over. `None` before that, and after they were
+    /// taken back. Also `None` for ever if libfabric may still carry an operation of a lost peer:
+    /// the memory then stays in quarantine.
     pub fn take_back(&self) -> Option<Vec<u8>> {
         let holder = self.take_if(|holder| holder.is::<Held<u8>>())?;
-        // SAFETY: nobody can reach the bytes any more, and any bytes are values.
+        // SAFETY: nothing can access the bytes any more, and any bytes are valid values.
         holder.downcast::<Held<u8>>().ok().map(|held| unsafe { held.into_vec() })
     }
 
-    /// What the memory was [given away](Self::owned_by) with, as [`take_back`](Self::take_back) has it for bytes.
+    /// Takes back the holder that the memory was [given with](Self::owned_by), under the conditions
+    /// of [`take_back`](Self::take_back).
     pub fn take_holder(&self) -> Option<Box<dyn Any + Send>> {
         self.take_if(|_| true)
     }
 
     fn take_if(&self, is_meant: impl FnOnce(&dyn Any) -> bool) -> Option<Box<dyn Any + Send>> {
         let mut state = lock(&self.state);
-        // What was done to the bytes before the last registration was over, under this lock, is in them. Nobody reaches them later: `hold`
-        // refuses when there is no holder.
+        // This lock makes visible what was done to the bytes before the last registration ended. No
+        // access follows: `hold` fails if there is no holder.
         if state.registrations > 0 {
             return None;
         }
         state.holder.take_if(|holder| is_meant(&**holder))
     }
 
-    /// A registration begins.
+    /// Begins a registration.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] when there is nothing to be registered.
+    /// [`FabricError::Memory`] if there are no bytes to register.
     ///
     /// # Panics
-    /// When the memory was taken back.
+    /// If the memory was taken back.
     fn hold(&self) -> Result<(), FabricError> {
         let mut state = lock(&self.state);
         assert!(!self.is_owned || state.holder.is_some(), "memory that was taken back cannot be registered");
@@ -186,7 +200,7 @@ impl UserMemory {
     }
 }
 
-/// Private memory under a key.
+/// User memory under a key.
 #[derive(Clone, Debug)]
 pub struct UserRegion {
     key: RemoteKey,
@@ -198,22 +212,24 @@ impl UserRegion {
         Self { key, lease }
     }
 
-    /// What peers attach it by.
+    /// The key by which peers attach the region.
     pub fn key(&self) -> RemoteKey {
         self.key
     }
 
-    /// The memory itself.
+    /// The memory of the region.
     pub fn memory(&self) -> &Arc<UserMemory> {
         &self.lease.memory
     }
 
-    /// No thread of this process is at it any more, nor does one come to it: its key was taken back. Peers that reach it by themselves may be.
+    /// Returns whether no thread of this process accesses the memory any more, now or later,
+    /// because its key was withdrawn. Peers that access it directly may still do so.
     pub fn is_idle(&self) -> bool {
         self.lease.gate.is_empty()
     }
 
-    /// The owner's own access, as a peer's: [`FabricError::StaleKey`] once the key is taken back.
+    /// The owner's own access, equal to a peer's: [`FabricError::StaleKey`] once the key is
+    /// withdrawn.
     ///
     /// *Cost*: a copy, or the processor's atomic, and two atomic additions.
     pub fn as_remote(&self) -> RemoteRegion {
@@ -221,7 +237,7 @@ impl UserRegion {
     }
 }
 
-/// One registration of private memory. All accesses by this process go through its gate.
+/// One registration of user memory. All accesses by this process go through its gate.
 #[derive(Debug)]
 pub(crate) struct Lease {
     memory: Arc<UserMemory>,
@@ -237,15 +253,17 @@ impl Lease {
         &self.memory
     }
 
-    /// Does what is asked, if the key was not taken back.
+    /// Executes an operation, if the key was not withdrawn.
     ///
     /// # Errors
-    /// [`FabricError::StaleKey`], [`FabricError::ReadOnly`], [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
+    /// [`FabricError::StaleKey`], [`FabricError::ReadOnly`], [`FabricError::OutOfRange`],
+    /// [`FabricError::Misaligned`].
     pub(crate) fn execute(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
         let _inside = self.gate.enter().ok_or(FabricError::StaleKey { key })?;
         self.check(key, &operation)?;
-        // SAFETY: the memory is there as long as this is registered, and the gate was open: a deregistration waits for us. A change or
-        // a put has passed `check`, so that the memory is writable and a word in it aligned.
+        // SAFETY: the memory exists as long as this is registered, and the gate was open, so a
+        // deregistration waits for this access. A put or an atomic has passed `check`, so the
+        // memory is writable, and the word of an atomic is aligned.
         unsafe { execute::execute_at(key, self.memory.base.as_ptr(), operation) }
     }
 
@@ -254,7 +272,8 @@ impl Lease {
         key.check(offset, data.len())?;
         self.check_writable(key)?;
         let target = self.memory.base.as_ptr().wrapping_add(offset as usize);
-        // SAFETY: `data` is readable; the range lies in the memory, which is there while we are inside, and writable.
+        // SAFETY: `data` is readable; the range lies in the memory, which exists while this access
+        // is inside the gate, and is writable.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
         Ok(())
     }
@@ -263,7 +282,8 @@ impl Lease {
         let _inside = self.gate.enter().ok_or(FabricError::StaleKey { key })?;
         key.check(offset, data.len())?;
         let source = self.memory.base.as_ptr().wrapping_add(offset as usize);
-        // SAFETY: `data` is writable; the range lies in the memory, which is there while we are inside.
+        // SAFETY: `data` is writable; the range lies in the memory, which exists while this access
+        // is inside the gate.
         unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
         Ok(())
     }
@@ -276,7 +296,7 @@ impl Lease {
             Operation::Atomic32 { offset, .. } => (*offset, 4),
         };
         self.check_writable(key)?;
-        // It may begin anywhere, so that its multiples are not those of the address.
+        // The memory may begin anywhere, so an aligned offset does not imply an aligned address.
         let address = (self.memory.base.addr().get() as u64).wrapping_add(offset);
         let is_aligned = address.is_multiple_of(word_bytes as u64);
         if is_aligned { Ok(()) } else { Err(FabricError::Misaligned { offset, bytes: word_bytes }) }
@@ -295,10 +315,10 @@ pub(crate) enum RegionMemory {
 }
 
 impl RegionMemory {
-    /// It is about to get a key.
+    /// Prepares the memory for a key.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] for private memory of no bytes.
+    /// [`FabricError::Memory`] for user memory of zero bytes.
     pub(crate) fn hold(&self) -> Result<(), FabricError> {
         match self {
             Self::Shared(_) => Ok(()),
@@ -306,14 +326,15 @@ impl RegionMemory {
         }
     }
 
-    /// Lets nobody of this process in any more.
+    /// Admits no further access by this process.
     pub(crate) fn close(&self) {
         if let Self::User(lease) = self {
             lease.gate.close();
         }
     }
 
-    /// Nobody of this process is at it any more, since it was [closed](Self::close).
+    /// Returns whether no thread of this process accesses it any more since it was
+    /// [closed](Self::close).
     pub(crate) fn is_idle(&self) -> bool {
         match self {
             Self::Shared(_) => true,
@@ -321,7 +342,7 @@ impl RegionMemory {
         }
     }
 
-    /// The registration is over: nobody can reach it.
+    /// Ends the registration: no peer can access the memory any more.
     pub(crate) fn release(&self) {
         if let Self::User(lease) = self {
             lock(&lease.memory.state).registrations -= 1;
@@ -336,10 +357,11 @@ impl RegionMemory {
         }
     }
 
-    /// Executes an operation on it.
+    /// Executes an operation on the memory.
     ///
     /// # Errors
-    /// Those of [`execute`](execute::execute); for private memory also [`FabricError::StaleKey`] and [`FabricError::ReadOnly`].
+    /// Those of [`execute`](execute::execute); for user memory also [`FabricError::StaleKey`] and
+    /// [`FabricError::ReadOnly`].
     pub(crate) fn execute(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
         match self {
             Self::Shared(memory) => execute::execute(key, memory, operation),
@@ -383,7 +405,7 @@ mod tests {
     fn any_holder_comes_back() {
         let held = Held::new(vec![1_u64, 2]);
         let base = held.base().cast();
-        // SAFETY: the vector is taken apart, and looked at when it is whole again.
+        // SAFETY: the vector is taken apart, and is used only after it is reassembled.
         let memory = unsafe { UserMemory::owned_by(Box::new(held), base, 16) };
         assert!(memory.is_owned());
         let (key, region) = lease(memory);
@@ -394,7 +416,7 @@ mod tests {
         region.release();
         assert!(private.memory.take_back().is_none(), "it is no vector of bytes, and stays");
         let holder = private.memory.take_holder().unwrap().downcast::<Held<u64>>().unwrap();
-        // SAFETY: nobody else has it any more.
+        // SAFETY: nothing else can access it any more.
         assert_eq!(unsafe { holder.into_vec() }, [1, 0x0303_0303_0303_0303]);
     }
 
@@ -406,7 +428,7 @@ mod tests {
         let inside = lease.gate.enter().unwrap();
         assert!(!region.is_idle());
         memory.close();
-        assert!(!region.is_idle(), "somebody is at it");
+        assert!(!region.is_idle(), "an access is under way");
         drop(inside);
         assert!(region.is_idle());
         memory.release();
@@ -432,7 +454,7 @@ mod tests {
         let odd = NonNull::from(&mut words).cast::<u32>();
         // SAFETY: the array has a second half of its first word.
         let odd = unsafe { odd.add(1) };
-        // SAFETY: the array outlives what is registered, and is not looked at before.
+        // SAFETY: the array outlives the registration, and is not accessed before its end.
         let odd = unsafe { UserMemory::borrowed(odd.cast(), 24) };
         let (key, memory) = lease(odd);
         assert!(matches!(memory.execute(key, add(0)), Err(FabricError::Misaligned { offset: 0, bytes: 8 })));

@@ -12,11 +12,11 @@ fn pair() -> [Matcher; 2] {
     [HERE, THERE].map(|process| Matcher::new(process, LIMITS))
 }
 
-/// Carries one message, with the credits that it brings.
+/// Carries one message, and the credits that it causes.
 fn carry(pair: &mut [Matcher; 2], tag: Tag, message: &[u8]) -> Result<(), FabricError> {
     let [here, there] = pair;
     here.send(THERE, tag, message, |frame| {
-        there.take(HERE, &frame).expect("what is sent is sound");
+        there.take(HERE, &frame).expect("sent frames are valid");
         Ok(())
     })?;
     carry_credits(pair);
@@ -26,7 +26,7 @@ fn carry(pair: &mut [Matcher; 2], tag: Tag, message: &[u8]) -> Result<(), Fabric
 fn carry_credits([here, there]: &mut [Matcher; 2]) {
     there.credits(|to, frame| {
         assert_eq!(to, HERE);
-        here.take(THERE, &frame).expect("what is sent is sound");
+        here.take(THERE, &frame).expect("sent frames are valid");
         true
     });
 }
@@ -57,7 +57,7 @@ fn both_counts_bound_what_comes_early() {
         let mut pair = pair();
         (0..count).for_each(|_| carry(&mut pair, Tag(1), &vec![7; bytes]).unwrap());
         assert!(full(carry(&mut pair, Tag(2), &vec![7; bytes])), "{count} of {bytes} bytes");
-        // Who does not believe in the window is found out.
+        // A sender that ignores the window is detected.
         let frame = Frame::Message { tag: Tag(2), message: &vec![7; bytes] }.encode();
         let window = Malformed::TooMany { messages: 8, bytes: 128 };
         assert_eq!(pair[1].take(HERE, &frame), Err(window), "{count} of {bytes} bytes");
@@ -83,7 +83,7 @@ fn credit_is_told_by_the_quarter_and_again_when_there_was_no_room() {
     let [here, there] = &mut pair;
     let mut send = |there: &mut Matcher| {
         here.send(THERE, Tag(1), b"x", |frame| {
-            there.take(HERE, &frame).expect("what is sent is sound");
+            there.take(HERE, &frame).expect("sent frames are valid");
             Ok(())
         })
         .unwrap();
@@ -93,7 +93,7 @@ fn credit_is_told_by_the_quarter_and_again_when_there_was_no_room() {
     send(there);
     assert_eq!(told(there), credit(2, 2));
     send(there);
-    assert_eq!(told(there), credit(3, 3), "what is told is up to date");
+    assert_eq!(told(there), credit(3, 3), "the report is up to date");
     there.credits(|_, _| true);
     assert!(told(there).is_empty());
 }
@@ -107,7 +107,7 @@ fn what_no_matcher_sends_is_malformed() {
         assert_eq!(pair[0].take(THERE, &credit(messages, bytes)), Err(Malformed::Unsent));
     }
     assert_eq!(pair[0].take(THERE, &credit(1, 3)), Ok(()));
-    assert_eq!(pair[0].take(THERE, &credit(0, 3)), Err(Malformed::Unsent), "credit is not taken back");
+    assert_eq!(pair[0].take(THERE, &credit(0, 3)), Err(Malformed::Unsent), "credit never shrinks");
     let long = Frame::Message { tag: Tag(1), message: &[0; 33] }.encode();
     assert_eq!(pair[1].take(HERE, &long), Err(Malformed::TooLong { bytes: 33, max: 32 }));
     assert_eq!(pair[1].take(HERE, b"noise"), Err(Malformed::Undecodable));
@@ -143,7 +143,7 @@ fn losing_a_peer_ends_what_concerns_it_alone() {
     assert!(matches!(kept.try_take(), Some(Err(FabricError::Disconnected { process: HERE }))));
 }
 
-/// What a program and the network do.
+/// Steps of a program and the network.
 #[derive(Clone, Debug)]
 enum Step {
     Expect {
@@ -154,7 +154,7 @@ enum Step {
         tag: u64,
         bytes: usize,
     },
-    /// The n-th expectation, of those there were so far.
+    /// The n-th receive so far.
     Cancel(usize),
     /// The next frame arrives.
     Arrive,
@@ -171,7 +171,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The rules, without frames and windows: for each tag, messages that have come and expectations that are open.
+/// The rules, without frames and windows: for each tag, arrived messages and open receives.
 #[derive(Default)]
 struct Oracle {
     come: BTreeMap<u64, VecDeque<Vec<u8>>>,
@@ -212,7 +212,7 @@ proptest! {
                     });
                     match result {
                         Ok(()) => sent += 1,
-                        // Nobody is refused who has nothing on its way.
+                        // A sender with nothing in flight is never refused.
                         Err(FabricError::QueueFull { .. }) => prop_assert!(sent > known),
                         Err(other) => prop_assert!(false, "{other}"),
                     }
@@ -254,7 +254,7 @@ proptest! {
                 (oracle, other) => prop_assert!(false, "expectation {}: {:?} and not {:?}", index, other, oracle),
             }
         }
-        // Once everything has been matched and told, there is room for the longest.
+        // Once everything has been matched and reported, there is room for the longest message.
         while let Some((_, _, frame)) = under_way.pop_front() {
             there.take(HERE, &frame).unwrap();
         }
@@ -268,7 +268,7 @@ proptest! {
         here.send(THERE, Tag(0), &[0; 32], |_| Ok(())).unwrap();
     }
 
-    /// Whatever a peer sends, nothing panics, and another is served.
+    /// Arbitrary frames of a peer cause no panic, and another peer is served.
     #[test]
     fn noise_does_no_harm(frames in prop::collection::vec((0..4_u8, 0..3_u8, prop::collection::vec(0..3_u8, 0..20)), 1..50)) {
         let [mut here, mut there] = pair();

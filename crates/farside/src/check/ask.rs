@@ -253,8 +253,7 @@ fn conflict(me: &Worker, here: Record, there: Record, in_use: bool) -> Error {
     let before = if key.slot == 0 { me.process_handle().home().layout().starter() as u64 } else { 0 };
     let address = GlobalAddress::in_region(key, begin.saturating_sub(before)).unwrap_or_default();
     let access = |record: Record| Access { worker: WorkerId::new(record.worker), kind: record.kind, site: record.site };
-    let conflict = AccessConflict { address, bytes, here: access(here), there: access(there), in_use };
-    Error::AccessConflict(Box::new(conflict))
+    AccessConflict { address, bytes, here: access(here), there: access(there), in_use }.into()
 }
 
 #[cfg(test)]

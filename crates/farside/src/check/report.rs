@@ -6,6 +6,7 @@ use std::panic::Location;
 use farside_fabric::WorkerId;
 
 use crate::Wire;
+use crate::error::Error;
 use crate::memory::GlobalAddress;
 use crate::runtime::observer::AccessKind;
 
@@ -88,6 +89,8 @@ impl fmt::Display for Access {
 
 /// Two accesses to the same bytes that nothing orders, or an access to released memory. The second
 /// access was not made.
+///
+/// It arrives as an [`Error`]; [`Error::room_error`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessConflict {
@@ -125,3 +128,9 @@ impl fmt::Display for AccessConflict {
 }
 
 impl std::error::Error for AccessConflict {}
+
+impl From<AccessConflict> for Error {
+    fn from(conflict: AccessConflict) -> Self {
+        Self::Room(Box::new(conflict))
+    }
+}

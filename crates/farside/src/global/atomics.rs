@@ -1,4 +1,4 @@
-//! Words that are changed atomically.
+//! Atomic changes of words.
 
 use bytemuck::Pod;
 use farside_fabric::transport::{AtomicChange, Operation};
@@ -11,11 +11,11 @@ use crate::runtime::worker::Worker;
 /// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and `f64`.
 pub trait Word: Pod + PartialOrd + sealed::Changeable {}
 
-/// [Words](Word) with bits of their own meaning: those that are no floats.
+/// [Words](Word) whose bits have a meaning of their own: those that are not floats.
 pub trait Integer: Word {}
 
-/// [Integers](Integer) of which every change is a single operation, which can be [started](Worker::start_change) without waiting: `u32` and
-/// `u64`.
+/// [Integers](Integer) whose changes are all single operations, so that they can be
+/// [started](Worker::start_change) without waiting: `u32` and `u64`.
 pub trait Unsigned: Integer + super::movement::Brings + sealed::Startable {}
 
 impl Word for u32 {}
@@ -31,7 +31,7 @@ impl Integer for i64 {}
 impl Unsigned for u32 {}
 impl Unsigned for u64 {}
 
-/// Attempts of a change by compare-and-swap between looks at the clock.
+/// The number of compare-and-swap attempts between looks at the clock.
 const ATTEMPTS_PER_CLOCK: u32 = 64;
 
 mod sealed {
@@ -87,7 +87,8 @@ impl Startable for u32 {
     }
 }
 
-/// Words of which some changes are those of their bits, and the `by_cas` ones are not.
+/// Implements words. Most changes are those of the bits; those named `by_cas` are made by
+/// compare-and-swap.
 macro_rules! by_bits {
     ($word:ty, $change:ident, $to_bits:path, $from_bits:path, by_cas: {$($kind:ident: $next:expr),*}) => {
         impl Changeable for $word {
@@ -124,10 +125,11 @@ fn in_bits<W, B>(change: AtomicChange<W>, bits: impl Fn(W) -> B) -> AtomicChange
     }
 }
 
-/// Changes a word to what `next` makes of it. An attempt fails only when another's change came between, so of all who try one always gets on.
+/// Changes a word to the result of `next`. An attempt fails only if another change came between, so
+/// among several workers one always makes progress.
 #[track_caller]
 fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) -> W) -> Result<W> {
-    // Floats are equal that differ in their bits, and differ from themselves.
+    // Floats may be equal with different bits, and differ from themselves.
     let is_same = |one: W, other: W| bytemuck::bytes_of(&one) == bytemuck::bytes_of(&other);
     let mut found = W::change(me, address, AtomicChange::Load)?;
     let (mut attempts, mut deadline) = (0_u32, None);
@@ -151,20 +153,24 @@ fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) 
     }
 }
 
-/// Atomic changes of a word. Each returns what the word held before.
+/// Atomic changes of a word. Each returns the earlier value.
 ///
-/// They are sequentially consistent, and atomic with each other and with the owner's own, whoever makes them.
+/// They are sequentially consistent, and atomic with respect to each other and to the owner's own,
+/// whichever worker makes them.
 ///
-/// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip, and the owner's processor does it. What no
-/// processor does at once is done *by compare-and-swap*: signed [`fetch_min`](Self::fetch_min) and [`fetch_max`](Self::fetch_max), and
-/// all arithmetic of floats. It takes a load and one such change, and another for each change of somebody else that comes between: among
-/// those who try one always gets on, but each may have to try again, until the job's deadline passes
-/// ([`Error::Deadline`](crate::Error::Deadline)). [`compare_swap`](Self::compare_swap) of floats compares their bits.
+/// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip,
+/// after which the owner's processor makes the change. Changes that no processor offers are made
+/// *by compare-and-swap*: signed [`fetch_min`](Self::fetch_min) and [`fetch_max`](Self::fetch_max),
+/// and all arithmetic of floats. They take a load and one such change, and one more for each change
+/// of another worker that comes between. One of the competing workers always makes progress, but
+/// each may have to try again, until the job's deadline passes
+/// ([`Error::Deadline`](crate::Error::Deadline)). [`compare_swap`](Self::compare_swap) of floats
+/// compares their bits.
 ///
 /// # Errors
-/// Those of [`put`](GlobalPtr::put), for all.
+/// Those of [`put`](GlobalPtr::put), for all methods.
 impl<W: Word> GlobalPtr<W> {
-    /// Makes any of the changes there are.
+    /// Makes a change of any kind.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -180,7 +186,7 @@ impl<W: Word> GlobalPtr<W> {
     /// Reads the word.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put), also where the memory is registered to be read only: nobody changes that, and a
+    /// Those of [`put`](GlobalPtr::put), also for read-only memory: no worker changes that, and a
     /// [`get`](GlobalPtr::get) reads it.
     #[inline]
     #[track_caller]
@@ -208,7 +214,7 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::Swap(value))
     }
 
-    /// Writes `new` if the word holds `expected`, which it did if that is what is returned.
+    /// Writes `new` if the word holds `expected`. It did so if the returned value is `expected`.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -218,7 +224,7 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::CompareSwap { expected, new })
     }
 
-    /// Adds: integers wrapping around, floats by compare-and-swap.
+    /// Adds a value: integers wrap around, floats are added by compare-and-swap.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -228,7 +234,7 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::Add(value))
     }
 
-    /// The bitwise and.
+    /// Stores the bitwise and.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -241,7 +247,7 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::And(value))
     }
 
-    /// The bitwise or.
+    /// Stores the bitwise or.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -254,7 +260,7 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::Or(value))
     }
 
-    /// The bitwise exclusive or.
+    /// Stores the bitwise exclusive or.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -267,7 +273,8 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::Xor(value))
     }
 
-    /// The smaller of the two: signed numbers and floats by compare-and-swap. A float that is no number gives way to one that is.
+    /// Stores the smaller value; signed numbers and floats by compare-and-swap. A number is stored
+    /// in preference to a NaN.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
@@ -277,7 +284,7 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::Min(value))
     }
 
-    /// The larger of the two: as for [`fetch_min`](Self::fetch_min).
+    /// Stores the larger value, as for [`fetch_min`](Self::fetch_min).
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).

@@ -6,6 +6,7 @@ use std::time::Duration;
 use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
+use super::error::GlobalError;
 use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
@@ -16,14 +17,16 @@ use crate::error::{Error, Result};
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::runtime::worker::Worker;
 
-/// The numbered notifications of a process: each number is a word in its memory, which holds zero or the value that was notified last.
+/// The numbered notifications of a process. Each number is a word in its memory, which holds zero
+/// or the last value.
 ///
-/// Whoever has this puts data and notifies its owner under a number ([`put_notify`](Self::put_notify)); the owner's workers wait for any number
-/// of a range, and take what came. It is a plain value, to be sent to whoever is to notify.
+/// A worker that has this puts data and notifies the owner under a number
+/// ([`put_notify`](Self::put_notify)). The owner's workers wait for any number of a range, and take
+/// what arrived. It is a plain value, and can be sent to any worker that is to notify.
 ///
-/// A notification that was not taken yet is *overwritten* by the next under its number, as GASPI has it: so each number is for one sender, or
-/// for one thing that can happen once until it is taken. What both have put is visible then. To count instead, add to a word by
-/// [signals](Signal::Add).
+/// A notification that was not taken yet is *overwritten* by the next one under its number, as in
+/// GASPI. So each number is for one sender, or for an event that can happen once until it is taken.
+/// The data of both is visible then. To count instead, add to a word by [signals](Signal::Add).
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -31,10 +34,10 @@ use crate::runtime::worker::Worker;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let notifications = AllNotifications::new(me, me.process_count())?;
 /// let there = me.process_of(me.neighbor(me.threads_per_process()));
-/// // Under the number of the sender, so that nobody overwrites another's.
+/// // Under the number of the sender, so that none overwrites another's.
 /// let number = me.process().number();
 /// notifications.of(there)?.put_notify(me, GlobalAddress::starter(there, 8 * number), &7_u64.to_le_bytes(), number, 1)?;
-/// // Whoever comes first is taken first.
+/// // The first one to arrive is taken first.
 /// let (from, value) = notifications.own(me).take_any(me, 0..me.process_count())?;
 /// # let _ = (from, value);
 /// notifications.release(me)
@@ -52,26 +55,26 @@ pub struct Notifications {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotificationFault {
-    /// There is none of this number.
-    #[error("there are numbers below {count} only")]
+    /// There is no such number.
+    #[error("there are only numbers below {count}: use one of them")]
     NoSuchNumber {
-        /// How many there are.
+        /// The number of numbers.
         count: u32,
     },
-    /// A wait for none of them would never end.
+    /// A wait for no numbers would never end.
     #[error("no numbers were named: wait for at least one")]
     NoNumbers,
-    /// They are another process's, and only that one waits for them.
-    #[error("only workers of that process wait for them and take them")]
+    /// The notifications are another process's, and only that process waits for them.
+    #[error("only workers of that process wait for them and take them: let one of them do it")]
     OfAnother,
-    /// Zero says that there is no notification.
-    #[error("its value is 0, which says that there is none: notify with another")]
+    /// The value zero marks the absence of a notification.
+    #[error("its value is 0, which marks the absence of a notification: use another value")]
     Zero,
 }
 
 impl Notifications {
-    /// Notifications in these words, under the numbers of their places. The words must be zero before the first is notified, and nothing else may
-    /// change them.
+    /// Returns notifications in these words, numbered by their places. The words must be zero
+    /// before the first notification, and nothing else may change them.
     ///
     /// # Errors
     /// [`Error::TooLarge`] for more than 2<sup>29</sup>, which no region has.
@@ -86,28 +89,29 @@ impl Notifications {
         }
     }
 
-    /// How many numbers there are.
+    /// Returns the number of numbers.
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whose they are; `None` when they are in no memory.
+    /// Returns the owner, or `None` if they are in no memory.
     pub const fn process(&self) -> Option<ProcessId> {
         self.slots.process()
     }
 
-    /// Writes bytes, anywhere, and then notifies that they are there: who finds the notification sees the bytes.
+    /// Writes bytes anywhere, and then notifies that they are there: a worker that finds the
+    /// notification sees the bytes.
     ///
-    /// *Completion*, cost: those of [`Worker::put_signal`].
+    /// *Completion* and *cost*: those of [`Worker::put_signal`].
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`]; [`Error::Notification`].
+    /// Those of [`Worker::put_signal`]; [`GlobalError::Notification`](crate::global::GlobalError::Notification).
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
         let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
     }
 
-    /// Notifies: who finds it sees what this worker has put before.
+    /// Notifies: a worker that finds the notification sees what this worker has put before.
     ///
     /// # Errors
     /// Those of [`put_notify`](Self::put_notify).
@@ -115,28 +119,31 @@ impl Notifications {
         self.slot_for(number, value)?.signal(me, Signal::Set(value))
     }
 
-    /// The notification of this number, to be waited for [together with other words](Worker::wait_any), and with [who gives
-    /// it](Until::signalled_by).
+    /// Returns the condition that there is a notification of this number, to be waited for
+    /// [together with other words](Worker::wait_any), and with its [signalling
+    /// process](Until::signalled_by).
     ///
     /// # Errors
-    /// [`Error::Notification`].
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
     pub fn until(&self, number: u32) -> Result<Until<u64>> {
         Ok(self.slot(number)?.until(Comparison::Ne, 0))
     }
 
-    /// Waits until there is a notification of one of these numbers, running what others call here meanwhile, and says which: the lowest, when there
-    /// are several. It stays until it is [taken](Self::take). At most for the job's deadline.
+    /// Waits until there is a notification of one of these numbers, and returns the lowest such
+    /// number. Runs calls of other workers meanwhile. The notification stays until it is
+    /// [taken](Self::take). Waits at most for the job's deadline.
     ///
     /// *Cost*: a look at each of the numbers, and again whenever this worker is woken.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`Error::Notification`], also where the notifications are another process's; those of
-    /// [`GlobalPtr::load`]; [`Error::InHandler`].
+    /// [`Error::Deadline`];
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification), also if the
+    /// notifications are another process's; those of [`GlobalPtr::load`]; [`Error::InHandler`].
     pub fn wait_some(&self, me: &Worker, numbers: Range<u32>) -> Result<u32> {
         self.wait_some_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`wait_some`](Self::wait_some), for at most this long.
+    /// As [`wait_some`](Self::wait_some), for at most `time`.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
@@ -145,23 +152,25 @@ impl Notifications {
         me.watch_until("waiting for a notification", time, |me| range.first(me).transpose())
     }
 
-    /// Whether there is a notification of one of these numbers, and which: the lowest.
+    /// Returns the lowest of these numbers of which there is a notification, if any.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some), but for the deadline.
+    /// Those of [`wait_some`](Self::wait_some), except for the deadline.
     pub fn test(&self, me: &Worker, numbers: Range<u32>) -> Result<Option<u32>> {
         self.slots_of(me, numbers)?.first(me)
     }
 
-    /// Takes a notification: what it said, or zero when there was none. It is gone then; of several who take it one gets it.
+    /// Takes a notification, and returns its value, or zero if there was none. It is gone then; if
+    /// several workers take it, one gets it.
     ///
     /// # Errors
-    /// [`Error::Notification`]; those of [`GlobalPtr::swap`].
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification); those of [`GlobalPtr::swap`].
     pub fn take(&self, me: &Worker, number: u32) -> Result<u64> {
         self.slot(number)?.swap(me, 0)
     }
 
-    /// Waits for a notification of one of these numbers, as [`wait_some`](Self::wait_some), and takes it: its number and what it said.
+    /// Waits for a notification of one of these numbers, as [`wait_some`](Self::wait_some), and
+    /// takes it. Returns its number and its value.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
@@ -169,7 +178,7 @@ impl Notifications {
         self.take_any_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`take_any`](Self::take_any), for at most this long.
+    /// As [`take_any`](Self::take_any), for at most `time`.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
@@ -178,7 +187,7 @@ impl Notifications {
         me.watch_until("waiting for a notification", time, |me| {
             let mut taken = 0;
             let found = range.find(me, |_, value, change| {
-                // Another may have been quicker.
+                // Another worker may have taken it.
                 taken = if value == 0 { 0 } else { change(TAKE)? };
                 Ok(taken != 0)
             });
@@ -186,7 +195,8 @@ impl Notifications {
         })
     }
 
-    /// Waits until there is a notification of at least one of these numbers, and takes all that there are.
+    /// Waits until there is a notification of at least one of these numbers, and takes all that
+    /// there are.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
@@ -194,7 +204,7 @@ impl Notifications {
         self.take_some_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`take_some`](Self::take_some), for at most this long.
+    /// As [`take_some`](Self::take_some), for at most `time`.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
@@ -209,21 +219,22 @@ impl Notifications {
                 }
                 Ok(false)
             });
-            // What was taken is told before an error of another, which comes again.
+            // What was taken is returned before an error of another number, which occurs again.
             if some.is_empty() { looked.map(|_| None).transpose() } else { Some(Ok(some)) }
         })
     }
 
-    /// Waits until there is a notification of each of these numbers at the same time, and takes them: what they said, in order. Where others take
-    /// some of them as well, each goes to one, and who does not get all leaves all.
+    /// Waits until there is a notification of each of these numbers at the same time, takes them,
+    /// and returns their values in order. If other workers take some of them as well, each goes to
+    /// one worker, and a worker that does not get all leaves all.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some). What was there then is left.
+    /// Those of [`wait_some`](Self::wait_some). The notifications are left then.
     pub fn take_all(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<u64>> {
         self.take_all_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`take_all`](Self::take_all), for at most this long.
+    /// As [`take_all`](Self::take_all), for at most `time`.
     ///
     /// # Errors
     /// Those of [`take_all`](Self::take_all).
@@ -263,16 +274,16 @@ impl Notifications {
     #[cold]
     fn refused(&self, number: u32, why: NotificationFault) -> Error {
         match self.process() {
-            Some(process) => Error::Notification { process, number, why },
+            Some(process) => GlobalError::Notification { process, number, why }.into(),
             None => self.slots.address().beyond(0, 0),
         }
     }
 }
 
-/// Takes a notification.
+/// The change that takes a notification.
 const TAKE: AtomicChange<u64> = AtomicChange::Swap(0);
 
-/// The words of some numbers that follow each other, in the own process's memory.
+/// The words of some consecutive numbers, in memory of this process.
 struct Slots {
     first: GlobalPtr<u64>,
     start: u32,
@@ -280,7 +291,8 @@ struct Slots {
 }
 
 impl Slots {
-    /// Looks at each, until `good` is content with what one holds: its number. `good` can change it, too.
+    /// Looks at each word until `good` accepts one, and returns its index. `good` may change the
+    /// word.
     fn find(
         &self,
         me: &Worker,
@@ -288,7 +300,7 @@ impl Slots {
     ) -> Result<Option<u32>> {
         me.with_own_words(self.first.address(), self.count as usize, |change| {
             for index in 0..self.count {
-                // SYNC: acquire, for the release of who notified: the data is visible then.
+                // SYNC: acquire, for the release of the notifying worker: its data is visible then.
                 let value = change(index as usize, AtomicChange::Load)?;
                 if good(self.start + index, value, &|new| change(index as usize, new))? {
                     return Ok(Some(self.start + index));
@@ -305,7 +317,7 @@ impl Slots {
         }
         let mut values = Vec::with_capacity(self.count as usize);
         let looked = self.find(me, |_, _, change| {
-            // Another may have been quicker.
+            // Another worker may have taken it.
             let taken = change(TAKE)?;
             if taken != 0 {
                 values.push(taken);
@@ -318,38 +330,42 @@ impl Slots {
         let mut values = values.into_iter();
         self.find(me, |_, _, change| {
             let Some(new) = values.next() else { return Ok(true) };
-            // Unless there is a newer one by now, which would have taken its place.
+            // A newer one that arrived meanwhile has replaced it.
             change(AtomicChange::CompareSwap { expected: 0, new }).map(|_| false)
         })?;
         looked.map(|_| None)
     }
 
-    /// The first number of which there is a notification.
+    /// Returns the first number of which there is a notification.
     fn first(&self, me: &Worker) -> Result<Option<u32>> {
         self.find(me, |_, value, _| Ok(value != 0))
     }
 }
 
-/// Notifications of all processes of the job, as many of each.
+/// Notifications of all processes of the job, the same number of them in each.
 ///
-/// Dropped without [`release`](Self::release), or after a process was lost, their memory is kept until the job ends.
+/// If it is dropped without [`release`](Self::release), or after the loss of a process, its memory
+/// is kept until the job ends.
 #[derive(Debug)]
 pub struct AllNotifications {
     words: Symmetric<u64>,
 }
 
 impl AllNotifications {
-    /// Makes `count` numbers for each process. All workers of the job call this, in the same order as other collectives and with the same count.
+    /// Makes `count` numbers for each process. All workers of the job call this, in the same order
+    /// as other collectives and with the same count.
     ///
-    /// *Cost*: that of [`Worker::symmetric`]: 8 bytes a number in each process, until it is [released](Self::release).
+    /// *Cost*: that of [`Worker::symmetric`]: 8 bytes per number in each process, until it is
+    /// [released](Self::release).
     ///
     /// # Errors
-    /// Those of [`Worker::symmetric`], the same at all workers: nobody waits for a process that has been refused its memory.
+    /// Those of [`Worker::symmetric`], the same at all workers: none waits for a process whose
+    /// memory was refused.
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
         Ok(Self { words: me.symmetric(count as usize)? })
     }
 
-    /// Those of a process.
+    /// Returns the notifications of a process.
     ///
     /// # Errors
     /// [`Error::UnknownProcess`].
@@ -357,19 +373,19 @@ impl AllNotifications {
         Notifications::in_words(self.words.at(process)?)
     }
 
-    /// Those of this worker's process.
+    /// Returns the notifications of this worker's process.
     ///
     /// # Panics
-    /// For a worker of another job, which has more processes.
+    /// If the worker is of another job, which has more processes.
     #[track_caller]
     pub fn own(&self, me: &Worker) -> Notifications {
         self.of(me.process()).expect("they are this job's: every process of it has some")
     }
 
-    /// Gives the memory back, when all workers have called this. Nobody may notify any more.
+    /// Frees the memory when all workers have called this. No worker may notify any more.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    /// Those of [`Worker::barrier`]. The memory is kept until the job ends then.
     #[track_caller]
     pub fn release(self, me: &Worker) -> Result<()> {
         self.words.free(me)

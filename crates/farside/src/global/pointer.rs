@@ -1,4 +1,4 @@
-//! Addresses of values.
+//! Global addresses of single values.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,16 +16,17 @@ use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 /// The address of a value of a type, anywhere in the job.
 ///
-/// It is copied, compared and computed with as a pointer, and used through a [`Worker`]. Values go in and out by copy, so their type is
-/// one for which all bytes are values ([`Pod`]: numbers, arrays of them, and `#[repr(C)]` structures that derive it). No reference ever leads there.
-/// It is itself such a value: memory may hold global pointers.
+/// It is copied, compared and computed with like a pointer, and used through a [`Worker`]. Values
+/// are copied in and out, so all bytes must be a value of their type ([`Pod`]: numbers, arrays of
+/// them, and `#[repr(C)]` structures that derive it). No reference points to the memory. A global
+/// pointer is itself such a value, so memory may hold global pointers.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
 /// use farside::{GlobalAddress, GlobalPtr};
 ///
 /// # fn example(me: &Worker) -> farside::Result<()> {
-/// // A counter in the starter memory of process 0, which nobody has to be told of.
+/// // A counter in the starter memory of process 0, whose address every process knows.
 /// let counter: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 0).cast();
 /// let ticket = counter.fetch_add(me, 1)?;
 /// // Memory of another process, and the address of its third number.
@@ -46,38 +47,39 @@ pub struct GlobalPtr<T> {
 }
 
 impl<T> GlobalPtr<T> {
-    /// The address of nothing.
+    /// The null pointer.
     pub const NULL: Self = Self::new(GlobalAddress::NULL);
 
-    /// The address as that of a value. Nothing is looked at; a value that is not aligned there is an error when it is used.
+    /// Returns the address as that of a value. Nothing is checked; a value that is not aligned
+    /// there is an error when it is used.
     pub const fn new(address: GlobalAddress) -> Self {
         Self { address, of: PhantomData }
     }
 
-    /// The address alone.
+    /// Returns the address without the type.
     pub const fn address(self) -> GlobalAddress {
         self.address
     }
 
-    /// Whether it is the address of nothing.
+    /// Returns whether it is null.
     pub const fn is_null(self) -> bool {
         self.address.is_null()
     }
 
-    /// The process whose memory it names; `None` for null.
+    /// Returns the process whose memory it names; `None` for null.
     pub const fn process(self) -> Option<ProcessId> {
         self.address.process()
     }
 
-    /// The same address, as that of another type.
+    /// Returns the same address, as that of another type.
     pub const fn cast<U>(self) -> GlobalPtr<U> {
         GlobalPtr::new(self.address)
     }
 
-    /// The address so many values further.
+    /// Returns the address `count` values further.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) beyond what a region can have, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond what a region can have, and for null.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn add(self, count: usize) -> Result<Self> {
@@ -87,10 +89,10 @@ impl<T> GlobalPtr<T> {
         }
     }
 
-    /// The address so many values before.
+    /// Returns the address `count` values before.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) before the region's first byte, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the region's first byte, and for null.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn sub(self, count: usize) -> Result<Self> {
@@ -100,8 +102,8 @@ impl<T> GlobalPtr<T> {
         }
     }
 
-    /// How many values lie between `earlier` and this; `None` when they are in different regions, the other way round, or no
-    /// whole number of values apart.
+    /// Returns the number of values from `earlier` to this address. `None` if they are in different
+    /// regions, in the other order, or no whole number of values apart.
     pub fn offset_from(self, earlier: Self) -> Option<usize> {
         let (end, begin) = (self.address, earlier.address);
         let bytes = end.offset().checked_sub(begin.offset())? as usize;
@@ -109,12 +111,12 @@ impl<T> GlobalPtr<T> {
         (end.segment() == begin.segment() && bytes.is_multiple_of(size)).then(|| bytes / size)
     }
 
-    /// So many values from here on.
+    /// Returns the slice of `len` values that begins here.
     pub const fn slice(self, length: usize) -> GlobalSlice<T> {
         GlobalSlice::new(self, length)
     }
 
-    /// Where a part of the value lies. For [`field!`](crate::field).
+    /// Returns the address of a part of the value, for [`field!`](crate::field).
     #[doc(hidden)]
     #[inline]
     pub fn project<F>(self, offset: usize, _part: fn(&T) -> &F) -> Result<GlobalPtr<F>> {
@@ -128,16 +130,20 @@ impl<T> GlobalPtr<T> {
 impl<T: Pod> GlobalPtr<T> {
     /// Writes a value.
     ///
-    /// *Completion*: when it returns, the value is visible to whoever is told of it. Others that read meanwhile may see it in
-    /// part, unless it is a word of at most eight bytes.
+    /// *Completion*: when it returns, the value is visible to any worker that learns of the put.
+    /// Workers that read it meanwhile may see a part of it, unless it is a word of at most eight
+    /// bytes.
     ///
-    /// *Cost*: about 2 ns for a number where the memory is mapped; otherwise a round trip. The first use of a region asks its owner's service thread for it.
+    /// *Cost*: about 2 ns for a number where the memory is mapped; otherwise a round trip. The
+    /// first use of a region asks its owner's service thread for it.
     ///
-    /// ACP's copy, with one end a value of the caller's.
+    /// ACP's copy, where one end is a value of the caller.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) with what is wrong with it; [`Error::PeerLost`](crate::Error::PeerLost) when the
-    /// owner is; [`Error::Deadline`](crate::Error::Deadline) and [`Error::InHandler`](crate::Error::InHandler) where the memory is not mapped.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) with the reason;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) and
+    /// [`Error::InHandler`](crate::Error::InHandler) where the memory is not mapped.
     #[inline]
     #[track_caller]
     pub fn put(self, me: &Worker, value: T) -> Result<()> {
@@ -146,7 +152,8 @@ impl<T: Pod> GlobalPtr<T> {
 
     /// Reads a value.
     ///
-    /// *Cost*, errors: those of [`put`](Self::put). A value of more than eight bytes that others write meanwhile may be torn.
+    /// *Cost*: that of [`put`](Self::put). A value of more than eight bytes that other workers
+    /// write meanwhile may be torn.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -188,7 +195,7 @@ unsafe impl<T: 'static> Wire for GlobalPtr<T> {
 
     #[inline(always)]
     unsafe fn read(input: &mut Reader<'_>) -> std::result::Result<Self, WireError> {
-        // SAFETY: the caller vouches for plain values.
+        // SAFETY: the caller promises that plain values may be believed.
         let address = unsafe { GlobalAddress::read(input) };
         address.map(Self::new)
     }
@@ -206,7 +213,7 @@ unsafe impl<T: 'static> Wire for GlobalPtr<T> {
     }
 }
 
-// By hand, since the type pointed at need not be any of these.
+// Implemented by hand, since a derive would require the same of `T`.
 impl<T> Clone for GlobalPtr<T> {
     fn clone(&self) -> Self {
         *self
@@ -253,7 +260,8 @@ impl<T> fmt::Debug for GlobalPtr<T> {
     }
 }
 
-/// The address of a field: `field!(pointer, Type, field)`, or of one further inside, `field!(pointer, Type, field.inner)`.
+/// Returns the address of a field: `field!(pointer, Type, field)`, or of a nested one,
+/// `field!(pointer, Type, field.inner)`.
 ///
 /// ```
 /// use farside::bytemuck::{Pod, Zeroable};

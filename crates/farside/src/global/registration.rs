@@ -8,8 +8,9 @@
 //! | the same | [`Worker::lend_read_only`] | read | the end of the closure |
 //! | anything | [`Worker::register_raw`] | as is said | [`RawSegment::deregister`] |
 //!
-//! Registering is a matter of this process alone. What is taken back has an address no more: it is
-//! [stale](super::AddressFault::Stale) for all, and the memory is its owner's again when everybody who used it has let go, or is lost.
+//! Registering involves this process alone. When memory is taken back, its address is
+//! [stale](super::AddressFault::Stale) for all workers. The memory belongs to its owner again when
+//! every process that used it has released it or is lost.
 
 mod own;
 
@@ -34,14 +35,14 @@ use crate::runtime::worker::Worker;
 use farside_launch::settings::FOREVER;
 
 impl Worker {
-    /// Gives a vector's memory a global address, for others to read and write. It stays where it is, and comes back by
-    /// [`deregister`](Segment::deregister).
+    /// Gives a vector's memory a global address, for other workers to read and write. The memory
+    /// does not move. [`deregister`](Segment::deregister) returns the vector.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let segment = me.register(vec![0.0_f64; 1000])?;
-    /// // Everybody writes into worker 0's; worker 0 itself reads by `local`.
+    /// // All workers write into the vector of worker 0, which reads it by `local`.
     /// let first = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?;
     /// first.add(me.id().index())?.put(me, 0.5)?;
     /// me.barrier()?;
@@ -52,25 +53,30 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// Memory that was registered so is *private*: nobody can map it. Processes of the same machine reach it by system calls (which need
-    /// no waiting, so that functions which were called may put and get there), where the system allows that; otherwise, and for atomic changes, the
-    /// owner's service thread does what is asked. Over a network puts and gets of more than a word are libfabric's own, of memory that is
-    /// [lent](Self::lend) its owner's. For memory that others use a lot there is [`allocate`](Self::allocate). A put of any length may be seen in pieces.
+    /// Such memory is *private*: no other process can map it. Processes of the same machine reach
+    /// it by system calls, where the system allows that. These do not wait, so handlers may put and
+    /// get there. Otherwise, and for atomic changes, the owner's service thread executes the
+    /// access. Over a network, puts and gets of more than a word are libfabric's own; of memory
+    /// that is [lent](Self::lend), they are its owner's. For memory that other processes use a lot
+    /// there is [`allocate`](Self::allocate). A put of any length may be seen in pieces.
     ///
-    /// *Cost*: some microseconds, and no message. A process has 1023 regions with addresses, those that memory of all kinds lies in; a slot's addresses are told from those of its last
-    /// fifteen uses, and slots are used in turn.
+    /// *Cost*: some microseconds, and no message. A process has 1023 regions with addresses, for
+    /// memory of all kinds. The addresses of a slot differ from those of its last fifteen uses, and
+    /// slots are used in turn.
     ///
     /// ACP's `acp_register_memory`.
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when the process has too many regions, or the memory more than 4 GiB, which is what an address reaches: register more than
-    /// that in parts of at most 4 GiB each. [`Error::Fabric`] for a vector without bytes, and when libfabric registers no more. Nothing stays
-    /// registered then.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
+    /// many regions, or the memory exceeds 4 GiB, which is the reach of an address: register more
+    /// in parts of at most 4 GiB each. [`Error::Fabric`] for a vector without bytes, and if
+    /// libfabric registers no more. Nothing stays registered then.
     pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
         Ok(Segment(Owned::new(self, values, true)?))
     }
 
-    /// The same for others to read only. The values stay readable here, as a slice.
+    /// As [`register`](Self::register), for other workers to read only. This process reads the
+    /// values as a slice.
     ///
     /// # Errors
     /// Those of [`register`](Self::register).
@@ -78,7 +84,8 @@ impl Worker {
         Ok(ReadOnlySegment(Owned::new(self, values, false)?))
     }
 
-    /// Gives memory that is borrowed (a slice of the heap, the stack, anywhere) a global address, for others to read and write as long as `body` runs.
+    /// Gives borrowed memory (a slice of the heap, the stack, anywhere) a global address, for other
+    /// workers to read and write while `body` runs.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -94,33 +101,41 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// When `body` has returned (or panics), the address is taken back, and this waits until everybody who used it has let go or is
-    /// lost. That takes a message to each and back, which their service threads see to. It has no deadline: the memory cannot be the caller's again before.
-    /// A process that is stopped (by a signal, or a debugger) holds it up until it goes on, is killed, or the job ends: what it has begun takes effect when it goes on.
-    /// Where that must not be, [`register`](Self::register) a vector, which can be had back [within a time](Segment::deregister_within) or later.
+    /// When `body` has returned or panicked, the address is taken back. This method then waits
+    /// until every process that used it has released it or is lost. That takes a message to each
+    /// and back, which their service threads handle. The wait has no deadline: the memory cannot be
+    /// the caller's again before. A process that is stopped (by a signal or a debugger) delays it
+    /// until the process continues, is killed, or the job ends: what it has begun takes effect when
+    /// it continues. Where that is not acceptable, [`register`](Self::register) a vector, which can
+    /// be taken back [within a time](Segment::deregister_within) or later.
     ///
     /// # Errors
-    /// Those of [`register`](Self::register), before `body` runs (a longer slice is [split](slice::split_at_mut), and one part lent in the body of the other); [`Error::InHandler`].
+    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`]. A slice
+    /// that is too long is [split](slice::split_at_mut), and one part lent in the body of the
+    /// other.
     pub fn lend<T: Pod, R>(&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R> {
         self.not_in_handler("lending memory")?;
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
-        // SAFETY: the slice is borrowed for longer than this function runs, and used by nobody else; the drop of `Loan` waits until it is over.
+        // SAFETY: the slice is borrowed for longer than this function runs, and no other code uses
+        // it meanwhile; dropping the `Loan` waits until the registration is over.
         let memory = unsafe { UserMemory::borrowed(base.cast(), length * size_of::<T>()) };
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
-        // SAFETY: the slice is there, and aligned, and accessed by racy copies only until this returns.
+        // SAFETY: the slice exists, is aligned, and is accessed only by racy copies until this
+        // function returns.
         let local = unsafe { RacySlice::new(base.as_ptr(), length) };
         Ok(body(&LentSegment { slice: loan.0.address().cast().slice(length), local }))
     }
 
-    /// The same for others to read only: what they get is the address.
+    /// As [`lend`](Self::lend), for other workers to read only: `body` gets the address.
     ///
     /// # Errors
     /// Those of [`lend`](Self::lend).
     pub fn lend_read_only<T: Pod, R>(&self, values: &[T], body: impl FnOnce(GlobalSlice<T>) -> R) -> Result<R> {
         self.not_in_handler("lending memory")?;
         let (base, bytes) = (NonNull::from(values).cast(), size_of_val(values));
-        // SAFETY: the slice is borrowed for longer than this function runs, so that nobody writes it, and it is registered to be read only;
-        // the drop of `Loan` waits until that is over.
+        // SAFETY: the slice is borrowed for longer than this function runs, so no code of this
+        // process writes it, and it is registered as read-only; dropping the `Loan` waits until
+        // that is over.
         let memory = unsafe { UserMemory::borrowed_read_only(base, bytes) };
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         Ok(body(loan.0.address().cast().slice(values.len())))
@@ -132,59 +147,65 @@ impl Worker {
     /// Those of [`register`](Self::register).
     ///
     /// # Safety
-    /// From now on until [`deregister`](RawSegment::deregister) has returned `Ok`, the bytes are mapped, may be read (and written, by [`Rights::Write`]), and the
-    /// program accesses them by racy copies and atomics only, as through [`RacySlice`] or a global address: no reference to them is used. With
-    /// [`Rights::Read`] shared references do no harm while nobody writes.
+    /// From now on until [`deregister`](RawSegment::deregister) has returned `Ok`, the bytes are
+    /// mapped and may be read (and written, with [`Rights::Write`]). The program accesses them only
+    /// by racy copies and atomics, as through [`RacySlice`] or a global address, and uses no
+    /// reference to them. With [`Rights::Read`], shared references are allowed while no code writes
+    /// the bytes.
     pub unsafe fn register_raw(&self, base: NonNull<u8>, bytes: usize, rights: Rights) -> Result<RawSegment> {
         let memory = match rights {
-            // SAFETY: the caller's promises are those that are asked for.
+            // SAFETY: the caller makes the promises that are required here.
             Rights::Write => unsafe { UserMemory::borrowed(base, bytes) },
-            // SAFETY: as above.
+            // SAFETY: the caller makes the promises that are required here.
             Rights::Read => unsafe { UserMemory::borrowed_read_only(base, bytes) },
         };
         Ok(RawSegment { registration: Registration::new(self.process_handle(), Arc::new(memory))?, bytes })
     }
 }
 
-/// What others may do to registered memory.
+/// The rights of other workers to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rights {
-    /// Read it.
+    /// They may read it.
     Read,
-    /// Read and write it.
+    /// They may read and write it.
     Write,
 }
 
-/// A vector that others may read and write: [`Worker::register`].
+/// A vector that other workers may read and write: [`Worker::register`].
 ///
-/// When it is dropped, its address is taken back, and its memory goes when everybody has let go of it.
+/// Dropping it takes the address back; the memory is freed when all processes have released it.
 pub struct Segment<T: Pod + Send>(Owned<T>);
 
 impl<T: Pod + Send> Segment<T> {
-    /// Where the values lie, for anybody.
+    /// Returns the global slice of the values, for any worker.
     pub fn slice(&self) -> GlobalSlice<T> {
         self.0.slice()
     }
 
-    /// The values, for this process.
+    /// Returns the values, for this process.
     pub fn local(&self) -> RacySlice<'_, T> {
         self.0.local()
     }
 
-    /// Takes the address back and returns the vector, when everybody who used it has let go or is lost. Over libfabric it is a copy if somebody is
-    /// lost who may still write there; the memory itself stays in quarantine then.
+    /// Takes the address back, and returns the vector when every process that used it has released
+    /// it or is lost. Over libfabric, the result is a copy if a lost process may still write to the
+    /// memory, which then stays in quarantine.
     ///
-    /// *Cost*: a message to each of them and back, which their service threads see to.
+    /// *Cost*: a message to each of these processes and back, which their service threads handle.
     ///
     /// # Errors
-    /// [`Error::Deadline`] when somebody does not let go in time, [`Error::InHandler`]: the address is taken back, and the memory goes when they have.
-    /// Who wants it back all the same calls [`deregister_within`](Self::deregister_within).
+    /// [`Error::Deadline`] if a process does not release the memory in time; [`Error::InHandler`].
+    /// The address is taken back, and the memory is freed when all have released it. To keep the
+    /// memory, call [`deregister_within`](Self::deregister_within) instead.
     pub fn deregister(self, me: &Worker) -> Result<Vec<T>> {
         Ok(self.deregister_within(me, me.default_deadline())?)
     }
 
-    /// The same for at most so long. When somebody does not let go in that time (it may be stopped, or very busy), the segment comes back, to be
-    /// tried again, now or later. Its address is taken back at the first try, and its values stay readable [here](Self::local).
+    /// As [`deregister`](Self::deregister), for at most `time`. If a process does not release the
+    /// memory in that time (it may be stopped, or very busy), the error has the segment, to be
+    /// tried again. Its address is taken back at the first try, and its values stay readable
+    /// [here](Self::local).
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -196,7 +217,7 @@ impl<T: Pod + Send> Segment<T> {
     ///         Ok(values) => break values,
     ///         Err(held) => segment = held.segment,
     ///     }
-    ///     // Somebody has not let go. There may be other things to do meanwhile.
+    ///     // A process has not released it yet. Do something else meanwhile.
     ///     me.progress()?;
     /// };
     /// # let _ = values;
@@ -211,18 +232,20 @@ impl<T: Pod + Send> Segment<T> {
     }
 }
 
-/// A vector that others may read: [`Worker::register_read_only`]. Here it is the slice that it is.
+/// A vector that other workers may read: [`Worker::register_read_only`]. In this process it is a
+/// slice.
 ///
-/// When it is dropped, its address is taken back, and its memory goes when everybody has let go of it.
+/// Dropping it takes the address back; the memory is freed when all processes have released it.
 pub struct ReadOnlySegment<T: Pod + Send>(Owned<T>);
 
 impl<T: Pod + Send> ReadOnlySegment<T> {
-    /// Where the values lie, for anybody.
+    /// Returns the global slice of the values, for any worker.
     pub fn slice(&self) -> GlobalSlice<T> {
         self.0.slice()
     }
 
-    /// Takes the address back and returns the vector, when everybody who used it has let go or is lost.
+    /// Takes the address back, and returns the vector when every process that used it has released
+    /// it or is lost.
     ///
     /// # Errors
     /// Those of [`Segment::deregister`].
@@ -230,10 +253,10 @@ impl<T: Pod + Send> ReadOnlySegment<T> {
         Ok(self.deregister_within(me, me.default_deadline())?)
     }
 
-    /// The same for at most so long: [`Segment::deregister_within`].
+    /// As [`deregister`](Self::deregister), for at most `time`: see [`Segment::deregister_within`].
     ///
     /// # Errors
-    /// Those that are named there.
+    /// Those of [`Segment::deregister_within`].
     pub fn deregister_within(self, me: &Worker, time: Duration) -> Result<Vec<T>, StillHeld<Self>> {
         self.0.deregister(me, time).map_err(|held| StillHeld { error: held.error, segment: Self(held.segment) })
     }
@@ -243,7 +266,8 @@ impl<T: Pod + Send> Deref for ReadOnlySegment<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the vector's values are there as long as this is kept, and nobody writes them: others may only read, and so may we.
+        // SAFETY: the vector's values exist as long as `self`, and no code writes them: other
+        // processes may only read, and so may this one.
         unsafe { std::slice::from_raw_parts(self.0.base(), self.0.length) }
     }
 }
@@ -255,23 +279,24 @@ pub struct LentSegment<'a, T> {
 }
 
 impl<'a, T: Pod> LentSegment<'a, T> {
-    /// Where the values lie, for anybody.
+    /// Returns the global slice of the values, for any worker.
     pub fn slice(&self) -> GlobalSlice<T> {
         self.slice
     }
 
-    /// The values, for this process.
+    /// Returns the values, for this process.
     pub fn local(&self) -> RacySlice<'a, T> {
         self.local
     }
 }
 
-/// Memory whose address is taken back and that somebody has not let go of in time: [`Segment::deregister_within`].
+/// Memory whose address was taken back, and that a process has not released in time:
+/// [`Segment::deregister_within`].
 ///
-/// Converts into [`Error`] with `?`, and then the memory goes when they have.
+/// Converts into [`Error`] with `?`; the memory is then freed when all processes have released it.
 #[derive(Debug)]
 pub struct StillHeld<S> {
-    /// Why it is not back.
+    /// The reason.
     pub error: Error,
     /// The memory, to be tried again.
     pub segment: S,
@@ -293,32 +318,34 @@ impl<S: fmt::Debug> std::error::Error for StillHeld<S> {}
 
 /// Memory of any kind under a global address: [`Worker::register_raw`].
 ///
-/// When it is dropped, its address is taken back, and nothing tells when others have let go of it.
+/// Dropping it takes the address back. The program does not learn then when other processes have
+/// released the memory.
 pub struct RawSegment {
     registration: Registration,
     bytes: usize,
 }
 
 impl RawSegment {
-    /// Where it begins, for anybody.
+    /// Returns the address of its first byte, for any worker.
     pub fn address(&self) -> GlobalAddress {
         self.registration.address()
     }
 
-    /// Its size.
+    /// Returns its size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes the address back, and waits until everybody who used it has let go or is lost. May be called again after an error.
+    /// Takes the address back, and waits until every process that used it has released it or is
+    /// lost. May be called again after an error.
     ///
     /// # Errors
-    /// [`Error::Deadline`] when somebody does not let go in time; [`Error::InHandler`].
+    /// [`Error::Deadline`] if a process does not release the memory in time; [`Error::InHandler`].
     pub fn deregister(&mut self, me: &Worker) -> Result<()> {
         self.deregister_within(me, me.default_deadline())
     }
 
-    /// The same for at most so long.
+    /// As [`deregister`](Self::deregister), for at most `time`.
     ///
     /// # Errors
     /// Those of [`deregister`](Self::deregister).
@@ -333,11 +360,11 @@ impl Drop for RawSegment {
     }
 }
 
-/// A vector, given away, and its registration.
+/// A vector that was handed over, and its registration.
 struct Owned<T: Pod + Send> {
     memory: Arc<UserMemory>,
     length: usize,
-    /// Boxed, since all of this travels in an error, too.
+    /// Boxed, since this struct is also part of an error.
     registration: Box<Registration>,
     of: PhantomData<T>,
 }
@@ -346,8 +373,9 @@ impl<T: Pod + Send> Owned<T> {
     fn new(me: &Worker, values: Vec<T>, is_writable: bool) -> Result<Self> {
         let held = Held::new(values);
         let (base, length) = (held.base().cast(), held.len());
-        // SAFETY: the vector is taken apart, and there until it is put together again or dropped. Meanwhile it is looked at by racy copies only,
-        // or, where others may only read, as a slice.
+        // SAFETY: the vector is taken apart, and its memory exists until the vector is put together
+        // again or dropped. Meanwhile it is accessed only by racy copies or, where others may only
+        // read, as a slice.
         let memory = unsafe { UserMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
         let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
         let registration = Box::new(Registration::new(me.process_handle(), memory.clone())?);
@@ -363,7 +391,8 @@ impl<T: Pod + Send> Owned<T> {
     }
 
     fn local(&self) -> RacySlice<'_, T> {
-        // SAFETY: the vector is there, aligned, as long as this is kept, and nobody else has it as a vector.
+        // SAFETY: the memory of the vector exists and is aligned as long as `self`, and no other
+        // code has it as a vector.
         unsafe { RacySlice::new(self.base(), self.length) }
     }
 
@@ -372,9 +401,10 @@ impl<T: Pod + Send> Owned<T> {
             return Err(StillHeld { error, segment: self });
         }
         Ok(match self.memory.take_holder().and_then(|holder| holder.downcast::<Held<T>>().ok()) {
-            // SAFETY: the registration is over, and any bytes are values.
+            // SAFETY: the registration is over, and any bytes are values of the type.
             Some(held) => unsafe { held.into_vec() },
-            // In quarantine, since somebody is lost who may still write there: what comes now is not in the values.
+            // In quarantine, since a lost process may still write there: what arrives from now on
+            // is not in the values.
             None => self.local().to_vec(),
         })
     }
@@ -397,7 +427,7 @@ fn take_back(registration: &mut Registration, me: &Worker, after: Duration) -> R
     }
 }
 
-/// Memory that is not its owner's again before its registration is over.
+/// Memory that does not belong to its owner again before its registration is over.
 struct Loan(Registration);
 
 impl Drop for Loan {

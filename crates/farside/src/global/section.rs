@@ -1,4 +1,4 @@
-//! Values that do not lie one behind the other.
+//! Sections: values that are not contiguous.
 
 mod pieces;
 mod transfer;
@@ -6,16 +6,20 @@ mod transfer;
 use self::pieces::{Level, Run};
 use crate::error::Result;
 
-/// Dimensions of a section, at most.
+/// The most dimensions of a section.
 const DIMENSIONS_MAX: usize = 8;
-/// Levels of a regular section: for each dimension of a hyperslab one of its blocks, and one inside of them.
+/// Levels of a regular section: for each dimension of a hyperslab, one for its blocks and one
+/// inside them.
 const LEVELS_MAX: usize = 2 * DIMENSIONS_MAX;
 
-/// Which values of several are meant, and in which order: every so many (*strided*), those of a list (*indexed*), or a part of an array of up to eight
-/// dimensions. One section says where values lie in global memory, another where they lie in a program's own;
-/// [`GlobalSlice::put_section`](super::GlobalSlice::put_section) moves as many as both have.
+/// A selection of values, and their order: at equal distances (*strided*), from a list (*indexed*),
+/// or a part of an array of up to eight dimensions. One section says where values lie in global
+/// memory, another where they lie in the program's own memory;
+/// [`GlobalSlice::put_section`](super::GlobalSlice::put_section) moves the values of one to the
+/// places of the other.
 ///
-/// It is checked once, when it is made, and used as often as one likes. Places are counted in values, from the first of whatever it is used on.
+/// It is checked once, when it is made, and may be used any number of times. Places are counted in
+/// values, from the first value of the slice that it is used on.
 ///
 /// ```
 /// use farside::Section;
@@ -28,21 +32,22 @@ const LEVELS_MAX: usize = 2 * DIMENSIONS_MAX;
 /// # Ok::<(), farside::Error>(())
 /// ```
 ///
-/// OpenSHMEM's `iput`, `iget` and `ibput`; MPI's vector, indexed and subarray types; HDF5's hyperslabs.
+/// Seeds: OpenSHMEM's `iput`, `iget` and `ibput`; MPI's vector, indexed and subarray types; HDF5's
+/// hyperslabs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     form: Form,
-    /// Values in all.
+    /// The number of values.
     length: usize,
     /// One past the last value.
     span: usize,
-    /// No value is meant twice.
+    /// Whether no value is selected twice.
     is_disjoint: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    /// Runs of one length, repeated by levels, of which the first is the outermost.
+    /// Runs of one length, repeated by levels; the first level is the outermost.
     Regular {
         offset: usize,
         levels: Box<[Level]>,
@@ -56,11 +61,11 @@ enum Form {
 pub struct Hyperslab {
     /// The first index.
     pub start: usize,
-    /// How far the blocks' beginnings are apart.
+    /// The distance between the beginnings of blocks.
     pub stride: usize,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: usize,
-    /// How many indices each block has.
+    /// The number of indices of each block.
     pub block: usize,
 }
 
@@ -74,72 +79,72 @@ pub enum SectionFault {
     /// It has too many dimensions.
     #[error("{count} dimensions; at most {DIMENSIONS_MAX} are supported")]
     TooManyDimensions {
-        /// How many.
+        /// The number of dimensions.
         count: usize,
     },
-    /// Lists that describe the same dimensions are of different lengths.
+    /// Lists that describe the same dimensions have different lengths.
     #[error(
         "one list is for {one} dimensions, and another for {other}: give each of them one number for every dimension"
     )]
     DimensionsDiffer {
-        /// One.
+        /// The length of one list.
         one: usize,
-        /// The other.
+        /// The length of the other.
         other: usize,
     },
-    /// A part leaves the whole.
+    /// A part leaves its array.
     #[error("it leaves the array in dimension {dimension}, which has {extent} indices")]
     OutsideOfArray {
-        /// Which dimension.
+        /// The dimension.
         dimension: usize,
-        /// The array's extent there.
+        /// The array's extent in that dimension.
         extent: usize,
     },
-    /// Where something is written no value may be meant twice.
+    /// A section that is written to must not select a value twice.
     #[error(
-        "its pieces overlap (or interleave so that it cannot be told), and it is to be written to: let each stride be at least what \
-         lies inside of it"
+        "its pieces overlap (or interleave so that this cannot be ruled out), and it is written to: make each stride at least as large as \
+         what lies inside it"
     )]
     Overlaps,
-    /// There are not so many values.
+    /// There are too few values.
     #[error("it needs {span} values, and there are {length}")]
     TooLong {
         /// One past its last.
         span: usize,
-        /// How many there are.
+        /// The number of values that there are.
         length: usize,
     },
-    /// One section has more values than the other.
+    /// The two sections have different numbers of values.
     #[error("{from} values are to go to the places of {to}: let both have as many")]
     LengthsDiffer {
-        /// Of that which is read.
+        /// The length of the section that is read.
         from: usize,
-        /// Of that which is written.
+        /// The length of the section that is written.
         to: usize,
     },
 }
 
 impl Section {
-    /// So many values, one behind the other.
+    /// Selects `length` contiguous values.
     pub fn contiguous(length: usize) -> Self {
         let form = Form::Regular { offset: 0, levels: Box::default(), run: length };
         Self { form, length, span: length, is_disjoint: true }
     }
 
-    /// `count` blocks of `block` values each, whose beginnings are `stride` values apart.
+    /// Selects `count` blocks of `block` values each, whose beginnings are `stride` values apart.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
     pub fn strided(count: usize, block: usize, stride: usize) -> Result<Self> {
         Self::regular(0, &[Level { extent: count, stride }], block)
     }
 
-    /// Pieces, each given by its place and its length, in this order.
+    /// Selects pieces, each given by its place and its length, in this order.
     ///
-    /// *Cost*: sorts them, to see whether they overlap.
+    /// *Cost*: sorts them, to find whether they overlap.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
     pub fn indexed(pieces: impl IntoIterator<Item = (usize, usize)>) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         let (mut length, mut span) = (0_usize, 0);
@@ -158,11 +163,11 @@ impl Section {
         Ok(Self { form: Form::Indexed(runs.into()), length, span, is_disjoint })
     }
 
-    /// The values of an array with these extents, of which two that follow each other in a dimension are so many values apart. The last
-    /// dimension goes round first.
+    /// Selects the values of an array with these extents. Neighbours in a dimension are its stride
+    /// apart. The last dimension varies fastest.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge),
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge),
     /// [`TooManyDimensions`](SectionFault::TooManyDimensions), [`DimensionsDiffer`](SectionFault::DimensionsDiffer).
     pub fn grid(extents: &[usize], strides: &[usize]) -> Result<Self> {
         check_dimensions(extents.len(), strides.len())?;
@@ -171,7 +176,8 @@ impl Section {
         Self::regular(0, &levels, 1)
     }
 
-    /// The part of an array of this shape, whose values lie row by row, that begins at the indices `start` and has these extents.
+    /// Selects the part of an array of this shape that begins at the indices `start` and has these
+    /// extents. The array is stored row by row.
     ///
     /// # Errors
     /// Those of [`grid`](Self::grid), and [`OutsideOfArray`](SectionFault::OutsideOfArray).
@@ -182,7 +188,8 @@ impl Section {
         Self::hyperslab(shape, &start.iter().zip(extents).map(one_block).collect::<Vec<_>>())
     }
 
-    /// The part of an array of this shape, whose values lie row by row, that has these blocks of indices in each dimension.
+    /// Selects the part of an array of this shape that has these blocks of indices in each
+    /// dimension. The array is stored row by row.
     ///
     /// # Errors
     /// Those of [`subarray`](Self::subarray).
@@ -206,10 +213,10 @@ impl Section {
         Self::regular(offset, &levels, 1)
     }
 
-    /// The same, so many values further.
+    /// Returns the same section, shifted by a number of values.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
     pub fn shifted(mut self, by: usize) -> Result<Self> {
         if self.is_empty() {
             return Ok(self);
@@ -223,28 +230,28 @@ impl Section {
         Ok(self)
     }
 
-    /// How many values it has.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has none.
+    /// Returns whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// How many values there must be: one past its last.
+    /// Returns the number of values that a slice must have to contain it: one past its last.
     pub fn span(&self) -> usize {
         self.span
     }
 
-    /// Whether it means no value twice, as must be where it is written to. A [grid](Self::grid) whose strides are not each at least what
-    /// lies inside is taken to do so.
+    /// Returns whether it selects no value twice, as a section that is written to must. If
+    /// a stride of a [grid](Self::grid) is less than what lies inside it, the result is `false`.
     pub fn is_disjoint(&self) -> bool {
         self.is_disjoint
     }
 
-    /// Runs of `run` values, repeated by levels of which the first is the outermost.
+    /// Selects runs of `run` values, repeated by levels; the first level is the outermost.
     fn regular(offset: usize, levels: &[Level], run: usize) -> Result<Self> {
         debug_assert!(levels.len() <= LEVELS_MAX, "two levels for each dimension");
         if run == 0 || levels.iter().any(|level| level.extent == 0) {
@@ -257,7 +264,7 @@ impl Section {
             let reach = (level.extent - 1).checked_mul(level.stride).ok_or(SectionFault::TooLarge)?;
             span = span.checked_add(reach).ok_or(SectionFault::TooLarge)?;
             match kept.last_mut() {
-                // The outer one goes on where the inner one ends.
+                // The outer level continues where the inner one ends.
                 Some(outer) if level.stride.checked_mul(level.extent) == Some(outer.stride) => {
                     *outer = Level { extent: outer.extent * level.extent, stride: level.stride };
                 }

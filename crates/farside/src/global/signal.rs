@@ -1,4 +1,4 @@
-//! Data, and then a word that says that it is there.
+//! Signals: data, followed by a word that says that the data is there.
 
 mod message;
 mod remote;
@@ -28,9 +28,9 @@ use crate::runtime::worker::Worker;
 /// What a signal does to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Signal {
-    /// Writes this value. For a word that only one process signals, and for flags.
+    /// Writes this value: for a word that only one process signals, and for flags.
     Set(u64),
-    /// Adds this value, wrapping around. For a word that counts what several put.
+    /// Adds this value, wrapping around: for a word that counts the puts of several workers.
     Add(u64),
 }
 
@@ -42,19 +42,21 @@ impl Signal {
         }
     }
 
-    /// Changes a word in memory that is mapped here, after all that this thread wrote before, and wakes who watches it.
+    /// Changes a mapped word, after everything that this thread wrote before, and wakes the threads
+    /// that watch memory.
     #[inline(always)]
     fn raise(self, process: &Process, home: &Home, word: &AtomicU64) {
         let watchers = home.watchers();
         let are_there = match self {
             Self::Set(value) => {
-                // SYNC: release, for the acquire of whoever loads the word: what was put before is visible then. A swap would first wait for
-                // those stores to leave this processor, and fetch the word's line only then.
+                // SYNC: release, for the acquire of the thread that loads the word: everything that
+                // was put before is visible to it then. A swap would first wait for those stores to
+                // leave this processor, and only then fetch the word's line.
                 word.store(value, Ordering::Release);
                 watchers.are_there(if process.hears_fences() { watchers.fencing() } else { Fencing::Mutual })
             }
             Self::Add(value) => {
-                // SYNC: as above.
+                // SYNC: sequentially consistent, which includes that release.
                 word.fetch_add(value, Ordering::SeqCst);
                 watchers.are_there_after_change()
             }
@@ -66,7 +68,8 @@ impl Signal {
 }
 
 impl Worker {
-    /// Writes bytes, and then signals that they are there: whoever finds the signal in its word sees the bytes.
+    /// Writes bytes and then signals that they are there: a worker that finds the signal in its
+    /// word sees the bytes.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -75,7 +78,7 @@ impl Worker {
     /// let peer = me.process_of(me.neighbor(1));
     /// let count = |of| -> GlobalPtr<u64> { GlobalAddress::starter(of, 0).cast() };
     /// me.put_signal(GlobalAddress::starter(peer, 64), b"across", count(peer), Signal::Add(1))?;
-    /// // Somebody does the same for this process.
+    /// // Another worker does the same for this process.
     /// count(me.process()).wait_until(me, Comparison::Ge, 1)?;
     /// let mut data = [0; 6];
     /// me.get_bytes(GlobalAddress::starter(me.process(), 64), &mut data)?;
@@ -83,21 +86,26 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// Data and signal may be anywhere, also at different processes. When both are in one line of 64 bytes, up to 56 bytes arrive as fast as the
-    /// signal alone. Who [waits](super::Until) for the signal in the memory of its own process is woken at once if it sleeps.
+    /// Data and signal may be anywhere, also in different processes. If both are in one line of 64
+    /// bytes, up to 56 bytes arrive as fast as the signal alone. A worker that
+    /// [waits](super::Until) for the signal in memory of its own process is woken at once if it
+    /// sleeps.
     ///
     /// *Completion*: when it returns, data and signal are visible to all.
     ///
-    /// *Cost*: where the memory is mapped, a copy, a store or a read-modify-write, and two loads; the system is called only if somebody sleeps
-    /// at the signal's process who watches memory. Otherwise a round trip to the service thread of that process, to which up to 12 KiB of
-    /// data for the same process go along (4 KiB in the simulator, whose messages are not longer); more is put first, by another. What others call here is served meanwhile.
+    /// *Cost*: where the memory is mapped, a copy, a store or a read-modify-write, and two loads; a
+    /// system call only if a thread that watches memory sleeps at the signal's process. Otherwise a
+    /// round trip to the service thread of that process. Up to 12 KiB of data for the same process
+    /// travel with it (4 KiB in the simulator, whose messages are not longer); more data is put
+    /// first, by a round trip of its own. Calls of other workers are served meanwhile.
     ///
-    /// `put_signal` of OpenSHMEM; rpipe's notified flags.
+    /// Seeds: `put_signal` of OpenSHMEM; the notified flags of rpipe.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. Nothing is signalled then, and when the signal's
-    /// address is at fault, nothing was written, unless it is in [registered](Self::register) memory that cannot take a signal: registered to be read
-    /// only, or beginning where no word is aligned.
+    /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. No signal
+    /// is given then. If the signal's address is at fault, nothing is written, with one exception:
+    /// [registered](Self::register) memory that cannot take a signal, since it is read-only or
+    /// begins where no word is aligned.
     #[inline]
     #[track_caller]
     pub fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
@@ -109,7 +117,8 @@ impl Worker {
         self.put_signal_slowly(address, data, place, what)
     }
 
-    /// Writes bytes and signals, if all of that is mapped here. The two places are [apart](check_places).
+    /// Writes bytes and signals, if both places are mapped here. They must be
+    /// [apart](check_places). Returns whether it did so.
     #[inline(always)]
     pub(super) fn put_signal_mapped(
         &self,
@@ -122,10 +131,10 @@ impl Worker {
         let Some(home) = place.process().and_then(|owner| process.home_of(owner)) else { return false };
         let Some(word) = self.mapped(place, 8) else { return false };
         let Some(target) = self.mapped(address, data.len()) else { return false };
-        // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped here.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
-        // SAFETY: aligned, as the caller has looked at, and inside memory that is mapped here, as the space found; nothing was attached or
-        // let go since.
+        // SAFETY: aligned, as the caller has checked, and inside memory that is mapped here, as
+        // `mapped` found; no region was attached or dropped since.
         what.raise(process, home, unsafe { racy::atomic_u64(word) });
         true
     }
@@ -143,7 +152,7 @@ impl Worker {
     }
 }
 
-/// Refuses a signal that is no word, or that the data would overwrite.
+/// Refuses a signal that is no aligned word, or that the data would overwrite.
 #[inline]
 pub(super) fn check_places(address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> Result<()> {
     check_alignment::<u64>(signal)?;
@@ -156,10 +165,11 @@ pub(super) fn check_places(address: GlobalAddress, bytes: usize, signal: GlobalA
 }
 
 impl GlobalPtr<u64> {
-    /// Signals without data: whoever finds the signal in the word sees what this worker has put before. Who
-    /// [waits](Self::wait_until) for it in the memory of its own process is woken at once if it sleeps, which the atomic changes do not do.
+    /// Signals without data: a worker that finds the signal in the word sees what this worker has
+    /// put before. A worker that [waits](Self::wait_until) for it in memory of its own process is
+    /// woken at once if it sleeps, which atomic changes do not do.
     ///
-    /// *Completion*, cost: those of [`Worker::put_signal`], without data.
+    /// *Completion* and *cost*: those of [`Worker::put_signal`], without data.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -172,7 +182,8 @@ impl GlobalPtr<u64> {
         if let Some(home) = place.process().and_then(|owner| process.home_of(owner))
             && let Some(word) = me.mapped(place, 8)
         {
-            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
+            // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped
+            // here, as `mapped` found.
             what.raise(process, home, unsafe { racy::atomic_u64(word) });
             return Ok(());
         }
@@ -181,10 +192,10 @@ impl GlobalPtr<u64> {
 }
 
 impl<T: Pod> GlobalPtr<T> {
-    /// Writes a value, and then signals that it is there: [`Worker::put_signal`].
+    /// Writes a value and then signals that it is there: [`Worker::put_signal`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Worker::put_signal`].
     #[inline]
     #[track_caller]
     pub fn put_signal(self, me: &Worker, value: T, signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
@@ -193,10 +204,11 @@ impl<T: Pod> GlobalPtr<T> {
 }
 
 impl<T: Pod> GlobalSlice<T> {
-    /// Writes values from `index` on, and then signals that they are there: [`Worker::put_signal`].
+    /// Writes values at `index` and then signals that they are there: [`Worker::put_signal`].
     ///
     /// # Errors
-    /// See there; [`Error::Address`](crate::Error::Address) when the values do not all fit.
+    /// Those of [`Worker::put_signal`];
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) if the values do not all fit.
     #[track_caller]
     pub fn put_signal(
         &self,
@@ -223,7 +235,7 @@ mod tests {
         for (data, bytes) in [(64, 8), (57, 8), (71, 1), (0, 65), (60, 1000), (0, usize::MAX)] {
             assert!(!is_apart(data, bytes), "{bytes} bytes from {data} on");
         }
-        // No data overwrites nothing, wherever it would lie.
+        // Without data, nothing is overwritten.
         for data in [0, 63, 64, 67, 71, 72, u32::MAX] {
             assert!(is_apart(data, 0), "from {data} on");
         }

@@ -1,4 +1,4 @@
-//! Addresses of several values, one behind the other.
+//! Global addresses of contiguous values.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,10 +12,10 @@ use crate::global::AddressFault;
 use crate::runtime::worker::Worker;
 use crate::wire::{Decoder, Encoder, Schema, Wire, WireError, plain_whole};
 
-/// Several values of a type, one behind the other, anywhere in the job. They go in and out by copy.
+/// Contiguous values of a type, anywhere in the job. They are copied in and out.
 ///
-/// It is an address and a length, to be sent to whoever is to use it. Nothing is looked at before it is used: what leads out of the memory that lies
-/// there is an error then.
+/// It is an address and a length, and can be sent to any worker. Nothing is checked before it is
+/// used: an access that leaves its memory is an error then.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -40,34 +40,34 @@ impl<T> GlobalSlice<T> {
         Self { start, length }
     }
 
-    /// The address of the first.
+    /// Returns the address of the first value.
     pub const fn start(&self) -> GlobalPtr<T> {
         self.start
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The address of one of them.
+    /// Returns the address of the value at `index`.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) when there are not so many.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) when there are not so many.
     #[inline]
     pub fn at(&self, index: usize) -> Result<GlobalPtr<T>> {
         if index < self.length { self.start.add(index) } else { Err(self.outside(index, 1)) }
     }
 
-    /// Some of them.
+    /// Returns a part of it.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) when there are not so many, and when the range ends before it begins, where slices of the
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) when there are not so many, and when the range ends before it begins, where slices of the
     /// language panic.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         let Some(length) = range.end.checked_sub(range.start) else {
@@ -92,29 +92,29 @@ impl<T> GlobalSlice<T> {
 }
 
 impl<T: Pod> GlobalSlice<T> {
-    /// Writes values from `index` on.
+    /// Writes values at `index`.
     ///
-    /// *Completion*, cost: as [`GlobalPtr::put`], and a copy.
+    /// *Completion* and *cost*: those of [`GlobalPtr::put`], and a copy.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`]; nothing was written when they do not all fit.
+    /// Those of [`GlobalPtr::put`]. If the values do not all fit, nothing is written.
     #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, values: &[T]) -> Result<()> {
         self.check(index, values.len())?;
         me.put_values(self.start.add(index)?.address(), values)
     }
 
-    /// Reads values from `index` on, as many as there is room for.
+    /// Reads values at `index` until `values` is full.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`]; what is in `values` then is unspecified.
+    /// Those of [`GlobalPtr::put`]. The contents of `values` are unspecified then.
     #[track_caller]
     pub fn get(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
         self.check(index, values.len())?;
         me.get_values(self.start.add(index)?.address(), values)
     }
 
-    /// Reads them all.
+    /// Reads all values.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -146,7 +146,7 @@ unsafe impl<T: 'static> Wire for GlobalSlice<T> {
     }
 }
 
-// By hand, since the type of the values need not be any of these.
+// Implemented by hand, since a derive would require the same of `T`.
 impl<T> Clone for GlobalSlice<T> {
     fn clone(&self) -> Self {
         *self
@@ -185,7 +185,7 @@ mod tests {
     use crate::memory::address::GlobalAddress;
     use crate::wire::{decode, encode, from_bytes, to_bytes};
 
-    /// A type that is neither `Wire` nor any of the others.
+    /// A type that implements neither `Wire` nor any of these traits.
     struct Bare;
 
     proptest! {
@@ -206,8 +206,7 @@ mod tests {
             let read = unsafe { from_bytes::<GlobalSlice<Bare>>(&to_bytes(slice)) };
             prop_assert_eq!(read, Ok(slice));
             prop_assert_eq!(decode(Decoder::new(&encode(&slice, Vec::new())), 0), Ok(slice));
-            // So does one in a container, which is copied whole.
-            // SAFETY: as above.
+            // So does one in a container, which is copied as a whole.
             let read = unsafe { from_bytes::<Vec<GlobalSlice<Bare>>>(&to_bytes(vec![slice; 3])) };
             prop_assert_eq!(read, Ok(vec![slice; 3]));
         }

@@ -21,7 +21,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use crate::error::{Error, Result};
-use crate::global::AddressFault;
+use crate::global::{AddressFault, GlobalError};
 use crate::memory::address::{GlobalAddress, SLOT_COUNT, Segment};
 use crate::memory::segments::{Entry, look_up};
 use crate::runtime::address_cache::{LINE_COUNT, Range};
@@ -37,9 +37,9 @@ pub(super) type KnownSegments = RefCell<HashMap<Segment, Rc<Known>>>;
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     region: RemoteRegion,
-    /// The owner's starter memory, where it is mapped.
+    /// The owner's starter memory, if it is mapped.
     home: Option<Home>,
-    /// Where in the region the memory begins that has addresses, and how much there is of it.
+    /// Where in the region the memory with addresses begins, and its size.
     begin: u64,
     bytes: u64,
     entry: Entry,
@@ -123,13 +123,13 @@ impl Worker {
 }
 
 impl Known {
-    /// Whether the owner has not taken the region back, as far as can be seen without asking.
+    /// Returns whether the owner has not taken the region back, as far as its table is mapped here.
     fn is_current(&self) -> bool {
         let slot = self.region.key().slot;
         self.home.as_ref().is_none_or(|home| look_up(home, slot) == self.entry)
     }
 
-    /// Where in the region an access begins that may be made.
+    /// Returns where in the region an access begins, if it is inside.
     fn inside(&self, address: GlobalAddress, bytes: usize) -> Result<u64, AddressFault> {
         let end = u64::from(address.offset()).checked_add(bytes as u64);
         match end {
@@ -139,7 +139,8 @@ impl Known {
     }
 }
 
-/// The region of this process that a range lies in, and where in it that begins. Waits for nothing.
+/// Returns the region of this process that a range lies in, and the range's offset in it. Does not
+/// wait.
 pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
     let segment = address.segment();
     let is_own = segment.process() == Some(process.id());
@@ -148,7 +149,7 @@ pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize)
     Some((known.region, offset))
 }
 
-/// Reads the owner's table and attaches what it names.
+/// Reads the owner's table and attaches the region that it names.
 fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, Fault> {
     let deadline = process.clock().now() + process.settings().deadline;
     let starter = match owner == process.id() {
@@ -172,7 +173,7 @@ fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, 
         let (begin, bytes) = (layout.starter() as u64, layout.starter_bytes() as u64);
         return Ok(Known { region: starter, home, begin, bytes, entry });
     }
-    // One's own memory is at hand, whatever the transport.
+    // This process's own memory is reached without the transport.
     let region = match owner == process.id() {
         true => own_region(process, key).ok_or(AddressFault::Stale)?,
         false => attach(process, key, deadline)?,
@@ -185,7 +186,7 @@ pub(super) fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegi
     process.memory().own_region(key).or_else(private)
 }
 
-/// Where a region of this process begins.
+/// Returns where a region of this process begins.
 fn own_base(process: &Process, key: RemoteKey) -> Option<*mut u8> {
     if key.slot == 0 {
         return Some(process.transport().starter().memory().base().as_ptr());
@@ -207,11 +208,11 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
 /// How a range of memory is reached.
 #[derive(Clone, Debug)]
 pub(super) enum Reach {
-    /// It is mapped, and begins here, until the worker attaches or lets go of a region.
+    /// It is mapped and begins here, until the worker attaches or drops a region.
     Mapped(*mut u8),
-    /// By accesses to this region, from this offset on, which have ended when they return.
+    /// By accesses to this region, from this offset on, which do not wait for others.
     AtOnce { region: RemoteRegion, offset: u64 },
-    /// By operations on this region, from this offset on.
+    /// By posted operations on this region, from this offset on.
     Posted { key: RemoteKey, offset: u64 },
 }
 
@@ -227,7 +228,7 @@ impl Reach {
 
 /// Why an access was not made.
 enum Fault {
-    /// Something is wrong with the address.
+    /// The address cannot be used.
     Address(AddressFault),
     Other(Box<Error>),
 }
@@ -247,7 +248,7 @@ impl From<Error> for Fault {
 impl GlobalAddress {
     #[cold]
     pub(super) fn refused(self, why: AddressFault) -> Error {
-        Error::Address { address: self, why }
+        GlobalError::Address { address: self, why }.into()
     }
 
     fn explain(self, fault: Fault) -> Error {
@@ -258,14 +259,14 @@ impl GlobalAddress {
         }
     }
 
-    /// A computation led out of the region.
+    /// The error of a computation that led out of the region.
     #[cold]
     pub(super) fn moved_outside(self, count: u64, size: usize) -> Error {
         let bytes = count.saturating_mul(size as u64);
         self.refused(if self.is_null() { AddressFault::Null } else { AddressFault::MovedOutside { bytes } })
     }
 
-    /// Something that begins here and has so many bytes ends too late.
+    /// The error of a range of `bytes` bytes that begins here and ends beyond its region.
     #[cold]
     pub(super) fn beyond(self, bytes: u64, region_bytes: u64) -> Error {
         let why = if self.is_null() { AddressFault::Null } else { AddressFault::OutOfRange { bytes, region_bytes } };
@@ -286,12 +287,12 @@ impl Worker {
         let Some(target) = self.mapped(address, data.len()) else {
             return self.put_slowly(address, data);
         };
-        // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped here.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
         Ok(())
     }
 
-    /// Reads bytes, as many as there is room for.
+    /// Reads bytes until `data` is full.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put). What is in `data` then is unspecified.
@@ -301,13 +302,14 @@ impl Worker {
         let Some(source) = self.mapped(address, data.len()) else {
             return self.get_slowly(address, data);
         };
-        // SAFETY: `data` is writable; the space found the source range inside memory that is mapped here.
+        // SAFETY: `data` is writable; `mapped` found the source range inside memory that is mapped here.
         unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
         Ok(())
     }
 
-    /// Whether accesses to an address are this worker's own loads and stores: of memory of its own process, and of memory that processes of its machine
-    /// have allocated. [Registered](Self::register) memory of others is not mapped.
+    /// Returns whether accesses to an address are this worker's own loads and stores. They are for
+    /// memory of its own process, and for memory that processes of its machine have allocated.
+    /// [Registered](Self::register) memory of other processes is not mapped.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put), but for [`Error::InHandler`].
@@ -318,12 +320,13 @@ impl Worker {
         Ok(known.region.mapped().is_some() || known.region.key().process == process.id())
     }
 
-    /// Where a byte lies in this process, if it is one of this process's own; `None` when it is another's, or nobody's.
+    /// Returns where a byte lies in this process, or `None` if it is not this process's own.
     ///
-    /// The pointer is good for as long as the memory is registered, or allocated. Others may write there at any time: no reference to it may be used, except as
-    /// [`read_epoch`](Self::read_epoch) has it. The way back is [`address_at`](Self::address_at).
+    /// The pointer is valid while the memory is registered or allocated. Other workers may write
+    /// there at any time, so no reference to it may be made, except as
+    /// [`read_epoch`](Self::read_epoch) allows. The inverse is [`address_at`](Self::address_at).
     ///
-    /// *Cost*: a table of this process is looked at, under a lock.
+    /// *Cost*: one look at a table of this process, under a lock.
     ///
     /// ACP's `acp_query_address`.
     pub fn local_address(&self, address: GlobalAddress) -> Option<*mut u8> {
@@ -337,10 +340,11 @@ impl Worker {
         Some(base.wrapping_add(offset as usize))
     }
 
-    /// The global address of a byte of this process's memory, if it has one: that of the first region that has it, where several have.
+    /// Returns the global address of a byte of this process's memory, if it has one. If several
+    /// regions contain it, the first one counts.
     ///
-    /// *Cost*: all regions of this process are looked at, some microseconds. Who has a [buffer](Self::address_of) or registered memory
-    /// itself should ask that.
+    /// *Cost*: a look at all regions of this process, some microseconds. A program that has the
+    /// [buffer](Self::address_of) or registration should ask that instead.
     ///
     /// ACP's `acp_query_ga`.
     pub fn address_at(&self, pointer: *const u8) -> Option<GlobalAddress> {
@@ -358,12 +362,12 @@ impl Worker {
         })
     }
 
-    /// Has the checker know of an access that something else makes.
+    /// Reports an access that something else makes to the observer of accesses.
     pub(super) fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
         self.on_region(address, bytes, Some(touch), |_, _, _| Ok(()))
     }
 
-    /// Refuses a range that cannot be accessed, before anything is made of its size.
+    /// Refuses a range that cannot be accessed, before its size is used.
     pub(super) fn check_address(&self, address: GlobalAddress, bytes: usize) -> Result<()> {
         self.on_region(address, bytes, None, |_, _, _| Ok(()))
     }
@@ -375,9 +379,11 @@ impl Worker {
         let Some(target) = self.mapped(address, size_of::<T>()) else {
             return self.put_slowly(address, bytemuck::bytes_of(value));
         };
-        // SAFETY: regions begin on pages and the starter on a multiple of 128, and the offset was looked at above.
+        // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more, and
+        // `check_alignment` has checked the offset.
         unsafe { std::hint::assert_unchecked(target.addr().is_multiple_of(align_of::<T>())) };
-        // SAFETY: the value is readable; the space found the target range inside memory that is mapped here.
+        // SAFETY: the value is readable; `mapped` found the target range in memory that is mapped
+        // here.
         unsafe { racy::copy_out(ptr::from_ref(value).cast(), target, size_of::<T>()) };
         Ok(())
     }
@@ -389,9 +395,11 @@ impl Worker {
         let Some(source) = self.mapped(address, size_of::<T>()) else {
             return self.get_slowly(address, bytemuck::bytes_of_mut(value));
         };
-        // SAFETY: regions begin on pages and the starter on a multiple of 128, and the offset was looked at above.
+        // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more, and
+        // `check_alignment` has checked the offset.
         unsafe { std::hint::assert_unchecked(source.addr().is_multiple_of(align_of::<T>())) };
-        // SAFETY: the value is writable, and any bytes are one; the space found the source range inside memory that is mapped here.
+        // SAFETY: the value is writable, and any bytes are a valid `T`; `mapped` found the source
+        // range in memory that is mapped here.
         unsafe { racy::copy_in(source, ptr::from_mut(value).cast(), size_of::<T>()) };
         Ok(())
     }
@@ -417,7 +425,8 @@ impl Worker {
             let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
             return self.on_region_as(address, 8, true, Some(touch), access);
         };
-        // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
+        // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
+        // as `mapped` found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
     }
 
@@ -430,11 +439,13 @@ impl Worker {
             let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
             return self.on_region_as(address, 4, true, Some(touch), access);
         };
-        // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
+        // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
+        // as `mapped` found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
-    /// Hands `work` the way to words of this process's own memory, from an address on: it changes the word of a number, which is below `count`.
+    /// Calls `work` with access to words of this process's own memory, from an address on. `work`
+    /// changes a word by its index, which must be below `count`.
     pub(super) fn with_own_words<R>(
         &self,
         address: GlobalAddress,
@@ -443,13 +454,14 @@ impl Worker {
     ) -> Result<R> {
         check_alignment::<u64>(address)?;
         let bytes = count.saturating_mul(8);
-        // What is taken is told to others.
+        // The words tell other workers what this one has done.
         self.end_accesses();
         if let Some(base) = self.mapped(address, bytes) {
             return work(&|index, change| {
-                assert!(index < count, "a word that was asked for");
-                // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `work` has nothing of this
-                // worker to attach or let go of anything with.
+                assert!(index < count, "the index of a word is below the count");
+                // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that are
+                // mapped here, as `mapped` found. `work` cannot attach or drop a region, since it
+                // has nothing of this worker.
                 Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
             });
         }
@@ -475,7 +487,7 @@ impl Worker {
         self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
-    /// The region that a range lies in, and where in it that begins.
+    /// Returns the region that a range lies in, and the range's offset in it.
     pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
         let known = self.known(address.segment()).map_err(|fault| address.explain(fault))?;
         let offset = match usize::try_from(bytes) {
@@ -485,8 +497,8 @@ impl Worker {
         Ok((known.region.clone(), offset.map_err(|why| address.refused(why))?))
     }
 
-    /// Does something with the region that a range lies in, and where in it that begins. What touches the bytes is checked, if accesses
-    /// are.
+    /// Runs `access` on the region that a range lies in, with the range's offset in it. If accesses
+    /// are observed, reports `touch`.
     pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
@@ -497,7 +509,7 @@ impl Worker {
         self.on_region_as(address, bytes, false, touch, access)
     }
 
-    /// The same for a range that is a word, or is not.
+    /// As [`on_region`](Self::on_region), for a range that may be a word.
     fn on_region_as<T>(
         &self,
         address: GlobalAddress,
@@ -519,10 +531,10 @@ impl Worker {
         access(&known.region, offset, deadline).map_err(|error| self.access_failed(address, error))
     }
 
-    /// Why an access to an address that was looked up did not succeed.
+    /// The error of a failed access to an address that was looked up.
     #[cold]
     pub(super) fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
-        // The checker has written it down, and it was not made, or not for sure.
+        // The observer has noted the access, which was not made, or may not have been.
         self.end_accesses();
         match error {
             FabricError::StaleKey { .. } => {
@@ -530,13 +542,13 @@ impl Worker {
                 address.refused(AddressFault::Stale)
             }
             FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
-            // Private memory may begin anywhere, and then the offset alone does not tell.
+            // Private memory may begin anywhere, so the offset alone does not tell the alignment.
             FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
             other => self.process_handle().explain(other),
         }
     }
 
-    /// How a range is reached, for several accesses inside of it.
+    /// Returns how a range is reached, for several accesses inside it.
     pub(super) fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
         if let Some(base) = self.mapped(address, bytes) {
             return Ok(Reach::Mapped(base));
@@ -545,7 +557,7 @@ impl Worker {
     }
 }
 
-/// Refuses an address at which no value of a type may lie.
+/// Refuses an address that is not aligned for a type.
 #[inline(always)]
 pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
@@ -560,9 +572,9 @@ pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
 mod tests {
     use crate::Result;
 
-    /// Memory comes and goes, each time under another address, and nothing of it is kept.
+    /// Registers and deregisters memory repeatedly, each time with another address.
     #[test]
-    fn what_was_taken_back_is_let_go() {
+    fn retired_segments_are_dropped() {
         let body = |me: &super::Worker| -> Result<()> {
             for round in 0..40_u64 {
                 let segment = me.register(vec![round; 10])?;

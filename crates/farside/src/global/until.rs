@@ -1,4 +1,4 @@
-//! Waiting until words become what one waits for.
+//! Waiting until words have a value.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::runtime::worker::Worker;
 /// How a word is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// It is equal.
+    /// Equal.
     Eq,
-    /// It is not equal.
+    /// Not equal.
     Ne,
-    /// It is greater.
+    /// Greater.
     Gt,
-    /// It is greater or equal.
+    /// Greater or equal.
     Ge,
-    /// It is less.
+    /// Less.
     Lt,
-    /// It is less or equal.
+    /// Less or equal.
     Le,
 }
 
 impl Comparison {
-    /// Whether what was found compares so to `value`.
+    /// Returns whether `found` compares to `value` in this way.
     #[inline]
     pub fn holds<W: PartialOrd>(self, found: W, value: W) -> bool {
         match self {
@@ -41,7 +41,8 @@ impl Comparison {
     }
 }
 
-/// What a word is to become: [waited for](Self::wait) alone or [together with others](Worker::wait_any).
+/// A condition on a word, to be [waited for](Self::wait) alone or [together with
+/// others](Worker::wait_any).
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -58,11 +59,13 @@ impl Comparison {
 /// # }
 /// ```
 ///
-/// What is visible once it holds: all that whoever made it so had [put](Worker::put_signal) before.
+/// When it holds, everything is visible that the worker that made it hold had
+/// [put](Worker::put_signal) before.
 ///
-/// *Cost*: words in memory of the own process are looked at, and who sleeps is woken by [signals](super::Signal); changes by anything else are noticed
-/// within 100 µs. Words of another process that are mapped are looked at so, too, but nobody wakes who sleeps. Where
-/// they are not mapped each look is a round trip: wait at the word's owner instead.
+/// *Cost*: for words in memory of this process, loads; a [signal](super::Signal) wakes a sleeping
+/// worker, and any other change is noticed within 100 µs. Mapped words of another process are
+/// loaded, too, but nothing wakes the sleeping worker. Where a word is not mapped, each look is a
+/// round trip: wait at the word's owner instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Until<W> {
     word: GlobalPtr<W>,
@@ -72,22 +75,23 @@ pub struct Until<W> {
 }
 
 impl<W: Word> Until<W> {
-    /// Only this process will make it so: when it is lost and it has not, waiting is an error at once.
+    /// Says that only this process will make it hold. If that process is lost before, waiting is an
+    /// error at once.
     pub fn signalled_by(self, process: ProcessId) -> Self {
         Self { signaller: Some(process), ..self }
     }
 
-    /// Who alone will make it so, if that was said.
+    /// Returns the process that alone makes it hold, if one was named.
     pub fn signaller(&self) -> Option<ProcessId> {
         self.signaller
     }
 
-    /// The word.
+    /// Returns the word.
     pub fn word(&self) -> GlobalPtr<W> {
         self.word
     }
 
-    /// What the word holds, if it is what is waited for.
+    /// Returns the value of the word, if the condition holds.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::load`].
@@ -98,16 +102,18 @@ impl<W: Word> Until<W> {
         Ok(self.comparison.holds(found, self.value).then_some(found))
     }
 
-    /// Waits until it is so, running what others call here meanwhile, and returns what the word held. At most for the job's deadline.
+    /// Waits until it holds, and returns the value of the word. Runs calls of other workers
+    /// meanwhile. Waits at most for the job's deadline.
     ///
     /// # Errors
-    /// [`Error::Deadline`](crate::Error::Deadline); [`Error::PeerLost`](crate::Error::PeerLost) when the word's owner or the
-    /// [one who signals](Self::signalled_by) is lost; those of [`GlobalPtr::load`]; [`Error::InHandler`](crate::Error::InHandler).
+    /// [`Error::Deadline`](crate::Error::Deadline); [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the word's owner or the [signalling process](Self::signalled_by) is lost; those of
+    /// [`GlobalPtr::load`]; [`Error::InHandler`](crate::Error::InHandler).
     pub fn wait(&self, me: &Worker) -> Result<W> {
         self.wait_for(me, me.default_deadline())
     }
 
-    /// Waits for at most this long.
+    /// As [`wait`](Self::wait), for at most `time`.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -115,10 +121,10 @@ impl<W: Word> Until<W> {
         me.watch_until("waiting for a signal", time, |me| self.look(me).transpose())
     }
 
-    /// As [`test`](Self::test); an error when it will never be so.
+    /// As [`test`](Self::test), with an error if it can never hold.
     #[inline]
     fn look(&self, me: &Worker) -> Result<Option<W>> {
-        // Before the word, so that what was signalled before the end counts.
+        // Looked at before the word, so that a signal given before the loss counts.
         let lost = self.signaller.and_then(|process| me.lost(process));
         match (self.test(me)?, lost) {
             (None, Some(lost)) => Err(lost),
@@ -128,28 +134,29 @@ impl<W: Word> Until<W> {
 }
 
 impl<W: Word> GlobalPtr<W> {
-    /// What the word is to become, to be waited for.
+    /// Returns a condition on this word, to be waited for.
     pub fn until(self, comparison: Comparison, value: W) -> Until<W> {
         Until { word: self, comparison, value, signaller: None }
     }
 
-    /// Waits until the word compares so, and returns what it held: [`Until::wait`].
+    /// Waits until the word compares in this way, and returns its value: [`Until::wait`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Until::wait`].
     pub fn wait_until(self, me: &Worker, comparison: Comparison, value: W) -> Result<W> {
         self.until(comparison, value).wait(me)
     }
 }
 
-/// Waiting for several words. Each has its own comparison, and who [signals](Until::signalled_by) it. What has come is told before an error
-/// of another.
+/// Waiting for several words. Each has its own comparison and [signalling
+/// process](Until::signalled_by). A condition that holds is reported before an error of another
+/// one.
 ///
 /// # Errors
-/// For all: those of [`Until::wait`], of any of them that is looked at.
+/// For all methods: those of [`Until::wait`], for any of the words that is looked at.
 impl Worker {
-    /// Waits until one of them is so: which (the first in the list, when there are several), and what its word held. `None` when there is
-    /// none to wait for. At most for the job's deadline.
+    /// Waits until one of them holds. Returns its index (the first one, if several hold) and the
+    /// value of its word, or `None` if the list is empty. Waits at most for the job's deadline.
     ///
     /// # Errors
     /// Those of [`Until::wait`].
@@ -178,7 +185,8 @@ impl Worker {
         })
     }
 
-    /// Waits until at least one of them is so, and tells all that are: which, and what their words held. At most for the job's deadline.
+    /// Waits until at least one of them holds. Returns the indices of all that hold, with the
+    /// values of their words. Waits at most for the job's deadline.
     ///
     /// # Errors
     /// Those of [`Until::wait`].
@@ -206,7 +214,8 @@ impl Worker {
         })
     }
 
-    /// Waits until each of them was so once, and returns what the words held then. At most for the job's deadline.
+    /// Waits until each of them has held once, and returns the values of their words at that time.
+    /// Waits at most for the job's deadline.
     ///
     /// # Errors
     /// Those of [`Until::wait`].
@@ -224,7 +233,7 @@ impl Worker {
             return Ok(Vec::new());
         }
         self.watch_until("waiting for all of several signals", time, |me| {
-            // Each of them every time, since one may be so for a while only, or never any more.
+            // Each of them in each round, since one may hold only for a while.
             for (condition, value) in conditions.iter().zip(&mut values).filter(|(_, value)| value.is_none()) {
                 match condition.look(me) {
                     Ok(found) => *value = found,

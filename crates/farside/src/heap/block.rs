@@ -10,7 +10,7 @@ use super::shadow::{Holder, Taken};
 use crate::Wire;
 use crate::error::Error;
 use crate::global::GlobalAddress;
-use crate::memory::RemoteMemory;
+use crate::memory::{MemoryError, RemoteMemory};
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
@@ -304,13 +304,13 @@ impl RemoteBlock {
     /// accesses do not check whether the place still holds this block; only opening the name does.
     ///
     /// # Errors
-    /// [`Error::NoAddress`], as for [`RemoteMemory::address`]; [`HeapError::Stale`] for a damaged
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), as for [`RemoteMemory::address`]; [`HeapError::Stale`] for a damaged
     /// name.
     pub fn address(&self) -> Result<GlobalAddress> {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
         let inside = place_of_bytes(&heap, start).ok_or(stale)?;
-        Ok(GlobalAddress::in_region(heap.key, inside).ok_or(Error::no_address(heap.key))?)
+        Ok(GlobalAddress::in_region(heap.key, inside).ok_or_else(|| Error::from(MemoryError::no_address(heap.key)))?)
     }
 
     /// Opens the block, to be read in this worker's own memory.
@@ -321,7 +321,7 @@ impl RemoteBlock {
     /// # Errors
     /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in another process than
     /// the peer's, [`HeapError::OtherWorker`] on another worker than the peer;
-    /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`]; [`Error::MemoryReleased`] if the heap is
+    /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`]; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is
     /// gone; [`Error::PeerLost`] if its initiator is lost.
     pub fn open(self, me: &Worker) -> Result<OwnedBlock<'_>> {
         OwnedBlock::open(me, self)

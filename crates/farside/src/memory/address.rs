@@ -1,4 +1,4 @@
-//! The names of bytes anywhere in the job.
+//! Global addresses: the names of bytes anywhere in the job.
 
 use std::fmt;
 
@@ -15,23 +15,26 @@ const GENERATION_SHIFT: u32 = OFFSET_BITS;
 const SLOT_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
 const PROCESS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 
-/// Regions of one process that can have addresses.
+/// The number of regions of one process that can have addresses.
 pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
 const _: () = assert!(SLOT_COUNT == farside_launch::layout::SEGMENT_COUNT);
-/// Bytes of a region that one slot names: the most that a region with addresses has.
+/// The bytes of a region that one slot can name: the most that a region with addresses has.
 pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
 
-/// The name of a byte of any process's memory: 64 bits, so that it fits into an atomic word. Zero is null.
+/// The name of a byte of any process's memory: 64 bits, so it fits into an atomic word. Zero is
+/// null.
 ///
 /// ```text
 /// | process + 1 (18) | slot (10) | generation (4) | offset (32) |
 /// ```
 ///
-/// A process's memory that can be named lies in regions; the slot says in which. The generation is that of the slot's use: an address of
-/// a region that was taken back is [stale](AddressFault::Stale), until the slot was used sixteen times since. Nothing in the 64 bits tells
-/// one job from another: an address of another job is stale or names other memory.
+/// Memory that can be named lies in regions. The slot names the region in its process. The
+/// generation is that of the slot's use: an address of a region that was taken back is
+/// [stale](crate::AddressFault::Stale), until the slot was used sixteen more times. The 64 bits do
+/// not name a job: an address of another job is stale or names other memory.
 ///
-/// Addresses are computed, sent and compared without anybody's help. Whether one names memory is found out when it is used.
+/// Computing, sending and comparing addresses involves no other process. Whether an address names
+/// memory is found out when it is used.
 ///
 /// ```
 /// use farside::{GlobalAddress, ProcessId};
@@ -43,28 +46,29 @@ pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
 /// assert!(GlobalAddress::NULL.is_null() && GlobalAddress::NULL.process().is_none());
 /// ```
 ///
-/// ACP's global addresses, with a generation where ACP has a "colour" (the number of a device).
+/// ACP's global addresses, with a generation in place of ACP's "colour" (the number of a device).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable, Wire)]
 #[repr(transparent)]
 pub struct GlobalAddress(u64);
 
 impl GlobalAddress {
-    /// The address of nothing.
+    /// The null address.
     pub const NULL: Self = Self(0);
 
-    /// The address whose bits these are.
+    /// Returns the address with these bits.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The bits of the address, which may be stored or sent as any number.
+    /// Returns the bits of the address, which may be stored or sent like any number.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The address of a byte of a process's starter memory: memory that every process has from the start
-    /// ([`Job::starter_bytes`](crate::Job::starter_bytes)), so that nobody has to ask for its address. For a process that no job can have it
-    /// is that of one that no job has, and refused when it is used.
+    /// Returns the address of a byte of a process's starter memory. Every process has that memory
+    /// from the start ([`Job::starter_bytes`](crate::Job::starter_bytes)), so its addresses need
+    /// not be exchanged. If no job can have the process, the result is an address that is refused
+    /// when it is used.
     pub const fn starter(process: ProcessId, offset: u32) -> Self {
         Self::new(process, 0, 0, offset)
     }
@@ -79,18 +83,19 @@ impl GlobalAddress {
         )
     }
 
-    /// The address of a byte of a region. `None` when it has none: the region's slot is too high, or the byte too far inside.
+    /// Returns the address of a byte of a region, or `None` if it has none: the slot is too high,
+    /// or the offset too large.
     pub(crate) fn in_region(key: RemoteKey, offset: u64) -> Option<Self> {
         let offset = u32::try_from(offset).ok()?;
         (key.slot < SLOT_COUNT).then(|| Self::new(key.process, key.slot, key.generation, offset))
     }
 
-    /// Whether it is the address of nothing.
+    /// Returns whether it is null.
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// The process whose memory it names; `None` for null and for bits that are no address.
+    /// Returns the process whose memory it names; `None` for null and for bits that are no address.
     pub const fn process(self) -> Option<ProcessId> {
         match (self.0 >> PROCESS_SHIFT) as u32 {
             0 => None,
@@ -98,12 +103,12 @@ impl GlobalAddress {
         }
     }
 
-    /// The number of bytes before it in its region.
+    /// Returns the offset in its region.
     pub const fn offset(self) -> u32 {
         self.0 as u32
     }
 
-    /// The address so many bytes further; `None` beyond what a region can have, and for null.
+    /// Returns the address `bytes` bytes further; `None` beyond the largest region, and for null.
     pub const fn checked_add(self, bytes: u64) -> Option<Self> {
         if bytes < SLOT_BYTES && self.offset() as u64 + bytes < SLOT_BYTES && !self.is_null() {
             Some(Self(self.0 + bytes))
@@ -112,24 +117,26 @@ impl GlobalAddress {
         }
     }
 
-    /// The address so many bytes before; `None` before the region's first, and for null.
+    /// Returns the address `bytes` bytes before; `None` before the region's first byte, and for
+    /// null.
     pub const fn checked_sub(self, bytes: u64) -> Option<Self> {
         if bytes <= self.offset() as u64 && !self.is_null() { Some(Self(self.0 - bytes)) } else { None }
     }
 
-    /// The address with the same bits but for the process.
+    /// Returns the address with the same slot, generation and offset in another process.
     #[inline]
     pub(crate) const fn at_process(self, process: ProcessId) -> Self {
         Self(process_bits(process) | self.0 & ((1 << PROCESS_SHIFT) - 1))
     }
 
-    /// Which region of which process, and which use of its slot.
+    /// Returns the segment: the region, its process, and the use of its slot.
     pub(crate) const fn segment(self) -> Segment {
         Segment((self.0 >> OFFSET_BITS) as u32)
     }
 }
 
-/// A process in its place. What is too large for that becomes the largest, which is beyond what a job can have, and not somebody else.
+/// Returns the bits of a process. A number that is too large becomes the largest, which no job has,
+/// and never that of another process.
 const fn process_bits(process: ProcessId) -> u64 {
     const LARGEST: u64 = u64::MAX >> PROCESS_SHIFT;
     let next = process.number() as u64 + 1;
@@ -150,7 +157,7 @@ impl fmt::Display for GlobalAddress {
     }
 }
 
-/// The upper half of an address.
+/// The upper half of an address: a region of a process, in one use of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment(u32);
 
@@ -163,23 +170,24 @@ impl Segment {
         self.0 >> (SLOT_SHIFT - OFFSET_BITS) & (SLOT_COUNT - 1)
     }
 
-    /// The last bits of the slot's generation.
+    /// Returns the last bits of the slot's generation.
     pub(crate) const fn generation(self) -> u32 {
         self.0 & ((1 << GENERATION_BITS) - 1)
     }
 
-    /// Whether a use of the slot is the one that the address was made in, as far as it tells.
+    /// Returns whether a generation of the slot has the same last bits as the address.
     pub(crate) const fn is_of(self, generation: u32) -> bool {
         generation & ((1 << GENERATION_BITS) - 1) == self.generation()
     }
 
-    /// Its bits.
+    /// Returns its bits.
     #[inline]
     pub(crate) const fn bits(self) -> u32 {
         self.0
     }
 
-    /// A number to look it up by: regions of one process, and the same regions of several processes, are spread.
+    /// Returns an index below `count`, a power of two. Regions of one process, and the same region
+    /// of several processes, are spread.
     #[inline]
     pub(crate) const fn index(self, count: usize) -> usize {
         let mixed = self.0.wrapping_mul(0x9e37_79b9);
@@ -199,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_tells_what_it_was_made_of(
+        fn addresses_round_trip(
             process in 0..(1_u32 << 18) - 2, slot in 0..SLOT_COUNT, generation: u32, offset: u32,
         ) {
             let address = GlobalAddress::in_region(key(process, slot, generation), offset.into()).unwrap();
@@ -221,13 +229,13 @@ mod tests {
         }
 
         #[test]
-        fn any_bits_have_a_place_to_look_up(bits: u64, log in 1..12_u32) {
+        fn any_segment_has_an_index(bits: u64, log in 1..12_u32) {
             prop_assert!(GlobalAddress::from_bits(bits).segment().index(1 << log) < 1 << log);
         }
     }
 
     #[test]
-    fn what_has_no_address_gets_none() {
+    fn bytes_out_of_reach_have_no_address() {
         assert_eq!(GlobalAddress::in_region(key(0, SLOT_COUNT, 0), 0), None);
         assert_eq!(GlobalAddress::in_region(key(0, 1, 0), SLOT_BYTES), None);
         assert_eq!(GlobalAddress::NULL.checked_add(0), None);
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_no_job_has_is_nobody_elses_name() {
+    fn impossible_processes_alias_no_other() {
         for number in [(1 << 18) - 2, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, u32::MAX - 1, u32::MAX] {
             let address = GlobalAddress::starter(ProcessId::new(number), 8);
             assert_eq!(address.process(), Some(ProcessId::new((1 << 18) - 2)), "{number}");

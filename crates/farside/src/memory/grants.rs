@@ -1,4 +1,4 @@
-//! The memory of this process that others have asked for, in the books of its owner.
+//! The memory of this process that other processes have, as its owner records it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,28 +9,29 @@ use farside_fabric::{FabricError, ProcessId};
 
 use super::{MemoryRefusal, RemoteMemory, STAMP_BYTES};
 
-/// Where chunks of a node come from.
+/// Returns the source of chunks on a NUMA node.
 type SourceOf = Box<dyn Fn(Option<u32>) -> Arc<dyn ChunkSource> + Send>;
 
-/// What was given to whom. This alone decides whether memory is in use: nothing that peers could write does.
+/// The grants: which process has which memory. They alone decide whether memory is in use; no
+/// memory that peers can write does.
 pub(crate) struct Grants {
     own: ProcessId,
     limit_bytes: u64,
     source_of: SourceOf,
-    /// By NUMA node, `None` for memory that is anywhere.
+    /// By NUMA node; `None` for memory that may be anywhere.
     heaps: Vec<(Option<u32>, Heap)>,
     slots: Vec<Slot>,
-    /// Slots without a grant.
+    /// The slots without a grant.
     free: Vec<u32>,
-    /// In use by others than this process.
+    /// The bytes that other processes have.
     granted_bytes: u64,
-    /// So many grants they are in.
+    /// The number of grants that other processes have.
     granted: u64,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// How often the slot was used before.
+    /// The number of times that the slot was used before.
     generation: u32,
     grant: Option<Grant>,
 }
@@ -57,7 +58,7 @@ impl Grants {
         }
     }
 
-    /// Gives memory to a process. What it holds is left from before.
+    /// Gives memory to a process. Its contents are those of an earlier use.
     ///
     /// # Errors
     /// [`MemoryRefusal::Limit`], [`MemoryRefusal::NoMemory`].
@@ -69,8 +70,9 @@ impl Grants {
     ) -> Result<RemoteMemory, MemoryRefusal> {
         let beyond = MemoryRefusal::Limit { held: self.granted_bytes, limit: self.limit_bytes };
         let with_stamp = bytes.checked_add(STAMP_BYTES).and_then(|bytes| usize::try_from(bytes).ok()).ok_or(beyond)?;
-        // What this process gives itself is not what others take. There are no more grants than units fit into the limit: else those of no
-        // bytes would be without end.
+        // The limit does not count what this process gives itself. It also bounds the number of
+        // grants, to the number of units in the limit: otherwise grants of no bytes would be
+        // unlimited.
         let grants_max = self.limit_bytes.div_ceil(STAMP_BYTES);
         if holder != self.own
             && (self.granted >= grants_max
@@ -110,16 +112,17 @@ impl Grants {
         })
     }
 
-    /// Writes the word before a grant's memory by which peers who have it mapped see whether it is still theirs.
+    /// Writes the stamp before a grant's memory. Peers that have it mapped check the stamp to see
+    /// whether the memory is still theirs.
     fn stamp(&self, id: u32, stamp: u64) {
         let Some(grant) = &self.slots[id as usize].grant else { return };
         let (region, offset) = self.heaps[grant.heap_index].1.place_of(&grant.block);
-        // Own memory is mapped: nothing is waited for.
+        // This process's memory is mapped, so the access does not wait.
         let stamped = region.as_remote().atomic64(offset, AtomicChange::Swap(stamp), Instant::now());
         debug_assert!(stamped.is_ok(), "a block begins on a unit, inside of its region");
     }
 
-    /// Takes memory back, whoever says so.
+    /// Takes memory back.
     ///
     /// # Errors
     /// [`MemoryRefusal::Released`], [`MemoryRefusal::Foreign`].
@@ -129,7 +132,7 @@ impl Grants {
         Ok(())
     }
 
-    /// Whether this is a handle of memory that is in use.
+    /// Checks that this is a handle of memory that is in use.
     ///
     /// # Errors
     /// Those of [`release`](Self::release).
@@ -138,7 +141,7 @@ impl Grants {
         if slot.grant.as_ref().is_some_and(|grant| grant.memory == *memory) {
             return Ok(());
         }
-        // Generations go round; half of them are the past.
+        // Generations wrap around; half of them are in the past.
         let age = slot.generation.wrapping_sub(memory.generation);
         Err(if (1..=u32::MAX / 2).contains(&age) { MemoryRefusal::Released } else { MemoryRefusal::Foreign })
     }
@@ -156,14 +159,14 @@ impl Grants {
         }
     }
 
-    /// Takes back all that a process asked for that is gone.
+    /// Takes back all memory that a lost process has.
     pub(crate) fn release_all_of(&mut self, holder: ProcessId) {
         let is_its = |slot: &Slot| slot.grant.as_ref().is_some_and(|grant| grant.holder == holder);
         let ids: Vec<u32> = (0..).zip(&self.slots).filter(|(_, slot)| is_its(slot)).map(|(id, _)| id).collect();
         ids.into_iter().for_each(|id| self.take_back(id));
     }
 
-    /// The region that a handle's memory lies in, if it is in use.
+    /// Returns the region that a handle's memory lies in, if it is in use.
     ///
     /// # Errors
     /// Those of [`release`](Self::release).
@@ -173,7 +176,7 @@ impl Grants {
         Ok(self.heaps[grant.heap_index].1.place_of(&grant.block).0.as_remote())
     }
 
-    /// How much others have here.
+    /// Returns the bytes that other processes have.
     pub(crate) fn granted_bytes(&self) -> u64 {
         self.granted_bytes
     }
@@ -203,10 +206,10 @@ mod tests {
     const OWN: ProcessId = ProcessId::new(0);
     const LIMIT: u64 = 100_000;
 
-    /// Each memory that was made, and for which node.
+    /// Each memory that was made, and its node.
     type Made = Arc<Mutex<Vec<(Option<u32>, Arc<NodeMemory>)>>>;
 
-    /// The books of process 0 of 4, and every memory that they are kept of.
+    /// The grants of process 0 of 4, and all memory that they use.
     fn books() -> (Grants, Made) {
         let end = SimFabric::new(4, 4096, 1, SimOptions::default()).unwrap().endpoint(OWN);
         let transport: Arc<dyn Transport> = end;
@@ -234,7 +237,7 @@ mod tests {
             node: Option<u32>,
         },
         Release(Index),
-        /// Again, of something that was released.
+        /// Release again what was released before.
         ReleaseAgain(Index),
         Lose(u32),
     }

@@ -1,8 +1,8 @@
-//! The thread of a process that moves bytes for calls: what a handler, which must not wait, wants read or written.
+//! The transfer thread of a process: it reads and writes memory for handlers, which must not wait.
 //!
-//! It is started when it is first needed. It has any number of transfers under way at once, so that a peer that is slow keeps none
-//! from others. What is to follow a transfer runs on it, and so must not wait either; a call that waited for its bytes goes back
-//! to its worker as a notice.
+//! It starts with the first transfer. It runs any number of transfers at a time, so a slow peer
+//! does not delay others. The continuation of a transfer runs on this thread and must not wait
+//! either. A call that waited for its bytes returns to its worker as a notice.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,15 +19,15 @@ use crate::error::{Error, Result};
 use crate::memory::Extent;
 use crate::runtime::process::{Process, lock};
 
-/// How long it waits for one transfer before it looks at all of them.
+/// The longest wait for one transfer before all are checked.
 const LOOK_AFTER: Duration = Duration::from_micros(200);
-/// The longest sleep when there is nothing to do.
+/// The longest sleep without transfers.
 const NAP_MAX: Duration = Duration::from_secs(1);
 
-/// What is done when a transfer has ended.
+/// The continuation of a transfer, called with its outcome.
 pub(crate) type Then = Box<dyn FnOnce(&Arc<Process>, Result<Outcome>) + Send>;
 
-/// Something to be done with memory, and what follows it.
+/// A transfer that has not been started, and its continuation.
 struct Transfer {
     memory: Extent,
     wanted: Wanted,
@@ -36,15 +36,16 @@ struct Transfer {
 }
 
 enum Wanted {
-    /// Its offset is one inside of the memory.
+    /// An operation whose offset is relative to the memory.
     Operation(Operation),
-    /// All of the memory. There is no buffer before it is known how much that is: its length may be anybody's word.
+    /// A get of all of the memory. Its buffer is allocated only once the region is known, since a
+    /// peer may claim any length.
     Read,
-    /// What there was no room for, with its offset in the region.
+    /// An operation that the transport had no room for, with its offset in the region.
     Again(Operation),
 }
 
-/// A transfer that the fabric is at.
+/// A transfer that the transport executes.
 struct Underway {
     peer: ProcessId,
     completion: Completion,
@@ -52,13 +53,13 @@ struct Underway {
     deadline: Instant,
 }
 
-/// What belongs to the thread.
+/// The state of the transfer thread.
 #[derive(Default)]
 pub(crate) struct Mover {
     queue: Mutex<VecDeque<Transfer>>,
-    /// Counted up when there is something new. The thread sleeps on it.
+    /// Incremented when there is a new transfer, or to stop the thread, which sleeps on it.
     news: AtomicU32,
-    /// Transfers that have not ended, with what follows them.
+    /// The number of transfers whose continuation has not returned.
     unfinished: AtomicUsize,
     stop: AtomicBool,
     thread: Mutex<Option<(JoinHandle<()>, SeatEnd)>>,
@@ -72,7 +73,8 @@ impl fmt::Debug for Mover {
 
 impl Mover {
     pub(crate) fn is_idle(&self) -> bool {
-        // SYNC: pairs with the release in `finish`: the notice of the last transfer is seen by who finds nothing under way.
+        // SYNC: acquire, for the release in `finish`: a thread that finds no transfer unfinished
+        // sees the notice of the last one.
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
@@ -86,19 +88,20 @@ impl Mover {
         if self.unfinished.fetch_sub(1, Ordering::Release) == 1
             && process.callers().all_rest(process.shape().callable_per_process())
         {
-            // The job may come to rest now.
+            // The job may be quiescent now.
             process.call_attention_of_all();
         }
     }
 }
 
 impl Process {
-    /// Has an operation on memory carried out, and `then` called with how it went, on the mover's thread.
+    /// Executes an operation on memory on the transfer thread, and then calls `then` there with its
+    /// outcome.
     pub(crate) fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then) {
         self.have_moved(memory, Wanted::Operation(operation), then);
     }
 
-    /// Has all of some memory read, in the same way.
+    /// Reads all of some memory, in the same way as [`start_transfer`](Self::start_transfer).
     pub(crate) fn start_reading(self: &Arc<Self>, memory: Extent, then: Then) {
         self.have_moved(memory, Wanted::Read, then);
     }
@@ -133,7 +136,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the mover, if it was ever started. What it has under way is given up.
+    /// Stops the transfer thread if it was started. Transfers under way are given up.
     pub(crate) fn stop_mover(&self) {
         let mover = self.memory().mover();
         mover.stop.store(true, Ordering::Release);

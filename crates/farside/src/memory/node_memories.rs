@@ -1,4 +1,4 @@
-//! The memory of this process, by NUMA nodes.
+//! The memory of this process, by NUMA node.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,11 +8,11 @@ use farside_fabric::{LocalRegion, RemoteKey, Transport};
 use farside_sys::shm::PageKind;
 use farside_sys::topology::NumaNodeId;
 
-/// The largest superchunk, unless one piece is larger. To zero it and put its pages together takes a tenth of a second at worst,
-/// in which a service thread that does it answers nobody else.
+/// The largest superchunk, unless a single allocation is larger. Zeroing it and gathering its pages
+/// takes at most a tenth of a second. A service thread that does so answers no request meanwhile.
 const SUPERCHUNK_BYTES_MAX: usize = 32 << 20;
 
-/// One allocator for each node that somebody has asked for, and one for memory that may be anywhere.
+/// One allocator for each node that was asked for, and one for memory that may be anywhere.
 #[derive(Debug)]
 pub(crate) struct NodeMemories {
     transport: Arc<dyn Transport>,
@@ -24,14 +24,14 @@ impl NodeMemories {
         Self { transport, made: Mutex::default() }
     }
 
-    /// The allocator of a node; `None` is for anywhere.
+    /// Returns the allocator of a node; `None` is for memory that may be anywhere.
     pub(crate) fn on(&self, node: Option<u32>) -> Arc<NodeMemory> {
         let node = node.map(NumaNodeId);
         let mut made = lock(&self.made);
         if let Some(memory) = made.iter().find(|memory| memory.options().node == node) {
             return memory.clone();
         }
-        // Many processes are simulated in one, and none of them gains anything by pages of its own.
+        // One process simulates many, and none of them gains from pages of its own.
         let pages = if self.transport.clock().is_simulated() { PageKind::Base } else { PageKind::Gigantic };
         let options = NodeOptions {
             node,
@@ -45,7 +45,7 @@ impl NodeMemories {
         memory
     }
 
-    /// The region of this key, if it is one of this process's memory.
+    /// Returns the region of this key, if it belongs to this process's memory.
     pub(crate) fn region(&self, key: RemoteKey) -> Option<LocalRegion> {
         lock(&self.made).iter().find_map(|memory| memory.superchunk(key))
     }

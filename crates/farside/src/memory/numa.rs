@@ -1,23 +1,24 @@
-//! Which NUMA nodes there are, and on which a thread is.
+//! The NUMA nodes of a machine, and the nodes that threads are bound to.
 
 use farside_sys::topology::{self, Bind, CpuSet, Topology};
 
 /// The NUMA nodes of this process's machine, and where its threads are bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
-    /// Their numbers, ascending.
+    /// The numbers of the nodes, ascending.
     ids: Vec<u32>,
-    /// By thread of this process.
+    /// The node of each thread of this process, if it is bound to one.
     of_threads: Vec<Option<u32>>,
 }
 
 impl Nodes {
-    /// The node of a machine that is not looked at.
+    /// The node of a machine that was not inspected.
     pub(crate) fn unknown() -> Self {
         Self { ids: vec![0], of_threads: Vec::new() }
     }
 
-    /// Those of a machine, for process `index` of `count` with so many worker threads each.
+    /// The nodes of a machine, for process `index` of `count` processes with `threads` worker
+    /// threads each.
     pub(crate) fn on(topology: &Topology, bind: Bind, index: usize, count: usize, threads: usize) -> Self {
         let places = topology::place(bind, index, count, threads, topology);
         let node_of = |cpus: CpuSet| {
@@ -49,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that says what a kernel would.
+    /// A folder that imitates what a kernel shows.
     struct Machine(PathBuf);
 
     impl Machine {
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!((nodes.ids.clone(), nodes.of_threads), (vec![0, 1], vec![Some(0); 4]));
         let nodes = Nodes::on(&topology, Bind::Core, 1, 2, 4);
         assert_eq!(nodes.of_threads, vec![Some(1); 4]);
-        // One process on both.
+        // One process on both nodes.
         let nodes = Nodes::on(&topology, Bind::Numa, 0, 1, 2);
         assert_eq!(nodes.of_threads, [Some(0), Some(1)]);
         assert!(nodes.has(1) && !nodes.has(2));

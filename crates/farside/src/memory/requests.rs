@@ -1,11 +1,11 @@
-//! What workers of this process have asked others' service threads for, and what came back.
+//! The requests of this process's workers to service threads of other processes, and the answers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::{MemoryRefusal, RemoteMemory};
 
-/// What an owner said.
+/// The answer of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Allocated(RemoteMemory),
@@ -13,7 +13,7 @@ pub(crate) enum Answer {
     Refused(MemoryRefusal),
 }
 
-/// Requests under way, by their numbers, and their answers.
+/// Requests under way, by their numbers, with their answers.
 #[derive(Debug)]
 pub(crate) struct Requests<A = Answer> {
     next: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Requests<A = Answer> {
 
 #[derive(Debug)]
 struct Waiting<A> {
-    /// The thread that waits.
+    /// The thread that waits for the answer.
     local: usize,
     answer: Option<A>,
 }
@@ -34,7 +34,7 @@ impl<A> Default for Requests<A> {
 }
 
 impl<A> Requests<A> {
-    /// A new request of a thread of this process.
+    /// Begins a request of a thread of this process. Returns its number.
     pub(crate) fn begin(&mut self, local: usize) -> u32 {
         loop {
             let request = self.next;
@@ -46,21 +46,22 @@ impl<A> Requests<A> {
         }
     }
 
-    /// Notes an answer. The thread that waits for it, or `None` when nobody does any more.
+    /// Notes an answer. Returns the thread that waits for it, or `None` if none does any more.
     pub(crate) fn answer(&mut self, request: u32, answer: A) -> Option<usize> {
         let waiting = self.waiting.get_mut(&request).filter(|waiting| waiting.answer.is_none())?;
         waiting.answer = Some(answer);
         Some(waiting.local)
     }
 
-    /// Takes the answer, if it is there.
+    /// Takes the answer, if it has arrived.
     pub(crate) fn take(&mut self, request: u32) -> Option<A> {
         let answer = self.waiting.get_mut(&request)?.answer.take()?;
         self.waiting.remove(&request);
         Some(answer)
     }
 
-    /// Nobody waits any more. An answer that came in the last moment is handed over.
+    /// Ends a request that no thread waits for any more. Returns an answer that arrived just
+    /// before.
     pub(crate) fn give_up(&mut self, request: u32) -> Option<A> {
         self.waiting.remove(&request)?.answer
     }

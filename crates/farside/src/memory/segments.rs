@@ -1,4 +1,5 @@
-//! The table of a process's regions that have global addresses. It lies in the starter memory; the owner writes it, and peers read it.
+//! The table of a process's regions that have global addresses. It lies in the process's starter
+//! memory; the owner writes it, and peers read it.
 
 use std::sync::atomic::Ordering;
 
@@ -7,13 +8,13 @@ use farside_fabric::{ProcessId, RemoteKey};
 use super::address::{SLOT_COUNT, Segment};
 use crate::runtime::home::Home;
 
-/// Set in the state of a slot that is in use, beside the generation.
+/// The bit of a slot's state that says that the slot is in use. The lower bits are the generation.
 const IN_USE: u64 = 1 << 63;
 
-/// What a process's table says of a slot.
+/// The entry of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The generation of the slot's use; [`IN_USE`].
+    /// The generation of the slot's use, and [`IN_USE`].
     pub(crate) state: u64,
     /// The size of the region.
     pub(crate) bytes: u64,
@@ -24,12 +25,13 @@ impl Entry {
         Self { state: IN_USE | u64::from(key.generation), bytes: key.bytes }
     }
 
-    /// The key of the region that an address of this segment lies in; `None` when the region is gone, or never was.
+    /// Returns the key of the region that an address of this segment lies in, or `None` if the
+    /// region is gone or never existed.
     pub(crate) fn key(self, owner: ProcessId, segment: Segment) -> Option<RemoteKey> {
         self.key_of(owner, segment.slot()).filter(|key| segment.is_of(key.generation))
     }
 
-    /// The key of the region that is there; `None` when there is none.
+    /// Returns the key of the region in the slot, or `None` if there is none.
     pub(crate) fn key_of(self, owner: ProcessId, slot: u32) -> Option<RemoteKey> {
         let generation = self.state as u32;
         let is_used = self.state & IN_USE != 0;
@@ -37,9 +39,9 @@ impl Entry {
     }
 }
 
-/// Gives a region of this process addresses. Those of slots beyond the table have none.
+/// Gives a region of this process addresses. Regions of slots beyond the table have none.
 ///
-/// The starter region is not all the program's: its entry says how much is.
+/// Only a part of the starter region is the program's. Its entry has the size of that part.
 pub(crate) fn publish(home: &Home, key: RemoteKey) {
     if key.slot >= SLOT_COUNT {
         return;
@@ -49,14 +51,16 @@ pub(crate) fn publish(home: &Home, key: RemoteKey) {
     if state.load(Ordering::Relaxed) == entry.state {
         return;
     }
-    // Who reads the state finds the size that goes with it, or, with the slot being used again, a size that no region of that
-    // generation has, and is refused when it attaches.
+    // A peer that reads the new state also reads the size that goes with it. If the slot is being
+    // used again meanwhile, the peer may read a size that no region of that generation has, and is
+    // refused when it attaches.
     state.store(0, Ordering::Release);
     bytes.store(entry.bytes, Ordering::Release);
     state.store(entry.state, Ordering::Release);
 }
 
-/// Takes the addresses of a region of this process back. Who sees its entry from now on finds nothing there.
+/// Takes the addresses of a region of this process back. A peer that reads its entry from now on
+/// finds no region.
 pub(crate) fn retire(home: &Home, key: RemoteKey) {
     if key.slot >= SLOT_COUNT {
         return;
@@ -67,12 +71,12 @@ pub(crate) fn retire(home: &Home, key: RemoteKey) {
     }
 }
 
-/// Whether a region has addresses, by its owner's table.
+/// Returns whether a region has addresses, by its owner's table.
 pub(crate) fn is_published(home: &Home, key: RemoteKey) -> bool {
     key.slot < SLOT_COUNT && look_up(home, key.slot) == Entry::of(key)
 }
 
-/// The entry of a slot in a table that is mapped here.
+/// Reads the entry of a slot in a table that is mapped here.
 pub(crate) fn look_up(home: &Home, slot: u32) -> Entry {
     let (state, bytes) = home.segment(slot);
     Entry { state: state.load(Ordering::Acquire), bytes: bytes.load(Ordering::Acquire) }

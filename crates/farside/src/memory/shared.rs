@@ -1,4 +1,5 @@
-//! The part of memory that the threads of a process share, and how its workers ask for some.
+//! The state of the room `memory`: the memory that the threads of a process share, and how its
+//! workers ask other processes for memory.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use super::message::{MemoryMessage, Nearness};
 use super::mover::Mover;
 use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
-use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
+use super::{GlobalAddress, MemoryError, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
 use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
@@ -26,7 +27,7 @@ use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 use farside_launch::settings::Settings;
 
-/// The memory of one process, and what it knows of others'.
+/// The memory of one process, and what it knows about that of others.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory {
     grants: Mutex<Grants>,
@@ -37,7 +38,7 @@ pub(crate) struct ProcessMemory {
     mover: Mover,
 }
 
-/// What a worker has of the room: its allocator, and the regions that it has used.
+/// The room's state in a worker: its allocator, and the regions that it has used.
 #[derive(Debug)]
 pub(crate) struct WorkerMemory {
     regions: RefCell<Regions>,
@@ -103,24 +104,25 @@ impl ProcessMemory {
         &self.mover
     }
 
-    /// Refuses a handle that this process has given back.
+    /// Refuses a handle that this process has released.
     pub(super) fn check_known(&self, memory: &RemoteMemory) -> Result<()> {
-        if lock(&self.released).has(memory) { Err(Error::MemoryReleased { memory: *memory }) } else { Ok(()) }
+        if lock(&self.released).has(memory) { Err(MemoryError::Released { memory: *memory }.into()) } else { Ok(()) }
     }
 
-    /// The region of this key, if it is one of this process's memory.
+    /// Returns the region of this key, if it belongs to this process's memory.
     pub(crate) fn own_region(&self, key: RemoteKey) -> Option<RemoteRegion> {
         self.by_node.region(key).map(|region| region.as_remote())
     }
 }
 
-/// Of grants that this process has released: the first generation that may be in use. At most one for each grant that an owner has had
-/// at a time.
+/// For each grant that this process has released, the first generation that may be in use. There is
+/// at most one entry per grant number of an owner.
 #[derive(Debug, Default)]
 struct Released(HashMap<(ProcessId, u32), u32>);
 
 impl Released {
-    /// Threads of this process may come with generations of one grant in another order than the owner has released them in.
+    /// Notes a release. Threads of this process may note generations of one grant in another order
+    /// than the owner released them in.
     fn add(&mut self, memory: &RemoteMemory) {
         if !self.has(memory) {
             self.0.insert((memory.process(), memory.id), memory.generation.wrapping_add(1));
@@ -129,7 +131,7 @@ impl Released {
 
     fn has(&self, memory: &RemoteMemory) -> bool {
         let alive_from = self.0.get(&(memory.process(), memory.id));
-        // Generations go round; half of them are the past.
+        // Generations wrap around; half of them are in the past.
         alive_from.is_some_and(|from| from.wrapping_sub(memory.generation).wrapping_sub(1) < u32::MAX / 2)
     }
 }
@@ -145,7 +147,7 @@ impl Process {
         self.remote_memory_bytes().store(grants.granted_bytes(), Ordering::Relaxed);
     }
 
-    /// The region of a handle's memory, attached.
+    /// Returns the region of a handle's memory, attached.
     pub(super) fn region_of(&self, memory: &RemoteMemory) -> Result<RemoteRegion> {
         if memory.process() == self.id() {
             let region = lock(&self.memory().grants).region_of(memory);
@@ -161,7 +163,7 @@ impl Process {
         if process.number() < count { Ok(()) } else { Err(Error::UnknownProcess { process, count }) }
     }
 
-    /// Gives memory of this process to a process.
+    /// Gives memory of this process to the process `to`.
     fn grant(&self, to: ProcessId, bytes: u64, near: Nearness) -> Result<RemoteMemory, MemoryRefusal> {
         let nodes = self.nodes();
         let node = match near {
@@ -206,17 +208,17 @@ impl Process {
         let (index, count) = (self.id().index(), settings.processes as usize);
         match Topology::of_this_machine() {
             Ok(topology) => Nodes::on(&topology, settings.bind, index, count, settings.threads as usize),
-            // Memory can be had without knowing where.
+            // Memory can be allocated without knowing the nodes.
             Err(_) => Nodes::unknown(),
         }
     }
 
-    /// Does what another process's service thread asks about memory, or notes what it answers.
+    /// Answers a request of another process about memory, or notes its answer.
     pub(crate) fn take_memory_message(&self, from: ProcessId, message: MemoryMessage) {
         let (request, answer) = match message {
             MemoryMessage::Allocate { request, bytes, near } => {
                 let answer = match self.grant(from, bytes, near) {
-                    // What it asked for before it was lost; what it had was taken back by then.
+                    // It asked before it was lost; the memory that it had was taken back by then.
                     Ok(memory) if self.is_lost(from) => {
                         let mut grants = lock(&self.memory().grants);
                         let _ = grants.release(&memory);
@@ -248,16 +250,16 @@ impl Process {
         }
     }
 
-    /// Gives back what came when nobody waited for it any more.
+    /// Releases memory that arrived after its asker stopped waiting.
     fn return_unwanted(&self, memory: RemoteMemory) {
-        // Nobody waits for the answer either.
+        // No thread waits for the answer either.
         let request = lock(&self.memory().requests).begin(0);
         lock(&self.memory().requests).give_up(request);
         self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, note: Vec::new() });
     }
 
     fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
-        // Who is gone by now needs no answer.
+        // A process that is lost by now needs no answer.
         let _ = self.send::<ProcessMemory>(to, &message);
     }
 }
@@ -268,8 +270,9 @@ impl Worker {
         &self.room::<ProcessMemory>().regions
     }
 
-    /// A buffer of registered memory of this process, on the NUMA node that this worker is bound to, for this worker or any other
-    /// thread. Dropped, it comes back by itself. What it holds is left from before.
+    /// Allocates a buffer of registered memory of this process, on the NUMA node that this worker
+    /// is bound to. This worker or any other thread may use it. Dropping it returns the memory. Its
+    /// contents are those of an earlier use.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -280,16 +283,17 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// Others reach it by its [address](Self::address_of); for memory that outlives the buffer there is
-    /// [`allocate_at`](Self::allocate_at), in the own process, too. A buffer that outlives the job keeps the job's memory and its connection to the fabric.
+    /// Other workers reach it by its [address](Self::address_of). For memory that outlives the
+    /// buffer there is [`allocate_at`](Self::allocate_at), also for this process. A buffer that
+    /// outlives the job keeps the job's memory and its connection to the fabric.
     ///
-    /// *Cost*: about 18 ns for a size of up to 64 KiB that was given back before; otherwise some hundred, or those of more registered
-    /// memory (see [`allocate_at`](Self::allocate_at)).
+    /// *Cost*: about 18 ns for a size of up to 64 KiB that was returned before; otherwise some
+    /// hundred, or those of registering more memory (see [`allocate_at`](Self::allocate_at)).
     ///
-    /// Seriema §4.2, the general allocator, one for each worker.
+    /// Seriema §4.2, the general allocator, one per worker.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `Memory` when the machine has none left.
+    /// [`Error::Fabric`] with `Memory` if the machine has none left.
     pub fn allocate(&self, bytes: usize) -> Result<Registered> {
         let allocator = self.room::<ProcessMemory>().allocator.get_or_init(|| {
             let process = self.process_handle();
@@ -303,24 +307,25 @@ impl Worker {
         Ok(buffer)
     }
 
-    /// The global address of a buffer, for others to reach it by while it is there. When it is dropped nothing tells them: the memory
-    /// goes to the next buffer.
+    /// Returns the global address of a buffer, valid while the buffer exists. When it is dropped,
+    /// its memory goes to the next buffer, and other workers are not told.
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when the process has too many regions, or a single one of more than 4 GiB.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when the process has too many regions, or a single one of more than 4 GiB.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
-        GlobalAddress::in_region(buffer.key(), buffer.offset()).ok_or(Error::no_address(buffer.key()))
+        GlobalAddress::in_region(buffer.key(), buffer.offset())
+            .ok_or_else(|| MemoryError::no_address(buffer.key()).into())
     }
 
-    /// The registered memory of this process, by NUMA node: how much there is, how much of it is given out, and on what pages it is. Rings
-    /// are not counted.
+    /// Returns the registered memory of this process by NUMA node: its size, how much of it is in
+    /// use, and its page sizes. Ring memory is not counted.
     pub fn memory_report(&self) -> Vec<NodeReport> {
         self.process_handle().memory().by_node.report()
     }
 
-    /// Memory of a process, this one or another: in it, on one of its NUMA nodes, or near one of its workers. What it holds is left from
-    /// before.
+    /// Allocates memory of this process or another: anywhere in it, on one of its NUMA nodes, or
+    /// near one of its workers. Its contents are those of an earlier use.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -332,17 +337,17 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// It stays until somebody [releases](Self::release) it, or this process is lost to its owner, or the job ends. Handles are values:
-    /// one that is forgotten is memory that is kept.
+    /// It stays until a worker [releases](Self::release) it, its owner loses this process, or the
+    /// job ends. Handles are plain values: dropping one keeps the memory allocated.
     ///
-    /// *Cost*: a round trip to the process's service thread, which needs no worker there; about a microsecond in the own process.
-    /// When its memory is used up the owner registers more, which takes it half a
-    /// millisecond for each 2 MiB, or four where it gathers transparent huge pages.
+    /// *Cost*: a round trip to the process's service thread, which needs no worker there; about a
+    /// microsecond in this process. When its memory is used up, the owner registers more. That
+    /// takes half a millisecond per 2 MiB, or four where it gathers transparent huge pages.
     ///
     /// Seriema §3.2.
     ///
     /// # Errors
-    /// [`Error::MemoryRefused`] with the reason; [`Error::PeerLost`]; [`Error::Deadline`] (what comes later is given back);
+    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with the reason; [`Error::PeerLost`]; [`Error::Deadline`] (what comes later is given back);
     /// [`Error::UnknownProcess`], [`Error::UnknownWorker`]; [`Error::InHandler`].
     pub fn allocate_at(&self, place: impl Into<Place>, bytes: u64) -> Result<RemoteMemory> {
         let process = self.process_handle();
@@ -355,7 +360,7 @@ impl Worker {
             }
         };
         process.check_process(owner)?;
-        let refused = |why| Error::MemoryRefused { process: owner, bytes, why };
+        let refused = |why| Error::from(MemoryError::Refused { process: owner, bytes, why });
         if owner == process.id() {
             return process.grant(owner, bytes, near).map_err(refused);
         }
@@ -363,21 +368,22 @@ impl Worker {
         match self.ask_for_memory(owner, "waiting for memory of another process", ask)? {
             Answer::Allocated(memory) if memory.process() == owner && memory.bytes == bytes => Ok(memory),
             Answer::Refused(why) => Err(refused(why)),
-            // No owner of this job answers so.
+            // No owner of this job answers like this.
             _ => Err(refused(MemoryRefusal::Foreign)),
         }
     }
 
-    /// Gives memory back that anybody of the job has asked for. All must be done with it: what is put there afterwards may land in
-    /// the memory of others ([more](RemoteMemory#handles-that-are-stale)).
+    /// Releases memory that any worker of the job has allocated. All workers must be done with it:
+    /// what they put there afterwards may change memory of others (see [stale
+    /// handles](RemoteMemory#stale-handles)).
     ///
-    /// *Cost*: a round trip to the owner's service thread; nothing much in the own process.
+    /// *Cost*: a round trip to the owner's service thread; little in this process.
     ///
     /// # Errors
-    /// [`Error::MemoryReleased`] when somebody has released it before, or it was taken back since the process that asked for it is
-    /// lost; [`Error::MemoryForeign`] when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) when somebody has released it before, or it was taken back since the process that asked for it is
+    /// lost; [`MemoryError::Foreign`](crate::memory::MemoryError::Foreign) when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
     /// it; [`Error::Deadline`] when it does not answer, and may have taken it back or not; [`Error::InHandler`]. In a job whose accesses are
-    /// [checked](crate::Job::check_accesses) [`Error::AccessConflict`], when another worker may be using it: then it is not released.
+    /// [checked](crate::Job::check_accesses) [`AccessConflict`](crate::AccessConflict), when another worker may be using it: then it is not released.
     #[track_caller]
     pub fn release(&self, memory: RemoteMemory) -> Result<()> {
         let touch = Touch::here(AccessKind::Release);
@@ -412,7 +418,7 @@ impl Worker {
         Ok(observer.release_note(self, memory.extent(), touch))
     }
 
-    /// Asks an owner, and waits for what it says.
+    /// Asks an owner, and waits for its answer.
     fn ask_for_memory(
         &self,
         owner: ProcessId,
@@ -448,12 +454,12 @@ impl Worker {
 
 fn refused(memory: &RemoteMemory, why: MemoryRefusal) -> Error {
     match why {
-        MemoryRefusal::Foreign => Error::MemoryForeign { memory: *memory },
-        _ => Error::MemoryReleased { memory: *memory },
+        MemoryRefusal::Foreign => MemoryError::Foreign { memory: *memory }.into(),
+        _ => MemoryError::Released { memory: *memory }.into(),
     }
 }
 
-/// The regions that a worker has used.
+/// The regions that a worker has used. The last one is found first.
 #[derive(Debug)]
 pub(crate) struct Regions {
     regions: Vec<RemoteRegion>,
@@ -465,7 +471,7 @@ impl Regions {
         Self { regions: Vec::new(), since }
     }
 
-    /// Some time in the past.
+    /// A time in the past.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
@@ -478,7 +484,7 @@ impl Regions {
     ) -> Result<&RemoteRegion> {
         if self.regions.first().is_none_or(|first| first.key() != key) {
             match self.regions.iter().position(|region| region.key() == key) {
-                // What is used again and again is found at once.
+                // A region that is used repeatedly is found at once.
                 Some(found) => self.regions.swap(0, found),
                 None => self.regions.insert(0, attach()?),
             }
@@ -500,7 +506,7 @@ mod tests {
             let mut released = Released::default();
             assert!(!released.has(&older));
             released.add(&newer);
-            // Who released the older one is told so later.
+            // The thread that released the older one may be told so later.
             released.add(&older);
             assert!(released.has(&older) && released.has(&newer) && !released.has(&next));
         }

@@ -2,6 +2,7 @@
 //! and nothing is written. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
 //! names, and in the simulator.
 
+use farside::global::GlobalError;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -124,9 +125,15 @@ const WAYS: &[Way] = &[
 fn fault(result: Result<()>) -> Option<(GlobalAddress, AddressFault)> {
     match result {
         Ok(()) => None,
-        Err(Error::Address { address, why }) => Some((address, why)),
-        Err(Error::Movement(MovementError::Failed { cause, .. })) => fault(Err(*cause)),
-        Err(other) => panic!("{other} is not about an address"),
+        Err(error) => Some(fault_of(&error)),
+    }
+}
+
+fn fault_of(error: &Error) -> (GlobalAddress, AddressFault) {
+    match error.room_error() {
+        Some(GlobalError::Address { address, why }) => (*address, *why),
+        Some(GlobalError::Movement(MovementError::Failed { cause, .. })) => fault_of(cause),
+        _ => panic!("{error} is not about an address"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls with registered memory: buffers that the sender writes or the receiver reads, results and
 //! countdowns. Each runs over shared memory, libfabric and the simulator, by ring and by lane.
 
+use farside::memory::MemoryError;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -280,7 +281,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     me.barrier()?;
     me.release(there)?;
     let late = put(to, (there, 0), 8).unwrap_err();
-    assert!(matches!(late.error, Error::MemoryReleased { .. }), "{late:?}");
+    assert!(matches!(late.error.room_error(), Some(MemoryError::Released { .. })), "{late:?}");
     // A handler may call, but not wait.
     let in_handler = me.call_return(to, me.id(), |there, back| {
         let buffer = buffer_of(there, &[1; 10]).expect("there is memory");

@@ -1,6 +1,7 @@
 //! Heaps in the memory of other workers. The bodies run as processes, over the fabric that
 //! `FARSIDE_FABRIC` names, and in the simulator.
 
+use farside::memory::MemoryError;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,6 +9,11 @@ use std::time::Duration;
 use farside::heap::{Fit, HeapError, HeapOptions, HeapReport, RemoteBlock, RemoteHeap, Space, Synchronisation};
 use farside::prelude::*;
 use farside::{Error, Result, Simulation};
+
+/// Returns whether an error says that memory was released.
+fn is_released(error: &Error) -> bool {
+    matches!(error.room_error(), Some(MemoryError::Released { .. }))
+}
 
 /// Checks that every byte is free or belongs to a block.
 fn all_is_accounted_for(report: HeapReport) {
@@ -115,7 +121,8 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     assert!(matches!(unknown, Err(HeapError::Job(Error::UnknownWorker { .. }))), "{unknown:?}");
     let too_much = RemoteHeap::open(me, peer, HeapOptions::new(1 << 33)).map(drop);
     assert!(
-        matches!(too_much, Err(HeapError::Job(Error::MemoryRefused { .. }) | HeapError::NoLocalMemory { .. })),
+        matches!(&too_much, Err(HeapError::NoLocalMemory { .. }))
+            || matches!(&too_much, Err(HeapError::Job(error)) if matches!(error.room_error(), Some(MemoryError::Refused { .. }))),
         "{too_much:?}"
     );
 
@@ -161,9 +168,11 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     all_is_accounted_for(report);
     heap.close()?;
     // Blocks that ended with their heap.
-    let gone = me.call_return(peer, name, |there, name| {
-        matches!(name.open(there), Err(HeapError::Job(Error::MemoryReleased { .. })))
-    });
+    let gone = me.call_return(
+        peer,
+        name,
+        |there, name| matches!(name.open(there), Err(HeapError::Job(error)) if is_released(&error)),
+    );
     assert!(gone?.wait()?);
     me.barrier()
 }
@@ -289,8 +298,9 @@ fn closing_waits_for_the_peer(me: &Worker) -> Result<()> {
     let kept = heap.alloc(10_u64)?.hand_over()?;
     me.call_return(peer, kept, |there, name| drop(name.open(there).unwrap()))?.wait()?;
     drop(heap);
-    let closed = me.call_return(peer, kept, |there, name| {
-        matches!(name.open(there), Err(HeapError::Job(Error::MemoryReleased { .. }) | HeapError::Closed { .. }))
+    let closed = me.call_return(peer, kept, |there, name| match name.open(there) {
+        Err(HeapError::Job(error)) => is_released(&error),
+        opened => matches!(opened, Err(HeapError::Closed { .. })),
     });
     assert!(closed?.wait()?);
     me.barrier()?;
@@ -533,8 +543,8 @@ fn a_lost_initiator_is_an_error_and_its_memory_comes_back() {
             if me.process().number() == 1 {
                 for name in names.lock().unwrap().iter() {
                     let opened = name.open(me);
-                    let is_told =
-                        matches!(opened, Err(HeapError::Job(Error::PeerLost { .. } | Error::MemoryReleased { .. })));
+                    let is_loss = |error: &Error| matches!(error, Error::PeerLost { .. }) || is_released(error);
+                    let is_told = matches!(&opened, Err(HeapError::Job(error)) if is_loss(error));
                     assert!(is_told, "{opened:?}");
                 }
             }

@@ -1,6 +1,8 @@
 //! Operations that do not wait. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
 //! names, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -189,21 +191,25 @@ fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
     // reason.
     let source = place(one, 0)?;
     for _ in 0..20 {
-        match me.copy(place(two, part)?, source, 8 * 2_000, Order::None) {
-            Ok(_) => {}
-            Err(Error::Address { why: AddressFault::Stale, .. }) => break,
-            Err(other) => return Err(other),
+        let copied = me.copy(place(two, part)?, source, 8 * 2_000, Order::None);
+        if matches!(room(&copied), Some(GlobalError::Address { why: AddressFault::Stale, .. })) {
+            break;
         }
+        copied?;
     }
     let values = segment.deregister(me)?;
     assert_eq!(values.len(), 40_000);
     loop {
         match me.flush_all() {
             Ok(()) => break,
-            Err(Error::Movement(MovementError::Failed { cause, .. })) => {
-                assert!(matches!(*cause, Error::Address { why: AddressFault::Stale, .. }), "{cause}");
+            Err(error) => {
+                let Some(GlobalError::Movement(MovementError::Failed { cause, .. })) = error.room_error() else {
+                    return Err(error);
+                };
+                let is_stale =
+                    matches!(cause.room_error(), Some(GlobalError::Address { why: AddressFault::Stale, .. }));
+                assert!(is_stale, "{cause}");
             }
-            Err(other) => return Err(other),
         }
     }
     me.barrier()?;
@@ -212,15 +218,22 @@ fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
     let readable = me.register_read_only(vec![1_u64; 8])?;
     let starts = me.broadcast(root, me.gather(root, readable.slice().start())?)?;
     let put = me.start_put(starts[me.neighbor(one).index()].address(), &[0; 8], Order::None)?;
-    let Err(Error::Movement(MovementError::Failed { cause, .. })) = me.complete(put) else { panic!("it was written") };
-    assert!(matches!(*cause, Error::Address { why: AddressFault::ReadOnly, .. }), "{cause}");
+    let told = me.complete(put);
+    let Some(GlobalError::Movement(MovementError::Failed { cause, .. })) = room(&told) else { panic!("{told:?}") };
+    let is_read_only = matches!(cause.room_error(), Some(GlobalError::Address { why: AddressFault::ReadOnly, .. }));
+    assert!(is_read_only, "{cause}");
     me.barrier()
 }
 
+/// Whether too many operations have failed that the program has not heard of.
+fn is_too_many(error: &Error) -> bool {
+    matches!(error.room_error(), Some(GlobalError::Movement(MovementError::TooMany { .. })))
+}
+
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
-    match result {
-        Err(Error::Address { why, .. }) => why,
-        other => panic!("{other:?} is not about an address"),
+    match room(&result) {
+        Some(GlobalError::Address { why, .. }) => *why,
+        _ => panic!("{result:?} is not about an address"),
     }
 }
 
@@ -242,25 +255,26 @@ fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
         why(me.start_change(misaligned, AtomicChange::Load, Order::None).map(drop)),
         AddressFault::Misaligned { align: 8 }
     );
-    let movement = |result: Result<Handle>| match result {
-        Err(Error::Movement(error)) => error,
-        other => panic!("{other:?} is not about movement"),
+    let is_movement = |result: Result<Handle>, is_it: &dyn Fn(&MovementError) -> bool| {
+        assert!(matches!(room(&result), Some(GlobalError::Movement(error)) if is_it(error)), "{result:?}");
     };
     for (distance, bytes) in [(0, 1), (5, 6), (7, 100)] {
         let near = good.checked_add(distance).unwrap();
         for (target, source) in [(good, near), (near, good)] {
-            assert!(matches!(movement(me.copy(target, source, bytes, Order::None)), MovementError::Overlap { .. }));
+            is_movement(me.copy(target, source, bytes, Order::None), &|error| {
+                matches!(error, MovementError::Overlap { .. })
+            });
         }
     }
     me.complete(me.copy(good.checked_add(7).unwrap(), good, 7, Order::None)?)?;
     me.complete(me.copy(good, good, 0, Order::None)?)?;
-    let too_long = movement(me.start_put(good, &[0; 65], Order::None));
-    assert!(matches!(too_long, MovementError::TooLong { bytes: 65, max: 64 }));
+    is_movement(me.start_put(good, &[0; 65], Order::None), &|error| {
+        matches!(error, MovementError::TooLong { bytes: 65, max: 64 })
+    });
     let word: GlobalPtr<u64> = at(me, own + 1, 64).cast();
-    assert!(matches!(
-        movement(me.change_into(word, word, AtomicChange::Load, Order::None)),
-        MovementError::NotOwn { .. }
-    ));
+    is_movement(me.change_into(word, word, AtomicChange::Load, Order::None), &|error| {
+        matches!(error, MovementError::NotOwn { .. })
+    });
     // Handles of other workers.
     let mine = me.start_put(good, &[1], Order::None)?;
     let root = WorkerId::new(0);
@@ -436,7 +450,7 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
                 match result {
                     Ok(handle) => started.push((handle, needed || moves)),
                     Err(Error::PeerLost { process, .. }) if needed && process == doomed => {}
-                    Err(Error::Movement(MovementError::TooMany { .. })) => {}
+                    Err(error) if is_too_many(&error) => {}
                     other => panic!("{other:?}"),
                 }
                 if round % 40 == 0 && own != 2 {
@@ -477,15 +491,20 @@ fn complete_all(
     loop {
         let (handle, why) = match me.flush_all() {
             Ok(()) => return Ok(()),
-            Err(Error::Movement(MovementError::NotStarted { handle, earlier })) => {
-                assert!(earlier < handle);
-                (handle, "not started")
-            }
-            Err(Error::Movement(MovementError::Failed { handle, cause })) => {
-                assert!(matches!(*cause, Error::PeerLost { process, .. } if process == doomed), "{handle}: {cause}");
-                (handle, "lost")
-            }
-            Err(other) => return Err(other),
+            Err(error) => match error.room_error() {
+                Some(GlobalError::Movement(MovementError::NotStarted { handle, earlier })) => {
+                    assert!(earlier < handle);
+                    (*handle, "not started")
+                }
+                Some(GlobalError::Movement(MovementError::Failed { handle, cause })) => {
+                    assert!(
+                        matches!(**cause, Error::PeerLost { process, .. } if process == doomed),
+                        "{handle}: {cause}"
+                    );
+                    (*handle, "lost")
+                }
+                _ => return Err(error),
+            },
         };
         assert!(told.insert(handle, why).is_none(), "{handle} is told twice");
     }
@@ -503,7 +522,8 @@ fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
             while me.id().number() != 1 && me.lost_processes().is_empty() {
                 match me.copy(place(2, 8), place(1, 0), 8, Order::None) {
                     Ok(_) => {}
-                    Err(Error::PeerLost { .. } | Error::Movement(MovementError::TooMany { .. })) => break,
+                    Err(Error::PeerLost { .. }) => break,
+                    Err(error) if is_too_many(&error) => break,
                     Err(other) => return Err(other),
                 }
                 me.progress()?;
@@ -547,10 +567,12 @@ fn handles_of_others_are_refused() {
             me.copy(at(me, 1, 0), at(me, 0, 0), 8, Order::After(handle)).map(drop),
         ];
         for result in results {
-            match result {
-                Err(Error::Movement(MovementError::Foreign { by, .. })) => assert_eq!(by.number(), 1),
-                Err(Error::Movement(MovementError::NeverStarted { started: 0, .. })) => assert_eq!(me.id().number(), 0),
-                other => panic!("{other:?}"),
+            match room(&result) {
+                Some(GlobalError::Movement(MovementError::Foreign { by, .. })) => assert_eq!(by.number(), 1),
+                Some(GlobalError::Movement(MovementError::NeverStarted { started: 0, .. })) => {
+                    assert_eq!(me.id().number(), 0);
+                }
+                _ => panic!("{result:?}"),
             }
         }
         Ok(())
@@ -634,7 +656,8 @@ fn what_waits_for_room_continues_what_was_started_meanwhile() {
                 for _ in 0..2 {
                     let mut told = std::pin::pin!(me.completion(FAILED.get().unwrap()));
                     let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
-                    assert!(matches!(told.as_mut().poll(context), std::task::Poll::Ready(Err(Error::Movement(_)))));
+                    let std::task::Poll::Ready(told) = told.as_mut().poll(context) else { panic!("it has ended") };
+                    assert!(matches!(room(&told), Some(GlobalError::Movement(_))), "{told:?}");
                 }
                 let large = GlobalAddress::starter(ProcessId::new(1), 4096);
                 let put = me.start_put_owned(large, vec![1; LARGE as usize], Order::None).unwrap();

@@ -1,6 +1,9 @@
 //! Numbered notifications. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
 //! names, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
+use farside::memory::MemoryError;
 use std::time::Duration;
 
 use farside::global::ObjectError;
@@ -199,9 +202,9 @@ fn all_are_taken_or_none(me: &Worker) -> Result<()> {
 }
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> NotificationFault {
-    match result {
-        Err(Error::Notification { why, .. }) => why,
-        other => panic!("{other:?} is not about a notification"),
+    match room(&result) {
+        Some(GlobalError::Notification { why, .. }) => *why,
+        _ => panic!("{result:?} is not about a notification"),
     }
 }
 
@@ -217,8 +220,8 @@ fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(own.until(3)), NotificationFault::NoSuchNumber { count: 3 });
     assert!(notifications.of(ProcessId::new(me.process_count())).is_err());
     let nowhere = Notifications::in_words(GlobalPtr::NULL.slice(8))?;
-    assert!(matches!(nowhere.notify(me, 1, 1), Err(Error::Address { .. })));
-    assert!(matches!(nowhere.wait_some(me, 0..1), Err(Error::Address { .. })));
+    assert!(matches!(room(&nowhere.notify(me, 1, 1)), Some(GlobalError::Address { .. })));
+    assert!(matches!(room(&nowhere.wait_some(me, 0..1)), Some(GlobalError::Address { .. })));
     for words in [(1 << 29) + 1, usize::MAX] {
         let refused = Notifications::in_words(GlobalPtr::NULL.slice(words)).map(drop);
         let of_words = |bytes| bytes == words.saturating_mul(8);
@@ -250,9 +253,9 @@ fn at_first_there_are_none(me: &Worker) -> Result<()> {
 /// Requests that differ, and requests without enough memory, fail on all workers.
 fn impossible_wishes_are_refused(me: &Worker) -> Result<()> {
     let unequal = AllNotifications::new(me, 10 + u32::from(me.id().number() == 1));
-    assert!(matches!(unequal, Err(Error::Object(ObjectError::Unequal { .. }))), "{unequal:?}");
+    assert!(matches!(room(&unequal), Some(GlobalError::Object(ObjectError::Unequal { .. }))), "{unequal:?}");
     let too_many = AllNotifications::new(me, (1 << 29) + 1);
-    assert!(matches!(too_many, Err(Error::Object(ObjectError::TooLong { .. }))), "{too_many:?}");
+    assert!(matches!(room(&too_many), Some(GlobalError::Object(ObjectError::TooLong { .. }))), "{too_many:?}");
     me.barrier()
 }
 
@@ -299,7 +302,7 @@ fn what_one_process_lacks_is_refused_to_all() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(refused, Error::NoAddress { .. }), "{refused}");
+            assert!(matches!(refused.room_error(), Some(MemoryError::NoAddress { .. })), "{refused}");
         }
         me.barrier()?;
         let used = |me: &Worker| me.memory_report().iter().map(|node| node.used_bytes).sum::<usize>();
@@ -307,7 +310,8 @@ fn what_one_process_lacks_is_refused_to_all() {
         for _ in 0..3 {
             let before = me.now();
             let refused = AllNotifications::new(me, count);
-            let is_told = matches!(&refused, Err(Error::NoAddress { process, .. }) if *process == ProcessId::new(1));
+            let is_told =
+                matches!(room(&refused), Some(MemoryError::NoAddress { process, .. }) if *process == ProcessId::new(1));
             assert!(is_told, "{refused:?}");
             assert!(me.now() - before < Duration::from_secs(1));
             // The worker that allocates for its process has released the memory.

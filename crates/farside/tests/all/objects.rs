@@ -1,6 +1,8 @@
 //! Objects of all workers: symmetric memory, arrays and byte spaces. The bodies run as processes,
 //! over the fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -9,9 +11,9 @@ use farside::prelude::*;
 use farside::{Error, GlobalArray, Result, Simulation};
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> ObjectError {
-    match result {
-        Err(Error::Object(why)) => why,
-        other => panic!("{other:?} is not about an object"),
+    match room(&result) {
+        Some(GlobalError::Object(why)) => *why,
+        _ => panic!("{result:?} is not about an object"),
     }
 }
 

@@ -1,6 +1,9 @@
 //! Ordinary memory under global addresses. The bodies run as processes, over the fabric that
 //! `FARSIDE_FABRIC` names, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
+use farside::memory::MemoryError;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,9 +14,9 @@ use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result
 use farside_sys::process::private_memory_bytes;
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
-    match result {
-        Err(Error::Address { why, .. }) => why,
-        other => panic!("{other:?} is not about an address"),
+    match room(&result) {
+        Some(GlobalError::Address { why, .. }) => *why,
+        _ => panic!("{result:?} is not about an address"),
     }
 }
 
@@ -328,7 +331,7 @@ fn a_process_has_so_many_regions_and_no_more() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(refused, Error::NoAddress { .. }), "{refused}");
+            assert!(matches!(refused.room_error(), Some(MemoryError::NoAddress { .. })), "{refused}");
             assert!((900..1024).contains(&segments.len()), "{}", segments.len());
             assert!(matches!(me.register::<u64>(Vec::new()), Err(Error::Fabric(_))));
         }
@@ -339,7 +342,8 @@ fn a_process_has_so_many_regions_and_no_more() {
         let mut held = None;
         for _ in 0..10 {
             let refused = me.symmetric::<u8>(40 << 20);
-            let of_one = matches!(&refused, Err(Error::NoAddress { process, .. }) if process.number() == 1);
+            let of_one =
+                matches!(room(&refused), Some(MemoryError::NoAddress { process, .. }) if process.number() == 1);
             assert!(of_one, "{refused:?}");
             // The first attempt takes more memory from the machine. Later ones use what it
             // released.
@@ -361,7 +365,7 @@ fn memory_that_is_too_long_for_addresses_is_not_registered() {
         let bytes = (4_u64 << 30) + 1;
         let is_refused = |error: &Error| {
             let says = error.to_string().contains("in parts of at most 4 GiB");
-            says && matches!(error, Error::NoAddress { process, bytes: long } if *process == me.process() && *long == bytes)
+            says && matches!(error.room_error(), Some(MemoryError::NoAddress { process, bytes: long }) if *process == me.process() && *long == bytes)
         };
         // Zeros that were never written take no pages.
         let mut long = vec![0_u8; bytes as usize];
@@ -523,7 +527,7 @@ fn a_lender_may_be_lost() {
                 }
             })?;
             // Another process may have learnt of the loss first and ended its loan.
-            let is_stale = matches!(lost, Err(Error::Address { why: AddressFault::Stale, .. }));
+            let is_stale = matches!(room(&lost), Some(GlobalError::Address { why: AddressFault::Stale, .. }));
             assert!(is_stale || matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
             assert!(array[0] == 7 || array[0] == 1);
             well.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,8 @@
 //! Sections of global memory, compared with arrays that are moved value by value. The bodies run as
 //! processes, over the fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
 use std::time::Duration;
 
 use farside::prelude::*;
@@ -123,9 +125,9 @@ fn all_sizes(me: &Worker, rounds: u64) -> Result<()> {
 }
 
 fn why<Anything: std::fmt::Debug>(result: Result<Anything>) -> SectionFault {
-    match result {
-        Err(Error::Section(why)) => why,
-        other => panic!("{other:?} is not about a section"),
+    match room(&result) {
+        Some(GlobalError::Section(why)) => *why,
+        _ => panic!("{result:?} is not about a section"),
     }
 }
 
@@ -152,10 +154,16 @@ fn bad_sections_are_refused(me: &Worker) -> Result<()> {
     let beyond: GlobalSlice<u32> = end.cast().slice(usize::MAX);
     let long = Section::strided(10, 1, 2)?;
     let result = beyond.put_section(me, &long, &values, &ten);
-    assert!(matches!(result, Err(Error::Address { why: AddressFault::OutOfRange { .. }, .. })), "{result:?}");
+    assert!(
+        matches!(room(&result), Some(GlobalError::Address { why: AddressFault::OutOfRange { .. }, .. })),
+        "{result:?}"
+    );
     let misaligned: GlobalSlice<u32> = end.checked_add(2).unwrap().cast().slice(8);
     let result = misaligned.put_section(me, &Section::contiguous(1), &values, &Section::contiguous(1));
-    assert!(matches!(result, Err(Error::Address { why: AddressFault::Misaligned { .. }, .. })), "{result:?}");
+    assert!(
+        matches!(room(&result), Some(GlobalError::Address { why: AddressFault::Misaligned { .. }, .. })),
+        "{result:?}"
+    );
     assert_eq!(slice.to_vec(me)?, [7; 100]);
     // A section that is only read may name a value twice.
     slice.put_section(me, &ten, &values, &overlapping)?;

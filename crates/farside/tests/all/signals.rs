@@ -1,6 +1,8 @@
 //! Data with signals, and waits for signals. The bodies run as processes, over the fabric that
 //! `FARSIDE_FABRIC` names, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -174,9 +176,9 @@ fn calls_are_served_meanwhile(me: &Worker) -> Result<()> {
 }
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
-    match result {
-        Err(Error::Address { why, .. }) => why,
-        other => panic!("{other:?} is not about an address"),
+    match room(&result) {
+        Some(GlobalError::Address { why, .. }) => *why,
+        _ => panic!("{result:?} is not about an address"),
     }
 }
 
@@ -378,12 +380,13 @@ fn started_signals_are_refused_or_fail(me: &Worker) -> Result<()> {
             let handle = sent.handle();
             let after = start(me, to_of(there), &[1], good, Signal::Set(1), Order::After(handle))?;
             let told = sent.take(me);
-            let Err(Error::Movement(MovementError::Failed { cause, .. })) = told else { panic!("{told:?}") };
-            let is_told =
-                matches!(*cause, Error::Address { address, why: AddressFault::ReadOnly } if address == fault.address());
+            let Some(GlobalError::Movement(MovementError::Failed { cause, .. })) = room(&told) else {
+                panic!("{told:?}")
+            };
+            let is_told = matches!(cause.room_error(), Some(GlobalError::Address { address, why: AddressFault::ReadOnly }) if *address == fault.address());
             assert!(is_told, "{cause}");
             let told = after.take(me);
-            assert!(matches!(told, Err(Error::Movement(MovementError::NotStarted { .. }))), "{told:?}");
+            assert!(matches!(room(&told), Some(GlobalError::Movement(MovementError::NotStarted { .. }))), "{told:?}");
             Ok(handle)
         };
         fails(fixed_there, there, fixed_there)?;
@@ -583,12 +586,15 @@ fn started_signals_to_a_lost_process_end() {
                         lost.fetch_add(1, Ordering::Relaxed);
                         break;
                     }
-                    Err(Error::Movement(MovementError::Failed { cause, .. })) => {
-                        assert!(matches!(*cause, Error::PeerLost { process, .. } if process == dying), "{cause}");
+                    Err(error) => {
+                        let Some(GlobalError::Movement(MovementError::Failed { cause, .. })) = error.room_error()
+                        else {
+                            panic!("{error}")
+                        };
+                        assert!(matches!(**cause, Error::PeerLost { process, .. } if process == dying), "{cause}");
                         lost.fetch_add(1, Ordering::Relaxed);
                         break;
                     }
-                    Err(other) => panic!("{other}"),
                 }
             }
             me.flush_all()

@@ -14,6 +14,11 @@ use farside::{Error, Job, ProcessEnd, Result};
 /// The longest time that any step takes on a very busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// The error of type `E` that a result holds: that of one of the library's modules.
+pub(crate) fn room<T, E: std::error::Error + 'static>(result: &Result<T>) -> Option<&E> {
+    result.as_ref().err()?.room_error()
+}
+
 /// Returns the arguments of this test program that select one test.
 pub(crate) const fn only(test: &str) -> [&str; 5] {
     [test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"]

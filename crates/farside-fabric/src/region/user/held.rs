@@ -1,9 +1,9 @@
-//! A vector that others may write.
+//! A vector whose memory other processes may write.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// The memory of a vector, which is no reference and no vector as long as others may write it.
+/// The memory of a vector. While others may write it, there is no reference to it and no vector.
 #[derive(Debug)]
 pub struct Held<T> {
     base: NonNull<T>,
@@ -15,43 +15,45 @@ pub struct Held<T> {
 unsafe impl<T: Send> Send for Held<T> {}
 
 impl<T> Held<T> {
-    /// Takes a vector apart. Its values are not dropped if it is not put together again.
+    /// Takes a vector apart. Its values are dropped only if it is reassembled.
     pub fn new(values: Vec<T>) -> Self {
         let mut values = ManuallyDrop::new(values);
         let base = NonNull::new(values.as_mut_ptr()).expect("a vector's pointer is not null");
         Self { base, length: values.len(), capacity: values.capacity() }
     }
 
-    /// Where the values lie.
+    /// The address of the values.
     pub fn base(&self) -> NonNull<T> {
         self.base
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The vector again.
+    /// Reassembles the vector.
     ///
     /// # Safety
-    /// Nobody else reaches the memory any more, and its values are values of the type.
+    /// Nothing else can access the memory any more, and its bytes are values of the type.
     pub unsafe fn into_vec(self) -> Vec<T> {
         let held = ManuallyDrop::new(self);
-        // SAFETY: these are the parts of the vector that `new` took apart, put together once; the contract gives us the memory.
+        // SAFETY: these are the parts of the vector that `new` took apart, reassembled once; the
+        // contract grants exclusive access to the memory.
         unsafe { Vec::from_raw_parts(held.base.as_ptr(), held.length, held.capacity) }
     }
 }
 
 impl<T> Drop for Held<T> {
-    /// Whoever lets it go has seen to it that nobody reaches the memory.
+    /// Frees the memory. The code that drops it has ensured that nothing else can access it.
     fn drop(&mut self) {
-        // SAFETY: these are the parts of the vector that `new` took apart. Without values: what they are by now nobody knows.
+        // SAFETY: these are the parts of the vector that `new` took apart. The length is 0, because
+        // the values may no longer be valid.
         drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), 0, self.capacity) });
     }
 }

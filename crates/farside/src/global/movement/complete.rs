@@ -12,28 +12,32 @@ use super::orders::Orders;
 use super::table::COMMANDS_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
-use crate::global::AddressFault;
+use crate::global::{AddressFault, GlobalError};
 use crate::runtime::worker::Worker;
 
-/// What a worker does that waits for operations.
+/// What a worker that waits for operations is doing, for errors.
 const COMPLETING: &str = "waiting for operations on memory to end";
 
 impl Worker {
-    /// Waits until an operation, and all that this worker started before it, have ended. At most for the job's deadline.
+    /// Waits until an operation, and all that this worker started before it, have ended. Waits at
+    /// most for the job's deadline.
     ///
-    /// *Cost*: nothing, when none is open.
+    /// *Cost*: nothing if no operation is open.
     ///
     /// ACP's `acp_complete`.
     ///
     /// # Errors
-    /// [`Error::Movement`] with `Failed` or `NotStarted`: the first of them that has failed and was not told before, so that the next call tells the
-    /// next; with `Foreign` or `NeverStarted`. [`Error::Deadline`], and then they go on. [`Error::InHandler`].
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
+    /// `NotStarted`, for the first of them that has failed and was not reported before; the next
+    /// call reports the next one. [`GlobalError::Movement`](crate::global::GlobalError::Movement)
+    /// with `Foreign` or `NeverStarted`. [`Error::Deadline`], after which the operations continue.
+    /// [`Error::InHandler`].
     #[inline]
     pub fn complete(&self, handle: Handle) -> Result<()> {
         self.complete_within(handle, self.default_deadline())
     }
 
-    /// The same, for at most so long.
+    /// As [`complete`](Self::complete), for at most `time`.
     ///
     /// # Errors
     /// Those of [`complete`](Self::complete).
@@ -51,34 +55,41 @@ impl Worker {
         self.tell_failure(|entry| entry <= number, None)
     }
 
-    /// Whether an operation, and all before it, have ended. Then [`complete`](Self::complete) does not wait, and tells whether one has failed.
+    /// Returns whether an operation, and all before it, have ended. If so,
+    /// [`complete`](Self::complete) does not wait, and reports whether one has failed.
     ///
-    /// It makes no [progress](Self::progress). Who does nothing but ask makes that in between.
+    /// It makes no [progress](Self::progress): a worker that only polls must make progress in
+    /// between.
     ///
-    /// ACP's `acp_inquire`, of which it has two meanings; `true` is what its manual says for 0.
+    /// ACP's `acp_inquire`, which has two meanings; `true` is what its manual says for 0.
     ///
     /// # Errors
-    /// [`Error::Movement`] with `Foreign` or `NeverStarted`.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or `NeverStarted`.
     pub fn inquire(&self, handle: Handle) -> Result<bool> {
         let number = self.check_handle(handle)?;
         Ok(self.none_is_open() || self.look_at(|orders| !orders.are_under_way(number)))
     }
 
-    /// Waits for one of some operations to end, whatever becomes of those before it: which of the handles that is. For at most so long.
+    /// Waits until one of some operations has ended, whether or not those before it have, and
+    /// returns the index of its handle. Waits for at most `time`.
     ///
-    /// One that has failed has ended. It is told when it is [completed](Self::complete).
+    /// A failed operation has ended. Its failure is reported when it is
+    /// [completed](Self::complete).
     ///
     /// # Errors
-    /// [`Error::Movement`] with `Foreign` or `NeverStarted`; [`Error::Deadline`], at once when there are no handles; [`Error::InHandler`].
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
+    /// `NeverStarted`; [`Error::Deadline`], at once if there are no handles; [`Error::InHandler`].
     pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
         let some = self.complete_some(handles, time)?;
         some.first().copied().ok_or(Error::Deadline { doing: COMPLETING, after: time })
     }
 
-    /// Waits for at least one of some operations to end: which of the handles those are that have. For at most so long.
+    /// Waits until at least one of some operations has ended, and returns the indices of the
+    /// handles of all that have. Waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`complete_any`](Self::complete_any); without handles there is nothing to wait for, and none.
+    /// Those of [`complete_any`](Self::complete_any). Without handles, it returns an empty list at
+    /// once.
     pub fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         if numbers.is_empty() {
@@ -93,7 +104,8 @@ impl Worker {
         })
     }
 
-    /// Waits for all of some operations to end, whatever becomes of those between them. For at most so long.
+    /// Waits until all of some operations have ended, whether or not those between them have. Waits
+    /// for at most `time`.
     ///
     /// # Errors
     /// As [`complete`](Self::complete), for these operations alone.
@@ -106,7 +118,8 @@ impl Worker {
         self.tell_failure(|entry| numbers.contains(&entry), None)
     }
 
-    /// Waits until all operations of this worker that reach memory of a process have ended. At most for the job's deadline.
+    /// Waits until all operations of this worker that access memory of a process have ended. Waits
+    /// at most for the job's deadline.
     ///
     /// OpenSHMEM's `quiet`, for one process.
     ///
@@ -121,7 +134,7 @@ impl Worker {
         self.tell_failure(|_| true, Some(peer))
     }
 
-    /// Waits until all operations of this worker have ended. At most for the job's deadline.
+    /// Waits until all operations of this worker have ended. Waits at most for the job's deadline.
     ///
     /// OpenSHMEM's `quiet`, UPC's `upc_fence`.
     ///
@@ -131,19 +144,19 @@ impl Worker {
         if self.none_is_open() { Ok(()) } else { self.complete_slowly(u64::MAX, self.default_deadline()) }
     }
 
-    /// Has the operations that this worker starts from now on, and that reach memory of a process, start after those that it has started before
-    /// and that reach memory of the same process. Does not wait.
+    /// Orders operations on the memory of a process: those that this worker starts from now on
+    /// start after those that it has started before. Does not wait.
     ///
-    /// It holds for operations that are *started*, of any order. What has a result at once ([`GlobalPtr::put`](crate::GlobalPtr::put) and the
-    /// like) is done at once: before that, [`flush_peer`](Self::flush_peer).
+    /// It applies to operations that are *started*, of any order. An access that returns its result
+    /// ([`GlobalPtr::put`](crate::GlobalPtr::put) and the like) is made at once: call
+    /// [`flush_peer`](Self::flush_peer) before it.
     ///
     /// OpenSHMEM's `fence`.
     pub fn fence_peer(&self, peer: ProcessId) {
         self.fence(Some(peer));
     }
 
-    /// As [`fence_peer`](Self::fence_peer), for every process: what reaches memory of any starts after what was started before and reaches
-    /// memory of the same.
+    /// As [`fence_peer`](Self::fence_peer), for every process by itself.
     pub fn fence_all(&self) {
         self.fence(None);
     }
@@ -157,14 +170,15 @@ impl Worker {
         self.moves().set_fenced();
     }
 
-    /// The end of an operation, and of all before it, to be awaited.
+    /// Returns a future of the end of an operation and of all before it.
     ///
-    /// As a future it is ready when this process's threads have made progress; [`block_on`](Self::block_on) sees to it.
+    /// The future completes when threads of this process make progress, as
+    /// [`block_on`](Self::block_on) does.
     pub fn completion(&self, handle: Handle) -> Completing<'_> {
         Completing { worker: self, handle }
     }
 
-    /// Waits until this very operation has ended.
+    /// Waits until this operation itself has ended.
     pub(super) fn wait_for_end(&self, handle: Handle) -> Result<()> {
         let number = self.check_handle(handle)?;
         if self.none_is_open() {
@@ -175,7 +189,8 @@ impl Worker {
         self.tell_failure(|entry| entry == number, None)
     }
 
-    /// After the body: whether all of its operations are over. One that has failed, which nobody has heard of, is told.
+    /// Returns whether all operations of this worker are over, after its body. Returns an error for
+    /// one that has failed and was not reported.
     pub(crate) fn movement_is_over(&self) -> Result<bool> {
         if self.none_is_open() {
             return Ok(true);
@@ -195,7 +210,7 @@ impl Worker {
         look(&self.process_handle().movement().lock().threads[self.thread_index()].orders)
     }
 
-    /// Tells the first failure among those that are wanted, once.
+    /// Reports the first failure among those that are wanted, once.
     fn tell_failure(&self, wanted: impl Fn(u64) -> bool, peer: Option<ProcessId>) -> Result<()> {
         let process = self.process_handle();
         let mut inner = process.movement().lock();
@@ -212,7 +227,7 @@ impl Worker {
         let address_of = |is_target: bool| {
             note.as_ref().map(|note| if is_target { note.target } else { note.source }).unwrap_or_default()
         };
-        let fault_at = |address, why| Error::Address { address, why };
+        let fault_at = |address, why| Error::from(GlobalError::Address { address, why });
         let cause = match failure {
             Failure::Earlier { number } => {
                 return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());

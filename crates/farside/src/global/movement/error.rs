@@ -1,4 +1,4 @@
-//! Why operations were refused, or have failed.
+//! Why operations were refused or have failed.
 
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
@@ -11,38 +11,39 @@ use crate::memory::address::GlobalAddress;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MovementError {
-    /// It has failed. It may have taken effect in part.
+    /// It has failed, and may have taken effect in part.
     #[error("{handle} failed: {cause}")]
     Failed {
-        /// Which.
+        /// The operation.
         handle: Handle,
-        /// Why.
+        /// The cause.
+        #[source]
         cause: Box<Error>,
     },
-    /// It was not started, for one that it was ordered after has failed.
+    /// It was not started, since an operation that it was ordered after has failed.
     #[error("{handle} was not started, since {earlier}, after which it was ordered, failed")]
     NotStarted {
-        /// Which.
+        /// The operation.
         handle: Handle,
-        /// The one that failed, or was not started either.
+        /// The operation that failed, or was not started either.
         earlier: Handle,
     },
-    /// Handles are for the worker that got them.
+    /// The handle belongs to another worker.
     #[error(
         "{handle} was named by {by}: only the worker that started an operation can wait for it, or order others after it"
     )]
     Foreign {
-        /// What was named.
+        /// The handle.
         handle: Handle,
-        /// Who did.
+        /// The worker that named it.
         by: WorkerId,
     },
-    /// The worker has started no such operation.
+    /// The worker has not started this operation.
     #[error("there is no {handle}: it has started {started} so far; the handle is of another job, or overwritten")]
     NeverStarted {
-        /// What was named.
+        /// The handle.
         handle: Handle,
-        /// How many there are.
+        /// The number of operations that it has started.
         started: u64,
     },
     /// The places that a copy reads and writes have bytes in common.
@@ -50,57 +51,57 @@ pub enum MovementError {
         "{bytes} bytes at {source_address} and at {target} overlap: copy to memory in between, or move the bytes in parts"
     )]
     Overlap {
-        /// Where to.
+        /// The address that is written.
         target: GlobalAddress,
-        /// Where from.
+        /// The address that is read.
         source_address: GlobalAddress,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// What it should have brought is not there.
+    /// The operation has no result.
     #[error("{handle} brings nothing: it has failed, as was told when it, or a later one, was completed")]
     Told {
-        /// Which.
+        /// The operation.
         handle: Handle,
     },
-    /// More than fits into a command.
+    /// There are more bytes than fit into a command.
     #[error(
         "{bytes} bytes are put from a slice; at most {max} are copied by the call: hand over a buffer (`start_put_owned`)"
     )]
     TooLong {
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
         /// The limit.
         max: usize,
     },
-    /// What an atomic change brings is stored by the process that asks for it.
+    /// The result of an atomic change can only be stored in memory of the process that starts it.
     #[error(
         "{address} is not of this process, which is where the old value of a word can go: give an address of its own"
     )]
     NotOwn {
-        /// What was given.
+        /// The address that was given.
         address: GlobalAddress,
     },
-    /// What the fabric said.
+    /// Another error of the fabric.
     #[error("{what}")]
     Fabric {
-        /// That.
+        /// The text of the error.
         what: String,
     },
-    /// Too many that have failed, of which the program has not heard.
+    /// Too many operations have failed without the program learning of it.
     #[error("{max} operations have failed, or were not started after those: complete them before more are started")]
     TooMany {
-        /// How many are kept.
+        /// The limit.
         max: usize,
     },
-    /// The process that was to carry it out had no room for it, all the time.
+    /// The process that was to execute it had no room for it until the deadline.
     #[error(
         "{process} carries out as much for others as it can ({max} commands): raise the deadline, or ask it for less at a time"
     )]
     Full {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// How much that is.
+        /// The number of commands that it executes at a time.
         max: usize,
     },
 }
@@ -108,21 +109,21 @@ pub enum MovementError {
 /// How an operation failed, as processes tell each other.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(in super::super) enum Failure {
-    /// Nothing is registered any more at the one end, or the other.
+    /// Nothing is registered any more at the target or the source.
     Stale { is_target: bool },
-    /// The memory may only be read.
+    /// The memory is read-only.
     ReadOnly { is_target: bool },
-    /// A word does not lie at a multiple of its size.
+    /// A word is not aligned.
     Misaligned { is_target: bool, align: u64 },
-    /// A process is gone.
+    /// A process is lost.
     Lost { process: ProcessId },
-    /// Nothing moved for the time that things may take.
+    /// Nothing moved until the deadline.
     Deadline,
-    /// One that it was ordered after failed.
+    /// An operation that it was ordered after failed.
     Earlier { number: u64 },
-    /// Who was to carry it out has no room.
+    /// The process that was to execute it has no room.
     Full { process: ProcessId },
-    /// What the fabric said.
+    /// Another error of the fabric.
     Other { what: String },
 }
 
@@ -137,12 +138,12 @@ impl Failure {
         Self::Other { what }
     }
 
-    /// What the fabric said, about an access to a region.
+    /// The failure that an error of the fabric about an access to a region means.
     pub(super) fn of(error: FabricError, is_target: bool) -> Self {
         match error {
             FabricError::StaleKey { .. } => Self::Stale { is_target },
             FabricError::ReadOnly { .. } => Self::ReadOnly { is_target },
-            // Private memory may begin anywhere, and then the offset alone does not tell.
+            // Private memory may begin anywhere, so the offset alone does not tell the alignment.
             FabricError::Misaligned { bytes, .. } => Self::Misaligned { is_target, align: bytes as u64 },
             FabricError::Disconnected { process } => Self::Lost { process },
             FabricError::Deadline { .. } => Self::Deadline,
@@ -150,7 +151,7 @@ impl Failure {
         }
     }
 
-    /// The same, as the library's errors have it.
+    /// The failure that an error of this library means.
     pub(super) fn of_error(error: &Error, is_target: bool) -> Self {
         match error {
             Error::PeerLost { process, .. } => Self::Lost { process: *process },

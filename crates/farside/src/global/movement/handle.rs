@@ -1,12 +1,14 @@
-//! The names of operations, and what says when they may start.
+//! The handles of operations, and the orders in which they start.
 
 use std::fmt;
 
 use farside_fabric::WorkerId;
 
-/// The name of an operation that a worker has started. A plain value: it may be copied, kept and forgotten.
+/// The name of an operation that a worker has started: a plain value, which may be copied, kept and
+/// dropped.
 ///
-/// The operations of a worker have growing numbers, and [`complete`](crate::Worker::complete) is for all up to one.
+/// The operations of a worker have increasing numbers. [`complete`](crate::Worker::complete) waits
+/// for all up to one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     pub(super) worker: WorkerId,
@@ -14,12 +16,12 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Who started it.
+    /// Returns the worker that started it.
     pub const fn worker(self) -> WorkerId {
         self.worker
     }
 
-    /// How many operations that worker had started with this one.
+    /// Returns its number: the number of operations that the worker had started, this one included.
     pub const fn number(self) -> u64 {
         self.number
     }
@@ -37,21 +39,23 @@ impl fmt::Display for Handle {
     }
 }
 
-/// When an operation may start, as seen from its worker. ACP's four.
+/// When an operation may start, as seen from its worker. These are the four orders of ACP.
 ///
-/// An operation that starts after another finds all that the other did, and nobody who sees something of the later one misses anything of
-/// the earlier.
+/// An operation that starts after another one sees all effects of that one. A process that sees any
+/// effect of the later one sees all effects of the earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Now.
+    /// At once.
     #[default]
     None,
-    /// When this one has ended well. Those that were started before it need not have.
+    /// When this operation has ended well. Operations that were started before it may still be
+    /// open.
     After(Handle),
-    /// When all that this worker has started before have ended well.
+    /// When all operations that this worker has started before have ended well.
     All,
-    /// When the previous operation of this worker has ended well, if the two go the same way (the same process carries them out, and they
-    /// reach memory of the same processes); otherwise as [`All`](Self::All). So it starts under the previous one's condition, and does not
-    /// overtake it. When the previous one has ended already, that was met: now.
+    /// When the previous operation of this worker has ended well, if the two have the same route:
+    /// the same process executes them, and they access memory of the same processes. Otherwise as
+    /// [`All`](Self::All). So it starts under the previous one's condition, and does not overtake
+    /// it. If the previous one has already ended, it starts at once.
     Continuing,
 }

@@ -1,4 +1,4 @@
-//! What operations bring.
+//! The results of operations.
 
 use std::marker::PhantomData;
 
@@ -9,9 +9,10 @@ use crate::error::Result;
 use crate::runtime::process::lock;
 use crate::runtime::worker::Worker;
 
-/// What an operation brings: the buffer that was handed over for it, or what a word held. [`take`](Self::take) waits for it.
+/// The result of an operation: the buffer that was handed over for it, or the earlier value of a
+/// word. [`take`](Self::take) waits for it.
 ///
-/// Dropped, it lets the operation go on, and what it brings goes.
+/// Dropping it drops the result; the operation continues.
 #[derive(Debug)]
 #[must_use = "dropping it discards what the operation brings"]
 pub struct Incoming<T> {
@@ -35,18 +36,20 @@ impl<T> Incoming<T> {
         Self { handle, content: Content::Coming(parcel), of: PhantomData }
     }
 
-    /// The operation, to wait for it or to order others after it.
+    /// Returns the handle of the operation, to wait for it or to order others after it.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 }
 
 impl<T: Brings> Incoming<T> {
-    /// Waits until the operation has ended, those before it or not, and takes what it brings.
+    /// Waits until the operation has ended, whether or not those before it have, and takes its
+    /// result.
     ///
     /// # Errors
-    /// Those of [`Worker::complete`], for this operation alone; [`Error::Movement`](crate::Error::Movement) with `Told` when its failure was told
-    /// before.
+    /// Those of [`Worker::complete`], for this operation alone;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Told` if its failure
+    /// was returned before.
     pub fn take(self, me: &Worker) -> Result<T> {
         let brought = match self.content {
             Content::Here(brought) => Some(brought),
@@ -64,7 +67,7 @@ impl<T: Brings> Incoming<T> {
     }
 }
 
-/// What operations can bring: `Vec<u8>`, and the words `u32` and `u64`.
+/// The types of results: `Vec<u8>`, and the words `u32` and `u64`.
 pub trait Brings: sealed::Brought {}
 
 impl Brings for Vec<u8> {}

@@ -26,9 +26,9 @@ use crate::runtime::worker::Worker;
 /// What a worker knows of its operations without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// The number of the last one.
+    /// The number of the last operation.
     last: Cell<u64>,
-    /// A fence may hold new ones back.
+    /// Whether a fence may delay new operations.
     is_fenced: Cell<bool>,
 }
 
@@ -54,7 +54,7 @@ impl Draft {
         Self { work, place, note: Note { target, source, brings: None, store_at: None, hold: None } }
     }
 
-    /// What was handed over for it.
+    /// Returns the buffer that was handed over for it.
     pub(super) fn into_buffer(self) -> Vec<u8> {
         self.work.into_buffer()
     }
@@ -62,7 +62,7 @@ impl Draft {
 
 /// How an operation was started.
 enum Started {
-    /// It is over already, and brought this.
+    /// It is over already, with this result.
     Over(Handle, Brought),
     Open(Handle),
 }
@@ -76,8 +76,8 @@ impl Started {
 }
 
 impl Worker {
-    /// Copies bytes from any place to any other: of this process, of another, or, as a third party, from one process to another. Does
-    /// not wait for that.
+    /// Starts a copy of bytes from any place to any other: of this process, of another, or, as a
+    /// third party, from one process to another.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -91,20 +91,24 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// *Completion*: [`complete`](Self::complete) says when the source may change, and the copy is visible to whoever is told of it.
+    /// *Completion*: when [`complete`](Self::complete) has returned, the source may change, and the
+    /// copy is visible to any worker that learns of it.
     ///
-    /// *Cost*: a copy by the caller where both places are mapped here and nothing is to be waited for. Otherwise puts or gets, where
-    /// one of the places is mapped; and where neither is, a command to the service thread of the process whose bytes they are, which
-    /// puts them. It needs no worker there. Large copies go in pieces of 512 KiB, of which four are under way. The first use of a region
-    /// asks its owner's service thread for it.
+    /// *Cost*: a copy by the caller if both places are mapped here and nothing is to be waited for.
+    /// Otherwise puts or gets, if one of the places is mapped. If neither is, a command to the
+    /// service thread of the process that owns the source, which puts the bytes; no worker is
+    /// needed there. Large copies are made in pieces of 512 KiB, of which four are under way. The
+    /// first use of a region asks its owner's service thread for it.
     ///
     /// ACP's `acp_copy`.
     ///
     /// # Errors
-    /// [`Error::Address`] and [`Error::PeerLost`] as for [`GlobalPtr::put`]; [`Error::Movement`] with `Overlap` when the two places have
-    /// bytes in common, `Foreign` and `NeverStarted` for the handle in `order`, and `TooMany`; [`Error::Deadline`] when 256
-    /// operations of this worker are open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. What
-    /// goes wrong later is told when the operation is completed.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) and [`Error::PeerLost`] as for
+    /// [`GlobalPtr::put`]. [`GlobalError::Movement`](crate::global::GlobalError::Movement) with
+    /// `Overlap` if the two places have bytes in common, `Foreign` and `NeverStarted` for the
+    /// handle in `order`, and `TooMany`. [`Error::Deadline`] if 256 operations of this worker are
+    /// open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. Later
+    /// failures are reported when the operation is completed.
     #[inline]
     #[track_caller]
     pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
@@ -114,7 +118,7 @@ impl Worker {
             && let Some(to) = self.mapped(target, length)
             && let Some(from) = self.mapped(source, length)
         {
-            // SAFETY: the space found both ranges inside memory that is mapped here.
+            // SAFETY: `mapped` found both ranges inside memory that is mapped here.
             unsafe { racy::copy_between(from, to, length) };
             return Ok(self.next_handle());
         }
@@ -142,14 +146,15 @@ impl Worker {
         Ok(self.start(draft, order).handle())
     }
 
-    /// Writes a few bytes, which are copied by the call. Does not wait until they are there.
+    /// Starts a put of a few bytes, which the call copies.
     ///
-    /// *Cost*: a store where the place is mapped here and nothing is to be waited for; otherwise two allocations for copies of the bytes (the
-    /// operation keeps one, and the fabric the other), and a put. What is ordered after something that
-    /// another process carries out goes there, and is held there.
+    /// *Cost*: a store if the place is mapped here and nothing is to be waited for; otherwise a put
+    /// and two allocations for copies of the bytes, one kept by the operation and one by the
+    /// fabric. If it is ordered after an operation that another process executes, it is sent there,
+    /// and waits there.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy); [`Error::Movement`] with `TooLong` for more than 64 bytes.
+    /// Those of [`copy`](Self::copy); [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooLong` for more than 64 bytes.
     #[inline]
     #[track_caller]
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
@@ -157,7 +162,8 @@ impl Worker {
             && self.may_start_at_once(order)
             && let Some(to) = self.mapped(target, data.len())
         {
-            // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+            // SAFETY: `data` is readable; `mapped` found the target range inside memory that is
+            // mapped here.
             unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
             return Ok(self.next_handle());
         }
@@ -171,7 +177,7 @@ impl Worker {
             return Err(MovementError::TooLong { bytes: data.len(), max: PUT_BYTES_MAX }.into());
         }
         self.admit(order)?;
-        // A word is what others watch.
+        // Other workers may watch a word.
         let is_word = matches!(data.len(), 4 | 8) && (target.offset() as usize).is_multiple_of(data.len());
         let touch = Touch::here(if is_word { AccessKind::AtomicChange } else { AccessKind::Write });
         let bytes = data.len() as u64;
@@ -183,10 +189,12 @@ impl Worker {
         Ok(self.start(draft, order).handle())
     }
 
-    /// Writes the bytes of a buffer, which is handed over and comes back when they are there.
+    /// Starts a put of the bytes of a buffer, which is handed over and returned when they are
+    /// there.
     ///
-    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise a put from the buffer itself. (Of more than
-    /// 64 MiB, puts of 512 KiB, four at a time, and a copy of the bytes for them.)
+    /// *Cost*: a copy if the place is mapped here and nothing is to be waited for; otherwise a put
+    /// from the buffer itself. More than 64 MiB take puts of 512 KiB, four at a time, and a copy of
+    /// the bytes for them.
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.
@@ -200,10 +208,12 @@ impl Worker {
         self.start_with_buffer(target, buffer, order, AccessKind::Write, |target, data| Work::Put { target, data })
     }
 
-    /// Reads as many bytes as a buffer has, which is handed over and comes back with them.
+    /// Starts a get of as many bytes as a buffer has. The buffer is handed over and returned with
+    /// them.
     ///
-    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise a get into the buffer itself. (Of more than
-    /// 64 MiB, gets of 512 KiB, four at a time, that are copied into it.)
+    /// *Cost*: a copy if the place is mapped here and nothing is to be waited for; otherwise a get
+    /// into the buffer itself. More than 64 MiB take gets of 512 KiB, four at a time, that are
+    /// copied into it.
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.
@@ -239,9 +249,11 @@ impl Worker {
         }
     }
 
-    /// Changes a word atomically, and brings what it held. Who does not want to know may drop that.
+    /// Starts an atomic change of a word, whose result is the earlier value. Drop the result if you
+    /// do not need it.
     ///
-    /// *Cost*: a read-modify-write instruction where the word is mapped here and nothing is to be waited for.
+    /// *Cost*: a read-modify-write instruction if the word is mapped here and nothing is to be
+    /// waited for.
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy).
@@ -265,12 +277,14 @@ impl Worker {
         Ok(self.start_bringing(draft, order))
     }
 
-    /// Changes a word atomically, and stores what it held at a place of this process.
+    /// Starts an atomic change of a word that stores the earlier value at a place of this process.
     ///
     /// ACP's atomics.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy), for both places; [`Error::Movement`] with `NotOwn` when `old` is of another process.
+    /// Those of [`copy`](Self::copy), for both places;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `NotOwn` if `old` is of
+    /// another process.
     #[track_caller]
     pub fn change_into<W: Unsigned>(
         &self,
@@ -299,7 +313,7 @@ impl Worker {
         Ok((Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()), part))
     }
 
-    /// Whether a new operation need not look at those before it.
+    /// Returns whether a new operation need not look at those before it.
     #[inline]
     pub(super) fn may_start_at_once(&self, order: Order) -> bool {
         let is_free = match order {
@@ -322,7 +336,7 @@ impl Worker {
         Handle { worker: self.id(), number }
     }
 
-    /// Refuses handles that are none of this worker's.
+    /// Refuses handles of other workers.
     pub(super) fn check_handle(&self, handle: Handle) -> Result<u64> {
         let started = self.moves().last();
         if handle.worker != self.id() {
@@ -334,9 +348,9 @@ impl Worker {
         }
     }
 
-    /// Whether a new operation may be started. Waits while too many are open.
+    /// Returns when a new operation may be started. Waits while too many are open.
     pub(super) fn admit(&self, order: Order) -> Result<()> {
-        // Others may learn by this operation of what was before it.
+        // Other workers may learn by this operation of everything before it.
         self.end_accesses();
         if let Order::After(handle) = order {
             self.check_handle(handle)?;
@@ -358,14 +372,15 @@ impl Worker {
         self.spot(word.address(), size_of::<W>() as u64)
     }
 
-    /// Finds the region of an address, which may have to be attached.
+    /// Finds the region of an address, attaching it if need be.
     pub(super) fn spot(&self, address: GlobalAddress, bytes: u64) -> Result<Spot> {
         let (region, offset) = self.find_region(address, bytes)?;
         Ok(Spot::attached(region, offset))
     }
 
-    /// Has the checker know of an operation as if it were made now: whoever finds the signal that it gives may use what it reached, also before this
-    /// worker knows that it is over.
+    /// Reports an operation to the observer of accesses as if it were made now. A worker that finds
+    /// its signal may use the memory that it accessed, also before this worker knows that it is
+    /// over.
     pub(super) fn note(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
         self.hold(draft, order, parts)?;
         if let Some(hold) = draft.note.hold.take() {
@@ -374,8 +389,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Has the checker refuse an operation that conflicts with what is open, or keep what it reaches until it is over. It may reach what those
-    /// do that it is ordered after.
+    /// Reports an operation to the observer of accesses, which refuses it if it conflicts with an
+    /// open access, and otherwise keeps its accesses open until it is over. It may access the
+    /// memory of the operations that it is ordered after.
     fn hold(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
         let process = self.process_handle();
         if !process.is_observed() {
@@ -409,17 +425,18 @@ impl Worker {
         }
     }
 
-    /// Starts an operation: does it, if it can be done at once.
+    /// Starts an operation, or does it, if that is possible at once.
     fn start(&self, draft: Draft, order: Order) -> Started {
         let Draft { mut work, place, mut note } = draft;
         let (process, local) = (self.process_handle(), self.thread_index());
         let touched = touched(&mut work);
-        // Only now: while this one waited to be admitted, handlers may have started others.
+        // Only now: handlers may have started others while this one waited to be admitted.
         let condition = self.condition(order);
         let mut inner = process.movement().lock();
         let orders = &mut inner.threads[local].orders;
         let after = orders.before(condition, place, touched);
-        // Others may learn by this operation of what was before it, also of those that it is ordered after and that are over.
+        // Other workers may learn by this operation of everything before it, also of the operations
+        // that it is ordered after and that are over.
         self.end_accesses();
         self.moves().is_fenced.set(orders.is_fenced());
         let handle = self.next_handle();
@@ -440,7 +457,7 @@ impl Worker {
         thread.orders.push(handle.number, touched, place, after, work);
         thread.notes.insert(handle.number, note);
         if !thread.orders.is_under_way(handle.number) {
-            // One that it is ordered after has failed, so that it never begins.
+            // An operation that it is ordered after has failed, so it never begins.
             thread.end_hold(process, handle.number);
         }
         drop(inner);
@@ -450,14 +467,14 @@ impl Worker {
     }
 }
 
-/// Whose memory it reaches.
+/// Returns the processes whose memory it accesses.
 fn touched(work: &mut Work) -> Touched {
     let target = work.target().map(|spot| spot.process());
     let source = work.source().map(|spot| spot.process());
     [target, source]
 }
 
-/// Whether two ranges of as many bytes have any in common. (One region has one address for each byte.)
+/// Returns whether two ranges of the same size overlap. In one region, each byte has one address.
 #[inline]
 fn overlap(a: GlobalAddress, b: GlobalAddress, bytes: u64) -> bool {
     a.segment() == b.segment() && u64::from(a.offset().abs_diff(b.offset())) < bytes

@@ -1,4 +1,4 @@
-//! Data that is started on its way, with a signal behind.
+//! Starting a put of data that a signal follows.
 
 use super::handle::Order;
 use super::incoming::Incoming;
@@ -15,8 +15,9 @@ use crate::runtime::observer::{AccessKind, Part, Touch};
 use crate::runtime::worker::Worker;
 
 impl Worker {
-    /// Writes the bytes of a buffer, which is handed over and comes back, and then signals that they are there, as
-    /// [`put_signal`](Self::put_signal); but does not wait for either. Whoever finds the signal in its word sees the bytes.
+    /// Starts a put of the bytes of a buffer, followed by a signal that they are there, as
+    /// [`put_signal`](Self::put_signal); but does not wait for either. The buffer is handed over
+    /// and returned. A worker that finds the signal in its word sees the bytes.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -31,18 +32,21 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// It is one operation: what is ordered after it begins when the signal was given, and a fence for the process of the data, or of the
-    /// signal, is for all of it.
+    /// It is one operation: an operation that is ordered after it begins when the signal was given,
+    /// and a fence for the process of the data or of the signal applies to all of it.
     ///
     /// *Completion*: when it has ended, data and signal are visible to all.
     ///
-    /// *Cost*: that of [`put_signal`](Self::put_signal) where everything is mapped here and nothing is to be waited for. Otherwise data for the
-    /// process of the signal goes there in one message with it, up to the same size; more is put as by [`start_put_owned`](Self::start_put_owned), and when that has ended the signal is asked for. This process's service thread does so
-    /// while the worker computes.
+    /// *Cost*: that of [`put_signal`](Self::put_signal) if everything is mapped here and nothing is
+    /// to be waited for. Otherwise data for the process of the signal travels in one message with
+    /// it, up to the same size. More data is put as by [`start_put_owned`](Self::start_put_owned),
+    /// and the signal is requested when that has ended. This process's service thread does so while
+    /// the worker computes.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy) and [`put_signal`](Self::put_signal), with the buffer. Nothing was started then. When it fails later, the signal was
-    /// not given, unless the answer to that was lost with the process or did not come in time.
+    /// Those of [`copy`](Self::copy) and [`put_signal`](Self::put_signal), with the buffer. Nothing
+    /// was started then. If it fails later, the signal was not given, unless the answer was lost
+    /// with the process or did not arrive in time.
     #[track_caller]
     pub fn start_put_signal(
         &self,
@@ -77,10 +81,10 @@ impl Worker {
         }
     }
 
-    /// Where data and signal go.
+    /// Returns where data and signal go.
     fn spots_of_signal(&self, address: GlobalAddress, bytes: usize, place: GlobalAddress) -> Result<(Spot, Spot)> {
         let word = self.spot(place, 8)?;
-        // Nothing goes wherever it points to.
+        // An empty put may go anywhere.
         let target = if bytes == 0 { word.clone() } else { self.spot(address, bytes as u64)? };
         Ok((target, word))
     }

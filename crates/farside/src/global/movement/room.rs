@@ -1,5 +1,5 @@
-//! The operations of a process: those that its workers have started, and those that it carries out. It does what
-//! [`orders`](super::orders) and [`table`](super::table) say may be done.
+//! The operations of a process: those that its workers have started, and those that it executes. It
+//! does what [`orders`](super::orders) and [`table`](super::table) allow.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,16 +24,17 @@ use crate::runtime::process::{Process, lock};
 use crate::runtime::room::Served;
 use farside_launch::kill_point::KillPoint;
 
-/// When what the transport has under way is looked at, if nobody was woken for it.
+/// The time after which operations at the transport are looked at again without a wake-up.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
-/// Looks at everything before others get their turn.
+/// The most rounds over all operations in one turn.
 const ROUNDS_MAX: u32 = 4;
 
 /// The operations of a process.
 #[derive(Debug)]
 pub(crate) struct Movement {
     inner: Mutex<Inner>,
-    /// How many operations of each thread are open. Written under the lock, and read by the thread: none, and it needs no lock.
+    /// The number of open operations of each thread. Written under the lock, and read by the
+    /// thread, which needs no lock if there are none.
     open: Box<[AtomicU32]>,
 }
 
@@ -41,7 +42,8 @@ pub(crate) struct Movement {
 pub(super) struct Inner {
     pub(super) threads: Box<[Thread]>,
     table: Table<Flow>,
-    /// The last turn ended because enough was copied under the lock, and not because there was no more to do.
+    /// Whether the last turn ended because enough was copied under the lock, and not because
+    /// nothing was left to do.
     is_cut_short: bool,
 }
 
@@ -49,11 +51,11 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     pub(super) orders: Orders<Work>,
-    /// What is known besides of each that is open.
+    /// Notes on each open operation.
     pub(super) notes: HashMap<u64, Note>,
-    /// Futures that wait for one.
+    /// Futures that wait for an operation.
     pub(super) wakers: Vec<Waker>,
-    /// One has ended, and the thread was not told.
+    /// Whether an operation has ended without the thread being told.
     has_news: bool,
 }
 
@@ -63,13 +65,13 @@ pub(super) struct Note {
     pub(super) target: GlobalAddress,
     pub(super) source: GlobalAddress,
     pub(super) brings: Option<Parcel>,
-    /// In memory of this process, for the old value of a word of so many bytes.
+    /// Where in memory of this process the earlier value of a word goes, and the size of the word.
     pub(super) store_at: Option<(Spot, usize)>,
-    /// What the checker keeps for it until it is over.
+    /// What the observer of accesses keeps open until the operation is over.
     pub(super) hold: Option<Hold>,
 }
 
-/// What an operation brings, when it has ended.
+/// The result of an operation, once it has ended.
 pub(super) type Parcel = Arc<Mutex<Option<Brought>>>;
 
 impl Movement {
@@ -79,10 +81,11 @@ impl Movement {
         Self { inner: Mutex::new(inner), open: (0..threads).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// How many operations of a thread are open.
+    /// Returns the number of open operations of a thread.
     #[inline]
     pub(super) fn open(&self, local: usize) -> u32 {
-        // SYNC: pairs with the release in `note_counts`: who finds that an operation is over finds what it did.
+        // SYNC: acquire, for the release in `note_counts`: a thread that finds that an operation is
+        // over sees its effects.
         self.open[local].load(Ordering::Acquire)
     }
 
@@ -124,10 +127,10 @@ impl Process {
         Served { moved, again }
     }
 
-    /// After something was changed that may let operations go on.
+    /// Called after a change that may let operations continue.
     pub(super) fn stir_movement(&self) {
         if !self.rooms().set_busy::<GlobalRoom>(true) {
-            // The service thread is to look at what comes of it, whoever begins.
+            // The service thread looks after the operation, whichever thread begins it.
             self.transport().wake();
         }
     }
@@ -148,7 +151,7 @@ impl Process {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Does what another process asks, or notes what it answers.
+    /// Executes a request of another process, or notes its answer.
     pub(in super::super) fn take_move_message(self: &Arc<Self>, from: ProcessId, message: MoveMessage) {
         let mut inner = self.movement().lock();
         let MoveMessage { local, number, what } = message;
@@ -180,7 +183,7 @@ impl Process {
                 let failed = thread.orders.refuse(from, number, epoch, self.clock().now());
                 thread.note_failed(self, &failed);
             }
-            // There is no such thread here, and never was.
+            // No such thread exists here.
             About::Ended { .. } | About::Failed { .. } | About::Refused { .. } => {}
         }
         self.tell_movement(inner);
@@ -188,11 +191,12 @@ impl Process {
     }
 
     fn say_of_move(&self, to: ProcessId, local: u32, number: u64, what: About) {
-        // Who is gone by now needs no answer.
+        // A process that is lost by now needs no answer.
         let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Move(MoveMessage { local, number, what }));
     }
 
-    /// What a process was asked for that is gone fails, and what it has asked for is let go.
+    /// Fails the operations that a lost process was asked for, and drops those that it has asked
+    /// for.
     pub(in super::super) fn lose_movement(&self, lost: ProcessId) {
         let mut inner = self.movement().lock();
         inner.table.lose(lost);
@@ -207,7 +211,7 @@ impl Process {
 }
 
 impl Inner {
-    /// One look at everything.
+    /// Looks at all operations once.
     fn advance(&mut self, process: &Arc<Process>, now: Instant, room: &mut Room) -> bool {
         let mut moved = self.give_up_refused(process, now);
         for local in 0..self.threads.len() {
@@ -255,10 +259,12 @@ impl Inner {
                     let what = "only what fits into a command is sent".to_owned();
                     return self.threads[local as usize].fail(process, number, Failure::Other { what });
                 };
-                // When this one has taken effect there, others may know that those are over, and this process may not.
+                // When this one has taken effect there, other processes may know that those are
+                // over, while this process may not.
                 after.iter().for_each(|earlier| self.threads[local as usize].end_hold(process, *earlier));
                 let what = About::Command { epoch, after, command };
-                // A message to who is lost may be taken and dropped. Is that noted after this look, then `lose_movement` finds it sent.
+                // A message to a lost process may be accepted and dropped. If the loss is noted
+                // after this look, `lose_movement` finds the operation sent.
                 let sent = match process.lost(to) {
                     Some(lost) => Err(lost),
                     None => {
@@ -290,7 +296,7 @@ impl Inner {
         }
     }
 
-    /// An operation that was carried out here is over.
+    /// Ends an operation that was executed here.
     fn end(&mut self, process: &Process, origin: Origin, result: Result<Brought, Failure>) {
         self.table.end(origin, result.as_ref().err());
         let Origin { process: from, local, number } = origin;
@@ -310,7 +316,7 @@ impl Inner {
         }
     }
 
-    /// When the operations are to be looked at again.
+    /// Returns when the operations are to be looked at again.
     fn next_look(&self, now: Instant) -> Option<Instant> {
         let after = if self.is_cut_short { Duration::ZERO } else { LOOK_AFTER };
         let look = self.table.is_busy().then(|| now + after);
@@ -323,7 +329,7 @@ impl Inner {
 }
 
 impl Thread {
-    /// One has ended well.
+    /// Notes that an operation has ended well.
     fn end(&mut self, process: &Process, number: u64, brought: Brought) {
         let is_held = self.notes.get(&number).is_some_and(|note| note.hold.is_some());
         let is_followed = is_held && self.orders.is_followed(number);
@@ -336,7 +342,8 @@ impl Thread {
             spot.store_word(process, *previous, *bytes);
         }
         match note.hold {
-            // Who sees what comes after it knows that it is over, whatever its worker has told.
+            // A process that sees what comes after it knows that it is over, whatever its worker
+            // has told.
             Some(hold) if is_followed => hold.end(process),
             Some(hold) => hold.complete(process),
             None => {}
@@ -346,7 +353,7 @@ impl Thread {
         }
     }
 
-    /// One has failed, and others with it.
+    /// Notes that an operation has failed, and with it those that are ordered after it.
     fn fail(&mut self, process: &Process, number: u64, failure: Failure) {
         let failed = self.orders.fail(number, failure);
         self.note_failed(process, &failed);
@@ -357,7 +364,7 @@ impl Thread {
         failed.iter().for_each(|number| self.end_hold(process, *number));
     }
 
-    /// Has the checker forget what an operation reaches.
+    /// Has the observer of accesses forget the accesses of an operation.
     pub(super) fn end_hold(&mut self, process: &Process, number: u64) {
         if process.is_observed()
             && let Some(hold) = self.notes.get_mut(&number).and_then(|note| note.hold.take())
@@ -366,7 +373,8 @@ impl Thread {
         }
     }
 
-    /// What the checker calls the operations that one comes after which is ordered after these.
+    /// Returns the observer's numbers of the operations that come before one that is ordered after
+    /// these.
     pub(super) fn held_before(&self, after: Vec<u64>) -> Vec<u64> {
         let holds =
             self.orders.all_before(after).into_iter().filter_map(|number| self.notes.get(&number)?.hold.as_ref());

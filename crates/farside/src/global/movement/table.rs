@@ -1,4 +1,5 @@
-//! What a process carries out, for its own workers and for others'. It does nothing itself.
+//! The operations that a process executes, for its own workers and for those of others. The table
+//! itself executes nothing.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,10 +7,12 @@ use farside_fabric::ProcessId;
 
 use super::error::Failure;
 
-/// Commands of other processes that a process has at a time: 256 of some 300 bytes, and what they have of the fabric ([`super::flow`]).
+/// The most commands of other processes at a time: 256 of about 300 bytes each, and what they use
+/// of the fabric ([`super::flow`]).
 pub(super) const COMMANDS_MAX: usize = 256;
 
-/// Who started an operation: a worker of a process, by its place there, and its number for it.
+/// The origin of an operation: a worker of a process, by its thread there, and the operation's
+/// number at that worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
     pub(super) process: ProcessId,
@@ -20,7 +23,7 @@ pub(super) struct Origin {
 #[derive(Debug)]
 struct Task<J> {
     origin: Origin,
-    /// Operations of the same worker that come first.
+    /// Operations of the same worker that must end first.
     after: Vec<u64>,
     state: State<J>,
 }
@@ -29,17 +32,18 @@ struct Task<J> {
 enum State<J> {
     Held(J),
     Begun(J),
-    /// It has failed, and its process has not said that it knows.
+    /// It has failed, and its process has not confirmed that it knows.
     Failed,
 }
 
-/// What became of a command.
+/// The fate of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     In,
-    /// There is no room: its process is to be told.
+    /// There is no room, which its process is to be told.
     Refused,
-    /// It came behind one that was refused, as its process knows when it has heard of that.
+    /// It came after one that was refused. Its process knows so when it has learned of that
+    /// refusal.
     Dropped,
 }
 
@@ -57,12 +61,12 @@ impl<J> Table<J> {
         Self { own, tasks: VecDeque::new(), commands_max, refused: HashMap::new() }
     }
 
-    /// An operation of this process, which has waited for what comes first.
+    /// Begins an operation of this process, which has waited for those that come first.
     pub(super) fn begin_own(&mut self, origin: Origin, job: J) {
         self.tasks.push_back(Task { origin, after: Vec::new(), state: State::Begun(job) });
     }
 
-    /// A command of another process.
+    /// Takes in a command of another process.
     pub(super) fn take_in(&mut self, origin: Origin, epoch: u64, after: Vec<u64>, job: J) -> Taken {
         let worker = (origin.process, origin.local);
         if self.refused.get(&worker).is_some_and(|refused| epoch <= *refused) {
@@ -74,8 +78,8 @@ impl<J> Table<J> {
             return Taken::Refused;
         }
         self.refused.remove(&worker);
-        // Those that are not here have ended well: what was refused, this would not have been sent after; and what has failed stays
-        // until its process knows.
+        // Operations that are not in the table have ended well: this one would not have been sent
+        // after a refused one, and failed ones stay until their process knows.
         let of_worker = |task: &&Task<J>| (task.origin.process, task.origin.local) == worker;
         let here: HashSet<u64> = self.tasks.iter().filter(of_worker).map(|task| task.origin.number).collect();
         let after = after.into_iter().filter(|number| here.contains(number)).collect();
@@ -83,19 +87,21 @@ impl<J> Table<J> {
         Taken::In
     }
 
-    /// Whether an operation has been taken in and is not over.
+    /// Returns whether an operation has been taken in and is not over.
     #[cfg(test)]
     pub(super) fn is_here(&self, origin: Origin) -> bool {
         self.tasks.iter().any(|task| task.origin == origin)
     }
 
-    /// Has those begin that need not wait any more. Those that must not begin, for what they were to follow has failed, and which that was.
+    /// Begins the operations that need not wait any more. Returns those that must not begin, since
+    /// an operation that they follow has failed, with the number of that one.
     pub(super) fn begin_held(&mut self) -> Vec<(Origin, u64)> {
         let mut hopeless = Vec::new();
         if !self.tasks.iter().any(|task| matches!(task.state, State::Held(_))) {
             return hopeless;
         }
-        // One look at each, in order: what is in `after` was here when the task was taken in, and so stands before it.
+        // One look at each, in order: an operation in `after` was here when the task was taken in,
+        // and so precedes it.
         let mut has_failed: HashMap<Origin, bool> = HashMap::with_capacity(self.tasks.len());
         for task in &mut self.tasks {
             if matches!(task.state, State::Held(_)) {
@@ -114,7 +120,7 @@ impl<J> Table<J> {
         hopeless
     }
 
-    /// What is under way.
+    /// Returns the operations under way.
     pub(super) fn begun(&mut self) -> impl Iterator<Item = (Origin, &mut J)> {
         self.tasks.iter_mut().filter_map(|task| match &mut task.state {
             State::Begun(job) => Some((task.origin, job)),
@@ -122,10 +128,10 @@ impl<J> Table<J> {
         })
     }
 
-    /// One has ended.
+    /// Notes that an operation has ended.
     pub(super) fn end(&mut self, origin: Origin, failure: Option<&Failure>) {
         let Some(at) = self.tasks.iter().position(|task| task.origin == origin) else { return };
-        // This process knows of its own.
+        // This process knows of its own operations.
         if failure.is_none() || origin.process == self.own {
             self.tasks.remove(at);
         } else {
@@ -133,18 +139,19 @@ impl<J> Table<J> {
         }
     }
 
-    /// A process knows that a command of its has failed, and sends no more that are to follow it.
+    /// Notes that a process knows of the failure of its command, and sends no more commands that
+    /// follow it.
     pub(super) fn forget_failed(&mut self, origin: Origin) {
         self.tasks.retain(|task| task.origin != origin || !matches!(task.state, State::Failed));
     }
 
-    /// Nobody is there any more to be answered.
+    /// Drops the operations of a lost process.
     pub(super) fn lose(&mut self, process: ProcessId) {
         self.tasks.retain(|task| task.origin.process != process);
         self.refused.retain(|(of, _), _| *of != process);
     }
 
-    /// Whether anything is to be done.
+    /// Returns whether there is anything to do.
     pub(super) fn is_busy(&self) -> bool {
         self.tasks.iter().any(|task| !matches!(task.state, State::Failed))
     }

@@ -1,4 +1,4 @@
-//! What operations do, and with which memory.
+//! The work of operations, and the memory that they access.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -27,49 +27,49 @@ pub(super) enum Work {
         target: Spot,
         data: Vec<u8>,
     },
-    /// A put, and then a signal in a word.
+    /// A put, followed by a signal in a word.
     PutSignal {
         target: Spot,
         data: Vec<u8>,
         word: Spot,
         signal: RemoteSignal,
     },
-    /// As many bytes as there is room for.
+    /// A get of as many bytes as the buffer has.
     Get {
         source: Spot,
         room: Vec<u8>,
     },
-    /// An atomic change, whose offset is the target's.
+    /// An atomic change; its offset is the target's.
     Change {
         target: Spot,
         change: Operation,
     },
 }
 
-/// What an operation brings.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Brought {
     Nothing,
     /// The buffer that was handed over.
     Buffer(Vec<u8>),
-    /// What a word held.
+    /// The earlier value of a word.
     Previous(u64),
 }
 
 impl Work {
-    /// Its bytes; 1 for what is one step.
+    /// Returns its size in bytes; 1 for work that is a single step.
     pub(super) fn size(&self) -> u64 {
         match self {
             Self::Copy { bytes, .. } => *bytes,
             Self::Get { room, .. } => room.len() as u64,
-            // The signal takes them along.
+            // The data travels with the signal.
             Self::PutSignal { signal, .. } if signal.takes_data() => 0,
             Self::Put { data, .. } | Self::PutSignal { data, .. } => data.len() as u64,
             Self::Change { .. } => 1,
         }
     }
 
-    /// Where it writes.
+    /// Returns the place that it writes.
     pub(super) fn target(&mut self) -> Option<&mut Spot> {
         match self {
             Self::Copy { target, .. }
@@ -80,7 +80,7 @@ impl Work {
         }
     }
 
-    /// Where it reads, or, with a signal, the word of that.
+    /// Returns the place that it reads or, with a signal, the word of that.
     pub(super) fn source(&mut self) -> Option<&mut Spot> {
         match self {
             Self::Copy { source, .. } | Self::Get { source, .. } | Self::PutSignal { word: source, .. } => Some(source),
@@ -88,7 +88,7 @@ impl Work {
         }
     }
 
-    /// The buffer that was handed over for it.
+    /// Returns the buffer that was handed over for it.
     pub(super) fn into_buffer(self) -> Vec<u8> {
         match self {
             Self::Put { data, .. } | Self::PutSignal { data, .. } => data,
@@ -97,7 +97,8 @@ impl Work {
         }
     }
 
-    /// Does it, if all of it is at hand. If something is wrong with that, nothing is done that would have to be told.
+    /// Does all of it, if its memory is at hand. If something is wrong with that, does nothing that
+    /// would have to be reported.
     pub(super) fn do_now(&mut self, process: &Process) -> Option<Brought> {
         match self {
             Self::Copy { target, source, bytes } => {
@@ -126,7 +127,8 @@ impl Work {
         }
     }
 
-    /// Refuses what this process must not do for another: it must not reach what has no addresses.
+    /// Refuses work that this process must not do for another: accesses to memory without
+    /// addresses.
     pub(super) fn check_for_others(&self, process: &Process) -> Result<(), Failure> {
         match self {
             Self::Copy { target, source, bytes } => {
@@ -147,13 +149,13 @@ impl Work {
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
     pub(super) key: RemoteKey,
-    /// From the region's first byte, whether that has an address or not.
+    /// The offset from the region's first byte, whether or not that byte has an address.
     pub(super) offset: u64,
     /// The region, once it is attached.
     region: Option<RemoteRegion>,
 }
 
-/// A region that is being attached, and how that went.
+/// The outcome of attaching a region, once it is known.
 pub(super) type Attaching = Arc<OnceLock<Result<(), Failure>>>;
 
 impl Spot {
@@ -171,7 +173,7 @@ impl Spot {
         self.key.process
     }
 
-    /// What the checker is told of an access to so many bytes from here on.
+    /// Returns the access to `bytes` bytes from here on, for the observer of accesses.
     pub(super) fn part(&self, bytes: u64, touch: Touch) -> Part {
         Part { memory: Extent { key: self.key, offset: self.offset, bytes }, touch }
     }
@@ -193,7 +195,7 @@ impl Spot {
         }
     }
 
-    /// Finds the region, if it is attached. Says whether it is.
+    /// Finds the region, if it is attached. Returns whether it is.
     pub(super) fn find(&mut self, process: &Process) -> Result<bool, FoundNothing> {
         if process.is_lost(self.process()) {
             return Err(FoundNothing::Lost);
@@ -208,14 +210,14 @@ impl Spot {
         Ok(self.region.is_some())
     }
 
-    /// Has the mover attach the region, since that waits for the owner's service thread.
+    /// Has the transfer thread attach the region, since that waits for the owner's service thread.
     pub(super) fn attach(&self, process: &Arc<Process>, is_target: bool) -> Attaching {
         let attaching = Attaching::default();
         let key = self.key;
         let done = attaching.clone();
         let then = move |process: &Arc<Process>, outcome: crate::Result<_>| {
             let result = outcome.map(drop).map_err(|error| Failure::of_error(&error, is_target));
-            // Nobody else sets it.
+            // This is the only place that sets it.
             let _ = done.set(result);
             process.transport().wake();
         };
@@ -223,7 +225,8 @@ impl Spot {
         attaching
     }
 
-    /// The region, if accesses to it wait for nobody: it is mapped, or this process's own. `Err` when its owner has taken it back.
+    /// Returns the region, if accesses to it wait for no other process: it is mapped, or this
+    /// process's own. Returns `Err` if its owner has taken it back.
     pub(super) fn at_hand(&self, process: &Process) -> Result<Option<&RemoteRegion>, FoundNothing> {
         let Some(region) = self.region.as_ref().filter(|region| !region.waits(true)) else { return Ok(None) };
         match process.home_of(self.process()) {
@@ -232,12 +235,14 @@ impl Spot {
         }
     }
 
-    /// The mapping of the region, if it is mapped here; `Err` when its owner has taken it back.
+    /// Returns the mapping of the region, if it is mapped here, or `Err` if its owner has taken it
+    /// back.
     pub(super) fn mapped(&self, process: &Process) -> Result<Option<&Arc<SharedMemory>>, FoundNothing> {
         Ok(self.at_hand(process)?.and_then(RemoteRegion::mapped))
     }
 
-    /// Stores a word in memory of this process. If that was taken back meanwhile, nobody wants it.
+    /// Stores a word in memory of this process. If the memory was taken back meanwhile, the value
+    /// is dropped.
     pub(super) fn store_word(&self, process: &Process, value: u64, bytes: usize) {
         let Ok(Some(region)) = self.at_hand(process) else { return };
         let offset = self.offset;
@@ -248,7 +253,7 @@ impl Spot {
         let _ = change_at_hand(region, &change, process.clock().now());
     }
 
-    /// The address of a byte in a mapping of the region.
+    /// Returns the address of a byte in a mapping of the region.
     pub(super) fn at(&self, memory: &SharedMemory, offset: u64) -> *mut u8 {
         memory.base().as_ptr().wrapping_add((self.offset + offset) as usize)
     }
@@ -265,7 +270,7 @@ pub(super) enum FoundNothing {
     Stale,
 }
 
-/// Changes a word of a region that is at hand, and tells what it held.
+/// Changes a word of a region that is at hand, and returns its earlier value.
 pub(super) fn change_at_hand(region: &RemoteRegion, change: &Operation, now: Instant) -> Result<u64, FabricError> {
     match change {
         Operation::Atomic64 { offset, change } => region.atomic64(*offset, *change, now),
@@ -281,7 +286,8 @@ pub(super) fn copy_mapped(
     offset: u64,
     bytes: usize,
 ) {
-    // SAFETY: both ranges were found inside of their regions when the operation was made, or by `check_for_others`; the mappings
-    // are at least as long as those, and alive while they are borrowed.
+    // SAFETY: both ranges were found inside their regions when the operation was made, or by
+    // `check_for_others`. The mappings are at least as long as the regions, and live while they are
+    // borrowed.
     unsafe { racy::copy_between(source.at(source_memory, offset), target.at(target_memory, offset), bytes) };
 }

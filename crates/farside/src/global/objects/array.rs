@@ -1,4 +1,4 @@
-//! Arrays that all workers of the job have together.
+//! Arrays that all workers of the job share.
 
 mod distribution;
 mod divisor;
@@ -22,13 +22,15 @@ use crate::error::Result;
 use crate::global::GlobalPtr;
 use crate::runtime::worker::Worker;
 
-/// Parts begin at multiples of this, so that no two share a line and every type is aligned.
+/// The alignment of parts, so that no two share a cache line and every type is aligned.
 const PART_ALIGN: u64 = 64;
 
-/// An array whose values lie in the memories of all processes, dealt out in blocks, in turn, or both ([`Distribution`]).
+/// An array whose values lie in the memory of all processes, distributed in blocks, cyclically, or
+/// both ([`Distribution`]).
 ///
-/// Each worker has a part of it (or each process, [if that is wished](Distribution::over_processes)), at which it gets without the address space:
-/// [`local`](Self::local). All of it is reached by index, from any worker, also in functions that were called. Values are zero at first.
+/// Each worker has a part of it (or each process, [on request](Distribution::over_processes)),
+/// which it accesses by [`local`](Self::local), without the address space. Any worker reaches all
+/// of it by index, also in handlers. Values are zero at first.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -46,15 +48,17 @@ const PART_ALIGN: u64 = 64;
 /// # }
 /// ```
 ///
-/// *Cost* of an index: to find out where it lies takes 1 ns where the length of a block and the number of parts are powers of two, and 2 to 3 ns otherwise; or up to
-/// three times as long if the next step waits for it. Then as a [`GlobalPtr`].
+/// *Cost* of an index: finding its place takes 1 ns if the length of a block and the number of
+/// parts are powers of two, and 2 to 3 ns otherwise, or up to three times as long if the next step
+/// waits for it. Then that of a [`GlobalPtr`].
 ///
-/// Dropped without [`free`](Self::free), or after a process was lost, it is kept until the job ends. To have functions that are called find it, put it into a
-/// [`PerWorker`](crate::PerWorker) or a [`Dist`](crate::Dist).
+/// If it is dropped without [`free`](Self::free), or after the loss of a process, it is kept until
+/// the job ends. To let handlers find it, put it into a [`PerWorker`](crate::PerWorker) or a
+/// [`Dist`](crate::Dist).
 pub struct GlobalArray<T> {
     spread: Spread,
     layout: Layout,
-    /// Parts of each process.
+    /// The number of parts of each process.
     per_process: Divisor,
     part_bytes: u64,
     distribution: Distribution,
@@ -62,19 +66,20 @@ pub struct GlobalArray<T> {
 }
 
 impl Worker {
-    /// An array of `length` values, of which each worker has a block: [`global_array_as`](Self::global_array_as) with
-    /// [`Distribution::BLOCK`].
+    /// Makes an array of `length` values, of which each worker has a block:
+    /// [`global_array_as`](Self::global_array_as) with [`Distribution::BLOCK`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`global_array_as`](Self::global_array_as).
     pub fn global_array<T: Pod>(&self, length: usize) -> Result<GlobalArray<T>> {
         self.global_array_as(length, Distribution::BLOCK)
     }
 
-    /// An array of `length` values, zero at first. All workers call this, in the same order as other collectives and with the same arguments; each process gives
-    /// the memory of its parts.
+    /// Makes an array of `length` values, zero at first. All workers call this, in the same order
+    /// as other collectives and with the same arguments. Each process provides the memory of its
+    /// parts.
     ///
-    /// *Cost*, errors: those of [`symmetric`](Self::symmetric).
+    /// *Cost*: that of [`symmetric`](Self::symmetric).
     ///
     /// # Errors
     /// Those of [`symmetric`](Self::symmetric).
@@ -98,22 +103,22 @@ impl Worker {
 }
 
 impl<T: Pod> GlobalArray<T> {
-    /// How many values it has.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.layout.length() as usize
     }
 
-    /// Whether it has none.
+    /// Returns whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.layout.length() == 0
     }
 
-    /// How it is dealt out.
+    /// Returns its distribution.
     pub fn distribution(&self) -> Distribution {
         self.distribution
     }
 
-    /// The address of the value at an index: to put, get and change it, and to send.
+    /// Returns the address of the value at an index, to put, get and change it, and to send.
     ///
     /// # Errors
     /// [`ObjectError::Outside`].
@@ -145,7 +150,7 @@ impl<T: Pod> GlobalArray<T> {
         self.at(index)?.put(me, value)
     }
 
-    /// The process in whose memory an index lies.
+    /// Returns the process in whose memory an index lies.
     ///
     /// # Errors
     /// [`ObjectError::Outside`].
@@ -154,7 +159,8 @@ impl<T: Pod> GlobalArray<T> {
         Ok(self.process_and_part(self.layout.place(index as u64).part).0)
     }
 
-    /// The worker in whose part an index lies; the first of the process when workers share a part.
+    /// Returns the worker in whose part an index lies; the first one of the process if its workers
+    /// share a part.
     ///
     /// # Errors
     /// [`ObjectError::Outside`].
@@ -164,20 +170,21 @@ impl<T: Pod> GlobalArray<T> {
         Ok(WorkerId::new(if self.distribution.is_over_processes { part * me.threads_per_process() } else { part }))
     }
 
-    /// The part of this worker, or of its process when workers share a part. Threads that are no workers have no part of their own.
+    /// Returns the part of this worker, or of its process if workers share a part. Threads that are
+    /// no workers have no part of their own.
     pub fn local(&self, me: &Worker) -> RacySlice<'_, T> {
         let Some(part) = self.own_part(me) else { return RacySlice::empty() };
         let (_, in_process) = self.process_and_part(part);
         let length = self.layout.part_length(part);
         match self.spread.here(in_process * self.part_bytes, length * size_of::<T>() as u64) {
-            // SAFETY: the spread has so many bytes here, mapped as long as it is kept, at a multiple of 64 as parts are. Others reach them
-            // by their address only.
+            // SAFETY: the spread has this many bytes here, mapped as long as it is kept, at a
+            // multiple of 64, as parts begin. Other code reaches them only by their address.
             Some(start) => unsafe { RacySlice::new(start.cast(), length as usize) },
             None => RacySlice::empty(),
         }
     }
 
-    /// The indices of the values of [`local`](Self::local), in their order.
+    /// Returns the indices of the values of [`local`](Self::local), in their order.
     pub fn local_indices(&self, me: &Worker) -> impl ExactSizeIterator<Item = usize> + use<T> {
         let layout = self.layout;
         let part = self.own_part(me).unwrap_or_default();
@@ -185,10 +192,10 @@ impl<T: Pod> GlobalArray<T> {
         (0..length as usize).map(move |offset| layout.index(Place { part, offset: offset as u64 }) as usize)
     }
 
-    /// Gives the memory back. All workers call this, and it goes when all have come.
+    /// Frees the memory. All workers call this, and the memory is freed when all have done so.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    /// Those of [`Worker::barrier`]. The memory is kept until the job ends then.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)

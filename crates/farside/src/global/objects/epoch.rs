@@ -1,18 +1,18 @@
-//! Times in which nobody writes.
+//! Read epochs: times in which memory is not written.
 
 use crate::error::Result;
 use crate::runtime::worker::Worker;
 
-/// The witness that nobody writes to the memory that is looked at by it: while there is one, a [`RacySlice`](super::RacySlice) may be read as a
-/// slice.
+/// Proof that the memory that is read with it is not written. While it exists, a
+/// [`RacySlice`](super::RacySlice) may be read as a slice.
 ///
-/// It is made by [`Worker::read_epoch`].
+/// [`Worker::read_epoch`] makes it.
 #[derive(Debug)]
 pub struct ReadEpoch(());
 
 impl Worker {
-    /// Has all workers look at memory of their own processes as slices, between two barriers. All workers call this, as other
-    /// collectives.
+    /// Lets all workers read memory of their own processes as slices, between two barriers. All
+    /// workers call this, like other collectives.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -28,17 +28,21 @@ impl Worker {
     /// *Cost*: two [barriers](Self::barrier).
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier). When the first fails, `look` is not called; when the second does, what it returned is dropped. Others may have
-    /// got in, or out, all the same, and may still be looking.
+    /// Those of [`barrier`](Self::barrier). If the first barrier fails, `look` is not called; if
+    /// the second fails, its result is dropped. Other workers may have passed the barriers all the
+    /// same, and may still be reading.
     ///
     /// # Panics
-    /// When `look` does. This worker does not come to the second barrier then, and the job ends as with any panic of a worker. Who catches it has the others wait there until
-    /// their deadline, and its next barrier taken for this one.
+    /// If `look` does. This worker does not come to the second barrier then, and the job ends as
+    /// with any panic of a worker. If the program catches the panic, the other workers wait there
+    /// until their deadline, and take its next barrier for this one.
     ///
     /// # Safety
-    /// From when the first worker enters until the last has left, nobody writes to memory that any worker looks at by the witness: no worker,
-    /// by a put, an atomic change or a `RacySlice`; no function called on one; no other thread; no operation that was posted before and is not complete; and
-    /// no process that is lost to the job and may live on. After an error, or a panic, nobody can tell when the last has left: nobody writes there any more.
+    /// From when the first worker enters until the last has left, the memory that any worker reads
+    /// with the proof is not written: by no worker's put, atomic change or `RacySlice`; by no
+    /// handler; by no other thread; by no operation that was posted before and is not complete; and
+    /// by no process that is lost to the job and may live on. After an error or a panic, no worker
+    /// can tell when the last has left: the memory is not written any more.
     pub unsafe fn read_epoch<R>(&self, look: impl FnOnce(&ReadEpoch) -> R) -> Result<R> {
         self.barrier()?;
         let seen = look(&ReadEpoch(()));

@@ -14,7 +14,7 @@ use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
-use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory};
 use crate::runtime::worker::Worker;
 
 /// What is zeroed at a time.
@@ -109,8 +109,8 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Unequal { a, b } => ObjectError::Unequal { a, b }.into(),
-            Failure::Refused { process, bytes, why } => Self::MemoryRefused { process, bytes, why },
-            Failure::NoAddress { process, bytes } => Self::NoAddress { process, bytes },
+            Failure::Refused { process, bytes, why } => MemoryError::Refused { process, bytes, why }.into(),
+            Failure::NoAddress { process, bytes } => MemoryError::NoAddress { process, bytes }.into(),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Spread {
     /// Gives each of some processes memory. All workers call this, also those whose wish comes to nothing: they may be the only ones.
     ///
     /// # Errors
-    /// [`ObjectError::Unequal`], [`Error::MemoryRefused`], [`Error::NoAddress`] and what came of the wish, the same at all; and those of
+    /// [`ObjectError::Unequal`], [`MemoryError::Refused`](crate::memory::MemoryError::Refused), [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) and what came of the wish, the same at all; and those of
     /// [`Worker::barrier`].
     pub(super) fn new(me: &Worker, wish: Wish, parts: Result<Parts, ObjectError>) -> Result<Self> {
         me.not_in_handler("making a collective object")?;
@@ -193,12 +193,13 @@ impl Spread {
 /// Memory of this process, zeroed.
 fn allocate(me: &Worker, bytes: u64) -> Result<(GlobalAddress, RemoteMemory), Failure> {
     let refused = |why| Failure::Refused { process: me.process(), bytes, why };
-    let memory = match me.allocate_at(me.id(), bytes) {
-        Ok(memory) => memory,
-        Err(Error::MemoryRefused { why, .. }) => return Err(refused(why)),
-        // In the own process nothing else is said.
-        Err(_) => return Err(refused(MemoryRefusal::NoMemory)),
-    };
+    let memory = me.allocate_at(me.id(), bytes).map_err(|error| {
+        refused(match error.room_error() {
+            Some(MemoryError::Refused { why, .. }) => *why,
+            // The own process fails in no other way.
+            _ => MemoryRefusal::NoMemory,
+        })
+    })?;
     let fits = memory.offset.checked_add(bytes).is_some_and(|end| end <= BYTES_MAX);
     let address = memory.address().ok().filter(|_| fits);
     let result = match address {

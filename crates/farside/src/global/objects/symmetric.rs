@@ -1,4 +1,5 @@
-//! Memory that every process has, of the same size and at addresses that everybody computes.
+//! Symmetric memory: memory of the same size in every process, at addresses that every process
+//! computes.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::global::{GlobalPtr, GlobalSlice};
 use crate::runtime::worker::Worker;
 
-/// Values of which every process has as many: symmetric memory, as OpenSHMEM calls it.
+/// The same number of values in every process: symmetric memory, in the terms of OpenSHMEM.
 ///
-/// It is one piece for each *process*, whose workers share it: a process is what OpenSHMEM calls a PE. Where a process's piece
-/// lies is computed; nobody is asked. Its values are zero at first.
+/// Each *process* has one piece, which its workers share: a process is what OpenSHMEM calls a PE.
+/// The place of a process's piece is computed, without a message. Its values are zero at first.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -31,7 +32,8 @@ use crate::runtime::worker::Worker;
 /// # }
 /// ```
 ///
-/// Dropped without [`free`](Self::free), or after a process was lost, it is kept until the job ends.
+/// If it is dropped without [`free`](Self::free), or after the loss of a process, it is kept until
+/// the job ends.
 pub struct Symmetric<T> {
     spread: Spread,
     length: usize,
@@ -40,21 +42,26 @@ pub struct Symmetric<T> {
 }
 
 impl Worker {
-    /// Gives every process memory for `length` values, zero at first. All workers call this, in the same order as other collectives and with the same
-    /// length; one of each process allocates.
+    /// Allocates memory for `length` values in every process, zero at first. All workers call this,
+    /// in the same order as other collectives and with the same length; one worker of each process
+    /// allocates.
     ///
-    /// *Cost*: a local allocation, and an [`all_reduce`](Self::all_reduce). If the processes' pieces do not lie alike in their memories (which they do if all processes have
-    /// allocated the same before), everybody learns where they are and keeps a table: 8 bytes a process.
+    /// *Cost*: a local allocation, and an [`all_reduce`](Self::all_reduce). The pieces have the
+    /// same place in all processes if these have made the same allocations before. Otherwise every
+    /// process learns the places and keeps a table: 8 bytes per process.
     ///
     /// OpenSHMEM's `shmem_calloc`.
     ///
     /// # Errors
-    /// The same at all workers: [`Error::MemoryRefused`](crate::Error::MemoryRefused) when a process has none left, [`Error::NoAddress`](crate::Error::NoAddress),
-    /// [`ObjectError::TooLong`], [`ObjectError::Unequal`]. What some had is given back then. And those of [`barrier`](Self::barrier), where memory is kept until the
-    /// job ends.
+    /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a
+    /// process has no memory left,
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), [`ObjectError::TooLong`],
+    /// [`ObjectError::Unequal`]. Memory that other processes got is freed then. Also those of
+    /// [`barrier`](Self::barrier), after which memory is kept until the job ends.
     pub fn symmetric<T: Pod>(&self, length: usize) -> Result<Symmetric<T>> {
         let processes = 0..self.process_count();
-        // A byte at least: no values lie somewhere, too, and their addresses can be used as any others.
+        // At least one byte: also an empty object has a place, and its addresses can be used like
+        // any others.
         let parts = value_bytes::<T>(length as u64).map(|bytes| Parts { processes, bytes: bytes.max(1) });
         let wish =
             Wish { kind: ObjectKind::Symmetric, value_bytes: size_of::<T>() as u64, shape: [length as u64, 0, 0] };
@@ -63,7 +70,7 @@ impl Worker {
     }
 }
 
-/// The size of so many values, if a process can have them in one object.
+/// Returns the size of `length` values, if a process can have them in one object.
 pub(super) fn value_bytes<T>(length: u64) -> Result<u64, ObjectError> {
     const {
         assert!(size_of::<T>() > 0, "values without bytes have no addresses");
@@ -74,17 +81,18 @@ pub(super) fn value_bytes<T>(length: u64) -> Result<u64, ObjectError> {
 }
 
 impl<T: Pod> Symmetric<T> {
-    /// How many values each process has.
+    /// Returns the number of values of each process.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether they have none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The values of a process. Computed, by nobody's help; the handle is a value and can be sent.
+    /// Returns the values of a process. The handle is computed without a message, and is a plain
+    /// value that can be sent.
     ///
     /// # Errors
     /// [`Error::UnknownProcess`](crate::Error::UnknownProcess).
@@ -96,19 +104,20 @@ impl<T: Pod> Symmetric<T> {
         Ok(GlobalPtr::new(self.spread.base(process)).slice(self.length))
     }
 
-    /// The values of this process.
+    /// Returns the values of this process.
     pub fn here(&self) -> RacySlice<'_, T> {
         match self.spread.here(0, (self.length * size_of::<T>()) as u64) {
-            // SAFETY: the spread has so many bytes here, at a multiple of 64, mapped as long as it is kept. Others reach them by their address only.
+            // SAFETY: the spread has this many bytes here, at a multiple of 64, mapped as long as
+            // it is kept. Other code reaches them only by their address.
             Some(start) => unsafe { RacySlice::new(start.cast(), self.length) },
             None => RacySlice::empty(),
         }
     }
 
-    /// Gives the memory back. All workers call this, and it goes when all have come.
+    /// Frees the memory. All workers call this, and the memory is freed when all have done so.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    /// Those of [`Worker::barrier`]. The memory is kept until the job ends then.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)

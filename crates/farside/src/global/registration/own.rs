@@ -1,4 +1,5 @@
-//! What this process has registered of its ordinary memory, and what it has taken back and others still hold.
+//! The ordinary memory that this process has registered, and what it has taken back while other
+//! processes still hold it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,18 +9,19 @@ use farside_fabric::clock::{Clock, lock};
 use farside_fabric::transport::Completion;
 use farside_fabric::{RemoteKey, UserMemory, UserRegion};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::memory::MemoryError;
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::segments::{publish, retire};
 use crate::runtime::process::Process;
 
-/// What a thread waits for at a time that must not go on before others are done.
+/// The longest sleep of a thread that must wait until all holders are done.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The same when it unwinds, and leaves the transport to the service thread.
+/// The sleep of such a thread while it unwinds, and leaves the transport to the service thread.
 const NAP: Duration = Duration::from_millis(1);
 
-/// So much memory is given back at one go. A large vector goes back to the system in milliseconds.
+/// The number of memories that one sweep frees. Freeing a large vector takes milliseconds.
 const SWEPT_AT_A_TIME: usize = 16;
 
 /// The private regions of a process.
@@ -29,8 +31,8 @@ pub(crate) struct OwnSegments {
     leaving: Mutex<Vec<Leaving>>,
 }
 
-/// Memory whose registration was dropped, until nobody reaches it any more. (Workers may have it in mind for longer, and so it does not go by
-/// itself then.) When the process ends before, the fabric sees to it.
+/// Memory whose registration was dropped, until no process can reach it any more. If the process
+/// ends before, the fabric handles that.
 #[derive(Debug)]
 struct Leaving {
     over: Completion,
@@ -38,7 +40,7 @@ struct Leaving {
 }
 
 impl OwnSegments {
-    /// The region of this key.
+    /// Returns the region of this key.
     pub(crate) fn find(&self, key: RemoteKey) -> Option<UserRegion> {
         lock(&self.regions).get(&key).cloned()
     }
@@ -49,14 +51,15 @@ impl OwnSegments {
         self.sweep();
     }
 
-    /// Lets go of what nobody reaches any more: of some. Says whether there may be more of it.
+    /// Frees some of the memory that no process can reach any more. Returns whether there may be
+    /// more.
     ///
-    /// *Cost*: all that was dropped and is not over is looked at.
+    /// *Cost*: a look at each memory that was dropped and is not over.
     pub(crate) fn sweep(&self) -> bool {
         let mut leaving = lock(&self.leaving);
         let over: Vec<Leaving> =
             leaving.extract_if(.., |leaving| leaving.over.has_ended()).take(SWEPT_AT_A_TIME).collect();
-        // Memory is given back without the lock.
+        // Memory is freed without the lock.
         drop(leaving);
         let may_be_more = over.len() == SWEPT_AT_A_TIME;
         over.into_iter().for_each(|leaving| drop(leaving.memory.take_holder()));
@@ -70,26 +73,26 @@ pub(super) struct Registration {
     process: Arc<Process>,
     region: UserRegion,
     address: GlobalAddress,
-    /// From when it was withdrawn.
+    /// The end of the registration, once it was withdrawn.
     over: Option<Completion>,
 }
 
 impl Registration {
     /// # Errors
-    /// [`Error::NoAddress`], and what the fabric says. The memory is not registered then.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), and what the fabric says. The memory is not registered then.
     pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
-        // Before libfabric pins all of it.
+        // Checked before libfabric pins all of it.
         if bytes > SLOT_BYTES {
-            return Err(Error::NoAddress { process: process.id(), bytes });
+            return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         }
         let region = transport.register_user(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {
-            // Nobody has been told of the key, so that this is over at once.
+            // No other process knows the key, so this is over at once.
             wait_for(&transport.deregister(key)?, &region, process);
-            return Err(Error::NoAddress { process: process.id(), bytes });
+            return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         };
         lock(&process.own_segments().regions).insert(key, region.clone());
         publish(process.home(), key);
@@ -100,7 +103,7 @@ impl Registration {
         self.address
     }
 
-    /// Takes the address back: who uses it from now on is told that it is stale.
+    /// Takes the address back: workers that use it from now on get an error.
     pub(super) fn withdraw(&mut self) -> &Completion {
         let Self { process, region, over, .. } = self;
         over.get_or_insert_with(|| {
@@ -118,20 +121,21 @@ impl Registration {
         wait_for(&over, &self.region, &self.process);
     }
 
-    /// Whether it was withdrawn and nobody reaches the memory any more.
+    /// Returns whether it was withdrawn and no process can reach the memory any more.
     pub(super) fn is_over(&self) -> bool {
         self.over.as_ref().is_some_and(Completion::has_ended)
     }
 
-    /// Withdraws it, and has the memory go when nobody reaches it any more.
+    /// Withdraws it, and frees the memory when no process can reach it any more.
     pub(super) fn leave(&mut self, memory: Arc<UserMemory>) {
         let over = self.withdraw().clone();
         self.process.own_segments().keep(over, memory);
     }
 }
 
-/// Waits, without a deadline, until nobody reaches memory any more. When a simulation is over nobody of another process does: what others asked
-/// for is done by threads of this process. Those that are at it then come out of it, and no more go in.
+/// Waits, without a deadline, until no process can reach the memory any more. After the end of a
+/// simulation no other process does: threads of this process execute their accesses, and those that
+/// are at it then finish, and none begins.
 fn wait_for(over: &Completion, region: &UserRegion, process: &Process) {
     let clock = process.clock();
     let _even_if_it_unwinds = Until { over, region, clock };
@@ -140,7 +144,7 @@ fn wait_for(over: &Completion, region: &UserRegion, process: &Process) {
     }
 }
 
-/// Does not end before nobody reaches the memory.
+/// Its drop returns only when no process can reach the memory any more.
 struct Until<'a> {
     over: &'a Completion,
     region: &'a UserRegion,

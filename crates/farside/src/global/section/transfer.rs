@@ -38,7 +38,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// time.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
     /// value twice; those of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is lost or the deadline
     /// passes meanwhile.
     #[track_caller]

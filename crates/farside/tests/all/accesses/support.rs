@@ -1,11 +1,12 @@
 //! Checked jobs, and a counter that orders accesses without the knowledge of the checker.
 
+use crate::support::room;
 use std::process::exit;
 use std::time::Duration;
 
 use farside::fabric::RemoteRegion;
 use farside::prelude::*;
-use farside::{AccessConflict, Error, GlobalAddress, GlobalPtr, Result, Simulation};
+use farside::{AccessConflict, GlobalAddress, GlobalPtr, Result, Simulation};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -61,9 +62,9 @@ pub(crate) fn word(process: u32, index: u32) -> GlobalPtr<u64> {
 
 #[track_caller]
 pub(crate) fn report<T: std::fmt::Debug>(result: Result<T>) -> AccessConflict {
-    match result {
-        Err(Error::AccessConflict(conflict)) => *conflict,
-        other => panic!("{other:?} is no report"),
+    match room::<_, AccessConflict>(&result) {
+        Some(conflict) => conflict.clone(),
+        None => panic!("{result:?} is no report"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A process dies while it carries out operations of others, or others carry out its own. The
 //! others go on.
 
+use farside::global::GlobalError;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -33,12 +34,12 @@ fn body(me: &Worker) -> Result<()> {
         loop {
             match me.flush_all() {
                 Ok(()) => break,
-                Err(Error::Movement(MovementError::NotStarted { .. })) => {}
-                Err(Error::Movement(MovementError::Failed { cause, .. })) => match *cause {
-                    Error::PeerLost { process, .. } if process.number() == DOOMED => {}
-                    other => return Err(other),
+                Err(error) => match error.room_error() {
+                    Some(GlobalError::Movement(MovementError::NotStarted { .. })) => {}
+                    Some(GlobalError::Movement(MovementError::Failed { cause, .. })) if matches!(**cause, Error::PeerLost { process, .. } if process.number() == DOOMED) =>
+                        {}
+                    _ => return Err(error),
                 },
-                Err(other) => return Err(other),
             }
         }
         me.progress()?;

@@ -1,0 +1,120 @@
+//! The errors of global memory.
+
+use farside_fabric::ProcessId;
+
+use super::movement::MovementError;
+use super::notifications::NotificationFault;
+use super::objects::ObjectError;
+use super::section::SectionFault;
+use crate::error::Error;
+use crate::memory::GlobalAddress;
+
+/// Why an access to global memory, or an operation on it, was refused or failed.
+///
+/// It arrives as an [`Error`]; [`Error::room_error`] returns it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GlobalError {
+    /// An address cannot be used.
+    #[error("{address} cannot be used: {why}")]
+    Address {
+        /// The address.
+        address: GlobalAddress,
+        /// What is wrong with it.
+        why: AddressFault,
+    },
+    /// Operations on memory were refused, or have failed.
+    #[error(transparent)]
+    Movement(#[from] MovementError),
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// The process whose notification it is.
+        process: ProcessId,
+        /// The number of the notification, or the first of several.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
+    },
+    /// A collective object could not be made or accessed.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A section is impossible, or does not fit where it is used.
+    #[error("a section of memory: {0}")]
+    Section(#[from] SectionFault),
+}
+
+impl From<GlobalError> for Error {
+    fn from(error: GlobalError) -> Self {
+        Self::Room(Box::new(error))
+    }
+}
+
+macro_rules! into_error {
+    ($($part:ident)*) => {$(
+        impl From<$part> for Error {
+            fn from(error: $part) -> Self {
+                GlobalError::from(error).into()
+            }
+        }
+    )*};
+}
+
+into_error!(MovementError ObjectError SectionFault);
+
+/// What is wrong with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressFault {
+    /// It is null.
+    #[error("it is null: a pointer was used before it was set, or at the end of a list")]
+    Null,
+    /// It names a process that the job does not have.
+    #[error("the job has only processes 0 to {}: it is of another job, or overwritten", count - 1)]
+    NoSuchProcess {
+        /// The number of processes.
+        count: u32,
+    },
+    /// Nothing is registered there, or not any more.
+    #[error("nothing is registered there: it was deregistered, or the address is of another job, or overwritten")]
+    Stale,
+    /// Its owner has registered the memory as read-only.
+    #[error("its owner has registered it as read-only: only get from it, or register it for writing")]
+    ReadOnly,
+    /// The access reaches beyond the end of the region.
+    #[error("an access of {bytes} bytes leaves the region, which has {region_bytes} bytes: access less")]
+    OutOfRange {
+        /// The size of the access.
+        bytes: u64,
+        /// The size of the region.
+        region_bytes: u64,
+    },
+    /// A range of values ends before it begins.
+    #[error("the range of values ends at {end}, before it begins at {start}: an empty one ends where it begins")]
+    Backwards {
+        /// The first index.
+        start: usize,
+        /// The index behind the last.
+        end: usize,
+    },
+    /// A computation led to an address that no region has.
+    #[error("no address is {bytes} bytes away from it: a region begins at offset 0 and has at most 4 GiB")]
+    MovedOutside {
+        /// The distance from the address.
+        bytes: u64,
+    },
+    /// The signal lies in the data that it announces.
+    #[error(
+        "the signal lies inside the {bytes} bytes that it announces, which would overwrite it: use a word outside them"
+    )]
+    InsideOfData {
+        /// The size of the data.
+        bytes: u64,
+    },
+    /// The address is not a multiple of the alignment of the value or word.
+    #[error("the access needs memory at a multiple of {align}")]
+    Misaligned {
+        /// The alignment.
+        align: usize,
+    },
+}
