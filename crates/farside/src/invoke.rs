@@ -1,6 +1,6 @@
-//! Running functions on other workers.
+//! Calls: running functions on other workers.
 //!
-//! See `README.md` in this folder for the way of one call, end to end.
+//! `README.md` in this folder follows one call from end to end.
 
 pub(crate) mod call;
 pub(crate) mod caller;

@@ -1,4 +1,4 @@
-//! What calls keep in each process, and how a process takes the service messages of calls.
+//! The state of calls in each process, and the handling of their service messages.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,12 +21,12 @@ use crate::runtime::consumers::{Pool, PoolKind};
 use crate::runtime::home::{Home, Shape};
 use crate::runtime::process::{Notice, Process, lock};
 
-/// What can be called in a process, and by whom.
+/// The functions that can be called in a process, and the processes that may call them by number.
 #[derive(Debug)]
 pub(crate) struct Functions {
     pub(crate) table: FunctionTable,
     pub(crate) names: Names,
-    /// Whether each process runs this binary. Empty when all do.
+    /// Whether each process runs this binary. Empty if all do.
     pub(crate) alike: Box<[bool]>,
 }
 
@@ -65,7 +65,7 @@ impl Process {
         &self.calls().functions.table
     }
 
-    /// The functions that can be called here by their names.
+    /// The functions that can be called here by name.
     pub(crate) fn names(&self) -> &Names {
         &self.calls().functions.names
     }
@@ -82,13 +82,14 @@ impl Process {
         !self.calls().functions.alike.is_empty()
     }
 
-    /// Whether a source runs the same binary as this process, so that its records may call what the table has.
+    /// Whether a source runs the same binary as this process, so that its records may call the
+    /// table's entries.
     #[inline]
     pub(crate) fn is_alike_source(&self, source: Source) -> bool {
         !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))
     }
 
-    /// Whether a process understands calls of this entry.
+    /// Checks that a process understands calls of this entry.
     ///
     /// # Errors
     /// [`Error::DifferentBinaries`].
@@ -103,7 +104,7 @@ impl Process {
         lock(&self.calls().latches)
     }
 
-    /// What the threads of this process share that are no workers.
+    /// The state that the non-worker threads of this process share.
     pub(crate) fn callers(&self) -> &Callers {
         &self.calls().callers
     }
@@ -120,10 +121,11 @@ impl Process {
         &self.calls().lanes
     }
 
-    /// Takes a service message of calls: its first byte and what follows. What is no message is dropped: its sender is not of this job.
+    /// Takes in a service message of calls: its first byte and the fields behind it. Drops a
+    /// malformed message, because its sender is not of this job.
     ///
     /// # Errors
-    /// Only what ends this process.
+    /// Only errors that end this process.
     pub(crate) fn take_call_message(&self, from: ProcessId, first: u8, fields: &[u8]) -> Result<()> {
         match first {
             CALL => CallMessage::decode(fields).map_or(Ok(()), |message| self.obey(from, message)),
@@ -140,7 +142,7 @@ impl Process {
         }
     }
 
-    /// Does what a peer's service thread asks, or notes what it answers.
+    /// Serves a request of a peer's service thread, or takes in its answer.
     fn obey(&self, from: ProcessId, message: CallMessage) -> Result<()> {
         match message {
             CallMessage::Open { ring, chunks, chunk_bytes } => {
@@ -178,7 +180,8 @@ impl Process {
         Ok(())
     }
 
-    /// The thread of this process that a ring from a source of `from` leads to; `None` when the name is not such a ring's.
+    /// Returns the thread of this process to which a ring from a source of `from` leads; `None` if
+    /// `ring` names no such ring.
     fn incoming(&self, from: ProcessId, ring: RingName) -> Option<usize> {
         (self.owner_of(ring.source)? == from).then_some(())?;
         let (of, local) = self.place_of(WorkerId::new(ring.to))?;
@@ -186,7 +189,7 @@ impl Process {
     }
 
     fn respond(&self, to: ProcessId, message: &CallMessage) {
-        // A sender that is gone by now needs no ring.
+        // A sender that is gone needs no ring.
         let _ = self.send_call(to, message);
     }
 }

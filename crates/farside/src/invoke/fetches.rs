@@ -1,4 +1,5 @@
-//! Calls that have arrived at a worker and wait for their buffers, which the process's mover reads from their senders' memory.
+//! Calls that have arrived at a worker and wait for their buffers. The process's transfer thread
+//! reads these from their senders' memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -9,18 +10,18 @@ use farside_fabric::ProcessId;
 use crate::error::Result;
 use crate::runtime::worker::Worker;
 
-/// What is to be done with the bytes.
+/// The continuation of a call, which gets the bytes.
 pub(crate) type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;
 
-/// The calls of one worker that wait.
+/// The waiting calls of one worker.
 #[derive(Default)]
 pub(crate) struct Fetches {
-    /// With the owner of the memory.
+    /// Each with the owner of the memory.
     waiting: RefCell<HashMap<u64, (ProcessId, Go)>>,
     next: Cell<u64>,
-    /// Records of a stream are being run, and not those of a ring.
+    /// Whether the records being run came in a stream, and not in a ring.
     in_stream: Cell<bool>,
-    /// The stream that is being run is to stop until this fetch has ended.
+    /// The fetch that must end before the current stream goes on.
     hold: Cell<Option<u64>>,
 }
 
@@ -43,7 +44,7 @@ impl Fetches {
         self.in_stream.set(in_stream);
     }
 
-    /// The fetch that the record which was just run has to wait for, and with it those behind it.
+    /// Takes the fetch that the record just run waits for, and with it the records behind it.
     pub(crate) fn take_hold(&self) -> Option<u64> {
         self.hold.take()
     }
@@ -52,7 +53,7 @@ impl Fetches {
         self.waiting.borrow_mut().remove(&fetch).map(|(_, go)| go)
     }
 
-    /// Those that wait for memory of a process, in the order in which they began.
+    /// Returns the fetches from the memory of a process, in the order in which they began.
     pub(crate) fn from(&self, process: ProcessId) -> Vec<u64> {
         let waiting = self.waiting.borrow();
         let mut found: Vec<u64> =
@@ -61,13 +62,13 @@ impl Fetches {
         found
     }
 
-    /// Whether the record that is being run came by a stream, and not by a ring.
+    /// Whether the record being run came in a stream, and not in a ring.
     pub(crate) fn is_in_stream(&self) -> bool {
         self.in_stream.get()
     }
 
-    /// Notes a call that waits for memory of `owner`, and returns the name of the fetch. If `hold`, the stream that is being run stops
-    /// until it has ended.
+    /// Adds a call that waits for memory of `owner`, and returns the number of the fetch. With
+    /// `hold`, the current stream stops until the fetch has ended.
     pub(crate) fn begin(&self, owner: ProcessId, go: Go, hold: bool) -> u64 {
         let fetch = self.next.replace(self.next.get() + 1);
         self.waiting.borrow_mut().insert(fetch, (owner, go));

@@ -1,18 +1,20 @@
-//! Records on their way to a worker whose memory is not mapped at the sender: a stream of bytes, cut into messages.
+//! Records on their way to a worker whose memory is not mapped at the sender: a stream of bytes,
+//! cut into messages.
 //!
-//! The records are the same as in a ring, and follow each other without gaps. A message, or *frame*, ends anywhere. Positions count the
-//! bytes since the stream's beginning. The receiver tells how far it has run the stream, and no more than a window of it is under
-//! way.
+//! The records are the same as in a ring, and follow each other without gaps. Each message is a
+//! *frame*, which may end anywhere. Positions count the bytes since the stream's beginning. The
+//! receiver tells the sender how far it has run the stream. The sender sends at most one window
+//! beyond that.
 
 use farside_fabric::ring::{Corrupt, Header};
 
 use crate::error::CorruptRecord;
 
-/// No record is longer. (Rings have chunks, and those a cap.)
+/// The longest record. In rings the chunk size and the cap limit it further.
 const RECORD_BYTES_MAX: usize = 1 << 30;
-/// As much may be sent and not run.
+/// The bytes that may be sent ahead of what the receiver has run.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// So many looks in vain after a record its sender is told that it was run, if it was not told before.
+/// The number of fruitless looks after which the receiver sends credit for the records already run.
 const IDLE_LOOKS: u32 = 64;
 
 /// The sender's side of a stream.
@@ -23,24 +25,25 @@ pub(crate) struct OutFrames {
 }
 
 impl OutFrames {
-    /// So many bytes may be sent now.
+    /// The number of bytes that may be sent now.
     pub(crate) fn room(&self) -> usize {
         (self.consumed + WINDOW_BYTES).saturating_sub(self.sent) as usize
     }
 
-    /// Whether a record of so many bytes may be sent now. One that is longer than the window goes alone.
+    /// Whether a record of `record_bytes` bytes may be sent now. A record longer than the window is
+    /// sent alone.
     pub(crate) fn has_room(&self, record_bytes: usize) -> bool {
         self.consumed == self.sent || record_bytes <= self.room()
     }
 
-    /// So many bytes are sent. Returns their position.
+    /// Counts `bytes` sent bytes. Returns their position.
     pub(crate) fn advance(&mut self, bytes: usize) -> u64 {
         let position = self.sent;
         self.sent += bytes as u64;
         position
     }
 
-    /// The receiver has run the stream so far.
+    /// Notes that the receiver has run the stream up to `consumed`.
     pub(crate) fn credit(&mut self, consumed: u64) {
         if consumed <= self.sent {
             self.consumed = self.consumed.max(consumed);
@@ -51,28 +54,29 @@ impl OutFrames {
 /// The receiver's side of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct InFrames {
-    /// What has come in whole words and was not handed out, from `first` on.
+    /// The whole words that arrived; those before `first` were handed out.
     words: Vec<u64>,
     first: usize,
-    /// What has come beyond the last whole word.
+    /// The bytes that arrived beyond the last whole word.
     rest: Vec<u8>,
-    /// How much was handed out.
+    /// The number of bytes handed out.
     consumed: u64,
-    /// How much of that the sender knows of.
+    /// The number of those bytes that the sender has credit for.
     credited: u64,
-    /// Looks in a row that found nothing new, and how much was handed out at the last that did.
+    /// Looks in a row that found nothing new, and the value of `consumed` at the last look that
+    /// did.
     idle_looks: u32,
     consumed_before: u64,
-    /// Where a frame began that does not follow the one before it, and where it should have.
+    /// The position of a frame that does not follow its predecessor, and the expected position.
     gap: Option<(u64, u64)>,
-    /// Nothing is taken any more.
+    /// Whether further frames are ignored.
     closed: bool,
-    /// The next record is not to run before this fetch has ended.
+    /// The fetch that must end before the next record runs.
     held: Option<u64>,
 }
 
 impl InFrames {
-    /// The next piece of the stream.
+    /// Takes in the next piece of the stream.
     pub(crate) fn take(&mut self, position: u64, bytes: &[u8]) {
         if self.closed || self.gap.is_some() {
             return;
@@ -84,7 +88,7 @@ impl InFrames {
             return;
         }
         if self.first > self.words.len() / 2 {
-            // At most one move of a word for each word taken.
+            // Moves at most one word for each word handed out.
             self.words.drain(..self.first);
             self.first = 0;
         }
@@ -99,10 +103,12 @@ impl InFrames {
         self.rest = rest.to_vec();
     }
 
-    /// The next record, header included, if all of it is here. It is handed out once.
+    /// Returns the next record, header included, if it has arrived completely. Hands each record
+    /// out once.
     ///
     /// # Errors
-    /// [`CorruptRecord`] when there can be no such record, and then again at every call until the stream is closed.
+    /// [`CorruptRecord`] if there can be no such record; the error repeats until the stream is
+    /// closed.
     pub(crate) fn next_record(&mut self) -> Result<Option<&[u64]>, CorruptRecord> {
         match (self.next_length()?, self.gap) {
             (None, Some((position, expected))) => Err(CorruptRecord::Gap { position, expected }),
@@ -116,7 +122,7 @@ impl InFrames {
         }
     }
 
-    /// Hands nothing out any more before a fetch has ended, or, with `None`, does so again.
+    /// Stops handing out records until a fetch has ended; `None` continues.
     pub(crate) fn hold(&mut self, fetch: Option<u64>) {
         self.held = fetch;
     }
@@ -126,12 +132,12 @@ impl InFrames {
         self.held
     }
 
-    /// Forgets what has come, and takes nothing any more.
+    /// Drops what has arrived, and ignores further frames.
     pub(crate) fn close(&mut self) {
         *self = Self { closed: true, ..Self::default() };
     }
 
-    /// The words of the next record, if all of it is here.
+    /// Returns the length of the next record in words, if it has arrived completely.
     fn next_length(&self) -> Result<Option<usize>, Corrupt> {
         let words = &self.words[self.first..];
         let Some(header) = words.first() else { return Ok(None) };
@@ -149,8 +155,9 @@ impl InFrames {
         Ok((length <= words.len()).then_some(length))
     }
 
-    /// How far the stream was handed out, if it is time to tell the sender: it has run a good part of its window, or nothing more
-    /// has come for a while. Called once for each look at the stream.
+    /// Returns how far the stream was run, if it is time to tell the sender. That is so when a good
+    /// part of the window was run, or nothing more has come for a while. Called once for each look
+    /// at the stream.
     pub(crate) fn credit(&mut self) -> Option<u64> {
         let untold = self.consumed - self.credited;
         if untold == 0 {
@@ -166,7 +173,8 @@ impl InFrames {
         Some(self.consumed)
     }
 
-    /// As [`credit`](Self::credit), without waiting for more to come.
+    /// Returns how far the stream was run if the sender does not know, without waiting for more to
+    /// come.
     pub(crate) fn credit_now(&mut self) -> Option<u64> {
         self.idle_looks = IDLE_LOOKS;
         self.consumed_before = self.consumed;
@@ -181,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// A record as a sender writes it.
+    /// Encodes a record as a sender does.
     fn record(entry: u16, payload: &[u8]) -> Vec<u8> {
         let bytes = record_bytes(payload.len());
         let mut record = Header::new(entry, 7, bytes).word().to_ne_bytes().to_vec();
@@ -283,7 +291,7 @@ mod tests {
         assert!(sender.has_room(8) && !sender.has_room(16));
         sender.credit(16);
         assert!(sender.has_room(24) && !sender.has_room(32));
-        // What was never sent cannot have been run, and nothing is taken back.
+        // Bytes that were never sent cannot have been run, and credit is never taken back.
         sender.credit(u64::MAX);
         sender.credit(8);
         assert!(sender.has_room(24) && !sender.has_room(32));

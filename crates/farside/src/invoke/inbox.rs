@@ -1,8 +1,10 @@
-//! The receiving side: which rings lead here, which of them are being watched, and running what they bring.
+//! The receiving side: the rings that lead to one worker, and running their records.
 //!
-//! A ring is *watched* from when its arrival bit was seen until it has been empty for a while. Its bit stays set as long, so that
-//! its sender need not touch it for every record; the receiver looks at the watched rings' next headers, which its cache holds.
-//! Before it sleeps it stops watching all of them (`farside_fabric::bell` says why nothing is missed).
+//! A ring is *watched* from the moment at which its arrival bit was seen until it has been empty
+//! for a while. Its bit stays set for as long, so its sender need not touch the bit for every
+//! record. The receiver looks at the next headers of the watched rings, which are in its cache.
+//! Before it sleeps it stops watching all rings; `farside_fabric::bell` explains why it misses
+//! nothing.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -23,18 +25,19 @@ use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::worker::Worker;
 
-/// Records run from one ring before the others get their turn.
+/// The number of records run from one ring before the others get their turn.
 const RECORDS_PER_TURN: usize = 4096;
-/// Lines so far ahead are asked for while records are run, once so many were found in one turn: then the sender is well ahead.
-/// Were it just ahead, the request would take from it the very line that it is about to write.
+/// The prefetch distance while records are run. Prefetching starts once `RECORDS_BEFORE_PREFETCH`
+/// records were found in one turn, because the sender is then well ahead. A sender just ahead would
+/// lose the very line that it is about to write.
 const PREFETCH_BYTES: usize = 512;
 const RECORDS_BEFORE_PREFETCH: u64 = 64;
-/// Fruitless looks at a ring before it is no longer watched, if others are.
+/// The number of fruitless looks after which a ring is no longer watched, if others are.
 const LOOKS_MAX: u32 = 256;
-/// So many rings are watched however quiet they are.
+/// The number of rings that are watched however quiet they are.
 const WATCHED_ALWAYS: usize = 4;
 
-/// All that leads to one worker.
+/// All rings and frame streams that lead to one worker.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     home: Home,
@@ -42,10 +45,10 @@ pub(crate) struct Inbox {
     /// By source.
     rings: Vec<Option<Box<InRing>>>,
     frames: Vec<Option<InFrames>>,
-    /// The sources whose frames have come.
+    /// The sources whose frames have arrived.
     streams: Vec<u32>,
     watched: Vec<u32>,
-    /// The rings that were watched until just now, and have not been looked at again.
+    /// The rings that were watched until just now, and that were not looked at again yet.
     left: Vec<u32>,
     /// The arrival bits of the watched rings.
     watched_bits: Vec<u64>,
@@ -54,15 +57,15 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 struct InRing {
     source: Source,
-    /// The source runs this binary.
+    /// Whether the source runs this binary.
     is_alike: bool,
     receiver: Receiver<MappedChunk, MappedControl>,
-    /// The memory, to be given back in the end.
+    /// The memory of the ring, to be given back in the end.
     pieces: Vec<Extent>,
     looks: u32,
 }
 
-/// Why a turn at a ring ended.
+/// The reason why a turn at a ring ended.
 #[derive(Debug)]
 enum Stop {
     Empty,
@@ -84,7 +87,7 @@ impl Inbox {
         }
     }
 
-    /// A ring was made.
+    /// Adds a ring that was made.
     pub(crate) fn open(
         &mut self,
         index: usize,
@@ -96,7 +99,7 @@ impl Inbox {
         self.rings[index] = Some(Box::new(InRing { source, is_alike, receiver, pieces, looks: 0 }));
     }
 
-    /// A ring was granted a chunk.
+    /// Adds a granted chunk to a ring.
     pub(crate) fn grow(&mut self, index: usize, chunk: MappedChunk, piece: Extent) {
         if let Some(ring) = &mut self.rings[index] {
             ring.receiver.grant(chunk);
@@ -109,7 +112,8 @@ impl Inbox {
         self.frames[index].as_ref().is_some_and(|frames| frames.held().is_some())
     }
 
-    /// Takes the ring and the frames of a lost source away, after a last turn was given to them.
+    /// Removes the ring and the frames of a lost source, after their last turn. Returns the ring's
+    /// memory.
     pub(crate) fn close(&mut self, index: usize) -> Vec<Extent> {
         self.stop_watching(index, clear_bits);
         self.frames[index] = None;
@@ -121,7 +125,7 @@ impl Inbox {
         (index / 64, 1 << (index % 64))
     }
 
-    /// Stops watching a ring, whose bit is cleared by `clear`.
+    /// Stops watching a ring, and clears its bit with `clear`.
     fn stop_watching(&mut self, index: usize, clear: fn(&AtomicU64, u64)) {
         let (word, mask) = Self::bit(index);
         if self.watched_bits[word] & mask != 0 {
@@ -131,7 +135,7 @@ impl Inbox {
         }
     }
 
-    /// Stops watching all rings, on the way to sleep.
+    /// Stops watching all rings, before the worker sleeps.
     pub(crate) fn leave_all(&mut self) {
         debug_assert!(self.left.is_empty());
         std::mem::swap(&mut self.watched, &mut self.left);
@@ -142,14 +146,15 @@ impl Inbox {
         }
     }
 
-    /// Looks once more at the rings that were left, and sets the bits of those that are not empty.
+    /// Looks once more at the rings that are no longer watched, and sets the bits of those that are
+    /// not empty.
     pub(crate) fn look_back(&mut self) {
         while let Some(index) = self.left.pop() {
             self.announce_leftovers(index as usize);
         }
     }
 
-    /// Sets the bit of a ring that is not watched and not empty, as its sender would: its turn ended for another reason.
+    /// Sets the bit of a ring that is neither watched nor empty, as its sender would.
     fn announce_leftovers(&self, index: usize) {
         let (word, mask) = Self::bit(index);
         let left = self.rings[index].as_ref().is_some_and(|ring| !ring.receiver.is_empty());
@@ -158,11 +163,13 @@ impl Inbox {
         }
     }
 
-    /// Begins to watch the rings whose bits have been set since.
+    /// Starts watching the rings whose bits were set since the last look.
     #[inline]
     fn notice_arrivals(&mut self, worker: &Worker) {
         for word in 0..self.watched_bits.len() {
-            // SYNC: acquire, for what follows from a set bit: a ring is made known here before its sender learns of it.
+            // SYNC: acquire, pairs with the fence in `bell::announce` before the sender sets its
+            // bit. A ring is made known here before its sender learns of it, so its notice is
+            // visible after the bit.
             let bits = self.home.arrival_word(self.local, word).load(Ordering::Acquire);
             let mut new = bits & !self.watched_bits[word];
             while new != 0 {
@@ -173,14 +180,15 @@ impl Inbox {
                     self.watched_bits[word] |= mask;
                     self.watched.push(index as u32);
                 } else if !worker.has_notices() {
-                    // No notice of such a ring, not even one that was not looked at: somebody wrote where it should not.
+                    // There is no such ring and no unread notice of one: the bit was set by
+                    // mistake.
                     clear_bits(self.home.arrival_word(self.local, word), mask);
                 }
             }
         }
     }
 
-    /// Whether a bit is set that is not watched.
+    /// Whether an arrival bit is set whose ring is not watched.
     pub(crate) fn has_arrivals(&self) -> bool {
         let words = 0..self.watched_bits.len();
         words.into_iter().any(|word| {
@@ -189,7 +197,7 @@ impl Inbox {
         })
     }
 
-    /// A piece of a stream of frames has come.
+    /// Takes in a frame: a piece of a stream of records.
     pub(crate) fn take_frame(&mut self, ring: RingName, position: u64, bytes: &[u8]) {
         let index = ring.source as usize;
         if self.frames[index].is_none() {
@@ -199,10 +207,10 @@ impl Inbox {
     }
 }
 
-/// Runs what has arrived. Says how many records it ran.
+/// Runs what has arrived. Returns the number of records.
 ///
 /// # Errors
-/// [`Error::CorruptRing`], and then the ring is not listened to any more; [`Error::HandlerPanicked`].
+/// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`].
 #[inline]
 pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     let mut inbox = worker.inbox();
@@ -232,20 +240,20 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     Ok(ran)
 }
 
-/// Runs what is left of a source that sends no more: all of it where that is `lost`, and otherwise as far as the stream is not
-/// [held](Inbox::is_held).
+/// Runs what is left of a source that sends no more. Runs everything if the source is `lost`,
+/// otherwise only what no [hold](Inbox::is_held) stops.
 ///
 /// # Errors
-/// As for [`run_arrivals`].
+/// Those of [`run_arrivals`].
 pub(crate) fn run_last(worker: &Worker, index: usize, lost: bool) -> Result<()> {
     let mut inbox = worker.inbox();
     let mut outcome = Ok(());
     loop {
         if let Some(frames) = inbox.frames[index].as_mut().filter(|_| lost) {
-            // A buffer that was not read by now is lost with its owner; the calls behind it run.
+            // A buffer that was not read yet is lost with its owner; the calls behind it run.
             frames.hold(None);
         }
-        // A stream that panics has more to run, perhaps.
+        // The stream may hold more records behind one that panics.
         if let Err(error) = run_stream(worker, &mut inbox, index) {
             outcome = outcome.and(Err(error));
             continue;
@@ -253,7 +261,8 @@ pub(crate) fn run_last(worker: &Worker, index: usize, lost: bool) -> Result<()> 
         match last_look(worker, &mut inbox, index) {
             Ok(0) if !lost || !inbox.is_held(index) => return outcome,
             Ok(_) => {}
-            // The calls behind one that panics run all the same. A corrupt ring is closed, and so empty.
+            // The calls behind one that panics run all the same. A corrupt ring is closed, and so
+            // empty.
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }
@@ -267,11 +276,11 @@ fn last_look(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<usize> 
     Ok((worker.executed() - before) as usize)
 }
 
-/// One turn at one ring.
+/// Takes one turn at one ring.
 #[inline]
 fn take_turn(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(ring) = &mut inbox.rings[index] else { return Ok(()) };
-    // Most looks find nothing: do not set up for a panic then.
+    // Most looks find nothing, so this returns before it sets up for a panic.
     if ring.receiver.is_empty() {
         return Ok(());
     }
@@ -295,7 +304,7 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     match ended {
         Ok(Stop::Empty | Stop::Budget) => worker.refused(),
         Ok(Stop::Corrupt(CorruptRecord::Ring(Corrupt::Rotation))) if worker.has_notices() => {
-            // The chunk was granted to us before its sender learned of it; the next turn finds it.
+            // The chunk was granted here before its sender learned of it; the next turn finds it.
             Ok(())
         }
         Ok(Stop::Corrupt(cause)) => {
@@ -306,7 +315,7 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     }
 }
 
-/// Runs records until there is none.
+/// Runs records until there are no more, or the turn is over.
 #[inline(never)]
 fn run_records(
     worker: &Worker,
@@ -325,9 +334,11 @@ fn run_records(
         if counted.records > RECORDS_BEFORE_PREFETCH {
             prefetch(payload.wrapping_add(PREFETCH_BYTES));
         }
-        // SAFETY: the receiver found the record complete and inside its chunk, where nobody writes until it is credited, which
-        // happens after this. It comes from a sender of this binary, or there would be no trampoline, and its header names one of
-        // this binary's table: so it was made for that, which checks the size of the arguments itself.
+        // SAFETY: the receiver found the record complete and inside its chunk. No sender writes
+        // there until the record is credited, which happens after this. The record comes from a
+        // sender of this binary, or there would be no trampoline. Its header names an entry of this
+        // binary's table. So the sender made the record for that trampoline, which checks the size
+        // of the arguments itself.
         unsafe { trampoline(worker, payload, end, header.operand()) }
     };
     // SAFETY: a trampoline returns the record's end, or null, and so does `run_unlisted`.
@@ -335,7 +346,7 @@ fn run_records(
         Ok(RunEnd::Empty) => Stop::Empty,
         Ok(RunEnd::Enough) => Stop::Budget,
         Ok(RunEnd::Refused { header }) => {
-            // It was not run after all.
+            // The record was counted, but not run.
             counted.records -= 1;
             Stop::Corrupt(refusal(worker, table, header))
         }
@@ -343,7 +354,7 @@ fn run_records(
     }
 }
 
-/// Hands records over until there is none.
+/// Hands records over to consumers until there are no more, or the turn is over.
 fn hand_records_over(
     worker: &Worker,
     pool: &Pool,
@@ -353,11 +364,12 @@ fn hand_records_over(
     let mut counted = Counted { worker, records: 0 };
     let hand_over = |header: Header, payload: *const u8, end: *const u8| {
         counted.records += 1;
-        // SAFETY: the receiver found the record complete and inside its chunk, where nobody writes until it is credited.
+        // SAFETY: the receiver found the record complete and inside its chunk, where no sender
+        // writes until it is credited.
         pool.hand_over(worker, unsafe { HandedOver::copy(source, header, payload, end) });
         end
     };
-    // SAFETY: the record's end is returned.
+    // SAFETY: the closure returns the record's end.
     match unsafe { receiver.run(RECORDS_PER_TURN, hand_over) } {
         Ok(RunEnd::Empty) => Stop::Empty,
         Ok(RunEnd::Enough | RunEnd::Refused { .. }) => Stop::Budget,
@@ -365,7 +377,8 @@ fn hand_records_over(
     }
 }
 
-/// Runs a record whose entry no table has: one that names its function. Returns its end, or null when it is not one of those.
+/// Runs a record whose entry is in no table: one that names its function. Returns its end, or null
+/// when it is no such record.
 ///
 /// # Safety
 /// The bytes from `payload` to `end` are readable.
@@ -378,19 +391,20 @@ unsafe fn run_unlisted(
     end: *const u8,
 ) -> *const u8 {
     match header.entry() {
-        // SAFETY: passed on.
+        // SAFETY: this function has the same contract as `named::run`: the bytes from `payload` to
+        // `end` are readable.
         NAMED => unsafe { named::run(worker, source, payload, end, header.operand()) },
         _ => std::ptr::null(),
     }
 }
 
-/// Why a record was not run.
+/// Returns the reason why a record was not run.
 #[cold]
 fn refusal(worker: &Worker, table: Callable<'_>, header: Header) -> CorruptRecord {
     match table.trampoline(header.entry()) {
         None if header.entry() == NAMED => CorruptRecord::Malformed { entry: NAMED },
         None => CorruptRecord::Entry { entry: header.entry(), count: table.len() },
-        // A closure that is known by its type has no offset.
+        // A closure that is known by its type alone has no offset.
         Some(_) if header.operand() != 0 && worker.table().function_at(header.operand()).is_none() => {
             CorruptRecord::NoFunction { offset: header.operand() }
         }
@@ -398,7 +412,7 @@ fn refusal(worker: &Worker, table: Callable<'_>, header: Header) -> CorruptRecor
     }
 }
 
-/// Counts the records run, also when one of them panics.
+/// Counts the records run, even if one of them panics.
 struct Counted<'a> {
     worker: &'a Worker,
     records: u64,
@@ -421,7 +435,7 @@ fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
     Ok((worker.executed() - before) as usize)
 }
 
-/// Tells the senders of frames what was run, since this worker goes to sleep and will not for a while.
+/// Tells the senders of frames how much was run, because this worker goes to sleep.
 pub(crate) fn tell_credit(worker: &Worker) {
     if !worker.process_handle().has_unmapped_peers() {
         return;
@@ -436,7 +450,7 @@ pub(crate) fn tell_credit(worker: &Worker) {
     }
 }
 
-/// Runs what has come whole of one stream of frames.
+/// Runs the records of one stream of frames that have arrived completely.
 fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(frames) = &mut inbox.frames[index] else { return Ok(()) };
     if let Some(fetch) = frames.held() {
@@ -457,7 +471,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     match ended {
         Ok(Ok(())) => worker.refused(),
         Ok(Err(cause)) => {
-            // As with a corrupt ring: it is said once, and what comes after it is not listened to.
+            // As with a corrupt ring, the error is reported once, and later frames are ignored.
             frames.close();
             Err(Error::CorruptRing { from: source, cause })
         }
@@ -478,7 +492,7 @@ fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<
             pool.hand_over(worker, unsafe { HandedOver::copy(source, header, start, end) });
             continue;
         }
-        // SAFETY: the record is a copy of our own, complete by its header.
+        // SAFETY: the record is a copy in this process's memory, complete by its header.
         unsafe { run_copy(worker, table, source, header, start, end) }?;
         let held = worker.fetches().take_hold();
         if held.is_some() {
@@ -492,10 +506,11 @@ fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<
 /// Runs a record that lies in memory of this process.
 ///
 /// # Errors
-/// Why it cannot be run.
+/// The reason why the record cannot be run.
 ///
 /// # Safety
-/// The bytes from `start` to `end` are the payload of a whole record from `source`, which nobody writes.
+/// The bytes from `start` to `end` are the payload of a whole record from `source`, and no thread
+/// writes them.
 unsafe fn run_copy(
     worker: &Worker,
     table: Callable<'_>,
@@ -505,25 +520,27 @@ unsafe fn run_copy(
     end: *const u8,
 ) -> Result<(), CorruptRecord> {
     let after = match table.trampoline(header.entry()) {
-        // SAFETY: a sender of this binary, or there would be no trampoline, made the record for the one that its header names, which
-        // checks the size of the arguments itself.
+        // SAFETY: the sender is of this binary, or there would be no trampoline. It made the record
+        // for the trampoline that the header names, which checks the size of the arguments itself.
         Some(trampoline) => unsafe { trampoline(worker, start, end, header.operand()) },
-        // SAFETY: the caller says that the record is complete.
+        // SAFETY: by the contract the record is complete, so its payload is readable.
         None => unsafe { run_unlisted(worker, source, header, start, end) },
     };
     if after.is_null() { Err(refusal(worker, table, header)) } else { Ok(()) }
 }
 
-/// Runs a record that another thread has handed over, as a handler or, if it `may_wait`, as if it were the thread's own body.
+/// Runs a record that another thread has handed over. Runs it as a handler or, if it `may_wait`, as
+/// if it were the thread's own body.
 ///
 /// # Errors
-/// As for [`run_arrivals`].
+/// Those of [`run_arrivals`].
 pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver, may_wait: bool) -> Result<()> {
     let source = record.source;
     let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
     let payload = record.payload();
     let handling = (!may_wait).then(|| Handling::begin(worker.in_handler_flag()));
-    // SAFETY: the payload is a copy of a whole record's, and the record is taken from its queue once.
+    // SAFETY: the payload is a copy of a whole record's, and the record is taken from its queue
+    // once.
     let run = || unsafe { run_copy(worker, table, source, record.header, payload.start, payload.end) };
     let ended = catch_unwind(AssertUnwindSafe(run));
     drop(handling);
@@ -535,19 +552,19 @@ pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver, may_wait: bo
 }
 
 thread_local! {
-    /// Whether this thread is in a handler: for what knows no worker.
+    /// Whether this thread is in a handler, for code that knows no worker.
     static HANDLES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is in a handler, of whichever worker.
+/// Whether this thread is in a handler of any worker.
 pub(crate) fn this_thread_handles() -> bool {
     HANDLES.get()
 }
 
-/// While it lives, the worker is in a handler.
+/// Marks the worker as being in a handler, until it is dropped.
 pub(crate) struct Handling<'a> {
     flag: &'a Cell<bool>,
-    /// What the thread was in before: it may be two workers' in one program.
+    /// The thread's state before: one program's thread may run handlers of two workers.
     outer: bool,
 }
 
@@ -566,7 +583,7 @@ impl Drop for Handling<'_> {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())

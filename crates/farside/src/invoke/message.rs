@@ -1,7 +1,9 @@
-//! The service messages of calls: how rings come to be, and whatever cannot be done by a store into mapped memory.
+//! The service messages of calls: they open and close rings, and replace stores where memory is not
+//! mapped.
 //!
-//! Every service message begins with one byte. A [room's message](crate::runtime::room) has its tag there, a [`CallMessage`]
-//! [`CALL`], and a [`Frame`] [`FRAME`]. A frame is encoded by hand, because it carries the records of calls, and its reader borrows them.
+//! Every service message begins with one byte. A [room's message](crate::runtime::room) has its tag
+//! there, a [`CallMessage`] has [`CALL`], and a [`Frame`] has [`FRAME`]. A frame is encoded by
+//! hand, because it carries the records of calls, and its reader borrows them.
 
 use farside_wire::Decoder;
 
@@ -39,11 +41,13 @@ pub(crate) enum CallMessage {
     Refused { ring: RingName, cap_bytes: u64 },
     /// To the receiver's process: the sender can write no more into this ring.
     Close { ring: RingName },
-    /// To the sender's process: the receiver has run all records of the ring, and its memory is the receiver's again.
+    /// To the sender's process: the receiver has run all records of the ring, and its memory is the
+    /// receiver's again.
     Closed { ring: RingName },
     /// To the sender's process: close this ring if it is idle, because others need the memory.
     Reclaim { ring: RingName },
-    /// To the sender's process: the receiver has consumed `consumed` bytes of the ring's frames in total.
+    /// To the sender's process: the receiver has consumed `consumed` bytes of the ring's frames in
+    /// total.
     FrameCredit { ring: RingName, consumed: u64 },
     /// A part of a result, for a process whose memory is not mapped at the sender.
     Reply { slot: ReplyAddress, piece: AnswerPiece },
@@ -52,21 +56,22 @@ pub(crate) enum CallMessage {
 }
 
 impl CallMessage {
-    /// The most bytes of a [`Reply`](Self::Reply) or a [`Frame`] besides those that it carries.
+    /// The most bytes of a [`Reply`](Self::Reply) or a [`Frame`] besides the bytes that it carries.
     pub(crate) const OVERHEAD_BYTES: usize = 64;
 
-    /// The message as it travels.
+    /// Returns the encoded message.
     pub(crate) fn encode(&self) -> Vec<u8> {
         farside_wire::encode(self, vec![CALL])
     }
 
-    /// The message in `fields`, which follow the first byte. `None` if they are no message.
+    /// Decodes a message from `fields`, which follow the first byte. Returns `None` if they are
+    /// malformed.
     pub(crate) fn decode(fields: &[u8]) -> Option<Self> {
         farside_wire::decode(Decoder::new(fields), 0).ok()
     }
 }
 
-/// Bytes of the record stream of a ring whose receiver's memory is not mapped at the sender.
+/// A piece of the record stream to a receiver whose memory is not mapped at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) ring: RingName,
@@ -76,7 +81,7 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A frame of these words as it travels.
+    /// Returns the encoded frame of these words.
     pub(crate) fn encode(ring: RingName, position: u64, words: &[u64]) -> Vec<u8> {
         let mut out = Vec::with_capacity(CallMessage::OVERHEAD_BYTES + size_of_val(words));
         out.push(FRAME);
@@ -87,7 +92,8 @@ impl<'a> Frame<'a> {
         out
     }
 
-    /// The frame in `fields`, which follow the first byte. `None` if they are too short.
+    /// Decodes a frame from `fields`, which follow the first byte. Returns `None` if they are too
+    /// short.
     pub(crate) fn decode(fields: &'a [u8]) -> Option<Self> {
         let (source, fields) = fields.split_first_chunk()?;
         let (to, fields) = fields.split_first_chunk()?;

@@ -1,12 +1,14 @@
 //! The sending side of the way from one worker to another.
 //!
-//! An outbox has the ring while nothing waits: then records are written into the receiver's memory at once, and a call touches nothing
-//! else. Otherwise the ring is with the [`Way`], which the service thread shares: the ring does not stand yet, or had no room for an
-//! earlier record. What waits there is sent by whoever comes first, this worker when it makes progress or the service thread when that
-//! does not (`job/backlog.rs`).
+//! The outbox holds the ring while nothing waits. It then writes each record straight into the
+//! receiver's memory, and a call touches nothing else. Otherwise the ring is with the [`Way`],
+//! which this worker shares with the service thread. That is so before the ring is open, and while
+//! an earlier record waits for room. This worker sends the waiting records when it makes progress.
+//! The service thread sends them if the worker does not (`invoke/ring/backlog.rs`).
 //!
-//! Towards a receiver whose memory is not mapped here there is no ring, but a batch in memory of this process: one chunk, in which records
-//! are collected as in any other. A batch that is long enough is staged, and what is staged is sent as frames.
+//! A receiver whose memory is not mapped here has no ring. Its records are collected in a batch in
+//! memory of this process: one chunk, laid out as in a ring. A batch that is long enough is staged,
+//! and staged records are sent as frames.
 
 mod counters;
 mod ring;
@@ -30,65 +32,66 @@ use crate::runtime::extent::Extent;
 use crate::runtime::process::Process;
 use farside_launch::ring_options::RingOptions;
 
-/// The chunk in which records are batched that go as frames.
+/// The size of the chunk in which records that travel as frames are batched.
 pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;
 
-/// The way to one receiver.
+/// The sending side of the way to one receiver.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     to_process: ProcessId,
-    /// The ring, while it stands, nothing is staged, the receiver lives, and calls may go to it directly.
+    /// The ring, while it is open, nothing is staged, the receiver lives, and direct calls are
+    /// allowed.
     ring: Option<Ring>,
-    /// Where records are batched for a receiver that is not mapped.
+    /// The batch for a receiver whose memory is not mapped.
     frame_batch: Option<FrameBatch>,
-    /// When the open batch is to be published.
+    /// The time at which the open batch is to be published.
     batch_due: Option<Instant>,
-    /// Latches of calls that were batched, counted down when the batch is published.
+    /// Latches of batched calls, counted down when the batch is published.
     on_sent: Vec<LatchAddress>,
-    /// Of what this thread has sent directly.
+    /// The number of calls that this thread has sent directly.
     calls: u64,
     flushes: [u64; counters::FLUSH_CAUSES],
     way: SharedWay,
 }
 
-/// Records that are to go as a frame, in memory of this process.
+/// A batch of records to be sent as a frame, in memory of this process.
 #[derive(Debug)]
 pub(crate) struct FrameBatch {
     pub(crate) sender: Sender<MappedChunk, MappedControl>,
-    /// The memory.
+    /// The memory that the batch lies in.
     pub(crate) pieces: Vec<Extent>,
 }
 
-/// How one record is to be sent.
+/// How one record is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dispatch {
     pub(crate) entry: u16,
     pub(crate) operand: u32,
-    /// Batch it, and publish the batch at this size; 0 to publish at once.
+    /// The size at which the record's batch is published; 0 publishes the record at once.
     pub(crate) batch_bytes: usize,
 }
 
-/// What may become of a record that cannot be written into the ring.
+/// What may be done with a record that cannot be written into the ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keeping {
-    /// It may be staged though the ring stands.
+    /// Whether the record may be staged although the ring is open.
     pub(crate) may_stage: bool,
-    /// As long as so much is staged at most; what the job says if this does not.
+    /// The most bytes that may be staged; `None` for the job's limit.
     pub(crate) cap_bytes: Option<usize>,
-    /// It is staged in any case, and sent after so long at the latest.
+    /// If set, the record is always staged, and sent after this time at the latest.
     pub(crate) hold: Option<Duration>,
 }
 
-/// What became of a record.
+/// The outcome of sending a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Published.
+    /// The record is published.
     Now,
-    /// Batched; this record began the batch.
+    /// The record is batched and began the batch.
     BatchBegun,
-    /// Batched.
+    /// The record joined an open batch.
     Batched,
-    /// Staged, or sent from there.
+    /// The record is staged, or was sent from the staging queue.
     Staged,
 }
 
@@ -119,12 +122,14 @@ impl Outbox {
 
     // The direct way.
 
-    /// Writes a record into the ring and publishes it, if that can be done at once; otherwise hands the payload back.
+    /// Writes a record into the ring and publishes it. Hands the payload back if the ring is not
+    /// here or has no room.
     #[inline(always)]
     pub(crate) fn try_send<P: Payload>(&mut self, entry: u16, operand: u32, payload: P) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
         let Some((ring, offset)) = self.reserve(bytes) else { return Err(payload) };
-        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved `bytes`
+        // bytes at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
         ring.sender.publish(Header::new(entry, operand, bytes), bytes);
         ring.announce();
@@ -132,8 +137,8 @@ impl Outbox {
         Ok(Sent::Now)
     }
 
-    /// Writes a record into the ring, if that can be done at once, and publishes it with those before it when they are
-    /// `batch_bytes` together; otherwise hands the payload back.
+    /// Writes a record into the ring as part of a batch, and publishes the batch when it reaches
+    /// `batch_bytes`. Hands the payload back if the ring is not here or has no room.
     #[inline(always)]
     pub(crate) fn try_batch<P: Payload>(
         &mut self,
@@ -148,14 +153,16 @@ impl Outbox {
             && sender.may_join(bytes)
         {
             sender.join(header, bytes, |chunk, offset| {
-                // SAFETY: `bytes` is the size of a record with this payload, and there is room for it at `offset`.
+                // SAFETY: `bytes` is the size of a record with this payload, and there is room for
+                // it at `offset`.
                 unsafe { write_payload(chunk, offset, bytes, payload) };
             });
             self.calls += 1;
             return Ok(Sent::Batched);
         }
         let Some((ring, offset)) = self.reserve(bytes) else { return Err(payload) };
-        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved `bytes`
+        // bytes at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
         ring.sender.batch(header, bytes);
         let batched = ring.sender.batched_bytes();
@@ -168,16 +175,16 @@ impl Outbox {
         Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched })
     }
 
-    /// One or the other.
+    /// Writes a record: into the open batch if `batch_bytes > 0`, otherwise published at once.
     pub(crate) fn send<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
         match how.batch_bytes {
-            // One that another binary is to understand goes alone.
+            // A record for another binary is never batched.
             batch_bytes if batch_bytes == 0 || how.entry == NAMED => self.try_send(how.entry, how.operand, payload),
             batch_bytes => self.try_batch(how.entry, how.operand, batch_bytes, payload),
         }
     }
 
-    /// Where a batch may be open.
+    /// Returns the sender in which a batch may be open.
     #[inline(always)]
     fn batching(&mut self) -> Option<&mut Sender<MappedChunk, MappedControl>> {
         match &mut self.ring {
@@ -186,7 +193,8 @@ impl Outbox {
         }
     }
 
-    /// Room for a record in the ring, if the outbox has it.
+    /// Reserves room for a record in the ring. Returns `None` if the outbox does not hold the ring
+    /// or the ring is full.
     #[inline(always)]
     fn reserve(&mut self, record_bytes: usize) -> Option<(&mut Ring, usize)> {
         let offset = match self.ring.as_ref()?.sender.try_reserve(record_bytes) {
@@ -196,21 +204,21 @@ impl Outbox {
         Some((self.ring.as_mut()?, offset))
     }
 
-    /// Goes on to the ring's next chunk.
+    /// Moves on to the ring's next chunk and reserves room there.
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, record_bytes: usize) -> Option<usize> {
         self.flush_ring(FlushCause::Chunk);
         let ring = self.ring.as_mut()?;
         let reserved = ring.sender.reserve(record_bytes);
-        // The rotation is news for the receiver, too.
+        // The receiver must learn of the rotation, too.
         ring.announce();
         reserved.ok()
     }
 
-    /// Publishes the batch that is in the ring, if there is one.
+    /// Publishes the batch in the ring. Returns whether there was one.
     fn flush_ring(&mut self, cause: FlushCause) -> bool {
-        // Also when a call that was not batched has published it before.
+        // Cleared even without a batch: an unbatched call may have published it already.
         self.batch_due = None;
         let Some(ring) = self.ring.as_mut().filter(|ring| ring.sender.batched_bytes() > 0) else { return false };
         ring.sender.flush();
@@ -221,7 +229,7 @@ impl Outbox {
 
     // Batches.
 
-    /// Publishes the batch, if there is one. Says whether there was.
+    /// Publishes the open batch. Returns whether there was one.
     pub(crate) fn flush(&mut self, process: &Process, cause: FlushCause) -> bool {
         if self.ring.is_some() {
             let flushed = self.flush_ring(cause);
@@ -231,18 +239,18 @@ impl Outbox {
         let way = self.way.clone();
         let mut way = way.lock();
         let flushed = self.stage_batch(&mut way, Some(cause)) | way.release(cause);
-        // What could not be sent is told by what waits for it.
+        // An error is ignored here: the caller that waits for the records gets it.
         let _ = way.send_staged(process);
         self.take_back(&mut way);
         flushed
     }
 
-    /// Notes when the batch that was just begun is to be published.
+    /// Records when the batch that was just begun is to be published.
     pub(crate) fn batch_begun(&mut self, due: Instant) {
         self.batch_due = Some(due);
     }
 
-    /// Counts a latch down when everything so far is published.
+    /// Counts a latch down as soon as all records sent so far are published.
     pub(crate) fn count_when_sent(&mut self, process: &Process, latch: LatchAddress) {
         let batched = self.batching().map_or(0, |sender| sender.batched_bytes());
         if batched > 0 {
@@ -259,21 +267,23 @@ impl Outbox {
         count_down(process, latch);
     }
 
-    /// Counts down what waited for the batch.
+    /// Counts down the latches that waited for the batch, if it is published.
     fn count_batched(&mut self, process: &Process) {
         if !self.on_sent.is_empty() && self.batching().is_none_or(|sender| sender.batched_bytes() == 0) {
             self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
         }
     }
 
-    /// Moves the batch that is to go as a frame to what is staged. Says whether there was one.
+    /// Moves the batch of records for a frame into the staging queue. Returns whether there was
+    /// one.
     fn stage_batch(&mut self, way: &mut Way, cause: Option<FlushCause>) -> bool {
         let Some(batch) = &mut self.frame_batch else { return false };
         self.batch_due = None;
         let on_sent = &mut self.on_sent;
         let taken = batch.sender.take_batch(|chunk, bytes| {
             let copy = |words: &mut [u64]| {
-                // SAFETY: the batch lies at the beginning of the chunk, in memory that only this outbox knows of.
+                // SAFETY: the batch lies at the beginning of the chunk, in memory that only this
+                // outbox knows of.
                 unsafe {
                     std::ptr::copy_nonoverlapping(chunk.address(0).cast_const().cast(), words.as_mut_ptr(), bytes / 8)
                 };
@@ -286,8 +296,8 @@ impl Outbox {
         taken.is_some()
     }
 
-    /// Adds a record to the batch that is to go as a frame, and stages that if it is long enough. Hands the payload back when the queue is
-    /// full.
+    /// Adds a record to the batch for a frame, and stages the batch if it is long enough. Hands the
+    /// payload back when the queue is full.
     fn frame<P: Payload>(&mut self, way: &mut Way, how: Dispatch, keeping: Keeping, payload: P) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
         if !way.may_stage(bytes, keeping.cap_bytes) {
@@ -303,7 +313,8 @@ impl Outbox {
             return Ok(Sent::Staged);
         };
         let offset = batch.sender.try_reserve(bytes).unwrap_or_default();
-        // SAFETY: `bytes` is the size of a record with this payload, and there is room for so many at `offset`.
+        // SAFETY: `bytes` is the size of a record with this payload, and there is room for `bytes`
+        // bytes at `offset`.
         unsafe { write_payload(batch.sender.chunk(), offset, bytes, payload) };
         batch.sender.batch(Header::new(how.entry, how.operand, bytes), bytes);
         batch.sender.let_join(how.batch_bytes);
@@ -317,8 +328,8 @@ impl Outbox {
 
     // The slow way.
 
-    /// Sends a record by whatever way there is, or keeps it as far as it may be kept. Otherwise hands the payload back with the reason:
-    /// [`Error::Full`] when it is worth while to wait for room.
+    /// Sends a record by any available path, or keeps it if `keeping` allows. Otherwise hands the
+    /// payload back with the reason: [`Error::Full`] if the caller may wait for room.
     pub(crate) fn send_slowly<P: Payload>(
         &mut self,
         process: &Process,
@@ -346,7 +357,7 @@ impl Outbox {
                     Err(payload) => payload,
                 };
             } else {
-                // What was held is before this record.
+                // Held records come before this one, so they are released first.
                 way.release(FlushCause::Asked);
             }
             if let Err(error) = way.send_staged(process) {
@@ -357,7 +368,7 @@ impl Outbox {
                 return Err((process.gone(self.to_process), payload));
             }
             if keeping.hold.is_none() && way.has_room_for(record_bytes) {
-                // What was staged is on its way, and there is room behind it.
+                // The staged records are sent, and the ring has room behind them.
                 self.take_back(&mut way);
                 if self.ring.is_none() {
                     payload = match way.put(how, payload) {
@@ -370,7 +381,8 @@ impl Outbox {
             payload = if way.is_framed() {
                 match self.frame(&mut way, how, keeping, payload) {
                     Ok(sent) => {
-                        // As with `stage`.
+                        // An error is ignored here: the call is kept, and the caller that waits for
+                        // it gets the error.
                         let _ = way.send_staged(process);
                         return Ok(sent);
                     }
@@ -379,7 +391,7 @@ impl Outbox {
             } else if way.awaits_ring() || keeping.may_stage {
                 match way.stage(how, keeping.cap_bytes, payload) {
                     Ok(()) => {
-                        // The call is kept; that it cannot be sent is told by what waits for it.
+                        // The call is kept; the caller that waits for it gets the error.
                         let _ = way.send_staged(process);
                         self.take_back(&mut way);
                         process.look_after(&self.way, &mut way, None);
@@ -397,8 +409,8 @@ impl Outbox {
         }
     }
 
-    /// Stages a record that is to be sent with those after it, after so long at the latest. Hands it back when there is no room, or the
-    /// receiver is gone.
+    /// Stages a record to be sent together with later ones, after `age` at the latest. Hands it
+    /// back when there is no room or the receiver is gone.
     fn hold<P: Payload>(
         &mut self,
         process: &Process,
@@ -425,13 +437,13 @@ impl Outbox {
         }
         if way.staged_bytes() >= how.batch_bytes {
             way.release(FlushCause::Size);
-            // What could not be sent is told by what waits for it.
+            // An error is ignored here: the caller that waits for the records gets it.
             let _ = way.send_staged(process);
         }
         Ok(())
     }
 
-    /// Gives the ring to the way, since something is to be done there; what is batched is published before.
+    /// Gives the ring to the way, after publishing the open batch.
     fn lend(&mut self, process: &Process, way: &mut Way) {
         self.flush_ring(FlushCause::Asked);
         if let Some(ring) = self.ring.take() {
@@ -445,24 +457,24 @@ impl Outbox {
         self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
     }
 
-    /// Takes the ring, if nothing waits before it.
+    /// Takes the ring back, if nothing waits.
     fn take_back(&mut self, way: &mut Way) {
         if self.ring.is_none() {
             self.ring = way.give_back();
         }
     }
 
-    /// Asks for the ring, unless that was done.
+    /// Asks for the ring, unless the outbox has asked already.
     ///
     /// # Errors
-    /// What the transport said.
+    /// Any error of the transport.
     pub(crate) fn ensure_asked(&mut self, process: &Process) -> Result<()> {
         if self.ring.is_some() {
             return Ok(());
         }
         let phase = self.way.lock().phase;
         if phase == way::Phase::Unasked {
-            // Not under the lock, since it waits.
+            // Not under the lock, because `connect` waits.
             let mapped = process.connect(self.to_process)?.is_some();
             let mut way = self.way.lock();
             process.add_way(way.name(), &self.way);
@@ -476,18 +488,19 @@ impl Outbox {
         Ok(())
     }
 
-    /// What came for the ring while it was here.
+    /// Adds the chunks to the ring that were granted while the outbox held it.
     pub(crate) fn take_granted(&mut self) {
         if let Some(ring) = &mut self.ring {
             self.way.lock().take_granted().into_iter().for_each(|chunk| ring.sender.grant(chunk));
         }
     }
 
-    /// Sends what is due: the batch, if it is old enough or this worker has nothing else to do, and what is staged, as far as there is
-    /// room. Says whether anything was sent.
+    /// Sends what is due. The batch is due when it is old enough or this worker is idle; staged
+    /// records are due as far as there is room. Returns whether anything was sent.
     ///
     /// # Errors
-    /// [`Error::Full`] when the receiver grants no chunk for what is next, or what the transport said.
+    /// [`Error::Full`] when the receiver grants no chunk for the next record, or any error of the
+    /// transport.
     pub(crate) fn send_due(&mut self, process: &Process, idle: bool) -> Result<bool> {
         let mut moved = false;
         if let Some(cause) = self.due_cause(self.batch_due, process, idle) {
@@ -515,7 +528,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what is staged, as far as there is room. Says whether anything was sent.
+    /// Sends staged records as far as there is room. Returns whether anything was sent.
     ///
     /// # Errors
     /// Those of [`send_due`](Self::send_due).
@@ -534,37 +547,39 @@ impl Outbox {
         self.ring.is_none() && self.way.lock().has_staged()
     }
 
-    /// Whether nothing that was called is still here.
+    /// Whether all calls have left this outbox.
     pub(crate) fn is_finished(&self) -> bool {
         self.batch_due.is_none() && !self.has_staged()
     }
 
-    /// Whether credit has come for what is staged.
+    /// Whether credit has arrived for staged records.
     pub(crate) fn staged_may_move(&self) -> bool {
         self.ring.is_none() && self.way.lock().staged_may_move()
     }
 
-    /// Whether a record of this size would find room, or its receiver is gone. Asks for what is missing.
+    /// Whether a record of this size would find room, or its receiver is gone. Asks for a missing
+    /// chunk.
     ///
     /// # Errors
-    /// [`Error::Full`] when no chunk is granted that it needs; otherwise what the transport said.
+    /// [`Error::Full`] when the receiver grants no chunk that the record needs; otherwise any error
+    /// of the transport.
     pub(crate) fn may_send(&mut self, process: &Process, record_bytes: usize) -> Result<bool> {
         if self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes)) {
             return Ok(true);
         }
-        // The receiver may have taken its memory back.
+        // The receiver may have reclaimed the ring.
         self.ensure_asked(process)?;
         let shared = self.way.clone();
         let mut way = shared.lock();
         self.lend(process, &mut way);
-        // What was asked for last may have been less than this record needs.
+        // The last request may have asked for less than this record needs.
         if way.needs_chunk_for(record_bytes) {
             way.ask_for_chunk(process, record_bytes)?;
         }
         Ok(way.may_send(record_bytes))
     }
 
-    /// Announces to the receiver that we wait for credit, or that we do so no longer.
+    /// Tells the receiver that this worker waits for credit (`begin`), or no longer waits.
     pub(crate) fn wait_for_credit(&self, begin: bool) {
         match &self.ring {
             Some(ring) if begin => ring.sender.begin_waiting(),
@@ -573,7 +588,7 @@ impl Outbox {
         }
     }
 
-    /// The receiver is gone: nothing more will be sent.
+    /// Marks the receiver as lost: nothing more will be sent.
     pub(crate) fn lose(&mut self) {
         let shared = self.way.clone();
         let mut way = shared.lock();
@@ -586,7 +601,7 @@ impl Outbox {
         self.batch_due = None;
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub(crate) fn counters(&self) -> SendCounters {
         let way = self.way.lock();
         let mut counters = way.counters;
@@ -601,10 +616,10 @@ impl Outbox {
 
 // Setting up and shutting down.
 impl Outbox {
-    /// Chooses how large the ring is to be.
+    /// Sets the size of the ring to be opened.
     ///
     /// # Errors
-    /// [`Error::RingOptions`] when there is a ring already.
+    /// [`Error::RingOptions`] when the ring is open or asked for.
     pub(crate) fn choose(&mut self, options: RingOptions) -> Result<()> {
         let mut way = self.way.lock();
         if self.ring.is_some() || way.phase != way::Phase::Unasked {
@@ -616,15 +631,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether the way stands, or never will.
+    /// Whether the ring is open, or never will be.
     pub(crate) fn is_set_up(&self) -> bool {
         self.ring.is_some() || !self.way.lock().awaits_ring()
     }
 
-    /// Begins to shut the way down as soon as everything that was called is sent. Says whether it is shut down.
+    /// Sends all calls and then begins to shut the way down. Returns whether it is shut down.
     ///
     /// # Errors
-    /// What kept it from being sent.
+    /// The error that kept the calls from being sent.
     pub(crate) fn shut_down(&mut self, process: &Process) -> Result<bool> {
         self.flush(process, FlushCause::Asked);
         let shared = self.way.clone();
@@ -640,10 +655,10 @@ impl Outbox {
         Ok(matches!(way.phase, way::Phase::Unasked | way::Phase::Lost) && !way.has_staged())
     }
 
-    /// The receiver would like its memory back: gives it back if the ring is idle.
+    /// Gives the ring's memory back to the receiver, which asked for it, if the ring is idle.
     ///
     /// # Errors
-    /// What the transport said.
+    /// Any error of the transport.
     pub(crate) fn give_up_if_idle(&mut self, process: &Process) -> Result<()> {
         let shared = self.way.clone();
         let mut way = shared.lock();
@@ -661,7 +676,8 @@ impl Outbox {
 
 #[cfg(test)]
 impl Outbox {
-    /// Writes words into the ring, where the next record goes, whatever they are. The first is the header.
+    /// Writes arbitrary words into the ring at the place of the next record. The first is the
+    /// header.
     pub(super) fn write_anything(&self, words: &[u64]) {
         use std::sync::atomic::Ordering;
 

@@ -9,15 +9,16 @@ use crate::error::FullCause;
 use crate::runtime::home::{Home, REPLY_INLINE_BYTES};
 use crate::wire::Wire;
 
-/// The reply space is given out in pieces of this size.
+/// The unit in which reply space is given out.
 const UNIT_BYTES: usize = 1024;
 
 /// The longest result.
 pub(crate) const RESULT_BYTES_MAX: usize = 64 << 10;
-/// Room made for a result whose size is not known from its type.
+/// The room for a result whose type does not fix its size.
 pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
 
-/// The reply slots of one worker, or of the threads of one process that are none: which are free, and who is to answer the others.
+/// The reply slots of one worker, or of all non-worker threads of one process: the free slots, and
+/// the worker called for each slot in use.
 #[derive(Debug)]
 pub(crate) struct ReplySlots {
     home: Home,
@@ -25,8 +26,9 @@ pub(crate) struct ReplySlots {
     worker: WorkerId,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Given up while somebody was writing the answer: free as soon as that is done. Never, if he was lost meanwhile: a process may be lost
-    /// to the job and still about to write.
+    /// Slots given up while an answer was being written. Each is freed when the answer is complete.
+    /// A slot whose writer was lost is never freed: a process may be lost to the job and still
+    /// about to write.
     given_up: Vec<u16>,
     space: Vec<bool>,
 }
@@ -34,9 +36,9 @@ pub(crate) struct ReplySlots {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     generation: u32,
-    /// Who was called.
+    /// The worker that was called.
     on: WorkerId,
-    /// The units of reply space that belong to it.
+    /// The units of reply space that belong to the slot.
     first_unit: u16,
     units: u16,
 }
@@ -63,12 +65,12 @@ impl ReplySlots {
         }
     }
 
-    /// The room that is made for a result of this type.
+    /// Returns the room for a result of this type.
     pub(crate) fn room_for<R: Wire>() -> usize {
         Self::room_of(if R::PLAIN { size_of::<R>() } else { RESULT_BYTES_UNKNOWN })
     }
 
-    /// The room that is made for a result of at most so many bytes.
+    /// Returns the room for a result of at most `bytes` bytes.
     pub(crate) fn room_of(bytes: usize) -> usize {
         if bytes <= REPLY_INLINE_BYTES { REPLY_INLINE_BYTES } else { bytes.next_multiple_of(UNIT_BYTES) }
     }
@@ -90,7 +92,7 @@ impl ReplySlots {
         let slot = &mut self.slots[index as usize];
         let generation = slot.generation.wrapping_add(1);
         *slot = Slot { generation, on, first_unit: first_unit as u16, units: units as u16 };
-        // Published to the callee with the record that carries the address.
+        // Published to the callee by the record that carries the address.
         self.state_word(index).store(SlotState::new(generation, Status::Waiting).word(), Ordering::Relaxed);
         let handle = SlotHandle { index, generation };
         let (place, room) = self.place(index);
@@ -104,7 +106,7 @@ impl ReplySlots {
         Ok((handle, address))
     }
 
-    /// Where the result of a slot goes, and how much room is there.
+    /// Returns the place of a slot's result, and its room in bytes.
     fn place(&self, index: u16) -> (usize, usize) {
         let slot = &self.slots[index as usize];
         match slot.units {
@@ -127,14 +129,15 @@ impl ReplySlots {
         self.home.reply_state(self.local, index as usize)
     }
 
-    /// Who was called.
+    /// The worker that was called.
     pub(crate) fn on(&self, handle: SlotHandle) -> WorkerId {
         self.slots[handle.index as usize].on
     }
 
-    /// What has become of the call: the status and where its result lies, once there is one.
+    /// Returns the outcome of the call, if there is one: the status, and the place and length of
+    /// the result.
     ///
-    /// The bytes stay as they are until the slot is released.
+    /// The bytes stay unchanged until the slot is released.
     pub(crate) fn outcome(&self, handle: SlotHandle) -> Option<(Status, *const u8, usize)> {
         // SYNC: pairs with the release store in `reply::answer`.
         let state = SlotState::from_word(self.state_word(handle.index).load(Ordering::Acquire));
@@ -145,18 +148,19 @@ impl ReplySlots {
                 let address = self.home.range(place, room).expect("the layout has it");
                 Some((state.status, address, state.bytes as usize))
             }
-            // A state that nobody writes: as good as no answer.
+            // No callee writes such a state, so it counts as no answer.
             _ => Some((Status::Dropped, std::ptr::null(), 0)),
         }
     }
 
-    /// Done with the slot, whose outcome was taken.
+    /// Releases a slot whose outcome was taken.
     pub(crate) fn release(&mut self, handle: SlotHandle) {
         self.state_word(handle.index).store(SlotState::new(handle.generation, Status::Free).word(), Ordering::Relaxed);
         self.free_slot(handle.index);
     }
 
-    /// Wants no answer any more. The slot is free at once, or when the answer that is being written is there.
+    /// Gives up the answer. The slot is free at once, or when an answer that is being written is
+    /// complete.
     pub(crate) fn give_up(&mut self, handle: SlotHandle) {
         if !self.take_back(handle.index) {
             self.given_up.push(handle.index);
@@ -172,12 +176,13 @@ impl ReplySlots {
         }
     }
 
-    /// Frees the slot unless somebody is writing to it.
+    /// Frees the slot unless a callee is writing to it. Returns whether it did.
     fn take_back(&mut self, index: u16) -> bool {
         let generation = self.slots[index as usize].generation;
         let waiting = SlotState::new(generation, Status::Waiting).word();
         let free = SlotState::new(generation, Status::Free).word();
-        // SYNC: acquire, so that the slot is not used again before the answer in it was written to its end.
+        // SYNC: acquire, pairs with the release store in `reply::finish`, so that the slot is not
+        // used again before the answer in it is complete.
         match self.state_word(index).compare_exchange(waiting, free, Ordering::Acquire, Ordering::Acquire) {
             Err(word) if word == SlotState::new(generation, Status::Claimed).word() => false,
             _ => {
@@ -193,7 +198,8 @@ impl ReplySlots {
         self.free.push(index);
     }
 
-    /// Calls that wait for their results.
+    /// The number of slots in use: calls that wait for results, and slots given up but not free
+    /// yet.
     pub(crate) fn in_use(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -1,4 +1,4 @@
-//! The rings that carry calls: how they come to be, grow, and give their memory back.
+//! The rings that carry calls: how they are opened, grow, and give their memory back.
 
 pub(crate) mod backlog;
 pub(crate) mod lane;

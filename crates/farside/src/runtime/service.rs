@@ -1,8 +1,8 @@
 //! The service thread: one in every process, blocked when there is nothing to do.
 //!
-//! It does the work that must not wait for an attentive worker: it makes rings, hands out memory,
-//! detects losses, and carries data that cannot be stored into a peer's memory. It runs no user
-//! code and never waits for a peer.
+//! It does the work that must not depend on the attention of a worker. It makes rings, hands out
+//! memory, learns of losses, and carries what cannot be stored into a peer's memory. It runs no
+//! user code and never waits for a peer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,10 @@ use crate::runtime::room::{self, Served};
 use farside_launch::control::{ToCoordinator, ToProcess};
 use farside_launch::kill_point::KillPoint;
 
-/// The pause before a full transport is tried again. The transport does not report when it has
-/// room.
+/// The time until a full transport is tried again. The transport does not say when it has room.
 const RESEND_AFTER: Duration = Duration::from_millis(1);
 
-/// Runs until `stop` is set and the transport woken.
+/// Runs until `stop` is set and the transport is woken.
 pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let taking_in = lock(&process.taking_in);
@@ -48,8 +47,9 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
     }
 }
 
-/// Does the service thread's work for the transport, unless another thread is doing it. A waiting
-/// worker sees its result sooner this way than if it were woken. Returns whether an event arrived.
+/// Does the service thread's work for the transport, unless another thread is doing it. Returns
+/// whether anything arrived. A waiting worker calls this because it then finds what it waits for
+/// sooner than if it were woken.
 pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
@@ -62,15 +62,15 @@ pub(crate) fn poll(process: &Arc<Process>) -> bool {
     any | served.moved
 }
 
-/// Takes the transport's events. Returns whether there were any.
+/// Takes in the transport's events. Returns whether there were any.
 fn take_events(process: &Arc<Process>) -> bool {
     let mut any = false;
     while let Some(event) = process.transport().receive() {
         any = true;
         match event {
             Event::Message { from, message } => {
-                // Messages from a process that was given up are dropped. So are invalid messages,
-                // because no process of this job sends them.
+                // Dropped: malformed messages and forbidden requests, whose sender is not of this
+                // job, and messages from a process that was given up.
                 if process.is_given_up(from) {
                     continue;
                 }
@@ -92,7 +92,7 @@ fn take_events(process: &Arc<Process>) -> bool {
     any
 }
 
-/// Ends this process's part in the job because of an error.
+/// Ends this process because of an error.
 fn fail(process: &Process, error: &Error) {
     process.control().send(ToCoordinator::failed_with(error, error.lost_process()));
     process.end(farside_launch::control::Ending::Other(error.to_string()));

@@ -1,64 +1,65 @@
-//! What an outbox counts.
+//! The counters of an outbox.
 
-/// Why a batch was published.
+/// The reason why a batch was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum FlushCause {
-    /// It reached its size.
+    /// The batch reached its size.
     Size,
-    /// It reached its age.
+    /// The batch reached its age.
     Age,
-    /// Its worker had nothing else to do.
+    /// The worker had nothing else to do.
     Idle,
-    /// Its chunk was full.
+    /// The chunk was full.
     Chunk,
     /// The program asked for it.
     Asked,
-    /// Its [`Aggregator`](crate::Aggregator) was dropped.
+    /// The [`Aggregator`](crate::Aggregator) was dropped.
     Dropped,
-    /// There was room again for calls that had waited for it.
+    /// Credit arrived for staged calls.
     Credit,
 }
 
 /// The number of causes.
 pub(crate) const FLUSH_CAUSES: usize = 7;
 
-/// What was sent to one worker, or to all, so far.
+/// Counters of the calls sent to one worker, or to all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendCounters {
     /// Calls sent or staged.
     pub calls: u64,
-    /// Their bytes, with headers.
+    /// The bytes of these calls, with headers.
     pub bytes: u64,
     /// Batches published, by [`FlushCause`].
     pub flushes: [u64; FLUSH_CAUSES],
-    /// Times that the ring had no room.
+    /// The number of times that the ring had no room.
     pub stalls: u64,
     /// Chunks granted after the first.
     pub chunks_grown: u64,
-    /// Calls that were staged first.
+    /// Calls that were staged before they were sent.
     pub staged: u64,
-    /// Times that the service thread sent staged calls, since their worker was at something else.
+    /// The number of times that the service thread sent staged calls, because the worker was busy.
     pub helped: u64,
-    /// The most bytes that were staged for one destination at once. In a sum, the largest.
+    /// The most bytes staged for one destination at once. A sum of counters has the largest value.
     pub staged_bytes_max: u64,
     /// Rings opened.
     pub rings: u64,
-    /// Their memory at the receivers.
+    /// The memory of these rings at the receivers, in bytes.
     pub ring_bytes: u64,
     /// Rings that were shut down or reclaimed.
     pub rings_reclaimed: u64,
-    /// Their memory, which the receivers have back.
+    /// The memory of these rings that went back to the receivers, in bytes.
     pub reclaimed_bytes: u64,
 }
 
 impl SendCounters {
-    /// The most chunks of so many bytes that were filled with staged calls for one destination at once: what Seriema calls buffered.
+    /// The largest number of chunks of `chunk_bytes` that staged calls for one destination filled
+    /// at once. Seriema calls these chunks buffered.
     pub fn staged_chunks_max(&self, chunk_bytes: usize) -> u64 {
         self.staged_bytes_max.div_ceil(chunk_bytes.max(1) as u64)
     }
 
-    /// Adds another's.
+    /// Adds the counters of another outbox.
     pub(crate) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.bytes += other.bytes;

@@ -1,8 +1,10 @@
-//! What a way to a worker has besides the ring that its outbox writes into: where it stands, and what waits.
+//! The shared part of the way to a worker: its phase, and the records that wait.
 //!
-//! A way is shared by the thread whose calls it carries and the service thread, behind a lock. The ring is *with the outbox* while nothing
-//! waits: then calls touch only that, and no lock. As soon as something has to wait, the outbox *lends* the ring to the way, and takes it
-//! back when nothing waits any more. So whoever holds the lock may send what waits, and what is called later comes behind it.
+//! The thread whose calls the way carries shares it with the service thread, behind a lock. The
+//! ring is *with the outbox* while nothing waits: calls then touch only the ring, and no lock. When
+//! a record has to wait, the outbox *lends* the ring to the way. The outbox takes the ring back
+//! when nothing waits any more. So whichever thread holds the lock may send the waiting records,
+//! and later calls come behind them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -22,7 +24,8 @@ use crate::runtime::process::{Process, lock};
 use farside_launch::kill_point::KillPoint;
 use farside_launch::ring_options::{RingOptions, chunk_bytes_for};
 
-/// For so long a receiver that granted no chunk is not asked for another of the size. It may have memory again by then.
+/// The time for which a receiver that refused a chunk is not asked for another of that size. It may
+/// have memory again by then.
 const REFUSAL_HOLDS: Duration = Duration::from_millis(10);
 
 /// A way, as the threads of a process share it.
@@ -39,58 +42,60 @@ impl SharedWay {
     }
 }
 
-/// See the module.
+/// The shared part of the way to one worker: its phase, its ring while lent, and waiting records.
 #[derive(Debug)]
 pub(crate) struct Way {
     name: RingName,
     pub(super) to: WorkerId,
     to_process: ProcessId,
-    /// The outbox may have the ring: the receiver runs this binary, and accesses are not checked.
+    /// Whether the outbox may hold the ring: the receiver runs this binary, and accesses are not
+    /// checked.
     pub(super) is_direct: bool,
     pub(super) options: RingOptions,
     pub(super) phase: Phase,
-    /// The ring, unless the outbox has it or there is none.
+    /// The ring, unless the outbox holds it or there is none.
     pub(super) ring: Option<Ring>,
-    /// Chunks for the ring, which came while the outbox had it.
+    /// Chunks that were granted while the outbox held the ring.
     granted: Vec<MappedChunk>,
-    /// The size of the chunks that were asked for and have not been answered.
+    /// The size of the requested chunks, until the receiver answers.
     growing: Option<usize>,
     refused: Option<Refusal>,
     staged: Staged,
-    /// What is staged is a batch that waits for more of it, until then.
+    /// The time until which the staged batch is held for more records.
     held: Option<Instant>,
     queue_cap_bytes: usize,
     frames: OutFrames,
-    /// Latches of calls that were staged, counted down when those are sent.
+    /// Latches of staged calls, counted down when these calls are sent.
     on_sent: Vec<LatchAddress>,
-    /// How much the ring had carried when the receiver asked for it back.
+    /// The bytes that the ring had carried when the receiver last asked for it back.
     mark: Option<u64>,
-    /// How often it has asked since this worker last looked, as far as that matters.
+    /// The number of such requests since this worker last looked, at most 2.
     wanted: u8,
-    /// It is among those that the service thread looks after.
+    /// Whether the way is in the list that the service thread looks after.
     pub(crate) is_listed: bool,
-    /// Without the bytes that the ring has counted, and without what the outbox has.
+    /// The counters, without the bytes that the ring counts and without those of the outbox.
     pub(super) counters: SendCounters,
 }
 
-/// Where a way stands.
+/// The phase of a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The receiver was not asked for a ring, or has it back.
     Unasked,
-    /// It was asked.
+    /// The receiver was asked for a ring.
     Asked,
-    /// The ring stands.
+    /// The ring is open.
     Stands,
-    /// The receiver's memory is not mapped here: records go to it as frames.
+    /// The receiver's memory is not mapped here: records travel as frames.
     Framed,
-    /// The receiver was told that nothing more comes, and has not said yet that it has run everything.
+    /// The receiver was told that nothing more comes, and has not confirmed yet that it has run
+    /// everything.
     Closing,
     /// The receiver is gone.
     Lost,
 }
 
-/// The receiver has granted no chunk of this size, having reached its cap.
+/// A refusal of chunks of this size by a receiver that has reached its cap.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     chunk_bytes: usize,
@@ -98,18 +103,18 @@ struct Refusal {
     until: Instant,
 }
 
-/// What a receiver's process said about a way to it.
+/// An answer of a receiver's process about a way to it.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The ring stands.
+    /// The ring is open.
     Opened(Box<Ring>),
     /// Chunks were granted.
     Grown(Vec<MappedChunk>),
-    /// None were.
+    /// No chunk was granted.
     Refused { cap_bytes: usize },
-    /// So many bytes of frames were run in all.
+    /// The receiver has run `consumed` bytes of frames in total.
     Credit { consumed: u64 },
-    /// Everything was run, and the memory of the ring is the receiver's again.
+    /// Everything was run, and the memory of the ring belongs to the receiver again.
     Closed,
 }
 
@@ -145,13 +150,14 @@ impl Way {
         }
     }
 
-    // How it stands.
+    // Its phase and room.
 
     pub(super) fn name(&self) -> RingName {
         self.name
     }
 
-    /// Whether the receiver has no ring for us, so that calls wait here whatever their sender wants.
+    /// Whether the receiver has no ring for this way, so that calls wait here whatever their sender
+    /// chose.
     pub(super) fn awaits_ring(&self) -> bool {
         matches!(self.phase, Phase::Unasked | Phase::Asked | Phase::Closing)
     }
@@ -164,7 +170,7 @@ impl Way {
         !self.staged.is_empty()
     }
 
-    /// Whether nothing waits before a record of this size, and it would find room in the ring.
+    /// Whether nothing waits and the ring has room for a record of this size.
     pub(super) fn has_room_for(&self, record_bytes: usize) -> bool {
         let stands = self.phase == Phase::Stands && self.staged.is_empty();
         stands && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
@@ -179,19 +185,19 @@ impl Way {
         }
     }
 
-    /// Whether what is staged would find room by now.
+    /// Whether the first staged record would find room now.
     pub(super) fn staged_may_move(&self) -> bool {
-        // For frames room comes with a notice.
+        // Room for frames is announced by a notice.
         let front = self.staged.front().filter(|_| !self.is_framed()).map(|record| record.len() * 8);
         front.is_some_and(|bytes| self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(bytes)))
     }
 
-    /// Whether nothing that was granted or asked for could ever hold a record of this size.
+    /// Whether no granted or requested chunk could ever hold a record of this size.
     pub(super) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
         self.growing.is_none() && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
     }
 
-    /// Why a record of this size cannot be sent now.
+    /// The reason why a record of this size cannot be sent now.
     pub(super) fn full(&self) -> Error {
         let cause = match (&self.ring, self.refused) {
             (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
@@ -201,12 +207,12 @@ impl Way {
         Error::Full { to: self.to, cause }
     }
 
-    // Setting it up.
+    // Setting up.
 
-    /// Asks for the ring, or begins the frames to a receiver that is not mapped.
+    /// Asks for the ring, or switches to frames if the receiver's memory is not mapped.
     ///
     /// # Errors
-    /// What the transport said.
+    /// Any error of the transport.
     pub(super) fn ask(&mut self, process: &Process, mapped: bool) -> Result<()> {
         debug_assert_eq!(self.phase, Phase::Unasked);
         if !mapped {
@@ -219,12 +225,13 @@ impl Way {
         process.kill_point(KillPoint::RingAsking);
         process.send_call(self.to_process, &message)?;
         process.kill_point(KillPoint::RingAsked);
-        // Only now: what could not be asked for is asked for by the next call.
+        // Set only after the request was sent, so that the next call asks again if it failed.
         self.phase = Phase::Asked;
         Ok(())
     }
 
-    /// Brings it up to date with what the receiver's process said. What was not asked for is not taken.
+    /// Takes in an answer of the receiver's process. An answer to a question that was not asked is
+    /// ignored.
     pub(crate) fn take(&mut self, process: &Process, answer: Answer) {
         match answer {
             Answer::Opened(ring) if self.phase == Phase::Asked => {
@@ -252,17 +259,17 @@ impl Way {
                 self.frames = OutFrames::default();
                 self.counters.rings_reclaimed += 1;
                 if self.has_staged() {
-                    // That it cannot be asked for is told by what waits for it.
+                    // An error is ignored here: the caller that waits for the records gets it.
                     let _ = self.ask(process, process.home_of(self.to_process).is_some());
                 }
             }
             Answer::Opened(_) | Answer::Grown(_) | Answer::Closed => {}
         }
-        // As above.
+        // An error is ignored here, too: the caller that waits for the records gets it.
         let _ = self.send_for_worker(process);
     }
 
-    /// The ring comes from the outbox.
+    /// Takes the ring from the outbox.
     pub(super) fn borrow(&mut self, ring: Ring) {
         self.ring = Some(ring);
         self.give_granted();
@@ -278,13 +285,13 @@ impl Way {
         std::mem::take(&mut self.granted)
     }
 
-    /// The ring, if the outbox may have it, and nothing waits.
+    /// Hands the ring to the outbox, if the outbox may hold it and nothing waits.
     pub(super) fn give_back(&mut self) -> Option<Ring> {
         let may_have = self.is_direct && self.phase == Phase::Stands && self.staged.is_empty();
         if may_have { self.ring.take() } else { None }
     }
 
-    /// The receiver is gone: nothing more will be sent.
+    /// Marks the receiver as lost: nothing more will be sent.
     pub(crate) fn lose(&mut self) {
         self.counters.bytes += self.ring.take().map_or(0, |ring| ring.sender.written_bytes());
         self.phase = Phase::Lost;
@@ -296,10 +303,10 @@ impl Way {
 
     // Growing.
 
-    /// Asks for chunks more, if this ring may still grow and has not asked already.
+    /// Asks for more chunks, if the ring may still grow and no request is open.
     ///
     /// # Errors
-    /// What the transport said.
+    /// Any error of the transport.
     pub(super) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         let no_room = ring.sender.reserve(record_bytes).err();
@@ -330,20 +337,22 @@ impl Way {
     /// Asks for a chunk without which a record of this size can never be sent.
     ///
     /// # Errors
-    /// [`Error::Full`] when such a chunk was refused; otherwise as for [`ask_to_grow`](Self::ask_to_grow).
+    /// [`Error::Full`] when such a chunk was refused; otherwise those of
+    /// [`ask_to_grow`](Self::ask_to_grow).
     pub(super) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
         if self.was_refused(process, record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
     }
 
-    /// Whether no chunk is granted that could hold a record of this size, as far as is known.
+    /// Whether the receiver recently refused a chunk no larger than a record of this size needs.
     fn was_refused(&self, process: &Process, record_bytes: usize) -> bool {
         let holds = |refusal: &Refusal| process.clock().now() < refusal.until;
         self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes) && holds(&refusal))
     }
 
-    // What waits.
+    // Staged records.
 
-    /// Stages a record. Hands the payload back when that would exceed the cap: the queue's, if no other is said.
+    /// Stages a record. Hands the payload back when that would exceed `cap_bytes`, or the queue's
+    /// cap if that is `None`.
     pub(super) fn stage<P: Payload>(&mut self, how: Dispatch, cap_bytes: Option<usize>, payload: P) -> Result<(), P> {
         let bytes = record_bytes(payload.bytes());
         if !self.may_stage(bytes, cap_bytes) {
@@ -356,7 +365,7 @@ impl Way {
     }
 
     pub(super) fn may_stage(&self, record_bytes: usize, cap_bytes: Option<usize>) -> bool {
-        // Where nothing is written into a ring a record goes by way of the queue, however long it is.
+        // A record for frames always passes through the queue, however long it is.
         let alone = self.is_framed() && self.staged.is_empty();
         alone || self.staged.bytes() + record_bytes <= cap_bytes.unwrap_or(self.queue_cap_bytes)
     }
@@ -368,7 +377,7 @@ impl Way {
         self.note_staged();
     }
 
-    /// Takes over a batch of whole records that was to go as a frame, with the latches that wait for it.
+    /// Takes over a batch of whole records for a frame, with the latches that wait for it.
     pub(super) fn stage_batch(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64]), on_sent: &mut Vec<LatchAddress>) {
         self.staged.push_records(bytes, copy);
         self.counters.bytes += bytes as u64;
@@ -380,44 +389,46 @@ impl Way {
         self.counters.staged_bytes_max = self.counters.staged_bytes_max.max(self.staged.bytes() as u64);
     }
 
-    /// The bytes that wait.
+    /// The number of staged bytes.
     pub(super) fn staged_bytes(&self) -> usize {
         self.staged.bytes()
     }
 
-    /// Keeps a latch until what is staged is sent.
+    /// Keeps a latch until the staged records are sent.
     pub(super) fn count_when_sent(&mut self, latch: LatchAddress) {
         self.on_sent.push(latch);
     }
 
-    /// Counts down what waits for the staged records, if they are sent.
+    /// Counts down the latches of the staged records, if all are sent.
     pub(super) fn count_sent(&mut self, process: &Process) {
         if self.staged.is_empty() {
             self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
         }
     }
 
-    /// Has what is staged wait for more of it, until `due`.
+    /// Holds the staged records for more of them, until `due`.
     pub(super) fn hold(&mut self, due: Instant) {
         self.held = Some(due);
     }
 
-    /// When what is held is to be sent.
+    /// The time at which held records are to be sent.
     pub(crate) fn held_until(&self) -> Option<Instant> {
         self.held
     }
 
-    /// Holds nothing any more. Says whether there was something.
+    /// Ends a hold. Returns whether there was one.
     pub(crate) fn release(&mut self, cause: FlushCause) -> bool {
         let held = self.held.take().is_some();
         self.counters.flushes[cause as usize] += u64::from(held);
         held
     }
 
-    /// Sends what is staged, as far as there is room, unless it is held. Says whether anything was sent.
+    /// Sends staged records as far as there is room, unless they are held. Returns whether anything
+    /// was sent.
     ///
     /// # Errors
-    /// [`Error::Full`] when the receiver grants no chunk for what is next, or what the transport said.
+    /// [`Error::Full`] when the receiver grants no chunk for the next record, or any error of the
+    /// transport.
     pub(crate) fn send_staged(&mut self, process: &Process) -> Result<bool> {
         if self.staged.is_empty() || self.held.is_some() {
             return Ok(false);
@@ -428,7 +439,7 @@ impl Way {
             _ => Ok(false),
         };
         match sent {
-            // Whoever calls there or waits for it is told so; this may be somebody else.
+            // Each caller to this receiver gets the error itself; this thread may be another.
             Err(Error::PeerLost { .. }) => {
                 self.lose();
                 Ok(false)
@@ -437,30 +448,33 @@ impl Way {
         }
     }
 
-    /// As [`send_staged`](Self::send_staged), for a worker that is at something else.
+    /// Sends staged records as [`send_staged`](Self::send_staged) does, for a worker that is busy.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`send_staged`](Self::send_staged).
     pub(crate) fn send_for_worker(&mut self, process: &Process) -> Result<bool> {
         let sent = self.send_staged(process)?;
         self.counters.helped += u64::from(sent);
         Ok(sent)
     }
 
-    /// Whether something waits that would not move by itself: for credit in a ring, or for its time. (What waits for a ring or as frames is
-    /// sent when the receiver's answer comes.)
+    /// Whether staged records wait for ring credit or for their time, so that no answer of the
+    /// receiver would move them. Records that wait for a ring, or for frames, are sent when that
+    /// answer comes.
     pub(crate) fn needs_help(&self) -> bool {
         !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some())
     }
 
-    /// Sends what is staged to a receiver whose ring stands: one batch, published at its end or where a chunk ends.
+    /// Sends staged records through an open ring, as one batch. The batch is published at its end
+    /// and where a chunk ends.
     fn send_into_ring(&mut self, process: &Process) -> Result<bool> {
         let mut sent = false;
         let mut no_room_for = None;
         while let (Some(record), Some(ring)) = (self.staged.front(), &mut self.ring) {
             let bytes = record.len() * 8;
             let Ok(offset) = ring.sender.reserve(bytes) else {
-                // The receiver rings when it gives credit. What it gave before it saw this is looked for once more.
+                // The receiver rings the doorbell when it gives credit from now on. This looks once
+                // more for credit that it gave before it saw the request.
                 ring.sender.begin_waiting();
                 if ring.sender.has_room(bytes) {
                     continue;
@@ -469,12 +483,12 @@ impl Way {
                 break;
             };
             let target = ring.sender.chunk().address(offset + 8);
-            // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the first 8; the staged record
-            // is memory of this process.
+            // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the
+            // first 8; the staged record is memory of this process.
             unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
             process.kill_point(KillPoint::RecordReserved);
             ring.sender.batch(Header::from_word(record[0]), bytes);
-            // The ring counts it from now on.
+            // From now on the ring counts these bytes.
             self.counters.bytes -= bytes as u64;
             self.staged.pop();
             sent = true;
@@ -496,12 +510,12 @@ impl Way {
         Ok(sent)
     }
 
-    /// Sends what is staged to a receiver that is not mapped.
+    /// Sends staged records as frames to a receiver whose memory is not mapped.
     fn send_frames(&mut self, process: &Process) -> Result<bool> {
         let max = process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES;
         let mut sent = false;
         while let Some(front) = self.staged.front().map(<[u64]>::len) {
-            // As many records as a frame takes; one that is longer goes in pieces.
+            // As many whole records as fit in a frame. A longer record is cut into pieces.
             let whole = self.staged.front_within(max.min(self.frames.room()));
             let words = match whole {
                 [] if self.frames.has_room(front * 8) => self.staged.front_within(front * 8),
@@ -522,12 +536,14 @@ impl Way {
         Ok(sent)
     }
 
-    /// Writes a record into the ring and publishes it, if the ring is here and nothing waits; otherwise hands the payload back.
+    /// Writes a record into the ring and publishes it, if the ring is here and nothing waits;
+    /// otherwise hands the payload back.
     pub(super) fn put<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<(), P> {
         let bytes = record_bytes(payload.bytes());
         let Some(ring) = self.ring.as_mut().filter(|_| self.staged.is_empty()) else { return Err(payload) };
         let Ok(offset) = ring.sender.reserve(bytes) else { return Err(payload) };
-        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved `bytes`
+        // bytes at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
         ring.sender.publish(Header::new(how.entry, how.operand, bytes), bytes);
         ring.announce();
@@ -535,28 +551,30 @@ impl Way {
         Ok(())
     }
 
-    /// Announces to the receiver that we wait for credit, or that we do so no longer.
+    /// Tells the receiver that this worker waits for credit (`begin`), or no longer waits.
     pub(super) fn wait_for_credit(&self, begin: bool) {
         match &self.ring {
             Some(ring) if begin => ring.sender.begin_waiting(),
-            // What is staged waits on.
+            // Staged records still wait for credit.
             Some(ring) if self.staged.is_empty() => ring.sender.end_waiting(),
             Some(_) | None => {}
         }
     }
 
-    // Shutting it down.
+    // Shutting down.
 
-    /// Whether something has to be sent before the way can be closed, and there is something to close.
+    /// Whether the way is open and nothing is staged, so that it can be closed.
     pub(super) fn may_close(&self) -> bool {
         let open = (self.phase == Phase::Stands && self.ring.is_some()) || self.phase == Phase::Framed;
         open && self.staged.is_empty()
     }
 
-    /// Tells the receiver that nothing more comes through this ring, and forgets it: from the moment at which the message leaves, nobody
-    /// here can write into its memory.
+    /// Tells the receiver that nothing more comes through this ring, and drops the ring. From the
+    /// moment at which the message leaves, no thread of this process can write into the ring's
+    /// memory.
     ///
     /// # Errors
+    /// Any error of the transport.
     /// What the transport said.
     pub(super) fn close(&mut self, process: &Process) -> Result<()> {
         debug_assert!(self.may_close());
@@ -572,24 +590,25 @@ impl Way {
         process.send_call(self.to_process, &CallMessage::Close { ring: self.name })
     }
 
-    /// The receiver would like its memory back. Whether the worker is to be told: a worker that computes is told twice, which says all, and not
-    /// as often as it is asked.
+    /// Notes that the receiver would like its memory back. Returns whether to tell the worker. Two
+    /// notices suffice, so a busy worker gets no more than two, however often the receiver asks.
     pub(crate) fn note_wanted(&mut self) -> bool {
         let is_news = self.wanted < 2;
         self.wanted += u8::from(is_news);
         is_news
     }
 
-    /// The worker looks whether it can give the ring up.
+    /// Notes that the worker has looked whether it can give the ring up.
     pub(super) fn looked_at(&mut self) {
         self.wanted = self.wanted.saturating_sub(1);
     }
 
-    /// The receiver would like its memory back. Whether nothing was sent since it last said so, and nothing is about to be.
+    /// Whether nothing was sent since the receiver last asked for its memory, and nothing is about
+    /// to be sent.
     pub(super) fn is_idle(&mut self) -> bool {
         let Some(ring) = &self.ring else { return false };
         let written = ring.sender.written_bytes();
-        // Of a ring without room somebody may be waiting for more.
+        // A sender may be waiting for more room in a full ring.
         let is_in_use =
             ring.sender.batched_bytes() > 0 || !ring.sender.has_room(CHUNK_BYTES_MIN) || self.growing.is_some();
         let idle = self.may_close() && !is_in_use;

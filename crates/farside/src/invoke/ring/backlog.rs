@@ -1,8 +1,9 @@
-//! What the service thread sends for workers that are at something else.
+//! The backlog: ways whose staged calls the service thread sends when their worker is busy.
 //!
-//! A worker that stages calls lists their way here and goes on. It sends them itself when it makes progress, and mostly has done so before
-//! the service thread looks. If it computes instead, the service thread sends them when there is room: it looks again and again, at first
-//! soon and then at longer intervals, since credit is a store into memory and wakes nobody who blocks on sockets.
+//! A worker that stages calls adds their way to this list and goes on. It sends them itself when it
+//! makes progress, usually before the service thread looks. If it computes instead, the service
+//! thread sends them when there is room. The service thread looks soon at first, and then at longer
+//! intervals: credit is a store into memory, which wakes no thread that blocks on sockets.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use std::time::{Duration, Instant};
 use crate::invoke::outbox::{FlushCause, SharedWay, Way};
 use crate::runtime::process::{Process, lock};
 
-/// The first look at what was staged comes so much later, and the next at once or twice as much later each time nothing moved.
+/// The delay of the first look at staged calls, and the longest delay. Each look that moves nothing
+/// doubles the delay.
 const LOOK_AFTER: Duration = Duration::from_micros(200);
 const LOOK_AFTER_MAX: Duration = Duration::from_millis(2);
 
-/// The ways on which something waits.
+/// The ways on which records wait.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     state: Mutex<State>,
@@ -24,12 +26,13 @@ pub(crate) struct Backlog {
 struct State {
     ways: Vec<SharedWay>,
     next_look: Option<Instant>,
-    /// How long after the last look, as a power of two.
+    /// The delay after the last look, as a power of two.
     patience: u32,
 }
 
 impl Process {
-    /// Has the service thread send what is staged on a way, should this thread not: soon, or when it is `due`.
+    /// Has the service thread send the records staged on a way if this thread does not: soon, or
+    /// when they are `due`.
     pub(crate) fn look_after(&self, shared: &SharedWay, way: &mut Way, due: Option<Instant>) {
         if !way.needs_help() || (way.is_listed && due.is_none()) {
             return;
@@ -68,7 +71,7 @@ impl Process {
             if way.held_until().is_some_and(|due| due <= now) {
                 way.release(FlushCause::Age);
             }
-            // What keeps it from being sent is told by what waits for it.
+            // An error is ignored here: the caller that waits for the records gets it.
             moved |= way.send_for_worker(self).unwrap_or(false);
             way.is_listed = way.needs_help();
             if way.is_listed {

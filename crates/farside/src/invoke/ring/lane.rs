@@ -1,7 +1,8 @@
 //! Mailbox lanes: the way from a whole process to a worker, shared by all its threads.
 //!
-//! A lane is a ring like any other, except that its source is a process and its sending side is behind a lock of that process. A
-//! lock that peers shared could be left locked by a peer that dies; this one dies with its users (Seriema §4.3).
+//! A lane is a ring like any other, except that its source is a process and its sending side is
+//! behind a lock of that process. A lock shared by several processes could stay locked when one of
+//! them dies. This lock dies with its users (Seriema §4.3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -17,9 +18,10 @@ use crate::runtime::process::{Process, lock};
 /// The lanes of one process, by receiver. Each is made when it is first used.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    /// Boxed, since most are never used, and a process of a large job has thousands.
+    /// Boxed, because a process of a large job has thousands of lanes and uses few.
     by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
-    /// Some lane has records staged. Set by who stages, cleared by who found them all sent.
+    /// Whether some lane has staged records. Set by the thread that stages one, cleared by the
+    /// thread that found them all sent.
     queued: AtomicBool,
 }
 
@@ -32,12 +34,12 @@ impl Lanes {
         self.by_receiver.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
-    /// Calls sent on all lanes.
+    /// The number of calls sent on all lanes.
     pub(crate) fn calls(&self) -> u64 {
         self.existing().map(|lane| lock(lane).counters().calls).sum()
     }
 
-    /// Gives up what was meant for a process that is gone.
+    /// Drops the records for a process that is gone.
     pub(crate) fn lose(&self, process: ProcessId) {
         self.existing().map(lock).filter(|lane| lane.to_process() == process).for_each(|mut lane| lane.lose());
     }
@@ -61,7 +63,8 @@ impl Process {
             && !self.is_lost(process)
             && let Err(error) = self.connect(process)
         {
-            // Not under the lane's lock, since it waits for another's service thread, and service threads take these locks.
+            // Not under the lane's lock: this waits for another process's service thread, and
+            // service threads take these locks.
             return Err((error, payload));
         }
         let source = self.shape().callable() + self.id().number();
@@ -90,7 +93,8 @@ impl Process {
         sent.map(drop)
     }
 
-    /// Sends on the lane to a worker, and where there is no room waits for that with `wait`, if the call is to.
+    /// Sends on the lane to a worker. Waits with `wait` if there is no room and `when_full` says
+    /// so.
     pub(crate) fn send_on_lane_or_wait<P: Payload>(
         &self,
         to: WorkerId,
@@ -111,45 +115,49 @@ impl Process {
         }
     }
 
-    /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends what was queued.
+    /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends
+    /// staged records.
     ///
     /// # Errors
-    /// [`Error::Full`] when it will never have; otherwise what the transport said.
+    /// [`Error::Full`] if the lane will never have room; otherwise any error of the transport.
     pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> Result<bool> {
         let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
         let mut lane = lock(lane);
         lane.send_staged(self)?;
         let may_send = lane.may_send(self, record_bytes)?;
-        // It stays announced, since another thread may wait, too. That costs the receiver a look at our doorbells for each chunk.
+        // The request stays announced, because another thread may wait, too. It costs the receiver
+        // a look at this process's doorbells for each chunk.
         lane.wait_for_credit(true);
-        // What was given back before the receiver could see this is looked for once more.
+        // Looks once more for credit that came before the receiver could see the request.
         Ok(may_send || lane.may_send(self, record_bytes)?)
     }
 
-    /// Gives the lane to a worker up if it is idle, since its process would like the memory back. Called by the service thread.
+    /// Gives up the lane to a worker if it is idle, because that worker's process needs the memory.
+    /// Called by the service thread.
     ///
     /// # Errors
-    /// What the transport said.
+    /// Any error of the transport.
     pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) -> Result<()> {
         let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
-        // One that is locked is in use.
+        // A locked lane is in use.
         lane.and_then(|lane| lane.try_lock().ok()).map_or(Ok(()), |mut lane| lane.give_up_if_idle(self))
     }
 
-    /// Whether records may be queued on some lane.
+    /// Whether some lane may have staged records.
     #[inline]
     pub(crate) fn lanes_are_queued(&self) -> bool {
         self.lanes().queued.load(Ordering::Relaxed)
     }
 
-    /// Whether credit has come for what is queued on some lane.
+    /// Whether credit has arrived for records staged on some lane.
     pub(crate) fn lanes_may_move(&self) -> bool {
         self.lanes().existing().any(|lane| lock(lane).staged_may_move())
     }
 
-    /// Sends what is queued on the lanes, as far as there is room. Says whether anything was sent.
+    /// Sends records staged on the lanes, as far as there is room. Returns whether anything was
+    /// sent.
     pub(crate) fn send_lanes(&self) -> Result<bool> {
-        // Before the looks: who stages after a look sets it again.
+        // Cleared before the looks: a thread that stages a record after a look sets it again.
         self.lanes().queued.store(false, Ordering::Relaxed);
         let mut sent = false;
         for lane in self.lanes().existing() {

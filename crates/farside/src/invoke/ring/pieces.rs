@@ -1,6 +1,7 @@
-//! Pieces of this process's memory that parts of the library have for themselves, and pieces of others', as far as they are mapped.
+//! Pieces of memory that parts of the library use internally: those of this process, and mapped
+//! ones of others.
 //!
-//! No handle and no address that a program can have leads to them.
+//! No handle or address available to a program leads to them.
 
 use std::sync::Arc;
 
@@ -11,24 +12,25 @@ use crate::runtime::extent::Extent;
 use crate::runtime::process::{Process, lock};
 
 impl Process {
-    /// A piece of this process's memory, on a line of its own. What it holds is left from before.
+    /// Allocates a piece of this process's memory that starts on a cache line of its own. Its
+    /// contents are left over from its last use.
     ///
     /// # Errors
-    /// What the transport said when a region was needed.
+    /// Any error of the transport while a region is registered.
     pub(crate) fn allocate_piece(&self, bytes: usize) -> Result<Extent> {
         lock(&self.calls().pool).allocate_own(&**self.transport(), bytes)
     }
 
-    /// Gives a piece back that nobody can write any more.
+    /// Frees a piece that no process can write any more.
     pub(crate) fn free_piece(&self, piece: Extent) {
         lock(&self.calls().pool).free_own(&[piece]);
     }
 
-    /// The memory that a piece lies in. `None` where it cannot be mapped here. Waits for the owner's service thread when this process has not
-    /// used the region before.
+    /// Returns the memory in which a piece lies; `None` if this process cannot map it. Waits for
+    /// the owner's service thread when this process has not used the region before.
     ///
     /// # Errors
-    /// What the transport said, and [`Error::PeerLost`](crate::Error::PeerLost).
+    /// Any error of the transport, and [`Error::PeerLost`](crate::Error::PeerLost).
     pub(crate) fn map_piece(&self, piece: Extent) -> Result<Option<Arc<SharedMemory>>> {
         piece.key.check(piece.offset, usize::try_from(piece.bytes).unwrap_or(usize::MAX))?;
         if piece.key.process == self.id() {

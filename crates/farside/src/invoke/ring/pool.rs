@@ -2,18 +2,21 @@
 //!
 //! # When memory may be given out again
 //!
-//! A piece is written by the sender of its ring, and by nobody else but this process. So it may be given out again when that sender can
-//! write no more:
+//! Only the sender of its ring and this process write to a piece. So the piece may be given out
+//! again when that sender can write no more:
 //!
-//! 1. The sender's [`Ring`](crate::invoke::outbox) is one value that is moved, never copied. Before a process says
-//!    [`Close`](crate::invoke::message::CallMessage::Close) it has dropped that value, under the lock of its way. No store into the ring follows
-//!    in the order of that process's program, on any of its threads.
-//! 2. The message goes through the system, or the transport, after those stores; who has received it sees them all, and none comes after.
-//! 3. The worker that reads the ring runs what is left in it, drops its [`Receiver`](farside_fabric::ring::Receiver), which held the other
-//!    mappings, and only then gives the pieces back here.
+//! 1. The sender's [`Ring`](crate::invoke::outbox) is one value that is moved, never copied. Before
+//!    a process sends [`Close`](crate::invoke::message::CallMessage::Close) it has dropped that
+//!    value, under the lock of its way. No store into the ring follows in the order of that
+//!    process's program, on any of its threads.
+//! 2. The message goes through the system, or the transport, after those stores. Its receiver sees
+//!    them all, and none comes after.
+//! 3. The worker that reads the ring runs what is left in it, drops its
+//!    [`Receiver`](farside_fabric::ring::Receiver), which held the other mappings, and only then
+//!    gives the pieces back here.
 //!
-//! A process that is killed says no `Close`. It may be lost to the job and still about to write, so its pieces are retired: counted no
-//! more, and never given out again.
+//! A killed process sends no `Close`. The job may regard it as lost while it is still about to
+//! write, so its pieces are retired: they are no longer counted, and never given out again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,40 +30,44 @@ use crate::error::Result;
 use crate::invoke::message::RingName;
 use crate::runtime::extent::Extent;
 
-/// Regions are registered in this size, which holds the first chunks of some thirty rings; larger pieces get their own.
+/// The size in which regions are registered. It holds the first chunks of some thirty rings; larger
+/// pieces get a region of their own.
 const SLAB_BYTES: usize = 256 << 10;
-/// Pieces begin on cache lines, and their neighbours are not on the same pair of lines.
+/// The alignment of pieces: neighbouring pieces share no pair of cache lines.
 pub(crate) const ALIGN_BYTES: usize = 128;
 
-/// Regions stand this far apart in the numbers of the free space, so that no piece reaches from one into the next.
+/// Regions stand this far apart in the numbers of the free space, so that no piece reaches from one
+/// into the next.
 const REGION_SHIFT: u32 = 40;
 
-/// Gives out pieces of registered memory, and keeps to a cap per receiving worker.
+/// Gives out pieces of registered memory, within a cap per receiving worker.
 #[derive(Debug)]
 pub(crate) struct RingPool {
     cap_bytes: usize,
     /// Bytes in use, by receiving worker of this process.
     used: Vec<usize>,
-    /// The free bytes of all regions: byte `offset` of region `index` is number `index << REGION_SHIFT | offset`.
+    /// The free bytes of all regions: byte `offset` of region `index` is number `index <<
+    /// REGION_SHIFT | offset`.
     free: FreeSpace,
     /// All registered regions, in the order of their registration.
     regions: Vec<LocalRegion>,
     /// The index of each region.
     index_of: HashMap<RemoteKey, usize>,
-    /// The rings that stand, with their bytes.
+    /// The open rings, with their bytes.
     pub(crate) rings: HashMap<RingName, usize>,
-    /// Chunks that were asked for when there was no memory.
+    /// Requests for chunks that wait for memory.
     pub(crate) waiting: Vec<Waiting>,
 }
 
-/// A sender waits for chunks while others are asked whether they need theirs.
+/// A request for chunks that waits while the senders of other rings are asked whether they need
+/// theirs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) ring: RingName,
     pub(crate) local: usize,
     pub(crate) sender: ProcessId,
     pub(crate) chunk_bytes: usize,
-    /// How often the others were asked.
+    /// The number of times that the others were asked.
     pub(crate) rounds: u32,
     pub(crate) next_round: Instant,
 }
@@ -78,21 +85,21 @@ impl RingPool {
         }
     }
 
-    /// A piece for the beginning of a ring to this receiver, whatever its cap: calls wait at their sender for it already, and
-    /// without a ring they would for ever.
+    /// Allocates a piece for the beginning of a ring to this receiver, whatever its cap. Calls
+    /// already wait for the ring at their sender, and would otherwise wait forever.
     ///
     /// # Errors
-    /// What the transport said when a region was needed.
+    /// Any error of the transport while a region is registered.
     pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Extent> {
         let piece = self.allocate_own(transport, bytes)?;
         self.used[receiver] += piece.bytes as usize;
         Ok(piece)
     }
 
-    /// A piece for this process's own use, which counts for no receiver.
+    /// Allocates a piece for this process's own use, which counts for no receiver.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate).
+    /// Those of [`allocate`](Self::allocate).
     pub(crate) fn allocate_own(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Extent> {
         let bytes = bytes.next_multiple_of(ALIGN_BYTES);
         if let Some(start) = self.free.take(bytes as u64, Fit::Best) {
@@ -108,34 +115,34 @@ impl RingPool {
         Ok(Extent { key, offset: 0, bytes: bytes as u64 })
     }
 
-    /// Gives back what [`allocate_own`](Self::allocate_own) gave.
+    /// Frees what [`allocate_own`](Self::allocate_own) returned.
     pub(crate) fn free_own(&mut self, pieces: &[Extent]) {
         pieces.iter().for_each(|piece| self.free.release(self.number(piece.key, piece.offset), piece.bytes));
     }
 
-    /// A byte of a region among the numbers of the free space.
+    /// Returns the number in the free space of a byte of a region.
     fn number(&self, key: RemoteKey, offset: u64) -> u64 {
         let index = *self.index_of.get(&key).expect("a piece of a region that was registered here");
         (index as u64) << REGION_SHIFT | offset
     }
 
-    /// Whether pieces of so many bytes stay within this receiver's cap.
+    /// Whether another `bytes` bytes stay within this receiver's cap.
     pub(crate) fn has_room(&self, receiver: usize, bytes: usize) -> bool {
         self.used[receiver].checked_add(bytes).is_some_and(|sum| sum <= self.cap_bytes)
     }
 
-    /// The memory of a piece that was given out here.
+    /// Returns the memory of a piece that was given out here.
     pub(crate) fn memory(&self, key: RemoteKey) -> Option<Arc<SharedMemory>> {
         self.index_of.get(&key).map(|index| self.regions[*index].memory().clone())
     }
 
-    /// Takes the pieces of a ring back that its sender has closed.
+    /// Takes back the pieces of a ring that its sender has closed.
     pub(crate) fn release(&mut self, receiver: usize, pieces: &[Extent]) {
         self.retire(receiver, pieces);
         self.free_own(pieces);
     }
 
-    /// Counts pieces no more whose sender is gone. They are not given out again.
+    /// Stops counting pieces whose sender is gone. They are not given out again.
     pub(crate) fn retire(&mut self, receiver: usize, pieces: &[Extent]) {
         self.used[receiver] -= pieces.iter().map(|piece| piece.bytes as usize).sum::<usize>();
     }

@@ -1,7 +1,9 @@
-//! How rings come to be, grow and go: at the receiver's process, which has their memory, and at the sender's.
+//! Opening, growing and closing rings: at the receiver's process, which owns their memory, and at
+//! the sender's.
 //!
-//! The service threads do it, so that neither side waits for a worker. Only giving a ring up takes both workers: the sender's, which alone
-//! knows that nothing more comes, and the receiver's, which has to run what came (`pool.rs` says why the memory is free then).
+//! The service threads do this, so neither side waits for a worker. Only closing a ring takes both
+//! workers. The sender's worker alone knows that nothing more comes. The receiver's worker has to
+//! run what came; `pool.rs` proves that the memory is free afterwards.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -22,13 +24,14 @@ use crate::runtime::process::{Notice, Process, lock};
 use farside_launch::kill_point::KillPoint;
 use farside_launch::ring_options::{CHUNKS_PER_REQUEST_MAX, FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
 
-/// Whoever asks for a chunk when the cap is reached waits while the others are asked, and then are asked again, whether they need theirs:
-/// what was not used between the two is idle.
+/// The number of times that the senders of other rings are asked whether they need theirs, before a
+/// request beyond the cap is refused. A ring that was not used between two rounds is idle.
 const RECLAIM_ROUNDS: u32 = 2;
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(1);
-/// For so long after the last of these memory may still come. (A sender or the receiver may be at something else.)
+/// The time after the last round during which memory may still come back. A sender or the receiver
+/// may be busy.
 const RECLAIM_PATIENCE: Duration = Duration::from_millis(20);
-/// So many are asked, those with the largest rings.
+/// The number of senders asked at once: those with the largest rings.
 const RECLAIMED_AT_ONCE: usize = 64;
 
 /// The ways of this process's threads to others, by the names of their rings.
@@ -68,18 +71,18 @@ impl Process {
     }
 }
 
-// The sender's.
+// The sender's side.
 impl Process {
     pub(crate) fn new_outbox(&self, source: u32, to: WorkerId) -> Outbox {
         let (process, _) = self.shape().place_of(to);
         let name = RingName { source, to: to.number() };
         let settings = self.settings();
-        // Where accesses are checked every call takes the slow way, which tells the checker.
+        // Where accesses are checked, every call takes the slow way, which tells the checker.
         let is_direct = self.is_alike(process) && !self.is_observed();
         Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
     }
 
-    /// Memory of this process in which calls are batched that go on as frames.
+    /// Allocates memory of this process in which calls are batched that travel as frames.
     pub(crate) fn new_frame_batch(&self) -> Result<FrameBatch> {
         let mut pool = lock(&self.calls().pool);
         let control = pool.allocate_own(&**self.transport(), size_of::<RingControl>())?;
@@ -91,17 +94,18 @@ impl Process {
         Ok(FrameBatch { sender, pieces: vec![control, chunk] })
     }
 
-    /// Gives that memory back.
+    /// Frees the memory of a frame batch.
     pub(crate) fn free_frame_batch(&self, batch: FrameBatch) {
         lock(&self.calls().pool).free_own(&batch.pieces);
     }
 
-    /// Has answers to a way taken in.
+    /// Registers a way, so that answers reach it.
     pub(crate) fn add_way(&self, name: RingName, way: &SharedWay) {
         lock(&self.calls().ways.by_name).insert(name, way.clone());
     }
 
-    /// The way of this name, if it is one of ours to a worker of `from`, and where whoever calls on it is.
+    /// Returns the way of this name and its source, if this process owns it and it leads to a
+    /// worker of `from`.
     fn way_to(&self, from: ProcessId, name: RingName) -> Option<(SharedWay, Source)> {
         let to = self.place_of(WorkerId::new(name.to)).is_some_and(|(of, _)| of == from);
         let is_ours = self.owner_of(name.source) == Some(self.id());
@@ -109,10 +113,11 @@ impl Process {
         Some((way, self.source(name.source as usize)))
     }
 
-    /// Takes in what `from` says about a ring of ours. Pieces of memory that are not its own are not believed.
+    /// Takes in an answer of `from` about a ring of this process. An answer that names memory of
+    /// another process is ignored.
     ///
     /// # Errors
-    /// What the transport said when the ring was mapped.
+    /// Any error of the transport while it maps the ring.
     pub(crate) fn take_answer(&self, from: ProcessId, message: CallMessage) -> Result<()> {
         let (name, pieces): (_, &[Extent]) = match &message {
             CallMessage::Opened { ring, chunks, .. } | CallMessage::Grown { ring, chunks } => {
@@ -134,9 +139,9 @@ impl Process {
         if let CallMessage::Reclaim { .. } = message {
             return self.give_up_if_idle(source, name, &shared);
         }
-        // Not under the lock, since mapping waits.
+        // Not under the lock, because mapping waits.
         let answer = match self.answer(message) {
-            // It has died since it said so.
+            // The peer has died since it sent the answer.
             Err(Error::PeerLost { .. }) => {
                 shared.lock().lose();
                 None
@@ -195,9 +200,10 @@ impl Process {
     }
 }
 
-// The receiver's.
+// The receiver's side.
 impl Process {
-    /// The receiving side of a ring that was made in this process's memory, and the pieces it is made of.
+    /// Returns the receiving side of a ring in this process's memory, and the pieces of memory that
+    /// it consists of.
     pub(crate) fn receiver_of(
         &self,
         control: Extent,
@@ -207,16 +213,16 @@ impl Process {
         Ok((Receiver::new(self.control_block(control)?, self.chunks(chunks)?), pieces))
     }
 
-    /// A piece of this process's own memory as a chunk.
+    /// Returns a piece of this process's own memory as a chunk.
     pub(crate) fn own_chunk(&self, piece: Extent) -> Result<MappedChunk> {
         self.chunk(piece)
     }
 
-    /// Makes a ring that leads to a thread of this process, tells that thread, and returns what to tell the sender. Nothing when there is
-    /// such a ring.
+    /// Makes a ring that leads to a thread of this process and notifies that thread. Returns the
+    /// answer for the sender; `None` if the ring exists.
     ///
     /// # Errors
-    /// What the transport said when memory was needed.
+    /// Any error of the transport while memory is allocated.
     pub(crate) fn open_ring(
         &self,
         ring: RingName,
@@ -228,7 +234,8 @@ impl Process {
         if pool.rings.contains_key(&ring) {
             return Ok(None);
         }
-        // What was asked for, if it can be had and makes a ring, or else as little as was asked for or is usual.
+        // Grants the request if the cap allows it, with at least the usual number of chunks.
+        // Otherwise grants the smallest ring.
         let wanted = clamped(chunk_bytes);
         let count = usize::from(chunks).clamp(FIRST_CHUNK_COUNT, CHUNKS_PER_REQUEST_MAX);
         let (count, wanted) = match pool.has_room(local, count.saturating_mul(wanted)) {
@@ -247,11 +254,12 @@ impl Process {
         Ok(Some(CallMessage::Opened { ring, control, chunks }))
     }
 
-    /// Grants chunks to a ring that leads to a thread of this process, and returns what to tell its sender. Nothing when there is no such
-    /// ring, or when that is to be seen: others may have memory that they do not need.
+    /// Grants chunks to a ring that leads to a thread of this process. Returns the answer for the
+    /// sender. Returns `None` if there is no such ring, or if the request waits because other
+    /// senders may return memory.
     ///
     /// # Errors
-    /// What the transport said when memory was needed.
+    /// Any error of the transport while memory is allocated.
     pub(crate) fn grow_ring(
         &self,
         ring: RingName,
@@ -276,7 +284,7 @@ impl Process {
         let next_round = self.clock().now();
         pool.waiting.push(Waiting { ring, local, sender, chunk_bytes: wanted, rounds: 0, next_round });
         drop(pool);
-        // The service thread sees to it, and it may be another that has taken the request in.
+        // The service thread serves the waiting requests, and this may be another thread.
         self.transport().wake();
         Ok(None)
     }
@@ -302,11 +310,12 @@ impl Process {
         Ok(CallMessage::Grown { ring, chunks })
     }
 
-    /// Grants what was asked for when there was no memory and there is by now, asks those who may have some to spare, and refuses what
-    /// has waited for too long. Returns when to look again. Called by the service thread, as all that answers a sender.
+    /// Serves the requests that wait for memory. Grants those for which there is memory now, asks
+    /// the senders of other rings for theirs, and refuses those that waited too long. Returns when
+    /// to look again. Called by the service thread, like everything that answers a sender.
     ///
     /// # Errors
-    /// What the transport said when memory was needed.
+    /// Any error of the transport while memory is allocated.
     pub(crate) fn serve_waiting(&self) -> Result<Option<Instant>> {
         let mut pool = lock(&self.calls().pool);
         if pool.waiting.is_empty() {
@@ -317,7 +326,8 @@ impl Process {
         for mut waiting in std::mem::take(&mut pool.waiting) {
             let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
             if self.is_lost(sender) {
-                // The worker may be told of that already, and would not take the chunk back any more.
+                // The worker may have learned of the loss already, and would then never give the
+                // chunk back.
                 continue;
             }
             if pool.has_room(local, chunk_bytes) {
@@ -346,13 +356,14 @@ impl Process {
         pool.waiting = left;
         drop(pool);
         for (to, message) in answers {
-            // Whoever is gone by now needs no answer.
+            // A sender that is gone needs no answer.
             let _ = self.send_call(to, &message);
         }
         Ok(next)
     }
 
-    /// The sender of a ring that leads to a thread of this process has given it up.
+    /// Begins to close a ring that leads to a thread of this process, because its sender has
+    /// dropped it.
     pub(crate) fn close_ring(&self, ring: RingName, local: usize) {
         let mut pool = lock(&self.calls().pool);
         pool.rings.remove(&ring);
@@ -361,7 +372,7 @@ impl Process {
         self.notify(local, Notice::RingClosing { ring });
     }
 
-    /// Takes the memory of a ring back that was given up and is empty, and tells its sender.
+    /// Takes back the memory of a closed and empty ring, and tells its sender.
     pub(crate) fn finish_closing(&self, ring: RingName, local: usize, pieces: &[Extent]) {
         let mut pool = lock(&self.calls().pool);
         pool.release(local, pieces);
@@ -369,7 +380,7 @@ impl Process {
         drop(pool);
         self.kill_point(KillPoint::RingClosed);
         if let Some(owner) = self.owner_of(ring.source) {
-            // A sender that is gone by now needs no answer.
+            // A sender that is gone needs no answer.
             let _ = self.send_call(owner, &CallMessage::Closed { ring });
         }
         if wanted {
@@ -377,7 +388,7 @@ impl Process {
         }
     }
 
-    /// Gives the memory of a ring up whose sender is gone.
+    /// Retires the memory of a ring whose sender is gone.
     pub(crate) fn retire(&self, ring: RingName, local: usize, pieces: &[Extent]) {
         let mut pool = lock(&self.calls().pool);
         pool.rings.remove(&ring);
@@ -390,17 +401,18 @@ impl Process {
         }
     }
 
-    /// Ring memory in use here.
+    /// The ring memory in use here, in bytes.
     pub(crate) fn ring_memory_bytes(&self) -> usize {
         lock(&self.calls().pool).used_bytes()
     }
 
-    /// Memory registered for rings, in use or not.
+    /// The memory registered for rings, in use or not, in bytes.
     pub(crate) fn ring_memory_registered_bytes(&self) -> usize {
         lock(&self.calls().pool).registered_bytes()
     }
 
-    /// A chunk begins empty: its first header is zero. (The others are written before they are reached.)
+    /// Empties a chunk by setting its first header to zero. Later headers are written before they
+    /// are reached.
     fn reset_chunk(&self, piece: Extent) -> Result<()> {
         self.chunk(piece)?.word(0).store(0, Ordering::Relaxed);
         Ok(())
@@ -414,7 +426,7 @@ impl Process {
     }
 }
 
-/// A size that was asked for, as far as anybody can mean it. (The cap is looked at later.)
+/// Clamps a requested chunk size to the supported range. The receiver's cap is checked later.
 fn clamped(chunk_bytes: u64) -> usize {
     usize::try_from(chunk_bytes).unwrap_or(usize::MAX).clamp(farside_fabric::ring::CHUNK_BYTES_MIN, 1 << 40)
 }
