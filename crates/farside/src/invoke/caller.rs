@@ -481,7 +481,7 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     /// # Panics
     /// When the result was taken before.
     pub fn poll(&mut self) -> Option<Result<R>> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let outcome = look_for(&self.underway.0.process, slot, self.how)?;
         self.slot = None;
         Some(outcome)
@@ -503,7 +503,7 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     /// # Panics
     /// When the result was taken before.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let (caller, how) = (&self.underway.0, self.how);
         let look = || look_for(&caller.process, slot, how).map(Ok);
         // An error of the wait itself says nothing of the result, which may still come.

@@ -111,7 +111,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// # Panics
     /// When the result was taken before.
     pub fn poll(&mut self) -> Option<Result<R>> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let outcome = take_on(self.worker, slot, self.how)?;
         self.slot = None;
         Some(outcome)
@@ -136,7 +136,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// # Panics
     /// When the result was taken before.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let how = self.how;
         let look = |worker: &Worker| take_on(worker, slot, how).map(Ok);
         // An error of the wait itself says nothing of the result, which may still come.
@@ -153,7 +153,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// Runs `next` on this worker when the result has arrived, as a handler, while the worker makes
     /// progress. So a handler can continue after a call of its own without waiting.
     pub fn then(mut self, next: impl FnOnce(&Worker, Result<R>) + 'static) {
-        let slot = self.slot.take().expect("a result is taken once");
+        let slot = self.slot.take().expect("the result was already taken");
         let how = self.how;
         let run = move |worker: &Worker| {
             if let Some(result) = take_on(worker, slot, how) {
