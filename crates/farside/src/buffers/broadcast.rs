@@ -304,7 +304,7 @@ impl<'w> Everyone<'w> {
     /// Runs `function(there, arguments)` on every worker.
     ///
     /// *Completion*: the arguments were copied when this returns. *Cost*: with n processes, this
-    /// worker sends to log₂ n of them, and to the other workers of its own process.
+    /// worker sends to about log₂ n of them, and to the other workers of its own process.
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a process is known to be gone; the others run the function all the

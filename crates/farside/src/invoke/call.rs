@@ -49,8 +49,7 @@ pub enum WhenFull {
 ///
 /// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
 /// the lane of its process. They call a worker, or the [consumers](Worker::consumers_of) of a
-/// process. Calls to the same receiver run in the order in which they were made, except for the
-/// form marked otherwise.
+/// process. All forms but the marked one keep their order among the calls of the same way.
 ///
 /// | form | what travels | who copies the buffer | it may be used again | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|
