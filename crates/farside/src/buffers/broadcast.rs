@@ -237,7 +237,6 @@ impl<B: Body> Onward<'_, B> {
     ///
     /// # Errors
     /// Lasting errors only.
-    /// Those that do not pass.
     fn send(&self, to: WorkerId, place: u32) -> Result<()> {
         let spot = Spot { root: self.root, place };
         let way = self.worker.to(to).when_full(self.when_full);
