@@ -94,7 +94,9 @@ impl Script {
     }
 
     fn told(&mut self) -> Vec<(u32, ToProcess)> {
-        std::iter::from_fn(|| self.coordinator.next_message()).map(|(process, told)| (process.number(), told)).collect()
+        std::iter::from_fn(|| self.coordinator.next_message())
+            .map(|(process, told)| (process.number(), Arc::unwrap_or_clone(told)))
+            .collect()
     }
 
     /// The rest ends well; then there is a verdict.
@@ -318,7 +320,7 @@ fn a_loss_before_the_start_ends_the_job() {
     let losses: [(Loss, ProcessEnd); 4] = [
         (|script| script.ended(1, ProcessEnd::Exited(3)), ProcessEnd::Exited(3)),
         (|script| script.ended(1, ProcessEnd::Killed(9)), ProcessEnd::Killed(9)),
-        (|script| script.ended(1, ProcessEnd::Exited(0)), reported("it ended without coming to the job")),
+        (|script| script.ended(1, ProcessEnd::Exited(0)), reported("it ended before it joined the job")),
         (|script| script.failed(1, "no memory"), reported("no memory")),
     ];
     for (lose, how) in losses {
@@ -684,8 +686,8 @@ impl World {
         }
     }
 
-    /// From here on everybody does what it should; time passes when nobody can do anything, and whoever is a straggler is
-    /// killed. `true` when that leads to a verdict.
+    /// From here on everybody does what it should; time passes when nobody can do anything, and
+    /// whoever is a straggler is killed. `true` when that leads to a verdict.
     fn comes_to_a_verdict(&mut self) -> bool {
         for _ in 0..10_000 {
             self.deliver();

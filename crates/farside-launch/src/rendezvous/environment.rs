@@ -20,7 +20,8 @@ const PORT_COUNT: u16 = 8192;
 struct Family {
     process: &'static str,
     processes: &'static str,
-    /// Whether the variables are there for other reasons as well, unless one of these is there, too.
+    /// Whether the variables are there for other reasons as well, unless one of these is there,
+    /// too.
     only_with: &'static [&'static str],
 }
 
@@ -51,7 +52,8 @@ impl Place {
     /// `None` when no launcher started this process.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`](crate::Error::Rendezvous) or [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous) or
+    /// [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
     pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
         let is_there = |name: &&str| lookup(name).is_some_and(|text| !text.is_empty());
         let Some(family) = FAMILIES.iter().find(|family| {
@@ -189,9 +191,9 @@ mod tests {
     #[test]
     fn nonsense_is_named() {
         for (variables, word) in [
-            ([("RANK", "x"), ("WORLD_SIZE", "4"), ("MASTER_PORT", "1")], "RANK=\"x\""),
-            ([("RANK", "1"), ("WORLD_SIZE", "-4"), ("MASTER_PORT", "1")], "WORLD_SIZE=\"-4\""),
-            ([("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_PORT", "70000")], "MASTER_PORT=\"70000\""),
+            ([("RANK", "x"), ("WORLD_SIZE", "4"), ("MASTER_PORT", "1")], "invalid value \"x\" for RANK"),
+            ([("RANK", "1"), ("WORLD_SIZE", "-4"), ("MASTER_PORT", "1")], "invalid value \"-4\" for WORLD_SIZE"),
+            ([("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_PORT", "70000")], "invalid value \"70000\" for MASTER_PORT"),
             ([("RANK", "4"), ("WORLD_SIZE", "4"), ("MASTER_PORT", "1")], "4 processes"),
         ] {
             let error = place(&variables).unwrap_err().to_string();

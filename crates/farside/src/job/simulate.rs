@@ -388,7 +388,7 @@ fn coordinate(mut coordinator: Coordinator, links: &[Arc<LocalControl>], news: &
             coordinator.ended(process, ProcessEnd::Killed(KILLED), after);
         }
         while let Some((process, message)) = coordinator.next_message() {
-            links[process.index()].deliver(message);
+            links[process.index()].deliver(Arc::unwrap_or_clone(message));
         }
         if let Some(verdict) = coordinator.verdict() {
             return Ok(verdict?);

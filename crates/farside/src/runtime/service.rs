@@ -83,7 +83,10 @@ fn take_events(process: &Arc<Process>) -> bool {
                     fail(process, &error);
                 }
             }
-            Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
+            Event::Disconnected { process: peer } => {
+                tracing::debug!(process = peer.number(), "loss: its connection ended");
+                process.lose(peer, "its connection ended".to_owned());
+            }
         }
     }
     any
@@ -95,14 +98,25 @@ fn fail(process: &Process, error: &Error) {
     process.end(farside_launch::control::Ending::Other(error.to_string()));
 }
 
-/// Obeys a message of the coordinator.
-fn take_order(process: &Process, message: ToProcess) {
-    match message {
+/// Carries out an order of the coordinator.
+fn take_order(process: &Process, order: ToProcess) {
+    match order {
+        // These come before the start, which `run` awaits.
         ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
-        ToProcess::Ended { why } => process.end(why),
-        ToProcess::Lost { process: lost, why } => process.lose(lost, why),
-        ToProcess::Confirm { round } => process.begin_round(round),
+        ToProcess::Ended { why } => {
+            tracing::debug!(?why, "order: the job has ended");
+            process.end(why);
+        }
+        ToProcess::Lost { process: lost, why } => {
+            tracing::debug!(process = lost.number(), why, "order: a process is lost");
+            process.lose(lost, why);
+        }
+        ToProcess::Confirm { round } => {
+            tracing::debug!(round, "order: report the counts");
+            process.begin_round(round);
+        }
         ToProcess::Finish => {
+            tracing::debug!("order: return");
             process.kill_point(KillPoint::Finished);
             process.finish();
         }
