@@ -237,7 +237,7 @@ fn groups_that_cannot_join_are_named_with_the_reason() {
     let output = command.env("FARSIDE_TIMEOUT_S", "soon").output().expect("the command can be started");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    for word in ["process ", "of group ", "launched separately", "exit status: 1", "FARSIDE_TIMEOUT_S=\"soon\""] {
+    for word in ["process ", "of group ", "launched separately", "exit status: 1", "\"soon\" for FARSIDE_TIMEOUT_S"] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }

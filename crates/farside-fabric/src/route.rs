@@ -11,6 +11,8 @@ pub use routes::{Route, Routes, Way};
 use std::fmt;
 use std::str::FromStr;
 
+use farside_wire::Wire;
+
 /// The fabric of a job, as spelled in `--fabric` and `FARSIDE_FABRIC`.
 ///
 /// ```
@@ -20,7 +22,8 @@ use std::str::FromStr;
 /// assert_eq!(FabricChoice::default().to_string(), "auto");
 /// assert!("carrier pigeon".parse::<FabricChoice>().is_err());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub enum FabricChoice {
     /// Shared memory to processes of the same machine, libfabric to other machines.
     #[default]

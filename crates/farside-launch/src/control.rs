@@ -1,9 +1,10 @@
-//! The link between each process of a job and the one that started it.
+//! The link between each process of a job and the coordinator.
 //!
-//! A process says hello and is told to start; it says when it is idle or has failed, and is told of others' failures and of
-//! the end. Where shared memory does not reach all, it also gives its address and is told those of the others. That is all:
-//! nothing that processes have to say to each other goes this way. What is said when, the
-//! [coordinator](crate::coordinator) decides.
+//! A process greets and is told to start. It reports when it is idle or has failed, and is told
+//! of losses and of the end of the job. Where shared memory does not connect all processes, it also
+//! sends its address on the fabric and receives those of its peers. The
+//! [coordinator](crate::coordinator) decides the order of all this. Processes send each other
+//! nothing by this link.
 
 pub(crate) mod frames;
 pub(crate) mod link;
@@ -16,36 +17,42 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
 pub use local::LocalControl;
-pub use message::fuzz_decode;
-pub use message::{
-    CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages,
-    peers_messages,
-};
+pub use message::{CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess};
+pub(crate) use message::{builds_messages, peers_messages};
 pub use socket::SocketControl;
 pub(crate) use tcp::TcpControl;
 
 /// A process's end of its link with the coordinator.
 pub trait Control: Send + Sync + Debug {
-    /// Says something. It arrives, in order, or the link ends, which [`receive`](Self::receive) tells.
+    /// Sends a message. Messages arrive in order, unless the link ends, which
+    /// [`receive`](Self::receive) reports.
     fn send(&self, message: ToCoordinator);
 
-    /// What the coordinator said, without waiting. When the link is closed this is [`ToProcess::Ended`], once.
+    /// Returns the next message from the coordinator, without waiting. The end of the link is one
+    /// [`ToProcess::Ended`].
     fn receive(&self) -> Option<ToProcess>;
 
-    /// Becomes readable when there is something to receive. `None` when there is no descriptor to wait for: the link is
-    /// at its end, or it wakes the process by itself.
+    /// Returns a descriptor that becomes readable when there is something to receive. `None` if
+    /// there is none to wait for: the link has ended, or it wakes the process by itself.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether the coordinator has heard all that was said, as far as is known here.
+    /// Returns whether the coordinator has received all messages, as far as this process knows.
     fn is_heard(&self) -> bool {
         true
     }
 
-    /// Whether a process of the job is at the other end. When that one dies the link breaks.
+    /// Returns whether a process of the job holds the other end. The link breaks when that process
+    /// dies.
     fn leads_to_a_process(&self) -> bool {
         false
     }
 
-    /// This process has done its part in the job and says no more.
+    /// Ends this process's part in the job. It sends nothing afterwards.
     fn leave(&self) {}
+}
+
+/// Decodes arbitrary bytes with every decoder of the control link, for a fuzzer.
+pub(crate) fn fuzz_decode(bytes: &[u8]) {
+    message::fuzz_decode(bytes);
+    frames::fuzz_decode(bytes);
 }

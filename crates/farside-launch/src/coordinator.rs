@@ -1,4 +1,4 @@
-//! Decides when a job starts, when it has come to rest, and what its end is.
+//! Decides when a job starts, when it is quiescent, and what its verdict is.
 //!
 //! ```text
 //! Gathering ──all said hello──► Running ──all idle, and the counts agree twice──► Finished
@@ -8,23 +8,27 @@
 //!                   or the job does not come to rest ───────────────────────────► Ended
 //! ```
 //!
-//! Processes that all reach each other over shared memory start at once. Otherwise each opens the fabric first and gives its
-//! card (its address), and all get those of all. With P processes and cards of C bytes that is P² × (C + 18 B): for 1000 processes over `tcp`, whose
-//! cards have 32 B, 50 MB, which leave the coordinator within a second; for as long as they have not left they take a copy in its memory, and
-//! one in the buffers of the system for each process. A card has at most 256 B. Ten thousand processes would want another way.
+//! Processes that all reach each other over shared memory start at once. Otherwise each first opens
+//! the fabric and sends its card (its address), and all receive all cards. With P processes and
+//! cards of C bytes, that is P² × (C + 24 B): 56 MB for 1000 processes over `tcp`, whose cards have
+//! 32 B. The coordinator sends them within a second. Until then, each process's share is in the
+//! coordinator's memory or in the buffers of its link. A card has at most 256 B. Ten thousand
+//! processes would need another method.
 //!
-//! While the job runs, a process that ends or fails is *lost*: the others are told and go on. The first failure is the
-//! job's verdict, whatever follows from it.
+//! While the job runs, a process that ends or fails is *lost*: the coordinator tells the others,
+//! and they continue. The first failure is the job's verdict, whatever follows from it.
 //!
-//! This is a state machine without I/O or clock. It takes what the processes say and how they end, with the time since the
-//! job began, and puts out [messages](Coordinator::next_message) for processes and, when all have ended, the
-//! [verdict](Coordinator::verdict). A launcher drives it over sockets, the simulator over queues.
+//! This is a state machine without I/O or clock. It takes the processes' messages and ends, with
+//! the time since the job began. It returns [messages](Coordinator::next_message) to processes and,
+//! when all have ended, the [verdict](Coordinator::verdict). A launcher drives it over sockets, the
+//! simulator over queues.
 
 mod census;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
@@ -35,23 +39,23 @@ use crate::control::{Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProc
 use crate::error::{LaunchError as Error, ProcessEnd, Result};
 use crate::settings::opening_time;
 
-/// The pause before a count is repeated that cannot have come out right: some call is still under way.
+/// The pause before the next round if the counts differ, because calls are still under way.
 const PACE: Duration = Duration::from_millis(1);
-/// How many processes a message names.
+/// The maximum number of processes that a text names.
 const NAMED_MAX: usize = 16;
 
-/// What the coordinator is told of the job beforehand.
+/// The parameters of a job.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many processes there are.
+    /// Processes of the job.
     pub processes: u32,
-    /// Tells jobs apart.
+    /// The number that tells this job from others.
     pub job_id: u64,
-    /// Known to the processes of this job only.
+    /// The secret of this job's processes.
     pub secret: [u8; 16],
-    /// How long it takes at most until all have said hello, and then until all have given their cards.
+    /// The time limit until all processes have greeted, and again until all have sent their cards.
     pub start_deadline: Duration,
-    /// How long the job takes at most to come to rest.
+    /// The time limit from the return of the workers to quiescence.
     pub finalize_deadline: Duration,
 }
 
@@ -62,33 +66,35 @@ pub struct Coordinator {
     phase: Phase,
     processes: Vec<ProcessState>,
     census: Census,
-    messages: VecDeque<(ProcessId, ToProcess)>,
+    /// The messages to send. A message to all processes is in memory once.
+    messages: VecDeque<(ProcessId, Arc<ToProcess>)>,
     first_failure: Option<Failure>,
-    /// Who wanted to come and could not, for the message that says who is missing. At most [`NAMED_MAX`].
+    /// Descriptions of processes that were turned away, for the text that names missing processes.
+    /// At most [`NAMED_MAX`].
     turned_away: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Not all have said hello.
+    /// Some processes have not greeted.
     Gathering,
-    /// All have, and were asked for their cards.
+    /// All have greeted and were asked for their cards.
     Exchanging {
-        /// When.
+        /// The time of the question.
         since: Duration,
     },
-    /// The workers run. Those processes that are idle have been counted for round 0.
+    /// The workers run. Idle processes have been counted for round 0.
     Running,
-    /// All were idle, and are counted again until the counts agree.
+    /// All processes were idle, and are counted again until the counts agree.
     Settling {
-        /// When the last became idle.
+        /// The time at which the last process became idle.
         since: Duration,
-        /// When the next round begins, if it waits for that.
+        /// The start of the next round. `None` while a round is under way.
         next_round_at: Option<Duration>,
     },
-    /// All were told to return.
+    /// All processes were told to return.
     Finished,
-    /// All were told that the job is over.
+    /// All processes were told that the job ended.
     Ended,
 }
 
@@ -96,9 +102,9 @@ enum Phase {
 struct ProcessState {
     greeting: Option<Greeting>,
     card: Option<Vec<u8>>,
-    /// Failed or ended before its time: it has no part in the job any more.
+    /// Whether it failed or ended early. It then has no further part in the job.
     lost: bool,
-    /// There is no such process any more.
+    /// Whether the process has ended.
     ended: bool,
 }
 
@@ -118,7 +124,7 @@ impl From<Failure> for Error {
 }
 
 impl Coordinator {
-    /// A job whose processes are being started at time 0.
+    /// Makes the coordinator of a job whose processes start at time 0.
     pub fn new(plan: Plan) -> Self {
         let count = plan.processes as usize;
         Self {
@@ -132,14 +138,15 @@ impl Coordinator {
         }
     }
 
-    /// Somebody wanted to come to the job and was not let in, for this reason.
+    /// Records that a process was turned away, with its description.
     pub fn turned_away(&mut self, why: String) {
         if self.turned_away.len() < NAMED_MAX && !self.turned_away.contains(&why) {
+            tracing::warn!(why, "process turned away");
             self.turned_away.push(why);
         }
     }
 
-    /// The job cannot be, as whoever starts its processes has found out.
+    /// Ends a job that has not begun, for a reason that the caller found.
     pub fn give_up(&mut self, why: String) {
         if self.has_begun() {
             return;
@@ -147,7 +154,7 @@ impl Coordinator {
         self.end_job(Ending::Other(why));
     }
 
-    /// A process said something. What it cannot mean now is passed over.
+    /// Handles a message of a process. Ignores a message that makes no sense in the current phase.
     pub fn said(&mut self, process: ProcessId, message: ToCoordinator, now: Duration) {
         if !self.is_live(process) {
             return;
@@ -167,7 +174,7 @@ impl Coordinator {
         }
     }
 
-    /// A process is no more; everything that it said came before.
+    /// Handles the end of a process. All its messages came before.
     pub fn ended(&mut self, process: ProcessId, end: ProcessEnd, now: Duration) {
         let state = &mut self.processes[process.index()];
         if std::mem::replace(&mut state.ended, true) || state.lost {
@@ -176,7 +183,7 @@ impl Coordinator {
         let how = match (end, self.phase) {
             (ProcessEnd::Exited(0), Phase::Finished) => return,
             (ProcessEnd::Exited(0), Phase::Gathering) => {
-                ProcessEnd::Reported("it ended without coming to the job".into())
+                ProcessEnd::Reported("it ended before it joined the job".into())
             }
             (ProcessEnd::Exited(0), _) => ProcessEnd::Reported("it ended before the job was done".into()),
             (end, _) => end,
@@ -184,7 +191,7 @@ impl Coordinator {
         self.failed(process, how, None, now);
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     pub fn tick(&mut self, now: Duration) {
         if self.next_tick().is_none_or(|at| now < at) {
             return;
@@ -210,7 +217,8 @@ impl Coordinator {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do next; `None` when only the processes can move the job on.
+    /// Returns when [`tick`](Self::tick) next has work. `None` if only messages and ends of
+    /// processes can advance the job.
     pub fn next_tick(&self) -> Option<Duration> {
         match self.phase {
             Phase::Gathering => Some(self.plan.start_deadline),
@@ -223,33 +231,34 @@ impl Coordinator {
         }
     }
 
-    /// The next message to be sent.
-    pub fn next_message(&mut self) -> Option<(ProcessId, ToProcess)> {
+    /// Takes the next message to send.
+    pub fn next_message(&mut self) -> Option<(ProcessId, Arc<ToProcess>)> {
         self.messages.pop_front()
     }
 
-    /// How the job went, once all processes have ended.
+    /// Returns the result of the job, once all processes have ended.
     pub fn verdict(&self) -> Option<Result<()>> {
         let all_ended = self.processes.iter().all(|state| state.ended);
         all_ended.then(|| self.first_failure.clone().map_or(Ok(()), |failure| Err(failure.into())))
     }
 
-    /// All were told to return, so that any of them may end.
+    /// Returns whether all processes were told to return, so that any of them may end.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Every process that still runs has failed or was told that the job is over: none has a reason to stay.
+    /// Returns whether every running process has failed or was told that the job ended, and so
+    /// should leave.
     pub fn only_stragglers_run(&self) -> bool {
         self.phase == Phase::Ended || self.processes.iter().all(|state| state.ended || state.lost)
     }
 
-    /// The processes that have not ended.
+    /// Returns the processes that have not ended.
     pub fn running(&self) -> impl Iterator<Item = ProcessId> {
         self.select(|state| !state.ended)
     }
 
-    /// Takes part in the job.
+    /// Returns whether the process takes part in the job.
     fn is_live(&self, process: ProcessId) -> bool {
         let state = &self.processes[process.index()];
         !state.ended && !state.lost
@@ -263,17 +272,19 @@ impl Coordinator {
         (0..).map(ProcessId::new).zip(&self.processes).filter(move |(_, state)| which(state)).map(|(id, _)| id)
     }
 
-    fn tell_all(&mut self, message: &ToProcess) {
+    fn tell_all(&mut self, message: ToProcess) {
+        let message = Arc::new(message);
         let addressed: Vec<_> = self.live().map(|process| (process, message.clone())).collect();
         self.messages.extend(addressed);
     }
 
-    /// All processes have come together.
+    /// Returns whether all processes have started together.
     fn has_begun(&self) -> bool {
         !matches!(self.phase, Phase::Gathering | Phase::Exchanging { .. })
     }
 
     fn greeted(&mut self, process: ProcessId, greeting: Greeting, now: Duration) {
+        tracing::debug!(process = process.number(), fabric = %greeting.fabric, "process greeted");
         self.processes[process.index()].greeting.get_or_insert(greeting);
         if self.phase != Phase::Gathering || self.processes.iter().any(|state| state.greeting.is_none()) {
             return;
@@ -281,8 +292,9 @@ impl Coordinator {
         match self.find_discord() {
             Some(why) => self.end_job(why),
             None if self.needs_cards() => {
+                tracing::debug!("asking all processes to open the fabric");
                 self.phase = Phase::Exchanging { since: now };
-                self.tell_all(&ToProcess::Exchange);
+                self.tell_all(ToProcess::Exchange);
             }
             None => self.begin(),
         }
@@ -296,7 +308,7 @@ impl Coordinator {
         let cards: Option<Vec<_>> = self.processes.iter().map(ProcessState::peer_card).collect();
         if let Some(cards) = cards {
             for message in peers_messages(cards) {
-                self.tell_all(&message);
+                self.tell_all(message);
             }
             self.begin();
         }
@@ -304,23 +316,24 @@ impl Coordinator {
 
     fn begin(&mut self) {
         self.phase = Phase::Running;
+        tracing::debug!(processes = self.plan.processes, "job started");
         let builds = self.builds();
         if builds.iter().any(|build| *build != 0) {
             for message in builds_messages(&builds) {
-                self.tell_all(&message);
+                self.tell_all(message);
             }
         }
-        self.tell_all(&ToProcess::Start { job_id: self.plan.job_id, secret: self.plan.secret });
+        self.tell_all(ToProcess::Start { job_id: self.plan.job_id, secret: self.plan.secret });
     }
 
-    /// For each process the first that runs the same binary. All have said hello.
+    /// Returns for each process the first that runs the same binary. All have greeted.
     fn builds(&self) -> Vec<u32> {
         let mut first = HashMap::new();
         let greetings = self.greetings();
         greetings.map(|(process, greeting)| *first.entry(greeting.build()).or_insert(process.number())).collect()
     }
 
-    /// Why the processes cannot make one job, if they cannot. All have said hello.
+    /// Returns the reason why the processes cannot form one job, if there is one. All have greeted.
     fn find_discord(&self) -> Option<Ending> {
         let (first, rest) = self.greetings().next().zip(Some(self.greetings().skip(1)))?;
         let (a, first) = first;
@@ -344,7 +357,7 @@ impl Coordinator {
         None
     }
 
-    /// Whether shared memory is not enough, or not wanted. All have said hello, in accord.
+    /// Returns whether processes need the fabric. All have greeted and agree.
     fn needs_cards(&self) -> bool {
         let mut greetings = self.greetings().map(|(_, greeting)| greeting);
         let Some(first) = greetings.next() else { return false };
@@ -358,17 +371,18 @@ impl Coordinator {
 
     fn failed(&mut self, process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId>, now: Duration) {
         let why = how.to_string();
+        tracing::warn!(process = process.number(), why, "process lost");
         self.processes[process.index()].lost = true;
         if self.is_first(process) {
             self.first_failure = Some(Failure::Process { process, how, because_of });
         }
         match self.phase {
-            // A job that is not whole does not begin.
+            // An incomplete job does not begin.
             Phase::Gathering | Phase::Exchanging { .. } => {
                 self.end_job(Ending::Other(format!("{process} failed before the job began: {why}")));
             }
             Phase::Running | Phase::Settling { .. } => {
-                self.tell_all(&ToProcess::Lost { process, why });
+                self.tell_all(ToProcess::Lost { process, why });
                 self.census.lose(process);
                 self.conclude_round(now);
             }
@@ -376,7 +390,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether nothing failed before this process. A peer may notice its end sooner than the launcher, fail of it, and say so.
+    /// Returns whether this process failed first. A peer may notice its end before the launcher
+    /// does, fail because of it, and report that.
     fn is_first(&self, process: ProcessId) -> bool {
         match &self.first_failure {
             None => true,
@@ -386,12 +401,13 @@ impl Coordinator {
     }
 
     fn end_job(&mut self, why: Ending) {
+        tracing::warn!(why = %Error::from(why.clone()), "job ended early");
         self.first_failure.get_or_insert_with(|| Failure::Job(why.clone()));
-        self.tell_all(&ToProcess::Ended { why });
+        self.tell_all(ToProcess::Ended { why });
         self.phase = Phase::Ended;
     }
 
-    /// Looks whether all have been counted in this round, and what that means.
+    /// Evaluates the round once all processes have been counted.
     fn conclude_round(&mut self, now: Duration) {
         if !self.census.is_complete() {
             return;
@@ -403,9 +419,10 @@ impl Coordinator {
         let count = self.census.conclude();
         if count.at_rest {
             self.phase = Phase::Finished;
-            self.tell_all(&ToProcess::Finish);
+            tracing::debug!("job finished: all processes are idle");
+            self.tell_all(ToProcess::Finish);
         } else if count.balanced {
-            // It may well be at rest, and one more round can tell.
+            // The job may be quiescent; one more round decides.
             self.phase = Phase::Settling { since, next_round_at: None };
             self.begin_round();
         } else {
@@ -415,7 +432,7 @@ impl Coordinator {
 
     fn begin_round(&mut self) {
         let round = self.census.begin_round();
-        self.tell_all(&ToProcess::Confirm { round });
+        self.tell_all(ToProcess::Confirm { round });
     }
 
     fn who_is_late(&self) -> String {
@@ -425,8 +442,8 @@ impl Coordinator {
             reasons => format!(" (turned away: {})", reasons.join("; ")),
         };
         format!(
-            "of {} processes, {} did not come to the job within {:?}{turned_away}: see that the program reaches `run` whatever \
-             its arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
+            "of {} processes, {} did not come to the job within {:?}{turned_away}: see that the program reaches `run` \
+             whatever its arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
             self.plan.processes,
             list(late),
             self.plan.start_deadline
@@ -436,14 +453,15 @@ impl Coordinator {
     fn whose_card_is_missing(&self) -> String {
         let missing = self.select(|state| state.card.is_none()).map(|process| process.to_string());
         format!(
-            "{} did not open the fabric within {:?}: look at these processes and at the network's devices, or raise the \
+            "{} did not open the fabric within {:?}: check these processes and the network's devices, or raise the \
              deadline (FARSIDE_TIMEOUT_S)",
             list(missing),
             self.exchange_deadline()
         )
     }
 
-    /// How long all together may take to open the fabric and give their cards. All have said hello.
+    /// Returns the time that all processes together have to open the fabric and send their cards.
+    /// All have greeted.
     fn exchange_deadline(&self) -> Duration {
         let mut on_host = HashMap::<_, u32>::new();
         self.greetings().for_each(|(_, greeting)| *on_host.entry(greeting.host).or_default() += 1);
@@ -474,7 +492,7 @@ fn describe(shape: JobShape) -> String {
     format!("{processes} processes with {threads} threads and {service_threads} service threads each")
 }
 
-/// The first few of the items.
+/// Joins the first [`NAMED_MAX`] items.
 fn list(items: impl Iterator<Item = String>) -> String {
     let mut items: Vec<String> = items.collect();
     if items.len() > NAMED_MAX {

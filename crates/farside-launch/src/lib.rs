@@ -1,4 +1,4 @@
-//! Starting a job, and learning of deaths.
+//! Starting a job, and detecting the loss of its processes.
 
 pub mod child;
 pub mod control;
@@ -20,7 +20,17 @@ use std::path::PathBuf;
 
 use crate::error::LaunchError as Error;
 
-/// The file that this process runs.
+/// Decodes arbitrary bytes with every decoder of this crate, for a fuzzer: the control link, the
+/// greeting of the rendezvous, and the bulletin of PMIx.
+///
+/// # Panics
+/// If a decoded value changes when it is encoded and decoded once more.
+pub fn fuzz_decode(bytes: &[u8]) {
+    control::fuzz_decode(bytes);
+    rendezvous::fuzz_decode(bytes);
+}
+
+/// Returns the file that this process runs.
 pub fn own_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(|cause| Error::System { doing: "finding out which program this is", cause })
 }

@@ -1,17 +1,20 @@
-//! Coming to a job without Farside's launcher: processes that somebody else started find each other.
+//! Joining a job without Farside's launcher: processes that another launcher started find each
+//! other.
 //!
-//! Launchers such as `mpirun`, `srun` and `torchrun` start processes on many machines and tell each which of how many it is: by PMIx
-//! (`pmix`), a library through which the processes can also tell each other where they are, or by variables alone
-//! (`environment`). Process 0 runs the coordinator on a thread of its own (`host`) and is otherwise a process like the others.
-//! Those connect to it over TCP (`join`) and keep the stream as their control link.
+//! Launchers such as `mpirun`, `srun` and `torchrun` start processes on many machines, and tell
+//! each its number and the number of processes. They do so by PMIx (`pmix`), through which
+//! processes can also exchange their addresses, or by variables alone (`environment`). Process 0
+//! runs the coordinator on its own thread (`host`). The others connect to it over TCP (`join`) and
+//! keep the stream as their control link.
 //!
-//! Before it is one, both ends prove to each other that they know the job's secret (`greeting`). So a stranger can neither come to
-//! a job nor pose as its process 0, and what does not even speak the protocol is dropped after a while. What is said after the
-//! greeting is not encrypted: the network of a cluster is taken to be its users' own.
+//! First, both ends prove to each other that they know the job's secret (`greeting`). So a stranger
+//! can neither join a job nor pose as its process 0. A connection that does not speak the protocol
+//! is dropped after a while. Messages after the greeting are not encrypted: the network must be
+//! trusted.
 //!
-//! Several groups of processes that were launched separately can come to one job (`groups`).
+//! Several groups of processes that were launched separately can form one job (`groups`).
 //!
-//! A process whose stream ends is lost for the others. When process 0 is gone, so is the job.
+//! A process whose stream ends is lost for the others. The job ends when process 0 is lost.
 
 mod environment;
 mod greeting;
@@ -42,28 +45,29 @@ use crate::error::{RendezvousError, Result};
 use crate::kill_point::KillPlan;
 use crate::settings::{Choices, Lookup, Settings, variable};
 
-/// Which launchers count.
+/// The variable that selects the launchers to recognise.
 const START: &str = "FARSIDE_START";
-/// The job's secret: any text, the same for all processes.
+/// The variable with the job's secret: any text, the same for all processes.
 const SECRET: &str = "FARSIDE_SECRET";
-/// How long the machine at the other end of a stream may be silent before the stream counts as cut.
+/// The longest silence of the machine at the other end before a stream counts as cut.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// By what a process finds the others of its job.
+/// The source from which a process learns its place in the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// PMIx tells.
+    /// PMIx.
     Pmix,
-    /// Variables tell.
+    /// Environment variables of the launcher.
     Variables(Place),
-    /// People tell where the groups of the job come together; who is who in this group, its launcher tells, if it has one.
+    /// The user's variables for the groups of a job. The place within this group comes from its
+    /// launcher, if it has one.
     Groups(Joint, Option<Box<Way>>),
 }
 
-/// What people allow.
+/// The value of [`START`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Start {
-    /// The first of the ways that is there.
+    /// The first source that is available.
     #[default]
     Any,
     /// Variables only.
@@ -80,16 +84,17 @@ impl FromStr for Start {
             "any" => Ok(Self::Any),
             "variables" => Ok(Self::Variables),
             "own" => Ok(Self::Own),
-            _ => Err("there are any, variables and own"),
+            _ => Err("expected any, variables or own"),
         }
     }
 }
 
 impl Way {
-    /// `None` when no launcher started this process.
+    /// Finds the source. Returns `None` if no launcher started this process.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`](crate::Error::Rendezvous) or [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous) or
+    /// [`Error::JobEnded`](crate::Error::JobEnded) if a variable is invalid.
     pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
         let way = match variable::<Start>(lookup, START)?.unwrap_or_default() {
             Start::Own => return Ok(None),
@@ -102,7 +107,8 @@ impl Way {
         })
     }
 
-    /// Takes the place that a launcher gave this process. Process 0 also gets the thread that runs the job.
+    /// Takes the place that a launcher gave this process. Process 0 also receives the handle on the
+    /// coordinator's thread.
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous); those of bad settings.
@@ -125,7 +131,7 @@ impl Way {
         }
     }
 
-    /// Which process of its group this is, and how many that has.
+    /// Returns this process's number in its group, and the group's size.
     fn own_number(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(u32, u32)> {
         match self {
             Self::Variables(place) => Ok((place.process, place.processes)),
@@ -138,7 +144,7 @@ impl Way {
     }
 }
 
-/// Takes a place as variables say.
+/// Takes the place that variables give this process.
 fn take_place(place: &Place, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
     let claim = Claim::ungrouped(place.process, place.processes);
     if place.processes == 1 {
@@ -149,7 +155,7 @@ fn take_place(place: &Place, choices: &Choices, lookup: Lookup<'_>) -> Result<(M
     meet_at(claim, &address, choices, lookup)
 }
 
-/// Comes together with the others where process 0 listens: its port alone is of interest to process 0.
+/// Meets the others at the address of process 0. Process 0 itself uses only the port.
 fn meet_at(
     claim: Claim,
     address: &(String, u16),
@@ -170,7 +176,7 @@ fn secret(lookup: Lookup<'_>) -> Result<Secret> {
     Ok(Secret::new(text.as_encoded_bytes()))
 }
 
-/// Goes by the variables because libpmix is missing.
+/// Uses the variables because libpmix is missing.
 fn without_pmix(missing: String, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
     let taken = match Place::from_environment(lookup)? {
         Some(place) => take_place(&place, choices, lookup),
@@ -184,17 +190,17 @@ fn without_pmix(missing: String, choices: &Choices, lookup: Lookup<'_>) -> Resul
     })
 }
 
-/// The launcher has started so many processes, whatever the program says.
+/// Resolves the settings with the launcher's number of processes, which overrides the program's.
 fn settings_for(processes: u32, choices: &Choices, lookup: Lookup<'_>) -> Result<Settings> {
     Choices { processes: Some(processes), ..choices.clone() }.resolve(lookup)
 }
 
-/// How long anything waits.
+/// Returns the deadline for each step of the start.
 fn time_of(choices: &Choices, lookup: Lookup<'_>) -> Result<Duration> {
     Ok(choices.clone().resolve(lookup)?.deadline)
 }
 
-/// Is process 0, which others, if there are any, come to at the door.
+/// Takes the place of process 0, to which the others connect at the door.
 fn host_job(
     claim: Claim,
     door: Option<Door>,
@@ -206,13 +212,13 @@ fn host_job(
         Some(strangers) => groups::assemble(&claim, strangers, time_of(choices, lookup)?)?,
         None => (Groups::of(&claim), Vec::new()),
     };
-    // More than can be counted is more than can be.
+    // A sum that overflows exceeds every limit.
     let settings = settings_for(groups.processes().unwrap_or(u32::MAX), choices, lookup)?;
     let (control, hosting) = host::start(Guests { strangers, groups, requests }, &settings)?;
     Ok((member(0, settings, control, lookup)?, Some(hosting)))
 }
 
-/// Is one that comes to process 0.
+/// Takes the place of a process that connects to process 0.
 fn join_job(joining: &Joining<'_>, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
     let (control, Seat { process, processes }) = joining.join()?;
     let settings = settings_for(processes, choices, lookup)?;
@@ -227,6 +233,12 @@ fn member(process: u32, settings: Settings, control: Arc<dyn Control>, lookup: L
 
 fn listen(port: u16) -> Result<TcpListener, RendezvousError> {
     tcp::listen_everywhere(port).map_err(|cause| RendezvousError::Port { port, cause: cause.to_string() })
+}
+
+/// Decodes arbitrary bytes with every decoder of the rendezvous, for a fuzzer.
+pub(crate) fn fuzz_decode(bytes: &[u8]) {
+    greeting::fuzz_decode(bytes);
+    pmix::fuzz_decode(bytes);
 }
 
 #[cfg(test)]
@@ -256,6 +268,9 @@ mod tests {
         let group = [&both[..], &joint].concat();
         assert!(matches!(way(&group).unwrap(), Some(Way::Groups(_, Some(way))) if *way == Way::Pmix));
         let error = way(&with("somehow")).unwrap_err().to_string();
-        assert!(error.contains("FARSIDE_START=\"somehow\"") && error.contains("variables"), "{error}");
+        assert!(
+            error.contains("invalid value \"somehow\" for FARSIDE_START") && error.contains("variables"),
+            "{error}"
+        );
     }
 }

@@ -1,11 +1,12 @@
-//! Starting the processes of a job and seeing it through.
+//! Starting the processes of a job and supervising them to the end.
 //!
-//! The *launcher* is the process that starts the others, all of them its direct children; it is not itself one of the job.
-//! It watches their ends and their control links, tells every process when another is lost, and returns when all have
-//! ended.
+//! The *launcher* starts all processes of a job as its children, and is not itself one of them. It
+//! watches their ends and their control links, tells every process when another is lost, and
+//! returns when all have ended.
 //!
-//! A child is killed by the system when the thread that started it ends, however that comes about. So a launcher that is
-//! interrupted (Ctrl-C), killed, or crashes leaves nothing running, and needs no signal handler for that.
+//! The system kills a child when the thread that started it ends, for whatever reason. So a
+//! launcher that is interrupted (Ctrl-C), killed, or crashes leaves no process running, and needs
+//! no signal handler for this.
 
 mod children;
 
@@ -26,25 +27,26 @@ use crate::nic::Nics;
 use crate::ring_options::RingOptions;
 use crate::settings::{Check, Choices, Limits, own_environment};
 
-/// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
+/// The time that processes have to leave once all that remain have failed or know that the job
+/// ended.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What some of a job's processes run.
+/// A program that some of a job's processes run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The program: a path, or a name that is looked up in `PATH`.
+    /// The program: a path, or a name to look up in `PATH`.
     pub command: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// How many processes run it.
+    /// The number of processes that run it.
     pub processes: u32,
 }
 
-/// A job to be started from outside, as the command `farside run` does.
+/// A job to start from outside, as the command `farside run` does.
 ///
-/// What is set here wins over what the programs themselves say with `Job`. The processes are numbered in the
-/// order of the programs. Process 0 inherits the standard input, the others have none; all inherit the standard output and
-/// error.
+/// A setting here overrides the programs' own setting with `Job`. The processes are numbered in the
+/// order of the programs. Process 0 inherits the standard input, and the others have none. All
+/// inherit the standard output and error.
 ///
 /// ```no_run
 /// use farside_launch::start::{Launch, Program};
@@ -69,70 +71,72 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A job of these programs. Where they are different files, not copies of one, their processes share collectives, and functions that
-    /// are registered by name (`Job::register`); closures can be called only where they exist.
+    /// Makes a job of these programs. Processes of different binaries share collectives and
+    /// functions registered by name (`Job::register`). A closure can be called only in processes of
+    /// its own binary.
     pub fn new(programs: Vec<Program>) -> Self {
         Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false }
     }
 
-    /// Worker threads of each process, instead of what the program says.
+    /// Sets the worker threads of each process.
     pub fn threads_per_process(mut self, threads: u32) -> Self {
         self.choices.threads = Some(threads);
         self
     }
 
-    /// Where the workers run, instead of what the program says.
+    /// Sets where the workers run.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.choices.bind = Some(bind);
         self
     }
 
-    /// Which network devices the processes use, instead of what the program says.
+    /// Sets the network devices of the processes.
     pub fn nics(mut self, nics: Nics) -> Self {
         self.choices.nics = Some(nics);
         self
     }
 
-    /// How large the rings are, instead of what the program says.
+    /// Sets the sizes of the rings.
     pub fn ring(mut self, options: RingOptions) -> Self {
         self.choices.ring = Some(options);
         self
     }
 
-    /// What carries the bytes, instead of what the program or `FARSIDE_FABRIC` says.
+    /// Sets the fabric, also over `FARSIDE_FABRIC`.
     pub fn fabric(mut self, fabric: FabricChoice) -> Self {
         self.choices.fabric = Some(fabric);
         self
     }
 
-    /// What is checked while the job runs, instead of what the program says.
+    /// Sets the checks while the job runs.
     pub fn check(mut self, check: Check) -> Self {
         self.choices.check = Some(check);
         self
     }
 
-    /// Stops the job when it runs longer.
+    /// Sets the longest time that the job may run.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
 
-    /// Throws away what the processes print to the standard output.
+    /// Discards the standard output of the processes.
     pub fn quiet_stdout(mut self) -> Self {
         self.quiet_stdout = true;
         self
     }
 
-    /// Starts the processes and returns when all of them have ended.
+    /// Starts the processes. Returns when all of them have ended.
     ///
-    /// *Cost*: a process takes about a millisecond to start. Waiting takes no processor time.
+    /// *Cost*: about a millisecond for each process. Waiting takes no processor time.
     ///
     /// # Errors
-    /// - [`Error::JobShape`] when there can be no such job, or it does not fit on this machine; nothing was started.
-    /// - [`Error::ProcessFailed`] with the process that failed first: it could not be started, ended with another status
-    ///   than 0, was killed, reported an error or a panic of a worker, or was stopped by the time limit.
-    /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to
-    ///   rest.
+    /// - [`Error::JobShape`] if the job is impossible or does not fit on this machine. Nothing was
+    ///   started.
+    /// - [`Error::ProcessFailed`] with the process that failed first: it could not be started,
+    ///   ended with another status than 0, was killed, reported an error or a panic of a worker, or
+    ///   ran into the time limit.
+    /// - [`Error::JobEnded`] if processes did not join the job, or it did not become quiescent.
     pub fn run(mut self) -> Result<()> {
         log_to_stderr()?;
         let started = Instant::now();
@@ -162,14 +166,14 @@ impl Launch {
     }
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug)]
 struct Supervisor {
     coordinator: Coordinator,
     children: Children,
     started: Instant,
     time_limit: Option<Instant>,
-    /// When those that have no reason to stay are killed.
+    /// The time at which processes that should have left are killed.
     grace_ends: Option<Instant>,
 }
 
@@ -180,6 +184,7 @@ impl Supervisor {
                 self.children.tell(process, &message);
             }
             if let Some(verdict) = self.coordinator.verdict() {
+                tracing::debug!(success = verdict.is_ok(), "all processes have ended");
                 return verdict;
             }
             if self.grace_ends.is_none() && self.coordinator.only_stragglers_run() {
@@ -197,11 +202,11 @@ impl Supervisor {
         [tick, self.time_limit, self.grace_ends].into_iter().flatten().min()
     }
 
-    /// Passes on what the processes said and how they ended.
+    /// Passes the processes' messages and ends on to the coordinator.
     fn listen(&mut self, ready: &[ProcessId]) {
         let mut news = self.children.hear(ready, self.coordinator.is_finished());
-        // Of what came to light together, an end without a word came first: to fail in an orderly way takes longer, and may
-        // be what a process did because it missed the other.
+        // Of simultaneous news, an end without a reason comes first. A process that reports its
+        // failure takes longer, and may have failed because of the other's end.
         news.sort_by_key(|news| !news.is_sudden_end());
         let now = self.started.elapsed();
         for news in news {
@@ -214,7 +219,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills whoever is over time.
+    /// Kills the processes whose time is up.
     fn stop_overdue(&mut self, now: Instant) {
         let has_passed = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
         let time_is_up = has_passed(self.time_limit);
@@ -222,7 +227,9 @@ impl Supervisor {
             return;
         }
         let running: Vec<_> = self.coordinator.running().collect();
+        let reason = if time_is_up { "the time limit has passed" } else { "it does not leave an ended job" };
         for (process, end) in self.children.stop(&running) {
+            tracing::warn!(process = process.number(), reason, "process killed");
             let end = if time_is_up { ProcessEnd::TimedOut } else { end };
             self.coordinator.ended(process, end, self.started.elapsed());
         }

@@ -1,7 +1,9 @@
-//! Calls that carry buffers in registered memory, results that go into registered memory, and calls on everyone.
+//! Calls that carry buffers in registered memory, results that go into registered memory, and calls
+//! to all workers.
 //!
-//! This room stands above [`invoke`](crate::invoke) and [`memory`](crate::memory): it adds forms of calls to
-//! [`To`](crate::To) and [`Worker`](crate::Worker), and neither of the two knows it.
+//! This room stands above [`invoke`](crate::invoke) and [`memory`](crate::memory). It adds forms of
+//! calls to [`To`](crate::To) and [`Worker`](crate::Worker), and neither of the two rooms depends
+//! on it.
 
 mod broadcast;
 mod buffered;

@@ -1,4 +1,4 @@
-//! What can go wrong, with the facts.
+//! The errors of jobs and calls, with the facts.
 
 use std::time::Duration;
 use std::{fmt, iter};
@@ -9,41 +9,42 @@ use farside_fabric::{FabricError, ProcessId, WorkerId};
 use farside_launch::LaunchError;
 pub use farside_launch::{ProcessEnd, RendezvousError};
 
-/// A result of this library.
+/// The result of an operation of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done.
+/// The error of an operation of this library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Processes of other binaries have sent more for collectives than a worker keeps until it comes to them.
+    /// Processes of other binaries have sent more for collectives than a worker keeps until it
+    /// reaches them.
     #[error(
         "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not come \
          to: see whether all of them call the same collectives, or have them wait for each other at a barrier now and then"
     )]
     CollectiveOverrun {
-        /// The worker that keeps them.
+        /// The worker that received the values.
         worker: WorkerId,
-        /// How many it keeps.
+        /// The largest number of values that it keeps.
         values: usize,
-        /// How many bytes they may have.
+        /// The largest number of bytes that it keeps.
         bytes: usize,
     },
-    /// Something that waits was called by a handler.
+    /// A handler called an operation that waits.
     #[error(
         "{what} waits, and a handler must not: it would keep its worker from the very calls it waits for. Use \
          `Pending::then`, keep a `Reply`, or send with `WhenFull::Fail` or `Queue`"
     )]
     InHandler {
-        /// What was called.
+        /// The operation.
         what: &'static str,
     },
-    /// What a ring holds can not have been written by a sender of this library.
+    /// The contents of a ring cannot have been written by a sender of this library.
     #[error(
         "the ring from {from} is corrupt: {cause}; {from} has a bug or overwrote its memory, and is not listened to any more"
     )]
     CorruptRing {
-        /// Who fills the ring.
+        /// The sender that fills the ring.
         from: Source,
         /// What is wrong.
         cause: CorruptRecord,
@@ -51,12 +52,13 @@ pub enum Error {
     /// The deadline passed.
     #[error("deadline passed after {after:?} while {doing}")]
     Deadline {
-        /// What was waited for.
+        /// The operation that waited.
         doing: &'static str,
-        /// How long.
+        /// The time that it waited.
         after: Duration,
     },
-    /// A closure or function pointer was to be called where it does not exist.
+    /// A closure or function pointer was sent to a process of another binary, in which it does not
+    /// exist.
     #[error(
         "{a} and {b} run different binaries, and a closure of one is nothing to the other: register a function by name there \
          (`Job::register`) and call that (`call_named`), or start one program, built once, for both"
@@ -64,33 +66,33 @@ pub enum Error {
     DifferentBinaries {
         /// The caller's process.
         a: ProcessId,
-        /// The receiver's.
+        /// The receiver's process.
         b: ProcessId,
     },
-    /// The job was to keep to shared memory, and its processes are on more than one machine.
+    /// The job was restricted to shared memory, but its processes are on more than one machine.
     #[error(
         "{a} and {b} are on different machines (or in containers that share no network), and the job was told to use shared \
          memory only: start all on one machine, or leave out --fabric shm (and FARSIDE_FABRIC)"
     )]
     DifferentMachines {
-        /// One.
+        /// One of the processes.
         a: ProcessId,
-        /// Another.
+        /// A process on another machine.
         b: ProcessId,
     },
-    /// The fabric could not do it.
+    /// The fabric reported an error.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A function that is to be called elsewhere is not part of the main program.
+    /// A function to be called on another process is not part of the main program.
     #[error(
         "a function at {address:#x} is outside the main program (in a dynamic library?), so that other processes cannot find \
          it: link it statically"
     )]
     ForeignFunction {
-        /// Where it is.
+        /// The address of the function.
         address: usize,
     },
-    /// There is no room for a call now.
+    /// There is currently no room for a call.
     #[error("no room for a call to {to}: {cause}")]
     Full {
         /// The receiver.
@@ -98,54 +100,54 @@ pub enum Error {
         /// What is full.
         cause: FullCause,
     },
-    /// A function that was called here panicked, and nobody waits for its result.
+    /// A function that was called here panicked, and no caller waits for its result.
     #[error("a function that {from} called here panicked: {message}")]
     HandlerPanicked {
         /// The caller.
         from: Source,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// The job could not begin, or was ended.
     #[error("the job was ended: {why}")]
     JobEnded {
-        /// The reason, from whoever ended it.
+        /// The reason, from the process that ended the job.
         why: String,
     },
     /// The job's shape is impossible.
     #[error("a job of {processes} processes with {threads} threads each: {why}")]
     JobShape {
-        /// Processes asked for.
+        /// The number of processes.
         processes: u32,
-        /// Worker threads of each.
+        /// The number of worker threads of each.
         threads: u32,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// There can be no such ring, or not any more.
+    /// The options for a ring are invalid, or come too late.
     #[error("the ring cannot be as asked for: {why}")]
     RingOptions {
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// A function that others called here by its name did not run, and its caller gets no answer.
+    /// A function that was called here by name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
     NamedCallRefused {
         /// The caller.
         from: Source,
-        /// The function's name, or a number where no function of that name is registered.
+        /// The function's name, or a number if no function of that name is registered.
         name: String,
-        /// Why not.
+        /// The reason.
         why: NameRefusal,
     },
-    /// The named function that was called did not run.
+    /// The named function did not run.
     #[error("the named function {name:?} did not run on {on}: {why}")]
     NamedRefused {
-        /// Where.
+        /// The worker on which it was called.
         on: WorkerId,
         /// The function's name.
         name: &'static str,
-        /// Why not.
+        /// The reason.
         why: NameRefusal,
     },
     /// A type travels only among processes of one binary.
@@ -154,118 +156,119 @@ pub enum Error {
          travel"
     )]
     NotPortable {
-        /// What it was to be part of: a named function, or a collective.
+        /// The use of the type: the name of a function, or a collective.
         name: &'static str,
         /// The type.
         type_name: &'static str,
     },
-    /// A process of the job is gone.
+    /// A process of the job is lost.
     #[error("{process} was lost: {why}")]
     PeerLost {
-        /// Which.
+        /// The lost process.
         process: ProcessId,
         /// How it ended, as far as known.
         why: String,
     },
-    /// A process of the job failed, and with it the job.
+    /// A process of the job failed, and the job with it.
     #[error("{process} failed: {how}")]
     ProcessFailed {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// How.
+        /// How it failed.
         how: ProcessEnd,
     },
     /// The processes that another launcher started did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// The function called panicked.
+    /// The called function panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
-        /// Where.
+        /// The worker on which it ran.
         on: WorkerId,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
-    /// The function called let its [`Reply`](crate::Reply) go without answering.
+    /// The called function dropped its [`Reply`](crate::Reply) without answering.
     #[error("the function called on {on} dropped its reply without an answer")]
     ReplyDropped {
-        /// Where.
+        /// The worker on which it ran.
         on: WorkerId,
     },
     /// An error of one of the modules with errors of their own, such as [`heap`](crate::heap) or
     /// [`pipe`](crate::pipe). [`room_error`](Error::room_error) returns it by its type.
     #[error(transparent)]
     Room(Box<dyn std::error::Error + Send + Sync>),
-    /// Jobs are started by running the program again, and the program would come to another job first.
+    /// A program started a second job. Jobs start by running the program again, which would reach
+    /// the first job.
     #[error(
         "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
          beginning and come to the first job again. Start each job from a program of its own, or give the second one an \
          entry of its own with `Job::entry`"
     )]
     SecondJob {
-        /// Where the first job is in the source.
+        /// The place of the first job in the source.
         first: String,
-        /// Where this one is.
+        /// The place of this job in the source.
         this: String,
     },
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{doing} failed: {cause}")]
     System {
-        /// What was done.
+        /// The operation.
         doing: &'static str,
         /// The reason.
         cause: std::io::Error,
     },
-    /// A call or its result can never fit.
+    /// A call or a result is too large to be sent.
     #[error("{what} of {bytes} bytes; at most {max} bytes can ever travel: send it in pieces")]
     TooLarge {
-        /// What.
+        /// The kind of data.
         what: &'static str,
         /// Its size.
         bytes: usize,
-        /// The limit.
+        /// The largest size.
         max: usize,
     },
-    /// No such process.
+    /// The process does not exist.
     #[error("{process} does not exist: the job has processes 0 to {}", count - 1)]
     UnknownProcess {
-        /// Which was named.
+        /// The process that was named.
         process: ProcessId,
-        /// How many there are.
+        /// The number of processes.
         count: u32,
     },
-    /// No such worker.
+    /// The worker does not exist.
     #[error("{worker} does not exist: the job has workers 0 to {}", count - 1)]
     UnknownWorker {
-        /// Which was named.
+        /// The worker that was named.
         worker: WorkerId,
-        /// How many there are.
+        /// The number of workers.
         count: u32,
     },
-    /// What arrived does not hold what its type says.
+    /// A received value does not match its type.
     #[error("a value from {from} is malformed: {cause}")]
     Wire {
         /// The sender.
         from: WorkerId,
-        /// What is wrong.
+        /// The defect.
         cause: crate::wire::WireError,
     },
-    /// This process was started for another job of the program than the one it came to.
+    /// This process was started for another job of the program than the one that it reached.
     #[error("this process was started for the job at {expected}, and came to the one at {reached} first: {remedy}")]
     WrongJob {
-        /// The job it was started for.
+        /// The job for which it was started.
         expected: String,
-        /// The one it came to.
+        /// The job that it reached.
         reached: String,
-        /// What to do.
+        /// A remedy.
         remedy: &'static str,
     },
-    /// A buffer is to be written where the function runs, and the memory for it is elsewhere.
+    /// The function would write to a buffer whose memory belongs to another process.
     #[error("the memory for the buffer is of {memory}, and the function runs in {wanted}: allocate it there")]
     WrongProcess {
-        /// Whose memory it is.
+        /// The process that has the memory.
         memory: ProcessId,
-        /// Whose it should be.
+        /// The process in which the function runs.
         wanted: ProcessId,
     },
 }
@@ -314,7 +317,7 @@ impl From<LaunchError> for Error {
             LaunchError::SecondJob { first, this } => Self::SecondJob { first, this },
             LaunchError::System { doing, cause } => Self::System { doing, cause },
             LaunchError::WrongJob { expected, reached, remedy } => Self::WrongJob { expected, reached, remedy },
-            // The enum may grow; its texts say what happened.
+            // The enum may grow; the message of a new error says what happened.
             other => Self::JobEnded { why: other.to_string() },
         }
     }
@@ -325,18 +328,18 @@ impl From<LaunchError> for Error {
 #[non_exhaustive]
 #[repr(u8)]
 pub enum NameRefusal {
-    /// It is not there.
+    /// No function of this name is registered.
     #[error(
         "no function of this name is registered there: register it with `Job::register`, and see that both spell it alike"
     )]
     Unknown = 1,
-    /// The caller's types are not its types.
+    /// The caller's types differ from those of the function.
     #[error(
         "it is registered with other types: caller and function must have arguments and results of the same shape (fields, variants \
          and their names, in the same order)"
     )]
     OtherTypes = 2,
-    /// What came is none of its arguments.
+    /// The received bytes are not valid arguments of the function.
     #[error("its arguments are malformed: the caller has a bug or overwrote its memory")]
     Malformed = 3,
 }
@@ -353,12 +356,12 @@ impl From<crate::wire::WireError> for NameRefusal {
     }
 }
 
-/// Who fills a ring: one worker, or all threads of a process together.
+/// The sender that fills a ring: one worker, or all threads of a process together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// A worker's own ring.
+    /// A worker, with its own ring.
     Worker(WorkerId),
-    /// A process's mailbox lane.
+    /// A process, with the lane that its threads share.
     Process(ProcessId),
 }
 
@@ -371,36 +374,36 @@ impl fmt::Display for Source {
     }
 }
 
-/// What is wrong with a record.
+/// A defect of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CorruptRecord {
-    /// The ring's own bookkeeping does not hold.
+    /// The ring's bookkeeping is inconsistent.
     #[error(transparent)]
     Ring(#[from] Corrupt),
-    /// A part of a stream of records is missing, or came twice.
+    /// A part of a stream of records is missing, or arrived twice.
     #[error("a frame of a stream's bytes from {position} on, where those from {expected} on come next")]
     Gap {
-        /// What came.
+        /// The position that arrived.
         position: u64,
-        /// What comes next.
+        /// The position that was expected.
         expected: u64,
     },
-    /// No function has this number.
+    /// There is no function with this number.
     #[error("a call of function {entry}, of which this program has {count}")]
     Entry {
-        /// The number.
+        /// The number of the function.
         entry: u16,
-        /// How many there are.
+        /// The number of functions.
         count: usize,
     },
-    /// The arguments do not hold what their types say.
+    /// The arguments do not match their types.
     #[error("arguments of function {entry} that do not hold what their types say")]
     Malformed {
-        /// The function.
+        /// The number of the function.
         entry: u16,
     },
-    /// An address that is no function's beginning.
+    /// The address is not the beginning of a function.
     #[error("a call of offset {offset:#x}, where no function begins")]
     NoFunction {
         /// The offset in the program's text.
@@ -408,14 +411,14 @@ pub enum CorruptRecord {
     },
 }
 
-/// What has no room left.
+/// The resource that has no room left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FullCause {
     /// The receiver has not consumed what was sent before.
     #[error("its ring holds {ring_bytes} bytes that it has not consumed; wait, or use `WhenFull::Retry` or `Queue`")]
     Credit {
-        /// The ring's size.
+        /// The size of the ring.
         ring_bytes: usize,
     },
     /// The receiver grants no more ring memory.
@@ -424,28 +427,28 @@ pub enum FullCause {
         /// The receiver's cap for all its rings.
         cap_bytes: usize,
     },
-    /// The sender's own queue is at its cap.
+    /// The sender's own queue has reached its cap.
     #[error("{queued_bytes} bytes are queued for it already; raise `Job::queue_cap_bytes` or send less")]
     Queue {
-        /// How much is queued.
+        /// The number of bytes queued.
         queued_bytes: usize,
     },
-    /// Too many calls wait for their results.
+    /// Too many calls of this worker wait for their results.
     #[error("{pending} calls of this worker wait for their results; take some first")]
     Replies {
-        /// How many.
+        /// The number of such calls.
         pending: usize,
     },
 }
 
 /// A call that was not sent, with its arguments.
 ///
-/// Converts into its error with `?`, dropping the arguments.
+/// `?` converts it into its error and drops the arguments.
 #[derive(Debug)]
 pub struct Refused<A, E = Error> {
-    /// Why.
+    /// The reason.
     pub error: E,
-    /// The arguments, unharmed.
+    /// The unchanged arguments.
     pub arguments: A,
 }
 

@@ -2,30 +2,34 @@
 //!
 //! # How a job lives
 //!
-//! A program says what it wants with [`job()`] and hands the work of each worker to [`Job::run`]. The process that comes
-//! there first is the *launcher*. It starts the job's processes, which run the same program with the same arguments, come to
-//! the same call of `run`, and find in their environment what they are. So there are one process more than the job has: the
-//! launcher has no workers, waits for the others, and returns the verdict.
+//! A program describes its job with [`job()`] and passes the work of each worker to [`Job::run`].
+//! The process that first reaches this call is the *launcher*. It starts the job's processes, which
+//! run the same program with the same arguments. They reach the same call of `run` and find in
+//! their environment that they belong to the job. So there is one process more than the job has:
+//! the launcher has no workers, waits for the others, and returns the verdict.
 //!
-//! **What stands before and after `run` is executed by the launcher and by every process.** It is the place to read
-//! arguments, but not to print a result; that belongs into the body, on worker 0. A process may take its time after `run`:
-//! the launcher waits for it.
+//! **The launcher and every process execute the code before and after `run`.** This is the place to
+//! read arguments, but not to print a result; print it in the body, on worker 0. A process may take
+//! its time after `run`: the launcher waits for it.
 //!
-//! The command `farside run -n 4 PROGRAM` is a launcher, too; then none of the program's processes is one, and the options
-//! of the command win over what the program says.
+//! The command `farside run -n 4 PROGRAM` is a launcher as well. Then no process of the program is
+//! one, and the options of the command override those of the program.
 //!
-//! Processes that another launcher started, such as `mpirun` or `srun`, see that from their environment and are a job together,
-//! again with none that is the launcher: process 0 runs the job for the others. `docs/running-on-a-cluster.md` says what there is to
-//! set. Then too it counts how many processes were started, whatever the program says.
+//! Processes that another launcher started, such as `mpirun` or `srun`, recognize this from their
+//! environment. Together they are a job without a launcher of its own: process 0 runs the job for
+//! the others. The job has as many processes as were started, whatever the program says.
+//! `docs/running-on-a-cluster.md` lists the variables to set.
 //!
 //! # How it ends
 //!
-//! When the bodies of all workers have returned, every call that was sent is executed, and those that these send; then `run`
-//! returns everywhere. When a process fails (a worker returns an error or panics, the process exits or is killed), the
-//! others are told: whatever waits for it returns [`Error::PeerLost`](crate::Error::PeerLost), and they go on if they can.
-//! The launcher's verdict is the *first* failure, whatever followed from it.
+//! After the bodies of all workers have returned, every call that was sent still runs, and so do
+//! the calls that these send. Then `run` returns everywhere. If a process fails (a worker returns
+//! an error or panics, the process exits or is killed), the others are told. Whatever waits for
+//! that process returns [`Error::PeerLost`](crate::Error::PeerLost), and the other processes go on
+//! if they can. The launcher's verdict is the *first* failure, whatever followed from it.
 //!
-//! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or killing it ends all.
+//! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or
+//! killing it ends all of them.
 
 pub(crate) mod simulate;
 pub(crate) mod testing;
@@ -42,7 +46,7 @@ use crate::Worker;
 pub use crate::runtime::footprint::{Footprint, footprint};
 pub use farside_launch::child::{is_member, is_reported};
 #[doc(hidden)]
-pub use farside_launch::control::fuzz_decode as fuzz_control_decode;
+pub use farside_launch::fuzz_decode as fuzz_control_decode;
 pub use farside_launch::log::log_to_stderr;
 pub use farside_launch::nic::{Nics, NoNics};
 pub use farside_launch::settings::{Check, UnknownCheck};
@@ -58,7 +62,7 @@ use farside_launch::ring_options::RingOptions;
 use farside_launch::settings::{Choices, own_environment};
 use farside_launch::start::{Launch, Program};
 
-/// A job of one process with one worker, until more is asked for.
+/// Returns a job of one process with one worker, to be configured.
 pub fn job() -> Job {
     Job {
         choices: Choices::default(),
@@ -70,7 +74,7 @@ pub fn job() -> Job {
     }
 }
 
-/// What a job is to be like. Made by [`job()`], started by [`run`](Job::run).
+/// The configuration of a job. Made by [`job()`], started by [`run`](Job::run).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is started before `run`"]
 pub struct Job {
@@ -78,9 +82,9 @@ pub struct Job {
     entry: Option<Vec<OsString>>,
     time_limit: Option<Duration>,
     quiet_stdout: bool,
-    /// Whether the environment cannot change the fabric.
+    /// Whether the fabric is chosen in spite of the environment.
     fabric_is_forced: bool,
-    /// The functions that can be called by name in the processes of this program.
+    /// The functions that other processes can call by name in processes of this program.
     names: Names,
 }
 
@@ -91,135 +95,148 @@ impl Default for Job {
 }
 
 impl Job {
-    /// How many processes; 1 if not said.
+    /// Sets the number of processes. The default is 1.
     pub fn processes(mut self, processes: u32) -> Self {
         self.choices.processes = Some(processes);
         self
     }
 
-    /// How many workers each process has; 1 if not said.
+    /// Sets the number of workers of each process. The default is 1.
     pub fn threads_per_process(mut self, threads: u32) -> Self {
         self.choices.threads = Some(threads);
         self
     }
 
-    /// How many threads each process has besides, which only run the calls that are sent to them; none if not said. These calls may
-    /// block, on a lock or a file: that keeps no worker from its work.
+    /// Sets the number of additional threads of each process that only run the calls sent to them.
+    /// The default is 0. These calls may block, on a lock or a file, without keeping a worker from
+    /// its work.
     pub fn service_threads(mut self, threads: u32) -> Self {
         self.choices.service_threads = Some(threads);
         self
     }
 
-    /// How many threads of each process share the calls on the process itself ([`Worker::consumers_of`](crate::Worker::consumers_of));
-    /// none if not said. One thread more hands the calls over to them.
+    /// Sets the number of threads of each process that share the calls on the process itself
+    /// ([`Worker::consumers_of`](crate::Worker::consumers_of)). The default is 0. One more thread
+    /// hands the calls over to them.
     pub fn consumer_threads(mut self, threads: u32) -> Self {
         self.choices.consumer_threads = Some(threads);
         self
     }
 
-    /// How many threads of each process share those calls on the process which may wait
-    /// ([`Worker::waiters_of`](crate::Worker::waiters_of)); none if not said. As many may wait at once, and the others come after
-    /// them. One thread more hands the calls over.
+    /// Sets the number of threads of each process that share those calls on the process which may
+    /// wait ([`Worker::waiters_of`](crate::Worker::waiters_of)). The default is 0. Each call that
+    /// waits occupies one thread, and further calls queue behind them. One more thread hands the
+    /// calls over.
     pub fn waiting_threads(mut self, threads: u32) -> Self {
         self.choices.waiting_threads = Some(threads);
         self
     }
 
-    /// Where the workers run; wherever the system puts them if not said.
+    /// Sets where the workers run. By default the system places them.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.choices.bind = Some(bind);
         self
     }
 
-    /// Which network devices the processes use between machines, dealt out in turns; the best that libfabric knows if not said. The
-    /// variable `FARSIDE_NIC` says it where the program does not.
+    /// Sets the network devices for traffic between machines, which the processes take in turns. By
+    /// default libfabric chooses the best. The variable `FARSIDE_NIC` applies if the program sets
+    /// none.
     pub fn nics(mut self, nics: Nics) -> Self {
         self.choices.nics = Some(nics);
         self
     }
 
-    /// What carries the bytes; shared memory inside a machine and libfabric between machines if not said. The variable
-    /// `FARSIDE_FABRIC` wins over it.
+    /// Sets the fabric. By default shared memory inside a machine and libfabric between machines.
+    /// The variable `FARSIDE_FABRIC` overrides it.
     pub fn fabric(mut self, fabric: FabricChoice) -> Self {
         self.choices.fabric = Some(fabric);
         self
     }
 
-    /// As [`fabric`](Self::fabric), whatever `FARSIDE_FABRIC` says: for a program that has an option for it. Only a launcher's
-    /// own option wins over it.
+    /// Sets the fabric as [`fabric`](Self::fabric) does, but overrides `FARSIDE_FABRIC`: for a
+    /// program with its own option. Only a launcher's option overrides it.
     pub fn force_fabric(mut self, fabric: FabricChoice) -> Self {
         self.fabric_is_forced = true;
         self.fabric(fabric)
     }
 
-    /// How large the ring from one worker to another is and how it grows, where [`setup_with`](Worker::setup_with) does not say otherwise.
+    /// Sets the size and the growth of the ring from one worker to another, unless
+    /// [`setup_with`](Worker::setup_with) chooses others.
     ///
-    /// What there cannot be is refused by [`run`](Self::run), with [`Error::RingOptions`](crate::Error::RingOptions).
+    /// [`run`](Self::run) refuses invalid options with
+    /// [`Error::RingOptions`](crate::Error::RingOptions).
     pub fn ring(mut self, options: RingOptions) -> Self {
         self.choices.ring = Some(options);
         self
     }
 
-    /// How much memory the calls on their way to one worker may take, over all senders; 8 MiB if not said. A sender's first ring
-    /// of 8 KiB is granted in any case.
+    /// Sets how much memory the calls on their way to one worker may take, over all senders. The
+    /// default is 8 MiB. A sender's first ring of 8 KiB is always granted.
     pub fn ring_cap_bytes(mut self, bytes: usize) -> Self {
         self.choices.ring_cap_bytes = Some(bytes);
         self
     }
 
-    /// How much a worker may queue for one destination that has no room; 1 MiB if not said.
+    /// Sets how much a worker may queue for one destination that has no room. The default is 1 MiB.
     pub fn queue_cap_bytes(mut self, bytes: usize) -> Self {
         self.choices.queue_cap_bytes = Some(bytes);
         self
     }
 
-    /// How much memory of each process others may have, that they asked for with
-    /// [`allocate_at`](Worker::allocate_at); 256 MiB if not said, in no more pieces than one for
-    /// each 64 bytes of that. None of it is taken before it is asked for.
+    /// Sets how much memory of each process other processes may [allocate](Worker::allocate_at).
+    /// The default is 256 MiB. The number of allocations is limited to one for each 64 bytes of
+    /// that. No memory is taken before it is allocated.
     pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
         self.choices.remote_memory_limit = Some(bytes);
         self
     }
 
-    /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
+    /// Sets the size of the memory that every process has from the start, with
+    /// [addresses](crate::GlobalAddress::starter) that all processes know. The default is 4 KiB.
     pub fn starter_bytes(mut self, bytes: u32) -> Self {
         self.choices.starter_bytes = Some(bytes);
         self
     }
 
-    /// Whether to look for accesses to the same bytes that nothing orders, and for buffers that are used while an operation has them. The
-    /// later of the two returns [`AccessConflict`](crate::AccessConflict) then, which names both places in the program. Not, if not said here, by the
-    /// variable `FARSIDE_CHECK=accesses` or by `farside run --check accesses`.
+    /// Sets whether to check for unordered accesses to the same bytes, and for uses of a buffer
+    /// that an operation still has. The later of two such accesses returns
+    /// [`AccessConflict`](crate::AccessConflict), which names both places in the program. Off by
+    /// default. If the program does not set this, `FARSIDE_CHECK=accesses` or `farside run --check
+    /// accesses` turns it on.
     ///
-    /// It is for finding mistakes: each access asks the owner of the memory first. `docs/checking-accesses.md` says what it finds and what
-    /// it costs.
+    /// This is a tool to find bugs: each access first asks the owner of the memory.
+    /// `docs/checking-accesses.md` describes what it finds and what it costs.
     pub fn check_accesses(mut self, check: bool) -> Self {
         self.choices.check = Some(if check { Check::Accesses } else { Check::Nothing });
         self
     }
 
-    /// How long anything waits for another process; what the environment says in `FARSIDE_TIMEOUT_S` if not said, else 30 s.
+    /// Sets how long anything waits for another process. The default is `FARSIDE_TIMEOUT_S` from
+    /// the environment, or 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.choices.deadline = Some(deadline);
         self
     }
 
-    /// How long the job may take from the return of its last worker until no call is under way; 30 s if not said.
+    /// Sets how long the job may take from the return of its last worker until no call is under
+    /// way. The default is 30 s.
     pub fn finalize_deadline(mut self, deadline: Duration) -> Self {
         self.choices.finalize_deadline = Some(deadline);
         self
     }
 
-    /// Registers a function under a name, by which it can be called from any program of the job, also from one that was built apart
-    /// ([`call_named`](crate::To::call_named)).
+    /// Registers a function under a name. Any program of the job can call it by that name
+    /// ([`call_named`](crate::To::call_named)), including programs that were built separately.
     ///
-    /// Several programs make one job when a launcher starts them together: `farside run -n 2 ./one : -n 2 ./another`. Processes that run the
-    /// same binary call closures on each other as ever; between others only named functions can be called. The functions are registered
-    /// in the processes of the program that registers them; other programs of the job may register others under the same names.
+    /// Several programs form one job if a launcher starts them together: `farside run -n 2 ./one :
+    /// -n 2 ./another`. Processes that run the same binary can call closures on each other;
+    /// processes of different binaries can only call named functions. A function is registered in
+    /// the processes of this program only; other programs of the job may register others under the
+    /// same name.
     ///
     /// # Panics
-    /// When this job has a function of that name, or the name begins with `farside/`, or a type travels only among processes of one
-    /// binary.
+    /// If this job already has a function of that name, if the name begins with `farside/`, or if a
+    /// type travels only among processes of one binary.
     #[track_caller]
     pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
         self.names.register(name, function);
@@ -228,8 +245,9 @@ impl Job {
 
     /// Starts the processes with these arguments instead of the launcher's own.
     ///
-    /// This is for programs with several jobs. A process runs the program from its beginning, so it would always come to the
-    /// first of them; arguments of its own can lead it to another. Such a job can also be run repeatedly.
+    /// This is for programs with several jobs. A process runs the program from its beginning, so it
+    /// would always reach the first job; its own arguments can lead it to another. Such a job can
+    /// also be run repeatedly.
     ///
     /// ```no_run
     /// # fn warm_up(_: &farside::Worker) -> farside::Result<()> { Ok(()) }
@@ -252,14 +270,15 @@ impl Job {
         self
     }
 
-    /// Stops the job when it takes longer than this, with all that its processes do before and after `run`. Counts only when
-    /// the program starts the job itself.
+    /// Stops the job if it takes longer than this, including what its processes do before and after
+    /// `run`. Applies only if the program starts the job itself.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
 
-    /// Throws away what the processes print to the standard output. Counts only when the program starts the job itself.
+    /// Discards what the processes print to standard output. Applies only if the program starts the
+    /// job itself.
     pub fn quiet_stdout(mut self) -> Self {
         self.quiet_stdout = true;
         self
@@ -267,26 +286,34 @@ impl Job {
 
     /// Runs `body` on every worker of the job.
     ///
-    /// In the launcher this starts the processes and returns when all of them have ended. In each of these it runs the
-    /// workers and returns when the whole job has come to rest, and the code behind it is executed there, too.
+    /// In the launcher, this starts the processes and returns when all of them have ended. In a
+    /// process, it runs the workers and returns when the whole job has ended; the code after it
+    /// runs there as well.
     ///
     /// *Cost*: about a millisecond for each process.
     ///
     /// # Errors
     /// In the launcher:
-    /// - [`Error::JobShape`](crate::Error::JobShape) when there can be no such job, or it does not fit on this machine;
+    /// - [`Error::JobShape`](crate::Error::JobShape) if the job's shape is impossible or does not
+    ///   fit on this machine;
     /// - [`Error::ProcessFailed`](crate::Error::ProcessFailed) with the process that failed first;
-    /// - [`Error::JobEnded`](crate::Error::JobEnded) when processes did not come to the job, or it did not come to rest in time;
-    /// - [`Error::SecondJob`](crate::Error::SecondJob) when the program has started a job already, and neither has an [entry](Self::entry).
+    /// - [`Error::JobEnded`](crate::Error::JobEnded) if processes did not join the job, or it did
+    ///   not end in time;
+    /// - [`Error::SecondJob`](crate::Error::SecondJob) if the program has already started a job,
+    ///   and neither has an [entry](Self::entry);
+    /// - [`Error::Rendezvous`](crate::Error::Rendezvous) if processes that another launcher started
+    ///   do not find each other.
     ///
-    /// - [`Error::Rendezvous`](crate::Error::Rendezvous) when processes that another launcher started do not find each other. Process 0 of such a job also
-    ///   gets the launcher's errors.
+    /// Process 0 of a job that another launcher started gets these errors as well.
     ///
-    /// In a process of the job: the error of its worker, or [`Error::JobEnded`](crate::Error::JobEnded); [`Error::WrongJob`](crate::Error::WrongJob) or [`Error::SecondJob`](crate::Error::SecondJob)
-    /// when this is not the job that the process was started for.
+    /// In a process of the job:
+    /// - the error of its worker, or [`Error::JobEnded`](crate::Error::JobEnded);
+    /// - [`Error::WrongJob`](crate::Error::WrongJob) or
+    ///   [`Error::SecondJob`](crate::Error::SecondJob) if the process was started for another job
+    ///   than this one.
     ///
     /// # Panics
-    /// In a process whose worker panicked, when the others have been told.
+    /// In a process whose worker panicked, after the others were told.
     #[track_caller]
     pub fn run<F>(mut self, body: F) -> Result<()>
     where
@@ -306,7 +333,7 @@ impl Job {
     }
 
     fn launch(self, site: String) -> Result<()> {
-        // Whoever is started gets all of it, so that nobody has to come to the same settings again.
+        // The children get the complete settings, so they need not resolve them again.
         let settings = self.choices.resolve(&own_environment)?;
         let arguments = self.entry.unwrap_or_else(|| std::env::args_os().skip(1).collect());
         let program = Program { command: farside_launch::own_program()?, arguments, processes: settings.processes };

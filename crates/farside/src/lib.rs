@@ -1,15 +1,16 @@
-//! Farside makes the memory and the functions of other processes reachable as if they were on your own side.
+//! Farside makes the memory and the functions of other processes reachable as if they were local.
 //!
-//! A program started as several processes ships functions from one to another over shared memory:
+//! A program that runs as several processes sends functions from one to another over shared memory:
 //!
 //! ```no_run
 //! use farside::prelude::*;
 //!
 //! fn main() -> farside::Result<()> {
-//!     // Started by `farside run -n 4 -t 2 PROGRAM`, by mpirun or srun, or, started plainly, it starts its own processes.
+//!     // Start it with `farside run -n 4 -t 2 PROGRAM`, with mpirun or srun, or plainly: then it
+//!     // starts its own processes.
 //!     farside::job().processes(2).run(|me: &Worker| {
 //!         let peer = me.neighbor(1);
-//!         // Written here, runs there. It captures nothing; what it needs travels as a value.
+//!         // This closure runs on `peer`. It captures nothing: its arguments travel as a value.
 //!         me.call(peer, (me.id(), 42_u64), |there, (from, x)| println!("{} got {x} from {from}", there.id()))?;
 //!         let sum = me.call_return(peer, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?;
 //!         assert_eq!(sum, 42);
@@ -21,39 +22,41 @@
 //! | to | see |
 //! |---|---|
 //! | start a job | [`job()`], [`Job`] |
-//! | know who is who, wait, meet the others | [`Worker`] |
+//! | name workers, wait, synchronize | [`Worker`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
-//! | call a process, whichever of its threads is free; call what may wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
+//! | call any free thread of a process, also with functions that wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
-//! | call from threads that are no workers | [`Worker::scope`], [`Caller`] |
+//! | call from threads that are not workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
-//! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
-//! | allocate in the memory of another worker without asking it | [`heap`] |
+//! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | allocate in another worker's memory without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
-//! | say that data is there, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
+//! | signal that data has arrived, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
 //! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
-//! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
-//! | copy from any place to any, in an order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
+//! | spread arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
+//! | copy between any places, in a defined order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
-//! | find accesses that nothing orders | [`Job::check_accesses`] |
-//! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
+//! | find accesses without a defined order | [`Job::check_accesses`] |
+//! | share structures: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
-//! The [tour](mod@tour) goes through it level by level, from a raw endpoint to aggregated closures.
+//! The [tour](mod@tour) shows all of it level by level, from a raw endpoint to aggregated closures.
 //!
-//! What is guaranteed about order and visibility is in `docs/memory-model.md`.
+//! `docs/memory-model.md` states the guarantees about order and visibility.
 //!
 //! # Rules for functions that are called
 //!
-//! They run on the thread of the worker that was called, while it makes progress: inside [`progress`](Worker::progress), anything
-//! that waits, and collectives. One runs at a time, and never inside another. They must not wait; a wait returns
-//! [`Error::InHandler`]. What they send is queued when there is no room. One that cannot answer yet keeps its [`Reply`].
+//! A called function runs on the thread of the called worker while that worker makes progress:
+//! inside [`progress`](Worker::progress), inside every wait, and inside collectives. Functions run
+//! one at a time, and never inside another. They must not wait; a wait returns
+//! [`Error::InHandler`]. Calls that they make are queued when there is no room. A function that
+//! cannot answer yet keeps its [`Reply`].
 //!
-//! On [consumer threads](Worker::consumers_of) several run at a time, each on its own thread; and on threads
-//! [dedicated to that](Worker::waiters_of) they may wait.
+//! On [consumer threads](Worker::consumers_of) several functions run at a time, each on its own
+//! thread. On [waiter threads](Worker::waiters_of) they may also wait.
 
 mod buffers;
 pub mod check;
@@ -69,14 +72,14 @@ mod rooms;
 mod runtime;
 pub mod sync;
 pub mod tour;
-/// What may travel inside a job: the crate [`farside_wire`].
+/// Values that may travel inside a job: the crate [`farside_wire`].
 pub use farside_wire as wire;
 
-// Derived code and attributes name this crate as its users do.
+// Derived code and attributes refer to this crate as its users do.
 extern crate self as farside;
 
 pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, Written};
-/// What [values in global memory](GlobalPtr) are made of: [`Pod`](bytemuck::Pod), to be derived.
+/// The trait of [values in global memory](GlobalPtr): [`Pod`](bytemuck::Pod), which they derive.
 pub use bytemuck;
 pub use check::AccessConflict;
 pub use dist::{Dist, PerWorker};
@@ -107,7 +110,7 @@ pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Counters, Scope, Worker};
 pub use wire::Wire;
 
-/// What most programs need.
+/// The names that most programs need.
 pub mod prelude {
     pub use crate::{
         Aggregation, Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker,
@@ -115,7 +118,7 @@ pub mod prelude {
     };
 }
 
-/// What macros of this crate expand to. Not for programs.
+/// The names that this crate's macros expand to. Not for programs.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::invoke::remote::MacroToken;

@@ -1,4 +1,7 @@
-//! The processes and workers of a job, and how they wait, serve each other and end.
+//! The runtime: the processes and workers of a job, how they wait, serve each other and end.
+//!
+//! It knows `invoke`, the fabric and the launcher. The other rooms register with it through
+//! [`room`].
 
 pub(crate) mod address_cache;
 pub(crate) mod collective;

@@ -1,25 +1,27 @@
 //! A tour, level by level: from a raw endpoint to aggregated closures.
 //!
-//! Each level is made of the one below it, and none is hidden by the one above: a program uses whichever suits what it does, several at once if
-//! need be (Seriema §1 calls that *unobtrusiveness*). On the way up a program says less and less about buffers and completions.
+//! Each level is made of the one below it, and none hides the one below. A program uses whichever
+//! level suits its purpose, and several at once if need be (Seriema §1 calls that
+//! *unobtrusiveness*). Each level leaves less of the work on buffers and completions to the
+//! program.
 //!
-//! | level | what it gives | who sees to buffers and completions |
+//! | level | what it gives | what handles buffers and completions |
 //! |---|---|---|
-//! | [a raw endpoint](#a-a-raw-endpoint) | puts and gets between registered memory here and there | the program, operation by operation |
-//! | [a transmitter](#b-a-transmitter) | the same, from any number of threads, signalled as seldom as can be | the transmitter frees what is over |
+//! | [a raw endpoint](#a-a-raw-endpoint) | puts and gets between local and remote registered memory | the program, operation by operation |
+//! | [a transmitter](#b-a-transmitter) | the same, from any number of threads, with as few signals as possible | the transmitter, which frees completed buffers |
 //! | [memory and names](#c-memory-workers-and-calls-without-set-up) | memory of any process, workers with names, calls that need no set-up | the job |
-//! | [global memory](#global-memory) | one address for every byte; arrays over all processes; any memory registered | nobody: puts and gets are over when they return |
-//! | [heaps and pipes](#heaps-and-pipes) | memory at one peer, taken without asking; messages to it | the heap's books, the pipe's slots |
-//! | [calls through rings](#d-calls-through-rings) | functions run where the data is, tens of nanoseconds apiece | the rings |
+//! | [global memory](#global-memory) | one address for every byte; arrays over all processes; any memory registered | no one: puts and gets are complete when they return |
+//! | [heaps and pipes](#heaps-and-pipes) | memory at one peer, allocated without asking; messages to it | the heap's books, the pipe's slots |
+//! | [calls through rings](#d-calls-through-rings) | functions that run where the data is, tens of nanoseconds apiece | the rings |
 //! | [aggregated calls](#e-aggregated-calls) | some nanoseconds apiece | the rings, a batch at a time |
 //!
-//! The pieces of this page are one program: `me` is the [`Worker`](crate::Worker) that a job gives to its body, and all of them may stand in that
-//! body, side by side.
+//! The pieces of this page are one program: `me` is the [`Worker`](crate::Worker) that a job passes
+//! to its body, and all pieces may stand in that body, side by side.
 //!
 //! # (a) A raw endpoint
 //!
-//! A `Queue` goes to one peer. Of what is posted to it, the program says which operations are signalled; when one of those is over,
-//! so are all before it.
+//! A `Queue` leads to one peer. The program chooses which of its operations are signalled. When a
+//! signalled operation is complete, so are all before it.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -45,8 +47,9 @@
 //!
 //! # (b) A transmitter
 //!
-//! A `Transmitter` decides that by itself, for any number of threads, without a lock of its own. It tags the units of a `Circular` allocator
-//! as it posts them; one store frees all that are over, and the allocator comes round to them again.
+//! A `Transmitter` makes that choice itself, for any number of threads, without a lock of its own.
+//! It tags the units of a `Circular` allocator as it posts them. One store frees all completed
+//! units, and the allocator reuses them in its next round.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -72,8 +75,9 @@
 //!
 //! # (c) Memory, workers, and calls without set-up
 //!
-//! A job has names for its processes and workers. Memory of any process is asked for and used without anybody's attention there, and
-//! send-based calls reach any worker at once, also from threads that are none.
+//! A job has names for its processes and workers. A program allocates and uses memory of any
+//! process without attention there. Send-based calls reach any worker at once, also from threads
+//! that are not workers.
 //!
 //! ```no_run
 //! use farside::AtomicChange;
@@ -97,8 +101,9 @@
 //!
 //! ## Global memory
 //!
-//! Beside calls there is one address space. Whoever has a [`GlobalPtr`] puts, gets and changes words, without a function that runs there. Arrays lie in all processes; a
-//! vector, or a variable on the stack, has an address as long as it is registered.
+//! Besides calls there is one address space. A worker that has a [`GlobalPtr`] puts, gets and
+//! changes words, and no function runs at the owner. Arrays lie in all processes. A vector, or a
+//! variable on the stack, has an address while it is registered.
 //!
 //! ```no_run
 //! # use farside::prelude::*;
@@ -121,8 +126,10 @@
 //!
 //! ## Heaps and pipes
 //!
-//! What goes to one worker again and again need not ask it for memory each time. A [pipe](crate::pipe) has slots in the reader's memory, which come
-//! round. A [remote heap](crate::heap) has blocks there that are allocated here, and freed by whoever used them there.
+//! A worker that sends to one peer repeatedly need not ask it for memory each time. A
+//! [pipe](crate::pipe) has slots in the reader's memory, which are reused in turn. A [remote
+//! heap](crate::heap) has blocks there that are allocated here, and freed by the worker that used
+//! them there.
 //!
 //! ```no_run
 //! use farside::heap::{HeapOptions, RemoteBlock, RemoteHeap};
@@ -148,9 +155,10 @@
 //!
 //! # (d) Calls through rings
 //!
-//! The usual way to call. Arguments are written into memory of the receiver, one-sidedly, and the function runs there when the worker makes
-//! progress. A buffer goes with a call in [several ways](crate::To#the-forms-of-calls), a result comes back, and all workers are called by
-//! a tree.
+//! This is the usual way to call. The sender writes the arguments into the receiver's memory,
+//! one-sidedly, and the function runs there when the receiver makes progress. A buffer travels with
+//! a call in [several ways](crate::To#the-forms-of-calls). A result comes back. A tree of calls
+//! reaches all workers.
 //!
 //! ```no_run
 //! # use farside::prelude::*;
@@ -169,7 +177,8 @@
 //!
 //! # (e) Aggregated calls
 //!
-//! Many small calls share what publishing costs: always, up to a size, or only when the receiver is behind.
+//! Many small calls share the cost of publishing: always, up to a size, or only when the receiver
+//! is behind.
 //!
 //! ```no_run
 //! # use farside::prelude::*;
@@ -187,7 +196,8 @@
 //! # }
 //! ```
 //!
-//! Where to go from here: [`Worker`](crate::Worker) has all of this as methods, `docs/memory-model.md` says what is visible when, and the examples
-//! `demonstration` (Seriema's Listing 1), `histogram`, `work_stealing`, `lock_service`, `linked_list`, `pipe` and `stencil` are whole programs.
+//! Next steps: [`Worker`](crate::Worker) has all of this as methods, and `docs/memory-model.md`
+//! says what is visible when. The examples `demonstration` (Seriema's Listing 1), `histogram`,
+//! `work_stealing`, `lock_service`, `linked_list`, `pipe` and `stencil` are whole programs.
 //!
 //! [`GlobalPtr`]: crate::GlobalPtr

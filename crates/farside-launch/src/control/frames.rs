@@ -1,14 +1,21 @@
-//! Messages on a stream of bytes: each is its length (2 B, little endian), and so many bytes.
+//! Messages on a stream of bytes: each is a header with its length, and then its bytes.
 //!
-//! The two directions are apart, so that one thread can read while others write. Neither ever blocks.
+//! The two directions are separate types, so that one thread can read while others write. Neither
+//! ever blocks.
 
 use std::io::{ErrorKind, Read, Write};
 
 use farside_sys::net::MESSAGE_BYTES_MAX;
+use farside_wire::{Decoder, Wire};
 
-const LENGTH_BYTES: usize = size_of::<u16>();
+/// The bytes before each message.
+#[derive(Wire)]
+#[wire(crate = "farside_wire")]
+struct Header {
+    message_bytes: u16,
+}
 
-/// Puts together what arrives. Holds one message and what came with its last piece.
+/// Reassembles messages. Holds one message and the bytes received with its last part.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     /// The longest message that is accepted.
@@ -17,22 +24,24 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// Refuses messages of more bytes than this.
+    /// Makes a reader that refuses messages of more than `message_bytes_max` bytes.
     pub(crate) fn new(message_bytes_max: usize) -> Self {
         debug_assert!(message_bytes_max <= MESSAGE_BYTES_MAX, "no message is longer");
         Self { message_bytes_max, received: Vec::new() }
     }
 
-    /// Accepts messages of any length there is from now on.
+    /// Accepts messages of up to [`MESSAGE_BYTES_MAX`] from now on.
     pub(crate) fn accept_all(&mut self) {
         self.message_bytes_max = MESSAGE_BYTES_MAX;
     }
 
-    /// The next message; `None` at the end of the stream.
+    /// Returns the next message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` when it is not there yet; `InvalidData` when it is too long; `UnexpectedEof` when the stream ends within it;
-    /// otherwise what the stream said.
+    /// - `WouldBlock` if the message has not arrived in full.
+    /// - `InvalidData` if the message is too long.
+    /// - `UnexpectedEof` if the stream ends within the message.
+    /// - Any other error of the stream.
     pub(crate) fn receive(&mut self, mut stream: impl Read) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(message) = self.take()? {
@@ -49,21 +58,24 @@ impl FrameReader {
         }
     }
 
-    /// A message that is there already.
+    /// Takes a message that has arrived in full.
     fn take(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        let Some((length, rest)) = self.received.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let length = usize::from(u16::from_le_bytes(*length));
+        let mut input = Decoder::new(&self.received);
+        let Ok(header) = Header::decode(&mut input) else { return Ok(None) };
+        let length = usize::from(header.message_bytes);
         if length > self.message_bytes_max {
-            return Err(std::io::Error::new(ErrorKind::InvalidData, "a message longer than any is"));
+            let why = format!("message refused: it has {length} bytes, more than {}", self.message_bytes_max);
+            return Err(std::io::Error::new(ErrorKind::InvalidData, why));
         }
-        let Some(message) = rest.get(..length) else { return Ok(None) };
+        let Ok(message) = input.take::<Header>(length) else { return Ok(None) };
         let message = message.to_vec();
-        self.received.drain(..LENGTH_BYTES + length);
+        let used = self.received.len() - input.remaining();
+        self.received.drain(..used);
         Ok(Some(message))
     }
 }
 
-/// Keeps what the stream has no room for.
+/// Keeps the bytes for which the stream has no room.
 #[derive(Debug, Default)]
 pub(crate) struct FrameWriter {
     unsent: Vec<u8>,
@@ -72,16 +84,16 @@ pub(crate) struct FrameWriter {
 impl FrameWriter {
     /// Appends a message, to be sent by [`flush`](Self::flush).
     pub(crate) fn push(&mut self, message: &[u8]) {
-        debug_assert!(message.len() <= MESSAGE_BYTES_MAX, "whoever encodes keeps to the limit");
-        let length = u16::try_from(message.len()).expect("a message is shorter than 64 KiB");
-        self.unsent.extend_from_slice(&length.to_le_bytes());
+        debug_assert!(message.len() <= MESSAGE_BYTES_MAX, "encoders keep to the limit");
+        let message_bytes = u16::try_from(message.len()).expect("a message is shorter than 64 KiB");
+        self.unsent = farside_wire::encode(&Header { message_bytes }, std::mem::take(&mut self.unsent));
         self.unsent.extend_from_slice(message);
     }
 
-    /// Sends what there is room for.
+    /// Writes as much as the stream has room for.
     ///
     /// # Errors
-    /// What the stream said, unless that was `WouldBlock`.
+    /// Those of the stream, except `WouldBlock`.
     pub(crate) fn flush(&mut self, mut stream: impl Write) -> std::io::Result<()> {
         let mut sent = 0;
         let result = loop {
@@ -105,13 +117,27 @@ impl FrameWriter {
     }
 }
 
+/// Reads arbitrary bytes as a stream of messages, for a fuzzer.
+///
+/// # Panics
+/// If the messages change when they are written and read once more.
+pub(crate) fn fuzz_decode(mut bytes: &[u8]) {
+    let mut reader = FrameReader::new(MESSAGE_BYTES_MAX);
+    while let Ok(Some(message)) = reader.receive(&mut bytes) {
+        let mut writer = FrameWriter::default();
+        writer.push(&message);
+        let again = FrameReader::new(MESSAGE_BYTES_MAX).receive(&writer.unsent[..]);
+        assert_eq!(again.expect("a message was written in full"), Some(message));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// A stream that takes and gives at most so many bytes at a time, and is full or empty in between.
+    /// A stream that passes at most `at_once` bytes at a time, and is full or empty in between.
     #[derive(Debug, Default)]
     struct Narrow {
         bytes: Vec<u8>,
@@ -183,6 +209,7 @@ mod tests {
         #[test]
         fn any_bytes_are_messages_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), max in 0..64_usize) {
             let mut stream = Narrow { bytes, at_once: 7, rests: false };
+            fuzz_decode(&stream.bytes);
             if let Ok(messages) = read_all(&mut stream, max) {
                 prop_assert!(messages.iter().all(|message| message.len() <= max));
             }

@@ -1,4 +1,4 @@
-//! The coordinator's end of a control link, whatever it runs over.
+//! The coordinator's end of a control link, over a socket or a stream.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -9,34 +9,35 @@ use farside_fabric::ProcessId;
 use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket};
 
 use super::frames::{FrameReader, FrameWriter};
-use super::tcp::{Pad, concealed};
+use super::tcp::{Pad, encode_concealed};
 use super::{ToCoordinator, ToProcess};
 use crate::error::ProcessEnd;
 
-/// What came to light about a process.
+/// The news of one process.
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) process: ProcessId,
-    /// What it said, in order.
+    /// Its messages, in order.
     pub(crate) messages: Vec<ToCoordinator>,
-    /// How it ended, after all that it said.
+    /// How it ended, after all its messages.
     pub(crate) end: Option<ProcessEnd>,
 }
 
 impl News {
-    /// It ended and did not say why.
+    /// Returns whether it ended without a reason.
     pub(crate) fn is_sudden_end(&self) -> bool {
         let explained = self.messages.iter().any(|message| matches!(message, ToCoordinator::Failed { .. }));
         self.end.is_some() && !explained
     }
 }
 
-/// The link with one process. What that has no room for is kept: at most a few messages for each process of the job.
+/// The link with one process. Keeps the messages for which the process has no room: at most a few
+/// for each process of the job.
 #[derive(Debug)]
 pub(crate) enum Link {
-    /// With a process that was started from here, or is this one.
+    /// The link with a child of this process, or with this process itself.
     Socket { socket: MessageSocket, unsent: VecDeque<Vec<u8>> },
-    /// With a process that came by itself.
+    /// The link with a process that another launcher started.
     Stream { stream: TcpStream, reader: FrameReader, writer: FrameWriter, pad: Pad },
 }
 
@@ -51,7 +52,7 @@ impl Link {
         Self::Socket { socket, unsent: VecDeque::new() }
     }
 
-    /// Over a stream that does not block, and what has been read of it.
+    /// Makes a link over a non-blocking stream, of which `reader` may already hold some bytes.
     pub(crate) fn over_stream(stream: TcpStream, reader: FrameReader, pad: Pad) -> Self {
         Self::Stream { stream, reader, writer: FrameWriter::default(), pad }
     }
@@ -63,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Whether something waits for the process to have room for it.
+    /// Returns whether messages wait until the process has room for them.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Self::Socket { unsent, .. } => !unsent.is_empty(),
@@ -75,30 +76,30 @@ impl Link {
     pub(crate) fn tell(&mut self, message: &ToProcess) {
         match self {
             Self::Socket { unsent, .. } => unsent.push_back(message.encode()),
-            Self::Stream { writer, pad, .. } => writer.push(&concealed(message.clone(), pad).encode()),
+            Self::Stream { writer, pad, .. } => writer.push(&encode_concealed(message, pad)),
         }
         self.flush();
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as there is room for.
     pub(crate) fn flush(&mut self) {
         match self {
             Self::Socket { socket, unsent } => flush_socket(socket, unsent),
             Self::Stream { stream, writer, .. } => {
                 if writer.flush(&*stream).is_err() {
-                    // The process is gone, as receiving will tell.
+                    // The process is gone; `receive` will report it.
                     *writer = FrameWriter::default();
                 }
             }
         }
     }
 
-    /// Takes everything that the process has said.
+    /// Takes all messages that have arrived from the process.
     pub(crate) fn receive(&mut self, messages: &mut Vec<ToCoordinator>) -> LinkState {
         loop {
             match self.receive_one() {
                 Ok(Some(message)) => messages.push(message.unwrap_or_else(|| {
-                    let message = "it said what the coordinator does not understand: build both at once".into();
+                    let message = "it sent an unknown message: build both from one version".into();
                     ToCoordinator::Failed { message, because_of: None }
                 })),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return LinkState::Open,
@@ -108,7 +109,8 @@ impl Link {
         }
     }
 
-    /// One message, if it is one; `None` at the end of the link.
+    /// Receives one message: `Some(None)` if the bytes are no message, `None` at the end of the
+    /// link.
     fn receive_one(&mut self) -> std::io::Result<Option<Option<ToCoordinator>>> {
         match self {
             Self::Socket { socket, .. } => {
@@ -131,7 +133,7 @@ fn flush_socket(socket: &MessageSocket, unsent: &mut VecDeque<Vec<u8>>) {
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // The process is gone, as receiving will tell.
+            // The process is gone; `receive` will report it.
             Err(_) => unsent.clear(),
         }
     }

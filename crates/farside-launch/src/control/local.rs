@@ -1,4 +1,4 @@
-//! The control link of a process that is simulated: two queues in one program.
+//! The control link of a simulated process: two queues in one program.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Control, ToCoordinator, ToProcess};
 
-/// The process's end. It is never closed: the coordinator outlives the processes.
+/// The process's end of the link. It never closes, because the coordinator outlives the processes.
 pub struct LocalControl {
     received: Mutex<VecDeque<ToProcess>>,
     say: Box<dyn Fn(ToCoordinator) + Send + Sync>,
@@ -15,12 +15,13 @@ pub struct LocalControl {
 }
 
 impl LocalControl {
-    /// A link on which `say` takes what the process says, and `wake` ends the process's sleep when something arrives for it.
+    /// Makes a link. `say` receives the process's messages, and `wake` wakes the process when a
+    /// message arrives for it.
     pub fn new(say: impl Fn(ToCoordinator) + Send + Sync + 'static, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { received: Mutex::default(), say: Box::new(say), wake: Box::new(wake) }
     }
 
-    /// For the coordinator: tells the process something.
+    /// Delivers a message from the coordinator to the process.
     pub fn deliver(&self, message: ToProcess) {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
         (self.wake)();

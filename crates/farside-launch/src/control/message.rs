@@ -1,169 +1,185 @@
-//! What goes over a control link, and its bytes.
+//! The messages of a control link.
 //!
 //! ```text
 //! version   1 B
-//! kind      1 B
-//! fields    numbers little endian; a text is its length (2 B) and so many bytes of UTF-8, a card as many of anything;
-//!           of cards in a row the last ends the message
+//! message   the enum as `farside_wire` encodes it
 //! ```
 //!
-//! A message has no other bytes. Whoever decodes believes nothing: the other end may be another program altogether.
-
-use std::sync::Arc;
+//! A message has no other bytes, and at most [`MESSAGE_BYTES_MAX`] of them. The decoder trusts
+//! nothing: the other end may be a different program.
 
 use farside_fabric::ProcessId;
 use farside_fabric::route::FabricChoice;
 use farside_sys::net::MESSAGE_BYTES_MAX;
+use farside_wire::{Decoder, Wire};
 
 use crate::error::LaunchError as Error;
 
-/// Raised with every change of a message, so that programs built from different versions part at their first word. Programs of one job may
-/// be built apart: so it is raised, too, when anything else changes that their processes have in common: memory layouts, the messages
-/// of service threads, records of named functions.
-const VERSION: u8 = 4;
-/// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
-const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
-/// The longest card of a process. Everybody gets everybody's.
+/// The version of the messages. Programs of different versions refuse each other's first message.
+///
+/// Programs of one job may be built apart. Raise the version with every change of a message, and of
+/// anything else that their processes share: memory layouts, service messages, records of named
+/// functions.
+const VERSION: u8 = 5;
+/// The length of the version.
+const VERSION_BYTES: usize = 1;
+/// The encoded length of an enum's variant.
+const VARIANT_BYTES: usize = 4;
+/// The encoded length of the number of elements in a vector or text.
+const LENGTH_BYTES: usize = 8;
+/// The longest text: what remains of a message besides its variant and other fields. Those of
+/// [`ToCoordinator::Failed`] are the longest: the text's length and an `Option<ProcessId>`.
+const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - LENGTH_BYTES - 1 - 4;
+/// The bytes that remain for the elements of [`ToProcess::Peers`] and [`ToProcess::Builds`].
+const ELEMENTS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - 4 - LENGTH_BYTES;
+/// The longest card of a process. Every process receives the cards of all others.
 pub const CARD_BYTES_MAX: usize = 256;
 /// The longest name of a fabric.
 pub const FABRIC_BYTES_MAX: usize = 64;
-/// What stands at the end of a text that was cut.
+/// The end of a text that was cut.
 const CUT: &str = "…";
 
-/// What a process says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message from a process to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub enum ToCoordinator {
-    /// It is there, and this is what it is.
+    /// The process has started. This is its first message.
     Hello(Greeting),
-    /// Its workers have returned and it has nothing to do; the answer to [`ToProcess::Confirm`], and unasked for round 0.
+    /// The workers of the process have returned and it has nothing to do. The process sends this
+    /// unasked for round 0, and as the answer to [`ToProcess::Confirm`] for later rounds.
     Idle {
-        /// Which question this answers.
+        /// The round of the question.
         round: u32,
-        /// Calls it has sent since it started.
+        /// Calls sent since the process started.
         sent: u64,
-        /// Calls it has executed since it started.
+        /// Calls executed since the process started.
         executed: u64,
     },
-    /// Where it can be reached over the fabric; the answer to [`ToProcess::Exchange`].
+    /// The process's address on the fabric; the answer to [`ToProcess::Exchange`].
     Card {
-        /// At most [`CARD_BYTES_MAX`].
+        /// The address, at most [`CARD_BYTES_MAX`].
         bytes: Vec<u8>,
     },
-    /// It has failed and will end.
+    /// The process has failed and will end.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
-        /// Whose loss it did not survive.
+        /// The process whose loss caused the failure.
         because_of: Option<ProcessId>,
     },
 }
 
-/// How a process introduces itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A process's description of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub struct Greeting {
-    /// Names the build.
+    /// The build's fingerprint.
     pub fingerprint: [u8; 16],
-    /// Sums up the functions that can be called.
+    /// A hash over the table of callable functions.
     pub table_hash: u64,
-    /// Names the machine, as far as shared memory reaches.
+    /// The machine, within the reach of shared memory.
     pub host: [u8; 16],
-    /// What it takes the job to be like.
+    /// The shape of the job in the process's settings.
     pub shape: JobShape,
-    /// What it is to use.
+    /// The fabric in the process's settings.
     pub fabric: FabricChoice,
 }
 
 impl Greeting {
-    /// What is the same of two processes whose functions are the same.
+    /// Returns the facts that are equal for two processes with the same functions.
     pub fn build(&self) -> ([u8; 16], u64) {
         (self.fingerprint, self.table_hash)
     }
 }
 
-/// What every process of a job must take it to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The facts about a job on which all its processes must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub struct JobShape {
     /// Processes of the job.
     pub processes: u32,
-    /// Workers of each.
+    /// Workers of each process.
     pub threads: u32,
-    /// Other threads of each that can be called.
+    /// Other callable threads of each process.
     pub service_threads: u32,
 }
 
-/// What a process must know of another to find a way to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The facts from which a process chooses its route to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub struct PeerCard {
-    /// Names its machine, as far as shared memory reaches.
+    /// The peer's machine, within the reach of shared memory.
     pub host: [u8; 16],
-    /// Its address on the fabric, which nobody between reads.
+    /// The peer's address on the fabric. The coordinator passes it on unread.
     pub card: Vec<u8>,
 }
 
 impl PeerCard {
     fn encoded_bytes(&self) -> usize {
-        self.host.len() + 2 + self.card.len()
+        self.host.len() + LENGTH_BYTES + self.card.len()
     }
 }
 
-/// What a process is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message from the coordinator to a process.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub enum ToProcess {
-    /// All are there: go.
+    /// All processes have joined: start the workers.
     Start {
-        /// Tells jobs apart.
+        /// The number that tells this job from others.
         job_id: u64,
-        /// Known to the processes of this job only.
+        /// The secret of this job's processes.
         secret: [u8; 16],
     },
-    /// The job is over for all.
+    /// The job is over for all processes.
     Ended {
         /// The reason.
         why: Ending,
     },
-    /// A process is gone; the others go on.
+    /// A process is lost; the others continue.
     Lost {
-        /// Which.
+        /// The lost process.
         process: ProcessId,
         /// How it ended.
         why: String,
     },
-    /// Say once more how much you sent and executed.
+    /// A question for the current counts, answered with [`ToCoordinator::Idle`].
     Confirm {
-        /// To be named in the answer.
+        /// The round to name in the answer.
         round: u32,
     },
-    /// The job has come to rest: return.
+    /// The job is quiescent: return.
     Finish,
-    /// Shared memory does not do for this job: open the fabric and give your card.
+    /// Shared memory does not connect all processes: open the fabric and send the card.
     Exchange,
-    /// The cards of some processes that follow each other.
+    /// The cards of consecutive processes.
     Peers {
-        /// The number of the first.
+        /// The first of these processes.
         first: u32,
-        /// Theirs, and of those behind it. All processes are told the same, so that these are shared.
-        cards: Arc<[PeerCard]>,
+        /// Their cards, in order.
+        cards: Vec<PeerCard>,
     },
-    /// Which binaries some processes run that follow each other. Not sent when all run the same.
+    /// The binaries of consecutive processes. Not sent if all processes run the same binary.
     Builds {
-        /// The number of the first.
+        /// The first of these processes.
         first: u32,
-        /// A number for each binary: that of the first process that runs it.
+        /// For each process, the first process of the job that runs the same binary.
         builds: Vec<u32>,
     },
 }
 
-/// Why a job is over before its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The reason why a job ended early.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub enum Ending {
-    /// Two processes are on different machines, and shared memory was asked for.
+    /// Two processes are on different machines, and the settings ask for shared memory.
     Apart {
-        /// One.
+        /// One of the two.
         a: ProcessId,
-        /// Another.
+        /// The other.
         b: ProcessId,
     },
-    /// Anything else.
+    /// Another reason.
     Other(String),
 }
 
@@ -177,107 +193,88 @@ impl From<Ending> for Error {
 }
 
 impl ToCoordinator {
-    /// The process fails with this error, because of the loss of another process if one is named.
+    /// Makes the message of a process that fails with `error`, because of the loss of another
+    /// process if one is named.
     pub fn failed_with(error: &dyn std::fmt::Display, because_of: Option<ProcessId>) -> Self {
         Self::Failed { message: error.to_string(), because_of }
     }
 
-    /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
+    /// Encodes the message to at most [`MESSAGE_BYTES_MAX`]. Cuts a text that does not fit.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Hello(greeting) => message(1).greeting(greeting),
-            Self::Idle { round, sent, executed } => message(2).u32(*round).u64(*sent).u64(*executed),
-            Self::Failed { message: text, because_of: None } => message(3).text(text),
-            Self::Failed { message: text, because_of: Some(lost) } => message(4).u32(lost.number()).text(text),
-            Self::Card { bytes } => message(5).card(bytes),
+            Self::Failed { message, because_of } if is_too_long(message) => {
+                encode(&Self::Failed { message: cut(message), because_of: *because_of })
+            }
+            _ => encode(self),
         }
-        .0
     }
 
-    /// The message that these bytes are, if they are one.
+    /// Decodes a message. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (kind, mut fields) = open(bytes)?;
-        let message = match kind {
-            1 => Self::Hello(fields.greeting()?),
-            2 => Self::Idle { round: fields.u32()?, sent: fields.u64()?, executed: fields.u64()? },
-            3 => Self::Failed { because_of: None, message: fields.text()? },
-            4 => Self::Failed { because_of: Some(fields.process()?), message: fields.text()? },
-            5 => Self::Card { bytes: fields.card()? },
-            _ => return None,
-        };
-        fields.end(message)
+        decode(bytes).filter(|message| match message {
+            Self::Hello(greeting) => is_fabric(&greeting.fabric),
+            Self::Idle { .. } => true,
+            Self::Card { bytes } => bytes.len() <= CARD_BYTES_MAX,
+            Self::Failed { message, .. } => !is_too_long(message),
+        })
     }
 }
 
 impl ToProcess {
-    /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
+    /// Encodes the message to at most [`MESSAGE_BYTES_MAX`]. Cuts a text that does not fit.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Start { job_id, secret } => message(1).u64(*job_id).bytes(secret),
-            Self::Ended { why: Ending::Other(why) } => message(3).text(why),
-            Self::Lost { process, why } => message(4).u32(process.number()).text(why),
-            Self::Confirm { round } => message(5).u32(*round),
-            Self::Finish => message(6),
-            Self::Exchange => message(7),
-            Self::Peers { first, cards } => {
-                cards.iter().fold(message(8).u32(*first), |message, peer| message.bytes(&peer.host).card(&peer.card))
+            Self::Ended { why: Ending::Other(why) } if is_too_long(why) => {
+                encode(&Self::Ended { why: Ending::Other(cut(why)) })
             }
-            Self::Builds { first, builds } => {
-                builds.iter().fold(message(2).u32(*first), |message, build| message.u32(*build))
-            }
-            Self::Ended { why: Ending::Apart { a, b } } => message(9).u32(a.number()).u32(b.number()),
+            Self::Lost { process, why } if is_too_long(why) => encode(&Self::Lost { process: *process, why: cut(why) }),
+            _ => encode(self),
         }
-        .0
     }
 
-    /// The message that these bytes are, if they are one.
+    /// Decodes a message. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (kind, mut fields) = open(bytes)?;
-        let message = match kind {
-            1 => Self::Start { job_id: fields.u64()?, secret: fields.array()? },
-            2 => Self::Builds { first: fields.u32()?, builds: fields.numbers()? },
-            3 => Self::Ended { why: Ending::Other(fields.text()?) },
-            4 => Self::Lost { process: fields.process()?, why: fields.text()? },
-            5 => Self::Confirm { round: fields.u32()? },
-            6 => Self::Finish,
-            7 => Self::Exchange,
-            8 => Self::Peers { first: fields.u32()?, cards: fields.peers()?.into() },
-            9 => Self::Ended { why: Ending::Apart { a: fields.process()?, b: fields.process()? } },
-            _ => return None,
-        };
-        fields.end(message)
+        decode(bytes).filter(|message| match message {
+            Self::Ended { why: Ending::Other(text) } | Self::Lost { why: text, .. } => !is_too_long(text),
+            Self::Peers { cards, .. } => cards.iter().all(|peer| peer.card.len() <= CARD_BYTES_MAX),
+            Self::Ended { why: Ending::Apart { .. } }
+            | Self::Start { .. }
+            | Self::Confirm { .. }
+            | Self::Finish
+            | Self::Exchange
+            | Self::Builds { .. } => true,
+        })
     }
 }
 
-/// The cards of all processes, in as many messages as they need.
-pub fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<ToProcess> {
-    // What a message holds besides version, kind and the first number.
-    const CARDS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4;
+/// Divides the cards of all processes among as few messages as possible.
+pub(crate) fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<ToProcess> {
     let mut messages = Vec::new();
     let (mut first, mut batch, mut bytes) = (0, Vec::new(), 0);
     for (number, card) in (0_u32..).zip(cards) {
-        if bytes + card.encoded_bytes() > CARDS_BYTES_MAX {
-            messages.push(ToProcess::Peers { first, cards: std::mem::take(&mut batch).into() });
+        if bytes + card.encoded_bytes() > ELEMENTS_BYTES_MAX {
+            messages.push(ToProcess::Peers { first, cards: std::mem::take(&mut batch) });
             (first, bytes) = (number, 0);
         }
         bytes += card.encoded_bytes();
         batch.push(card);
     }
-    messages.push(ToProcess::Peers { first, cards: batch.into() });
+    messages.push(ToProcess::Peers { first, cards: batch });
     messages
 }
 
-/// Which binaries all processes run, in as many messages as they need.
-pub fn builds_messages(builds: &[u32]) -> impl Iterator<Item = ToProcess> {
-    // What a message holds besides version, kind and the first number.
-    const BUILDS_MAX: usize = (MESSAGE_BYTES_MAX - 2 - 4) / 4;
+/// Divides the binaries of all processes among as few messages as possible.
+pub(crate) fn builds_messages(builds: &[u32]) -> impl Iterator<Item = ToProcess> {
+    const BUILDS_MAX: usize = ELEMENTS_BYTES_MAX / 4;
     let parts = (0_u32..).step_by(BUILDS_MAX).zip(builds.chunks(BUILDS_MAX));
     parts.map(|(first, builds)| ToProcess::Builds { first, builds: builds.to_vec() })
 }
 
-/// Decodes as both ends do, for a fuzzer: whatever the bytes, there is no panic, and what is understood is the same when it
-/// is said again.
-pub fn fuzz_decode(bytes: &[u8]) {
+/// Decodes arbitrary bytes as both ends do, for a fuzzer.
+///
+/// # Panics
+/// If a decoded message changes when it is encoded and decoded once more.
+pub(crate) fn fuzz_decode(bytes: &[u8]) {
     if let Some(message) = ToCoordinator::decode(bytes) {
         assert_eq!(ToCoordinator::decode(&message.encode()), Some(message));
     }
@@ -286,127 +283,38 @@ pub fn fuzz_decode(bytes: &[u8]) {
     }
 }
 
-fn message(kind: u8) -> Encoder {
-    Encoder(vec![VERSION, kind])
+fn encode(message: &impl Wire) -> Vec<u8> {
+    let bytes = farside_wire::encode(message, vec![VERSION]);
+    debug_assert!(bytes.len() <= MESSAGE_BYTES_MAX, "texts are cut, and cards and builds divided");
+    bytes
 }
 
-fn open(bytes: &[u8]) -> Option<(u8, Decoder<'_>)> {
+fn decode<T: Wire>(bytes: &[u8]) -> Option<T> {
     match bytes {
-        [VERSION, kind, fields @ ..] if bytes.len() <= MESSAGE_BYTES_MAX => Some((*kind, Decoder(fields))),
+        [VERSION, message @ ..] if bytes.len() <= MESSAGE_BYTES_MAX => {
+            farside_wire::decode(Decoder::new(message), 0).ok()
+        }
         _ => None,
     }
 }
 
-struct Encoder(Vec<u8>);
-
-impl Encoder {
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn u32(self, number: u32) -> Self {
-        self.bytes(&number.to_le_bytes())
-    }
-
-    fn u64(self, number: u64) -> Self {
-        self.bytes(&number.to_le_bytes())
-    }
-
-    fn card(self, card: &[u8]) -> Self {
-        debug_assert!(card.len() <= CARD_BYTES_MAX, "whoever makes cards keeps to the limit");
-        let length = u16::try_from(card.len()).expect("a card is at most 256 B");
-        self.bytes(&length.to_le_bytes()).bytes(card)
-    }
-
-    fn greeting(self, greeting: &Greeting) -> Self {
-        let Greeting { fingerprint, table_hash, host, shape, fabric } = greeting;
-        let JobShape { processes, threads, service_threads } = *shape;
-        let fixed = self.bytes(fingerprint).u64(*table_hash).bytes(host);
-        fixed.u32(processes).u32(threads).u32(service_threads).text(&fabric.to_string())
-    }
-
-    fn text(self, text: &str) -> Self {
-        let (text, mark) = fitting(text);
-        let length = u16::try_from(text.len() + mark.len()).expect("a message is shorter than 64 KiB");
-        self.bytes(&length.to_le_bytes()).bytes(text.as_bytes()).bytes(mark.as_bytes())
-    }
+/// Returns whether the fabric is one that its text can name.
+fn is_fabric(fabric: &FabricChoice) -> bool {
+    let text = fabric.to_string();
+    text.len() <= FABRIC_BYTES_MAX && text.parse().as_ref() == Ok(fabric)
 }
 
-/// The text, or as much of it as fits with the mark that goes behind it.
-fn fitting(text: &str) -> (&str, &'static str) {
-    if text.len() <= TEXT_BYTES_MAX {
-        return (text, "");
-    }
+fn is_too_long(text: &str) -> bool {
+    text.len() > TEXT_BYTES_MAX
+}
+
+/// Returns the start of `text`, as much as fits together with the mark behind it.
+fn cut(text: &str) -> String {
     let mut end = TEXT_BYTES_MAX - CUT.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    (&text[..end], CUT)
-}
-
-struct Decoder<'a>(&'a [u8]);
-
-impl Decoder<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*array)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn process(&mut self) -> Option<ProcessId> {
-        self.u32().map(ProcessId::new)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let length = u16::from_le_bytes(self.array()?).into();
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        (length <= TEXT_BYTES_MAX).then(|| String::from_utf8(text.to_vec()).ok()).flatten()
-    }
-
-    fn card(&mut self) -> Option<Vec<u8>> {
-        let length = u16::from_le_bytes(self.array()?).into();
-        let (card, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        (length <= CARD_BYTES_MAX).then(|| card.to_vec())
-    }
-
-    fn peers(&mut self) -> Option<Vec<PeerCard>> {
-        let mut peers = Vec::new();
-        while !self.0.is_empty() {
-            peers.push(PeerCard { host: self.array()?, card: self.card()? });
-        }
-        Some(peers)
-    }
-
-    fn numbers(&mut self) -> Option<Vec<u32>> {
-        let mut numbers = Vec::new();
-        while !self.0.is_empty() {
-            numbers.push(self.u32()?);
-        }
-        Some(numbers)
-    }
-
-    fn greeting(&mut self) -> Option<Greeting> {
-        let (fingerprint, table_hash, host) = (self.array()?, self.u64()?, self.array()?);
-        let shape = JobShape { processes: self.u32()?, threads: self.u32()?, service_threads: self.u32()? };
-        let fabric = self.text().filter(|name| name.len() <= FABRIC_BYTES_MAX)?.parse().ok()?;
-        Some(Greeting { fingerprint, table_hash, host, shape, fabric })
-    }
-
-    /// The message, if nothing is left.
-    fn end<T>(self, message: T) -> Option<T> {
-        self.0.is_empty().then_some(message)
-    }
+    [&text[..end], CUT].concat()
 }
 
 #[cfg(test)]
@@ -467,7 +375,7 @@ mod tests {
             Just(ToProcess::Finish),
             Just(ToProcess::Exchange),
             (any::<u32>(), prop::collection::vec(peer_card(), 0..4))
-                .prop_map(|(first, cards)| ToProcess::Peers { first, cards: cards.into() }),
+                .prop_map(|(first, cards)| ToProcess::Peers { first, cards }),
             (process(), process()).prop_map(|(a, b)| ToProcess::Ended { why: Ending::Apart { a, b } }),
         ]
     }
@@ -488,10 +396,28 @@ mod tests {
             fuzz_decode(&bytes);
         }
 
-        /// Most random bytes stop at the version; these come further.
+        /// Most random bytes stop at the version or the variant; these come further.
         #[test]
-        fn any_fields_are_a_message_or_none(kind in 0_u8..11, fields in prop::collection::vec(any::<u8>(), 0..64)) {
-            fuzz_decode(&[&[VERSION, kind], &fields[..]].concat());
+        fn any_fields_are_a_message_or_none(
+            variant in 0_u8..9,
+            fields in prop::collection::vec(prop_oneof![3 => Just(0), 1 => any::<u8>()], 0..128),
+        ) {
+            fuzz_decode(&[&[VERSION, variant, 0, 0, 0], &fields[..]].concat());
+        }
+
+        /// Damaged messages come furthest.
+        #[test]
+        fn a_damaged_message_is_a_message_or_none(
+            message in prop_oneof![
+                to_coordinator().prop_map(|message| message.encode()),
+                to_process().prop_map(|message| message.encode()),
+            ],
+            at: prop::sample::Index,
+            byte: u8,
+        ) {
+            let mut bytes = message;
+            *at.get_mut(&mut bytes) = byte;
+            fuzz_decode(&bytes);
         }
 
         #[test]
@@ -545,6 +471,21 @@ mod tests {
                 assert!(why.len() > TEXT_BYTES_MAX - 8 && text.starts_with(why.strip_suffix(CUT).unwrap()));
             }
         }
+    }
+
+    #[test]
+    fn what_exceeds_its_limit_is_not_understood() {
+        let card = |bytes| farside_wire::encode(&ToCoordinator::Card { bytes: vec![7; bytes] }, vec![VERSION]);
+        assert!(ToCoordinator::decode(&card(CARD_BYTES_MAX)).is_some());
+        assert_eq!(ToCoordinator::decode(&card(CARD_BYTES_MAX + 1)), None);
+        let cards = vec![PeerCard { host: [1; 16], card: vec![7; CARD_BYTES_MAX + 1] }];
+        let peers = farside_wire::encode(&ToProcess::Peers { first: 0, cards }, vec![VERSION]);
+        assert_eq!(ToProcess::decode(&peers), None);
+        for provider in ["", "tcp tcp", &"x".repeat(FABRIC_BYTES_MAX)] {
+            assert!(!is_fabric(&FabricChoice::Ofi(Some(provider.to_owned()))), "{provider:?}");
+        }
+        let long = ToProcess::Ended { why: Ending::Other("x".repeat(MESSAGE_BYTES_MAX)) };
+        assert_eq!(ToProcess::decode(&farside_wire::encode(&long, vec![VERSION])), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The control link of a process of its own: a message socket that its launcher left open for it.
+//! The control link of a child of the launcher: a message socket that the child inherits.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,22 +9,23 @@ use farside_sys::net::{Interest, MESSAGE_BYTES_MAX, MessageSocket, wait_ready};
 
 use super::{Control, Ending, ToCoordinator, ToProcess};
 
-/// How long a launcher may leave its messages unread before the link counts as dead. It never has anything else to do, so
-/// only a stopped one does.
+/// The longest time for which the launcher may leave messages unread before the link counts as
+/// dead. The launcher has no other work, so only a stopped launcher takes this long.
 const UNREAD_MAX: Duration = Duration::from_secs(30);
 
 /// The process's end of a socket.
 #[derive(Debug)]
 pub struct SocketControl {
     socket: MessageSocket,
-    /// A message could not be sent. Set by any thread that sends, read by the one that receives; it orders nothing else.
+    /// Whether sending a message failed. Set by any sending thread, read by the receiving thread.
+    /// It orders nothing else.
     unsendable: AtomicBool,
-    /// The end was received. Set and read by the one that receives.
+    /// Whether the end was received. Set and read by the receiving thread.
     ended: AtomicBool,
 }
 
 impl SocketControl {
-    /// The end of the link `socket`.
+    /// Makes the process's end of the link from its socket.
     pub fn new(socket: MessageSocket) -> Self {
         Self { socket, unsendable: AtomicBool::new(false), ended: AtomicBool::new(false) }
     }
@@ -36,7 +37,7 @@ impl SocketControl {
 }
 
 impl Control for SocketControl {
-    /// Waits only when the launcher has left dozens of messages unread.
+    /// Waits only if the launcher has left dozens of messages unread.
     fn send(&self, message: ToCoordinator) {
         let bytes = message.encode();
         let deadline = Instant::now() + UNREAD_MAX;
@@ -63,14 +64,13 @@ impl Control for SocketControl {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
             return match self.socket.receive(&mut buffer) {
-                Ok(Some(received)) => ToProcess::decode(&buffer[..received.bytes]).or_else(|| {
-                    self.end("the launcher said what this process does not understand: build both at once".into())
-                }),
+                Ok(Some(received)) => ToProcess::decode(&buffer[..received.bytes])
+                    .or_else(|| self.end("the launcher sent an unknown message: build both from one version".into())),
                 Ok(None) => self.end("the launcher is gone".into()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let unsendable = self.unsendable.load(Ordering::Relaxed);
-                    unsendable.then(|| self.end("the launcher takes no messages any more".into())).flatten()
+                    unsendable.then(|| self.end("the launcher no longer reads messages".into())).flatten()
                 }
                 Err(error) => self.end(format!("the link with the launcher failed: {error}")),
             };
@@ -78,7 +78,7 @@ impl Control for SocketControl {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        // After its end the socket would be readable for ever.
+        // A socket stays readable after its end.
         (!self.ended.load(Ordering::Relaxed)).then(|| self.socket.as_fd())
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     fn what_is_not_understood_ends_the_link() {
         let (launcher, control) = link();
         launcher.send(b"hello?", None).unwrap();
-        assert!(ending(&control).contains("understand"));
+        assert!(ending(&control).contains("unknown message"));
         assert_eq!(control.receive(), None);
     }
 

@@ -1,4 +1,4 @@
-//! The control link of a process that came to its job by itself: a stream to process 0.
+//! The control link of a process that another launcher started: a stream to process 0.
 
 use std::io::ErrorKind;
 use std::net::{Shutdown, TcpStream};
@@ -15,20 +15,27 @@ use super::{Control, Ending, ToCoordinator, ToProcess};
 /// How long process 0 may leave messages unread before the link counts as dead.
 const UNREAD_MAX: Duration = Duration::from_secs(30);
 
-/// What conceals the job's secret on one stream. Both ends compute it.
+/// The pad that conceals the job's secret on one stream. Both ends compute it.
 pub(crate) type Pad = [u8; 16];
 
-/// The message with the secret in it concealed, or revealed: that is the same.
-pub(crate) fn concealed(message: ToProcess, pad: &Pad) -> ToProcess {
+/// Encodes a message, with the job's secret concealed if it holds that.
+pub(crate) fn encode_concealed(message: &ToProcess, pad: &Pad) -> Vec<u8> {
     match message {
-        ToProcess::Start { job_id, mut secret } => {
-            for (byte, pad) in secret.iter_mut().zip(pad) {
-                *byte ^= pad;
-            }
-            ToProcess::Start { job_id, secret }
-        }
+        ToProcess::Start { job_id, secret } => ToProcess::Start { job_id: *job_id, secret: xor(*secret, pad) }.encode(),
+        other => other.encode(),
+    }
+}
+
+/// Reveals the job's secret in a message that [`encode_concealed`] made.
+fn revealed(message: ToProcess, pad: &Pad) -> ToProcess {
+    match message {
+        ToProcess::Start { job_id, secret } => ToProcess::Start { job_id, secret: xor(secret, pad) },
         other => other,
     }
+}
+
+fn xor(secret: [u8; 16], pad: &Pad) -> [u8; 16] {
+    std::array::from_fn(|index| secret[index] ^ pad[index])
 }
 
 /// The process's end of the stream.
@@ -38,16 +45,18 @@ pub(crate) struct TcpControl {
     reader: Mutex<FrameReader>,
     writer: Mutex<FrameWriter>,
     pad: Pad,
-    /// A message could not be sent. Set by any thread that sends, read by the one that receives; it orders nothing else.
+    /// Whether sending a message failed. Set by any sending thread, read by the receiving thread.
+    /// It orders nothing else.
     unsendable: AtomicBool,
-    /// There is nothing to receive any more. Set by the one that receives.
+    /// Whether there is nothing more to receive. Set by the receiving thread.
     ended: AtomicBool,
-    /// The link broke before the job was over, so that process 0 may not know of this one. Set by the one that receives.
+    /// Whether the link broke before the job was over, so that process 0 may lack messages of this
+    /// process. Set by the receiving thread.
     broken: AtomicBool,
 }
 
 impl TcpControl {
-    /// Over a stream that does not block, and what has been read of it.
+    /// Makes a link over a non-blocking stream, of which `reader` may already hold some bytes.
     pub(crate) fn new(stream: TcpStream, reader: FrameReader, pad: Pad) -> Self {
         Self {
             stream,
@@ -60,7 +69,7 @@ impl TcpControl {
         }
     }
 
-    /// The link is of no use any more.
+    /// Ends the link for this reason.
     fn break_off(&self, why: String) -> Option<ToProcess> {
         self.broken.store(true, Ordering::Relaxed);
         let ended_before = self.ended.swap(true, Ordering::Relaxed);
@@ -68,11 +77,11 @@ impl TcpControl {
     }
 
     fn writer(&self) -> MutexGuard<'_, FrameWriter> {
-        // What a panic left is what was not sent.
+        // A panic leaves at worst unsent bytes, which are valid.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what has not been sent; `false` when that is not possible.
+    /// Sends the unsent bytes. Returns `false` if that is impossible.
     fn flush(&self) -> bool {
         let deadline = Instant::now() + UNREAD_MAX;
         loop {
@@ -93,7 +102,7 @@ impl TcpControl {
 }
 
 impl Control for TcpControl {
-    /// Waits only when process 0 has left very many messages unread.
+    /// Waits only if process 0 has left a great many messages unread.
     fn send(&self, message: ToCoordinator) {
         self.writer().push(&message.encode());
         if !self.flush() {
@@ -109,19 +118,18 @@ impl Control for TcpControl {
         match received {
             Ok(Some(bytes)) => {
                 let Some(message) = ToProcess::decode(&bytes) else {
-                    return self
-                        .break_off("process 0 said what this process does not understand: build both at once".into());
+                    return self.break_off("process 0 sent an unknown message: build both from one version".into());
                 };
-                // After these two there is nothing to say, and process 0 may go.
+                // These two are the last messages; process 0 may exit after them.
                 let is_last = matches!(message, ToProcess::Finish | ToProcess::Ended { .. });
                 self.ended.fetch_or(is_last, Ordering::Relaxed);
-                Some(concealed(message, &self.pad))
+                Some(revealed(message, &self.pad))
             }
             Ok(None) => self.break_off("process 0, which coordinates it, is gone".into()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let unsendable = self.unsendable.load(Ordering::Relaxed);
                 unsendable
-                    .then(|| self.break_off("process 0, which coordinates it, takes no messages any more".into()))?
+                    .then(|| self.break_off("process 0, which coordinates it, no longer reads messages".into()))?
             }
             Err(error) => {
                 self.break_off(format!("the connection with process 0, which coordinates it, broke: {error}"))
@@ -130,7 +138,7 @@ impl Control for TcpControl {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        // After its end the stream would be readable for ever.
+        // A stream stays readable after its end.
         (!self.ended.load(Ordering::Relaxed)).then(|| self.stream.as_fd())
     }
 
@@ -143,7 +151,7 @@ impl Control for TcpControl {
     }
 
     fn leave(&self) {
-        // Either end may be gone already, and then nobody waits for this.
+        // It fails if either end is gone, and then no process waits for it.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
@@ -202,7 +210,7 @@ mod tests {
         assert_eq!(heard, [0, 1, 2].map(idle));
 
         let start = ToProcess::Start { job_id: 3, secret: [9; 16] };
-        assert_ne!(concealed(start.clone(), &PAD), start);
+        assert_ne!(encode_concealed(&start, &PAD), start.encode());
         assert_eq!(control.receive(), None);
         link.tell(&start);
         link.tell(&ToProcess::Finish);
@@ -229,7 +237,7 @@ mod tests {
         let Link::Stream { writer, .. } = &mut link else { unreachable!() };
         writer.push(b"hello?");
         link.flush();
-        assert!(ending(&control).contains("understand"));
+        assert!(ending(&control).contains("unknown message"));
         assert!(!control.is_heard());
     }
 

@@ -1,7 +1,7 @@
 //! Groups of processes that were launched separately, in one job.
 //!
-//! The processes are numbered group by group. Process 0, the first of group 0, learns of each group's size by the first of its
-//! processes that comes, and the job is as large as all together.
+//! The processes are numbered group by group. Process 0, the first of group 0, learns each group's
+//! size from the first of its processes that connects. The job's size is the sum.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +12,27 @@ use super::host::{Request, Strangers};
 use crate::error::{LaunchError as Error, RendezvousError, Result};
 use crate::settings::{Lookup, variable};
 
-/// Where process 0 of the whole job listens: `HOST:PORT`.
+/// The variable with the address of process 0 of the whole job: `HOST:PORT`.
 const JOIN: &str = "FARSIDE_JOIN";
-/// Which group of how many this is: `INDEX/COUNT`.
+/// The variable with the number of this group and the number of groups: `INDEX/COUNT`.
 const GROUP: &str = "FARSIDE_GROUP";
-/// How many groups a job has at most.
+/// The maximum number of groups in a job.
 const GROUPS_MAX: u32 = 1024;
 
-/// The place of a group in its job, as people say.
+/// The place of a group in its job, from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Joint {
     pub(crate) group: u32,
     pub(crate) groups: u32,
-    /// Where process 0 listens.
+    /// The address of process 0.
     pub(crate) address: (String, u16),
 }
 
 impl Joint {
-    /// `None` when this process's group is the whole job.
+    /// Reads the variables. Returns `None` if this process's group is the whole job.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`] when one of the variables makes no sense, or is missing.
+    /// [`Error::Rendezvous`] if one of the variables is invalid or missing.
     pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
         let (join, group): (Option<String>, Option<String>) = (variable(lookup, JOIN)?, variable(lookup, GROUP)?);
         let (Some(join), Some(group)) = (&join, &group) else {
@@ -40,7 +40,7 @@ impl Joint {
             return if neither { Ok(None) } else { Err(RendezvousError::GroupVariables.into()) };
         };
         let address = join.rsplit_once(':').and_then(|(host, port)| {
-            // An address of version 6 stands in brackets.
+            // IPv6 addresses are in brackets.
             let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
             Some((host.to_owned(), port.parse().ok()?))
         });
@@ -56,19 +56,19 @@ impl Joint {
     }
 }
 
-/// The sizes of a job's groups, as far as they are known.
+/// The known sizes of a job's groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups(Vec<Option<u32>>);
 
 impl Groups {
-    /// Those of the job that this process, the first of all, is in.
+    /// Makes the groups of the job of which this process is the first.
     pub(crate) fn of(own: &Claim) -> Self {
         let mut groups = Self(vec![None; own.groups as usize]);
         groups.learn(own);
         groups
     }
 
-    /// Believes the first process of each group that comes.
+    /// Takes a group's size from the first of its processes that connects.
     fn learn(&mut self, claim: &Claim) {
         if claim.groups as usize == self.0.len()
             && let Some(size) = self.0.get_mut(claim.group as usize)
@@ -81,15 +81,15 @@ impl Groups {
         (0..).zip(&self.0).filter(|(_, size)| size.is_none()).map(|(group, _)| group).collect()
     }
 
-    /// How many processes the job has. `None` when that is not known yet, or cannot be counted.
+    /// Returns the job's processes. `None` if a group's size is unknown, or the sum overflows.
     pub(crate) fn processes(&self) -> Option<u32> {
         self.0.iter().try_fold(0_u32, |sum, size| sum.checked_add((*size)?))
     }
 
-    /// What the process that claims this is in the whole job.
+    /// Returns the seat in the whole job for a claim.
     ///
     /// # Errors
-    /// What it is to be answered when there is no such process.
+    /// The answer to the process if the job has no such seat.
     pub(crate) fn seat(&self, claim: &Claim) -> Result<Seat, Answer> {
         let other_groups = Answer::OtherGroups(self.0.len() as u32);
         if claim.groups as usize != self.0.len() {
@@ -106,10 +106,11 @@ impl Groups {
     }
 }
 
-/// Waits until a process of each group has come. Returns the groups, and all who have come so far.
+/// Waits until a process of each group has connected. Returns the groups and all requests so far.
 ///
 /// # Errors
-/// [`Error::Rendezvous`] with those that did not come in time; [`Error::JobEnded`] when one was started for other groups.
+/// - [`Error::Rendezvous`] with the groups of which no process connected in time.
+/// - [`Error::JobEnded`] if a process was started for another number of groups.
 pub(crate) fn assemble(own: &Claim, strangers: &mut Strangers, time: Duration) -> Result<(Groups, Vec<Request>)> {
     let deadline = Instant::now() + time;
     let mut groups = Groups::of(own);
@@ -132,13 +133,15 @@ pub(crate) fn assemble(own: &Claim, strangers: &mut Strangers, time: Duration) -
                 return Err(Error::JobEnded { why });
             }
             groups.learn(request.claim());
+            let Claim { group, processes, .. } = *request.claim();
+            tracing::debug!(group, processes, "process of a group connected");
             come.push(request);
         }
     }
     Ok((groups, come))
 }
 
-/// What is wrong with a claim that was answered so, and the remedy.
+/// Describes what is wrong with a claim that received `answer`, with the remedy.
 pub(crate) fn complaint(claim: &Claim, answer: Answer) -> String {
     let Claim { process, processes, group, groups } = claim;
     let who = if *groups == 1 { format!("process {process}") } else { format!("process {process} of group {group}") };
@@ -195,7 +198,7 @@ mod tests {
         groups.learn(&claim(3, 4, 2));
         assert_eq!((groups.missing(), groups.processes()), (vec![1], None));
         groups.learn(&claim(0, 1, 1));
-        // The first counts.
+        // The first claim counts.
         groups.learn(&claim(0, 9, 1));
         assert_eq!((groups.missing(), groups.processes()), (vec![], Some(7)));
         let seat = |process| Ok(Seat { process, processes: 7 });

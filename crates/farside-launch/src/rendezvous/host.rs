@@ -1,4 +1,4 @@
-//! Process 0 runs the job for all: the coordinator, on a thread of its own, and the links with the processes.
+//! The coordinator in process 0: it runs on its own thread and holds the links with the processes.
 
 mod strangers;
 
@@ -23,10 +23,11 @@ use crate::coordinator::{Coordinator, Plan};
 use crate::error::{LaunchError as Error, ProcessEnd, Result};
 use crate::settings::{Limits, Settings};
 
-/// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
+/// The time that processes have to leave once all that remain have failed or know that the job
+/// ended.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The thread that runs the job, for process 0 itself.
+/// Process 0's handle on the coordinator's thread.
 #[derive(Debug)]
 pub struct Hosting {
     thread: JoinHandle<Result<()>>,
@@ -37,7 +38,7 @@ pub struct Hosting {
 #[derive(Debug)]
 struct OwnEnd {
     end: Mutex<Option<ProcessEnd>>,
-    /// Woken when it has.
+    /// Wakes the coordinator when `end` is set.
     waker: Waker,
 }
 
@@ -48,30 +49,31 @@ impl OwnEnd {
     }
 }
 
-/// Where the other processes come in.
+/// The listener for the other processes.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub listener: TcpListener,
     pub secret: Secret,
-    /// By what the others find it.
-    #[expect(dead_code, reason = "it is held for as long as others may read what it published")]
+    /// The PMIx session that published the bulletin.
+    #[expect(dead_code, reason = "other processes can read the bulletin while the session is open")]
     pub pmix: Option<Session>,
 }
 
-/// Who can come to a job, and who has.
+/// The processes that can join a job, and those that have asked to.
 #[derive(Debug)]
 pub(crate) struct Guests {
-    /// Those who have not proven anything. None come to a job of one process.
+    /// The connections without a proof. `None` in a job of one process.
     pub strangers: Option<Strangers>,
     pub groups: Groups,
-    /// Those who have, and wait to be let in.
+    /// The requests with a valid proof, to be admitted.
     pub requests: Vec<Request>,
 }
 
-/// Starts to run a job. Returns process 0's link with it.
+/// Starts the coordinator's thread. Returns process 0's link with it.
 ///
 /// # Errors
-/// [`Error::JobShape`] when the processes are more than this one may have connections; [`Error::System`].
+/// - [`Error::JobShape`] if the job has more processes than this process may have connections.
+/// - [`Error::System`] if a system call fails.
 pub(crate) fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
     settings.check_open_files("process 0", settings.processes.into(), &Limits::here())?;
     let failed = |doing| move |cause| Error::System { doing, cause };
@@ -106,15 +108,15 @@ pub(crate) fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<Sock
 }
 
 impl Hosting {
-    /// Runs process 0's own part, and returns when the whole job is over and all have been told.
+    /// Runs process 0's own part. Returns when the whole job is over and all processes know it.
     ///
     /// # Errors
-    /// The job's verdict. Where process 0 itself was the first to fail, its own error.
+    /// The job's verdict. If process 0 itself was the first to fail, its own error.
     ///
     /// # Panics
-    /// When `run` does.
+    /// If `run` panics.
     pub fn see_through<E: From<Error>>(self, run: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        // The panic goes on below; whatever it left behind, nobody looks at before.
+        // The panic resumes below. Nothing uses the state that it left until then.
         let outcome = catch_unwind(AssertUnwindSafe(run));
         *self.own_end.lock() = Some(ProcessEnd::Exited(match &outcome {
             Ok(Ok(())) => 0,
@@ -131,18 +133,18 @@ impl Hosting {
     }
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug)]
 struct Host {
     coordinator: Coordinator,
-    /// With those that have come and not gone.
+    /// The links with the processes that have joined and not left.
     links: Vec<Option<Link>>,
     guests: Guests,
     own_end: Arc<OwnEnd>,
     started: Instant,
-    /// How long those that were told to return may take until they have heard it.
+    /// The time that processes have to receive the order to return.
     patience: Duration,
-    /// When those that have no reason to stay are left to themselves.
+    /// The time at which the coordinator stops waiting for processes that should have left.
     leave_by: Option<Instant>,
 }
 
@@ -157,6 +159,7 @@ impl Host {
             }
             self.let_go();
             if let Some(verdict) = self.coordinator.verdict() {
+                tracing::debug!(success = verdict.is_ok(), "all processes have ended");
                 return verdict;
             }
             let ready = self.wait()?;
@@ -166,7 +169,7 @@ impl Host {
         }
     }
 
-    /// Counts those as ended that have no reason to stay and do not go.
+    /// Counts processes as ended that should have left and did not in time.
     fn let_go(&mut self) {
         let stays = if self.coordinator.only_stragglers_run() {
             GRACE
@@ -179,20 +182,21 @@ impl Host {
         let leave_by = *self.leave_by.get_or_insert(now + stays);
         let running: Vec<_> = self.coordinator.running().collect();
         for process in running {
-            // Who never came will not be waited for, and process 0 is here until it says that it is done.
+            // A process that never joined is not waited for. Process 0 reports its own end.
             let is_absent = self.links[process.index()].is_none();
             if process.number() > 0 && (is_absent || now >= leave_by) {
+                tracing::debug!(process = process.number(), "no longer waiting for the process to leave");
                 self.links[process.index()] = None;
                 self.coordinator.ended(process, ProcessEnd::Exited(0), self.started.elapsed());
             }
         }
     }
 
-    /// Sleeps until there is something to do. Returns whose links are ready.
+    /// Sleeps until there is work. Returns the processes whose links are ready.
     fn wait(&self) -> Result<Vec<ProcessId>> {
         let tick = self.coordinator.next_tick().and_then(|at| self.started.checked_add(at));
         let strangers = self.guests.strangers.as_ref().and_then(Strangers::next_deadline);
-        // Whoever was counted as gone is not waited for again.
+        // A deadline that has passed was handled by `let_go`.
         let leave_by = self.leave_by.filter(|at| *at > Instant::now());
         let deadline = [tick, strangers, leave_by].into_iter().flatten().min();
 
@@ -213,11 +217,11 @@ impl Host {
         Ok(owners.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(owner, _)| owner).collect())
     }
 
-    /// Passes on what the processes said and which of them have gone.
+    /// Passes the processes' messages and ends on to the coordinator.
     fn listen(&mut self, ready: &[ProcessId]) {
         let mut news: Vec<_> = ready.iter().filter_map(|process| self.news_of(*process)).collect();
-        // Of what came to light together, an end without a word came first: to fail in an orderly way takes longer, and may
-        // be what a process did because it missed the other.
+        // Of simultaneous news, an end without a reason comes first. A process that reports its
+        // failure takes longer, and may have failed because of the other's end.
         news.sort_by_key(|news| !news.is_sudden_end());
         let now = self.started.elapsed();
         for news in news {
@@ -229,7 +233,8 @@ impl Host {
             }
         }
         self.own_end.waker.reset();
-        // What process 0 said before is in its link by now, and was taken from there unless it came this moment.
+        // Process 0's last messages are in its link by now. Take those that arrived just before its
+        // end.
         let ended = self.own_end.lock().clone();
         if let Some(end) = ended {
             let process = ProcessId::new(0);
@@ -255,7 +260,7 @@ impl Host {
         Some(News { process, messages, end })
     }
 
-    /// Hears who wants to come in.
+    /// Accepts strangers and admits those with a valid proof.
     fn meet_strangers(&mut self) {
         let Some(strangers) = &mut self.guests.strangers else { return };
         let (requests, turned_away) = strangers.meet();
@@ -264,7 +269,7 @@ impl Host {
         self.admit_all();
     }
 
-    /// Lets those in who have a seat in the job.
+    /// Admits the requests for a free seat, and refuses the others.
     fn admit_all(&mut self) {
         for request in std::mem::take(&mut self.guests.requests) {
             let claim = *request.claim();
@@ -273,7 +278,10 @@ impl Host {
                     let place = ProcessId::new(seat.process);
                     let is_free = self.coordinator.running().any(|running| running == place);
                     match self.links.get_mut(place.index()) {
-                        Some(link @ None) if is_free => *link = Some(request.welcome(seat)),
+                        Some(link @ None) if is_free => {
+                            tracing::debug!(process = seat.process, address = %request.address(), "process joined");
+                            *link = Some(request.welcome(seat));
+                        }
                         _ => self.refuse(request, Answer::Taken),
                     }
                 }
@@ -282,9 +290,12 @@ impl Host {
         }
     }
 
-    /// Somebody who knows the secret was started wrongly, so that the job cannot become whole.
+    /// Refuses a process that knows the secret but was started wrongly. The job cannot become
+    /// complete and is given up.
     fn refuse(&mut self, request: Request, answer: Answer) {
-        self.coordinator.give_up(complaint(request.claim(), answer));
+        let why = complaint(request.claim(), answer);
+        tracing::warn!(address = %request.address(), why, "process refused");
+        self.coordinator.give_up(why);
         request.refuse(answer);
     }
 }

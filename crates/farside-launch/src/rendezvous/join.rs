@@ -1,4 +1,4 @@
-//! A process other than process 0 comes to it.
+//! Joining a job as a process other than process 0.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -15,31 +15,32 @@ use crate::control::TcpControl;
 use crate::control::frames::{FrameReader, FrameWriter};
 use crate::error::{LaunchError as Error, RendezvousError, Result};
 
-/// How long an address may take to answer before the next is tried.
+/// The time that an address has to answer before the next is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// How long process 0 may take to begin the greeting. It has nothing else to do, but very many may come at once.
+/// The time that process 0 has to begin the greeting. It has no other work, but many processes may
+/// connect at once.
 const GREETING_MAX: Duration = Duration::from_secs(10);
-/// The pause before all addresses are tried again: at first, and at last.
+/// The shortest and the longest pause before all addresses are tried again.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// Who comes, and to whom.
+/// An attempt to join a job.
 #[derive(Debug)]
 pub(crate) struct Joining<'a> {
     pub(crate) claim: Claim,
-    /// Where process 0 may be found, the best first: names or addresses with their ports.
+    /// Names or addresses of process 0 with their ports, the best first.
     pub(crate) targets: &'a [(String, u16)],
     pub(crate) secret: &'a Secret,
-    /// How long it is tried.
+    /// The time limit of the attempt.
     pub(crate) time: Duration,
 }
 
-/// Why an attempt came to nothing.
+/// The reason why an attempt failed.
 #[derive(Debug)]
 enum Failure {
-    /// It may go better next time.
+    /// The next attempt may succeed.
     Passing(String),
-    /// It will not.
+    /// All further attempts would fail, too.
     Final(Error),
 }
 
@@ -50,7 +51,8 @@ impl From<std::io::Error> for Failure {
 }
 
 impl Joining<'_> {
-    /// Connects to process 0, as often as it takes. Returns the link and what this process is in the job.
+    /// Connects to process 0, and tries again until the time is up. Returns the link and this
+    /// process's seat.
     ///
     /// # Errors
     /// [`Error::Rendezvous`].
@@ -61,9 +63,16 @@ impl Joining<'_> {
             let mut causes = Vec::new();
             for target in self.targets {
                 match self.try_target(target, deadline) {
-                    Ok(joined) => return Ok(joined),
+                    Ok(joined) => {
+                        let Seat { process, processes } = joined.1;
+                        tracing::debug!(process, processes, host = target.0, port = target.1, "joined the job");
+                        return Ok(joined);
+                    }
                     Err(Failure::Final(error)) => return Err(error),
-                    Err(Failure::Passing(cause)) => causes.push(cause),
+                    Err(Failure::Passing(cause)) => {
+                        tracing::debug!(host = target.0, port = target.1, cause, "process 0 not reached");
+                        causes.push(cause);
+                    }
                 }
             }
             if Instant::now() + pause >= deadline {
@@ -80,9 +89,9 @@ impl Joining<'_> {
         RendezvousError::Unreachable { rank: self.claim.process, address, after: self.time, cause }.into()
     }
 
-    /// Tries all addresses that a name stands for.
+    /// Tries all addresses of a name.
     fn try_target(&self, target: &(String, u16), deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
-        let mut failure = Failure::Passing(format!("{} is not known", target.0));
+        let mut failure = Failure::Passing(format!("the name {} has no address", target.0));
         for address in (target.0.as_str(), target.1).to_socket_addrs()? {
             match self.try_address(address, deadline) {
                 Err(Failure::Passing(cause)) => failure = Failure::Passing(cause),
@@ -98,7 +107,7 @@ impl Joining<'_> {
             return Err(Failure::Passing("the time is up".into()));
         }
         let stream = TcpStream::connect_timeout(&address, left.min(CONNECT_MAX))?;
-        // Where nobody listens, a stream can meet itself.
+        // Without a listener, a stream can connect to itself.
         if stream.local_addr()? == stream.peer_addr()? {
             return Err(Failure::Passing("nobody listens there".into()));
         }
@@ -107,7 +116,7 @@ impl Joining<'_> {
     }
 
     fn greet(&self, stream: TcpStream, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
-        let stranger = || Failure::Passing("something else than a process of this job answers there".into());
+        let stranger = || Failure::Passing("a program that is no process of this job answers there".into());
         let mut reader = FrameReader::new(GREETING_BYTES_MAX);
         let challenge = await_message(&stream, &mut reader, deadline.min(Instant::now() + GREETING_MAX))?;
         let Challenge { host_nonce } = Challenge::decode(&challenge).ok_or_else(stranger)?;
@@ -116,7 +125,7 @@ impl Joining<'_> {
         let proof = exchange.proof(Side::Member, secret);
         let mut writer = FrameWriter::default();
         writer.push(&Request { claim, nonce: exchange.nonce, proof }.encode());
-        // It is the first that is written, and the buffers of a stream hold more than this.
+        // This is the stream's first message, and smaller than the stream's buffers.
         writer.flush(&stream)?;
         // Process 0 answers when it knows of all groups.
         let answer = await_message(&stream, &mut reader, deadline)?;
@@ -126,7 +135,7 @@ impl Joining<'_> {
                 reader.accept_all();
                 return Ok((TcpControl::new(stream, reader, exchange.pad(secret)), seat));
             }
-            // Under one of several addresses there may be another machine, and another job.
+            // One of several addresses may belong to another machine with another job.
             Answer::Welcome(..) | Answer::WrongSecret if self.targets.len() > 1 => {
                 return Err(Failure::Passing(format!("another job answers at {address}")));
             }
@@ -152,7 +161,7 @@ fn await_message(stream: &TcpStream, reader: &mut FrameReader, deadline: Instant
             Err(error) => return Err(error),
         }
         if Instant::now() >= deadline {
-            return Err(std::io::Error::other("whoever listens there does not greet"));
+            return Err(std::io::Error::other("the program that listens there does not greet"));
         }
         wait_ready(&[Interest { fd: stream.as_fd(), writable: false }], Some(deadline))?;
     }

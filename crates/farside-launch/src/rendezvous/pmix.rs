@@ -1,9 +1,10 @@
 //! Finding process 0 by PMIx.
 //!
-//! Process 0 draws the job's secret, listens at a port that the system chooses, and publishes both with its addresses. The others
-//! fetch that from it; nobody waits for all in PMIx, so that it is the coordinator who finds out who is missing, and names them.
+//! Process 0 draws the job's secret, listens at a port that the system chooses, and publishes both
+//! with its addresses. The other processes fetch these from it. No process waits for all others in
+//! PMIx, so that the coordinator finds out which are missing, and names them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use farside_sys::net::tcp;
 use farside_sys::pmix::{Pmix, PmixError, Session};
 use farside_sys::process::random_bytes;
+use farside_wire::{Decoder, Wire};
 
 use super::greeting::{Claim, Secret};
 use super::host::{Door, Hosting};
@@ -20,19 +22,19 @@ use crate::child::Member;
 use crate::error::{LaunchError as Error, RendezvousError, Result};
 use crate::settings::{Choices, Lookup};
 
-/// Under which process 0 publishes its bulletin.
+/// The key under which process 0 publishes its bulletin.
 const KEY: &std::ffi::CStr = c"farside.rendezvous";
-/// The pause before process 0's bulletin is looked for again.
+/// The pause before a process looks for the bulletin again.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How many addresses a bulletin names.
+/// The maximum number of addresses in a bulletin.
 const ADDRESSES_MAX: usize = 64;
 
-/// Whether the launcher of this process speaks PMIx.
+/// Returns whether the launcher of this process offers PMIx.
 pub(crate) fn is_offered(lookup: Lookup<'_>) -> bool {
     ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| lookup(name).is_some_and(|text| !text.is_empty()))
 }
 
-/// Takes a place as PMIx says.
+/// Takes the place that PMIx gives this process.
 ///
 /// # Errors
 /// [`Error::Rendezvous`], [`Error::Deadline`]; those of bad settings.
@@ -54,15 +56,16 @@ pub(crate) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
     }
     let fetched = within(time, "waiting for process 0 to say where it is", move || fetch(&session, time))?;
     let bulletin = Bulletin::decode(&fetched).ok_or_else(|| RendezvousError::Pmix {
-        why: "process 0 has published what this process does not understand: start one program for the whole job"
-            .into(),
+        why:
+            "process 0 published a bulletin that this process does not understand: start one program for the whole job"
+                .into(),
     })?;
-    let targets: Vec<_> = bulletin.addresses.iter().map(|address| (address.to_string(), bulletin.port)).collect();
+    let targets: Vec<_> = bulletin.addresses().map(|address| (address.to_string(), bulletin.port)).collect();
     let secret = Secret::new(&bulletin.secret);
     join_job(&Joining { claim, targets: &targets, secret: &secret, time }, choices, lookup)
 }
 
-/// Which of the launcher's processes this is, and how many there are.
+/// Returns this process's number among the launcher's processes, and their count.
 pub(crate) fn own_number(pmix: Pmix, time: Duration) -> Result<(u32, u32)> {
     let (session, processes) = begin(pmix, time)?;
     Ok((session.rank(), processes))
@@ -76,7 +79,7 @@ fn begin(pmix: Pmix, time: Duration) -> Result<(Session, u32)> {
     })
 }
 
-/// What process 0 publishes, as soon as it has.
+/// Fetches the bulletin as soon as process 0 has published it.
 fn fetch(session: &Session, time: Duration) -> Result<Vec<u8>, PmixError> {
     let deadline = Instant::now() + time;
     loop {
@@ -87,8 +90,8 @@ fn fetch(session: &Session, time: Duration) -> Result<Vec<u8>, PmixError> {
     }
 }
 
-/// Calls what may block for ever in a thread of its own, which is left to itself when the time is up: the library's calls cannot be
-/// ended from outside.
+/// Makes a call that may block forever on a thread of its own. Abandons the thread when the time is
+/// up, because nothing can end a call into the library.
 fn within<T: Send + 'static>(
     time: Duration,
     doing: &'static str,
@@ -96,14 +99,14 @@ fn within<T: Send + 'static>(
 ) -> Result<T> {
     let (tell, hear) = mpsc::channel();
     let thread = thread::Builder::new().name("farside pmix".to_owned());
-    // Nobody listens when the time is up.
+    // The receiver is gone when the time is up.
     let spawned = thread.spawn(move || drop(tell.send(call())));
     spawned.map_err(|cause| Error::System { doing: "starting a thread for PMIx", cause })?;
     let result = hear.recv_timeout(time).map_err(|_| Error::Deadline { doing, after: time })?;
     Ok(result.map_err(|error| RendezvousError::Pmix { why: error.to_string() })?)
 }
 
-/// Listens, and says where.
+/// Listens at a new port. Returns the bulletin with it.
 fn open_door() -> Result<(Bulletin, Door)> {
     let failed = |doing| move |cause| Error::System { doing, cause };
     let secret = random_bytes().map_err(failed("getting random bytes"))?;
@@ -111,14 +114,14 @@ fn open_door() -> Result<(Bulletin, Door)> {
     let port = listener.local_addr().map_err(failed("finding a port to listen at"))?.port();
     let addresses = in_order(tcp::own_addresses().map_err(failed("listing this machine's addresses"))?);
     let door = Door { listener, secret: Secret::new(&secret), pmix: None };
-    Ok((Bulletin { secret, port, addresses }, door))
+    Ok((Bulletin::new(secret, port, &addresses), door))
 }
 
-/// Those by which others can reach this machine, those of other machines' networks first.
+/// Returns the addresses by which other processes can reach this machine, loopback addresses last.
 fn in_order(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let is_usable = |address: &IpAddr| match address {
         IpAddr::V4(_) => true,
-        // What is local to a link means nothing without the link's name, which differs between machines.
+        // A link-local address needs the link's name, which differs between machines.
         IpAddr::V6(address) => !address.is_unicast_link_local(),
     };
     let mut addresses: Vec<_> = addresses.into_iter().filter(is_usable).collect();
@@ -127,54 +130,51 @@ fn in_order(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     addresses
 }
 
-/// What process 0 publishes.
-///
-/// ```text
-/// secret    32 B
-/// port      2 B, little endian
-/// addresses each 4 or 6, and 4 or 16 B
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The facts that process 0 publishes.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 struct Bulletin {
+    /// The secret of the job.
     secret: [u8; 32],
+    /// The port where process 0 listens.
     port: u16,
-    addresses: Vec<IpAddr>,
+    /// Its addresses, at least one and at most [`ADDRESSES_MAX`]. Those of version 4 are mapped to
+    /// version 6.
+    addresses: Vec<[u8; 16]>,
 }
 
 impl Bulletin {
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = [&self.secret[..], &self.port.to_le_bytes()].concat();
-        for address in &self.addresses {
-            match address {
-                IpAddr::V4(address) => bytes.extend([&[4], &address.octets()[..]].concat()),
-                IpAddr::V6(address) => bytes.extend([&[6], &address.octets()[..]].concat()),
-            }
-        }
-        bytes
+    fn new(secret: [u8; 32], port: u16, addresses: &[IpAddr]) -> Self {
+        let octets = |address: &IpAddr| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        Self { secret, port, addresses: addresses.iter().map(octets).collect() }
     }
 
-    /// What these bytes say, if they are a bulletin with any address.
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().map(|octets| IpAddr::from(*octets).to_canonical())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        farside_wire::encode(self, Vec::new())
+    }
+
+    /// Decodes a bulletin. Returns `None` if the bytes are not one.
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (secret, rest) = bytes.split_first_chunk()?;
-        let (port, mut rest) = rest.split_first_chunk()?;
-        let mut addresses = Vec::new();
-        while let Some((family, behind)) = rest.split_first() {
-            let address = match family {
-                4 => Ipv4Addr::from(take(behind, &mut rest)?).into(),
-                6 => Ipv6Addr::from(take(behind, &mut rest)?).into(),
-                _ => return None,
-            };
-            addresses.push(address);
-        }
-        let bulletin = Self { secret: *secret, port: u16::from_le_bytes(*port), addresses };
+        let bulletin: Self = farside_wire::decode(Decoder::new(bytes), 0).ok()?;
         (1..=ADDRESSES_MAX).contains(&bulletin.addresses.len()).then_some(bulletin)
     }
 }
 
-fn take<'a, const N: usize>(bytes: &'a [u8], rest: &mut &'a [u8]) -> Option<[u8; N]> {
-    let (taken, behind) = bytes.split_first_chunk()?;
-    *rest = behind;
-    Some(*taken)
+/// Decodes arbitrary bytes as the members do, for a fuzzer.
+///
+/// # Panics
+/// If a decoded bulletin encodes to other bytes.
+pub(crate) fn fuzz_decode(bytes: &[u8]) {
+    if let Some(bulletin) = Bulletin::decode(bytes) {
+        assert_eq!(bulletin.encode(), bytes);
+    }
 }
 
 #[cfg(test)]
@@ -186,23 +186,27 @@ mod tests {
     fn bulletin() -> impl Strategy<Value = Bulletin> {
         let address = prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
         (any::<([u8; 32], u16)>(), prop::collection::vec(address, 1..=ADDRESSES_MAX))
-            .prop_map(|((secret, port), addresses)| Bulletin { secret, port, addresses })
+            .prop_map(|((secret, port), addresses)| Bulletin::new(secret, port, &addresses))
     }
 
     proptest! {
         #[test]
         fn a_bulletin_arrives(bulletin in bulletin()) {
             let bytes = bulletin.encode();
+            fuzz_decode(&bytes);
             prop_assert_eq!(Bulletin::decode(&bytes), Some(bulletin));
             prop_assert_eq!(Bulletin::decode(&bytes[..bytes.len() - 1]), None);
             prop_assert_eq!(Bulletin::decode(&[&bytes[..], &[7]].concat()), None);
         }
 
         #[test]
-        fn any_bytes_are_a_bulletin_or_none(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            if let Some(bulletin) = Bulletin::decode(&bytes) {
-                prop_assert_eq!(bulletin.encode(), bytes);
-            }
+        fn any_bytes_are_a_bulletin_or_none(
+            start: [u8; 34],
+            count in 0..4_u64,
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
+            fuzz_decode(&bytes);
+            fuzz_decode(&[&start[..], &count.to_le_bytes(), &bytes].concat());
         }
     }
 
@@ -212,6 +216,14 @@ mod tests {
         let found = parse(&["127.0.0.1", "::1", "fe80::1", "2001:db8::1", "10.0.0.1", "192.168.1.1"]);
         let ordered = parse(&["10.0.0.1", "192.168.1.1", "2001:db8::1", "127.0.0.1", "::1"]);
         assert_eq!(in_order(found), ordered);
+    }
+
+    #[test]
+    fn a_bulletin_keeps_the_addresses_of_both_versions() {
+        let addresses: Vec<IpAddr> =
+            ["10.0.0.1", "2001:db8::1", "::1"].iter().map(|text| text.parse().unwrap()).collect();
+        let arrived = Bulletin::decode(&Bulletin::new([1; 32], 7, &addresses).encode()).unwrap();
+        assert_eq!(arrived.addresses().collect::<Vec<_>>(), addresses);
     }
 
     #[test]

@@ -19,10 +19,10 @@ use crate::error::{LaunchError as Error, ProcessEnd, Result};
 use crate::settings::ADDRESS;
 use crate::settings::Choices;
 
-/// A process whose link is closed is about to end, unless it closed the link by mistake: how long to find out.
+/// The time to wait for the end of a process that closed its link.
 const CLOSED_TO_END: Duration = Duration::from_millis(200);
 
-/// All processes of a job. Those that still run when this is dropped are killed; none stays behind as a zombie.
+/// All processes of a job. Dropping this kills those that still run, and leaves no zombie.
 #[derive(Debug)]
 pub(crate) struct Children(Vec<Child>);
 
@@ -30,7 +30,7 @@ pub(crate) struct Children(Vec<Child>);
 struct Child {
     spawned: Spawned,
     ended: bool,
-    /// `None` when it is closed.
+    /// `None` once it is closed.
     link: Option<Link>,
 }
 
@@ -38,7 +38,7 @@ impl Children {
     /// Starts all processes.
     ///
     /// # Errors
-    /// [`Error::ProcessFailed`] with the first that cannot be started; those before it are killed.
+    /// [`Error::ProcessFailed`] with the first that cannot be started. Those before it are killed.
     pub(crate) fn start(launch: &Launch) -> Result<Self> {
         let choices = launch.choices.to_environment();
         let programs = launch.programs.iter().flat_map(|program| (0..program.processes).map(move |_| program));
@@ -64,14 +64,16 @@ impl Children {
         Ok(Self(children))
     }
 
-    /// Sends a message, now or when the process has room for it. One that is gone needs none.
+    /// Sends a message, now or when the process has room for it. Drops it if the process has closed
+    /// its link.
     pub(crate) fn tell(&mut self, process: ProcessId, message: &ToProcess) {
         if let Some(link) = &mut self.0[process.index()].link {
             link.tell(message);
         }
     }
 
-    /// Sleeps until there is something to [hear](Self::hear), or the deadline. Returns whom it comes from.
+    /// Sleeps until there is something to [hear](Self::hear), or until the deadline. Returns the
+    /// processes that have news.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -96,15 +98,16 @@ impl Children {
         Ok(ready)
     }
 
-    /// What these processes said, and which of them have ended. `may_leave`: they may close their links and go on.
+    /// Takes the messages and ends of these processes. With `may_leave`, they may close their links
+    /// and continue.
     pub(crate) fn hear(&mut self, ready: &[ProcessId], may_leave: bool) -> Vec<News> {
         ready.iter().map(|process| self.0[process.index()].news(*process, may_leave)).collect()
     }
 
-    /// Kills these processes, and says how each ended.
+    /// Kills these processes. Returns how each ended.
     pub(crate) fn stop(&mut self, processes: &[ProcessId]) -> Vec<(ProcessId, ProcessEnd)> {
         for process in processes {
-            // It fails only when the process has just ended, which is as good.
+            // It fails only if the process has just ended.
             let _ = self.0[process.index()].spawned.child.kill();
         }
         processes.iter().map(|process| (*process, self.0[process.index()].reap())).collect()
@@ -113,7 +116,7 @@ impl Children {
 
 impl Child {
     fn news(&mut self, process: ProcessId, may_leave: bool) -> News {
-        // First the end and then the messages, so that none is missed that came before the end.
+        // Look for the end first and then take the messages, so that none before the end is missed.
         let mut has_ended = !self.ended && self.ends_by(Instant::now());
         let mut messages = Vec::new();
         if let Some(link) = &mut self.link {
@@ -121,7 +124,7 @@ impl Child {
             if link.receive(&mut messages) == LinkState::Closed {
                 self.link = None;
                 if !self.ended && !has_ended && !may_leave {
-                    // Its end is its own, not that of a peer which notices the loss faster than the system reports it.
+                    // Wait for the real end: a peer may report the loss before the system does.
                     has_ended = self.ends_by(Instant::now() + CLOSED_TO_END);
                     if !has_ended {
                         let message = "it closed its link with the launcher".into();
@@ -146,12 +149,12 @@ impl Child {
                 tracing::debug!(pid = self.spawned.child.id(), %status, "process ended");
                 end_of(status)
             }
-            Err(error) => ProcessEnd::Reported(format!("it ended, and how is not known: {error}")),
+            Err(error) => ProcessEnd::Reported(format!("it ended, but its status cannot be read: {error}")),
         }
     }
 }
 
-/// Sets what libfabric is to find in a process's environment, where nothing else was set.
+/// Sets libfabric's variables in a process's environment, except those that the user set.
 fn prepare_libfabric(command: &mut Command, choices: &Choices) {
     let mut default = |name: &str, value: &str| {
         if std::env::var_os(name).is_none() {
@@ -159,7 +162,7 @@ fn prepare_libfabric(command: &mut Command, choices: &Choices) {
         }
     };
     ofi::ENVIRONMENT.iter().for_each(|(name, value)| default(name, value));
-    // All are on this machine, where nothing need leave it. Only sockets are on the loopback device.
+    // All processes are on this machine. Only socket providers can use the loopback device.
     if matches!(&choices.fabric, Some(FabricChoice::Ofi(Some(provider))) if provider.starts_with("tcp")) {
         default(ADDRESS, "127.0.0.1");
     }

@@ -1,8 +1,9 @@
-//! Calls on all workers of a job, over a tree (Seriema's `broadcast` and `broadcast_buffer`).
+//! Calls to all workers of a job, over a tree (Seriema's `broadcast` and `broadcast_buffer`).
 //!
-//! The tree is binomial among the processes: one that has the call sends it on to as many others as there are levels below it. One
-//! worker of each process does that, and hands the call to the other workers of its process. In the caller's process it is the caller,
-//! and worker 0 in all others.
+//! The tree is binomial among the processes: a process that has the call sends it on to as many
+//! others as there are levels below it. One worker of each process does that, and hands the call to
+//! the other workers of its process. In the caller's process it is the caller; in all others it is
+//! worker 0.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -37,16 +38,18 @@ use farside_launch::kill_point::KillPoint;
 /// # }
 /// ```
 ///
-/// The arguments are cloned for each worker. Each runs the function when it makes progress; a worker that has processes below it in the
-/// tree sends the call on before that, so that these wait for its attention, too. Of calls that one worker makes on everyone, and on
-/// single workers, no order is promised between any two.
+/// The arguments are cloned for each worker, which runs the function when it makes progress. A
+/// worker with processes below it in the tree sends the call on first, so these processes depend on
+/// its progress, too. The order between two such calls of one worker, or between such a call and a
+/// call to a single worker, is not defined.
 ///
-/// *Memory*: a worker keeps what it cannot send on yet, however much that is, since it has no one to refuse it to. Whoever calls everyone
-/// again and again waits now and then for what it called before.
+/// *Memory*: a worker keeps all calls that it cannot send on yet, without limit, because it cannot
+/// refuse them to its caller. A program that calls everyone repeatedly should now and then wait for
+/// its earlier calls.
 ///
-/// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one below it dead sends on to those
-/// below that. What one had taken in and not sent on when it died is lost: the workers below it never run the call, and the
-/// survivors can tell by that error alone.
+/// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one
+/// below it dead sends on to those below that. Calls that a process had received and not sent on
+/// when it died are lost: the workers below it never run them. Only that error tells the survivors.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Everyone<'w> {
@@ -54,38 +57,41 @@ pub struct Everyone<'w> {
     notify: Option<LatchAddress>,
 }
 
-/// A buffer that was lent to a call on everyone until all have read it.
+/// A buffer that is lent to a call to everyone until all workers have read it.
 ///
-/// Dropped before that, it keeps its memory until the job ends: nobody may have it before it was read.
+/// If it is dropped before that, its memory is kept until the job ends, because a worker may still
+/// read it.
 #[derive(Debug)]
 #[must_use = "it gives the buffer back"]
 pub struct LentToAll<'w> {
     read: Synchronizer<'w>,
     buffer: Option<Registered>,
-    /// What tells the checker of it.
+    /// The checker's mark that the buffer is lent.
     in_use: Option<Box<InUse>>,
 }
 
-/// Where in the tree a call is.
+/// The place of a call in the tree.
 #[derive(Clone, Copy, Debug, Wire)]
 struct Spot {
-    /// Who called.
+    /// The caller.
     root: WorkerId,
-    /// The place of the process among those of the tree, from the root's on; [`LEAF`] for a worker that sends nothing on.
+    /// The place of the process in the tree, counted from the root's; [`LEAF`] for a worker that
+    /// sends nothing on.
     place: u32,
 }
 
 const LEAF: u32 = u32::MAX;
 
-/// A kind of call on everyone: what it carries, and what each worker does with it.
+/// A kind of call to everyone: its load, and what each worker does with it.
 trait Body: 'static {
     type Load: Wire + Clone + 'static;
 
-    /// Runs the function that the operand names, and counts. `false` if it names none.
+    /// Runs the function that the operand names, and counts. Returns `false` if the operand names
+    /// none.
     fn run(there: &Worker, operand: u32, load: Self::Load, counted: Option<LatchAddress>) -> bool;
 }
 
-/// Arguments alone.
+/// Arguments without a buffer.
 struct Plain<A, R>(PhantomData<fn(A) -> R>);
 
 impl<A: Wire + Clone + 'static, R: 'static> Body for Plain<A, R> {
@@ -99,7 +105,7 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Plain<A, R> {
     }
 }
 
-/// A buffer that travels with them, from record to record.
+/// Arguments with a buffer that travels in each record.
 struct Inline<A, R>(PhantomData<fn(A) -> R>);
 
 impl<A: Wire + Clone + 'static, R: 'static> Body for Inline<A, R> {
@@ -114,7 +120,7 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Inline<A, R> {
     }
 }
 
-/// Places where a buffer was written, one for each process.
+/// Arguments with the places into which a buffer was written, one for each process.
 struct Put<A, R>(PhantomData<fn(A) -> R>);
 
 impl<A: Wire + Clone + 'static, R: 'static> Body for Put<A, R> {
@@ -129,7 +135,7 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Put<A, R> {
     }
 }
 
-/// A buffer that each worker reads from the caller's memory.
+/// Arguments with a buffer that each worker reads from the caller's memory.
 struct Get<A, R>(PhantomData<fn(A) -> R>);
 
 #[derive(Clone, Copy, Debug, Wire)]
@@ -145,7 +151,7 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Get<A, R> {
         let function = <ByPointer as Callee<fn(&Worker, A, &[u8]) -> R>>::find(there, operand);
         let Some(function) = function else { return false };
         fetch(there, shown.memory, false, move |there, buffer| {
-            // Its owner has died, and nobody waits for this.
+            // The buffer's owner has died, so no caller waits for this.
             let Ok(buffer) = buffer else { return };
             shown.read.count(there.process_handle());
             function(there, arguments, &buffer);
@@ -160,7 +166,8 @@ struct Broadcast<B>(PhantomData<B>);
 
 impl<B: Body> Remote for Broadcast<B> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
-        // SAFETY: passed on; the sender wrote such a triple for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
+        // triple for this trampoline.
         let read = unsafe { read_arguments::<(Spot, Option<LatchAddress>, B::Load)>(worker, payload, end) };
         let Some((spot, counted, load)) = read else { return std::ptr::null() };
         if spot.place != LEAF {
@@ -177,7 +184,7 @@ impl<B: Body> Remote for Broadcast<B> {
     }
 }
 
-/// A call on everyone at a worker that sends it on.
+/// A call to everyone at a worker that sends it on.
 struct Onward<'a, B: Body> {
     worker: &'a Worker,
     operand: u32,
@@ -188,7 +195,8 @@ struct Onward<'a, B: Body> {
 }
 
 impl<B: Body> Onward<'_, B> {
-    /// The children of a place in the tree: the place with one bit added below its lowest. The largest subtrees come first.
+    /// Returns the children of a place in the tree: the place with one bit added below its lowest.
+    /// The largest subtrees come first.
     fn children(&self, place: u32) -> impl Iterator<Item = u32> + use<B> {
         let count = u64::from(self.worker.process_count());
         let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
@@ -206,7 +214,8 @@ impl<B: Body> Onward<'_, B> {
         self.children(place).for_each(|child| self.to_subtree(child));
     }
 
-    /// Sends to the worker who sends on at a place of the tree, or, where that is gone, to those below it.
+    /// Sends to the worker that sends on at a place of the tree, or, if it is gone, to those below
+    /// it.
     fn to_subtree(&self, place: u32) {
         let first = self.worker.process_handle().shape().worker_at(self.process_at(place), 0);
         if self.send(first, place).is_err() {
@@ -219,15 +228,15 @@ impl<B: Body> Onward<'_, B> {
         let shape = self.worker.process_handle().shape();
         let workers = (0..shape.threads as usize).map(|local| shape.worker_at(self.worker.process(), local));
         for other in workers.filter(|other| *other != self.worker.id()) {
-            // They are of this process: that they are gone nobody would be left to see.
+            // Workers of this process die with it, so no thread could see the error.
             let _ = self.send(other, LEAF);
         }
     }
 
-    /// Sends to one worker, or puts that off when there is no room.
+    /// Sends to one worker, or postpones that when there is no room.
     ///
     /// # Errors
-    /// Those that do not pass.
+    /// Lasting errors only.
     fn send(&self, to: WorkerId, place: u32) -> Result<()> {
         let spot = Spot { root: self.root, place };
         let way = self.worker.to(to).when_full(self.when_full);
@@ -273,7 +282,7 @@ fn put_off<B: Body>(to: WorkerId, operand: u32, load: Triple<B>) -> PutOff {
 }
 
 impl Worker {
-    /// The way to all workers of the job, this one included: a tree of calls.
+    /// Returns the way to all workers of the job, this one included: a tree of calls.
     pub fn everyone(&self) -> Everyone<'_> {
         Everyone::new(self)
     }
@@ -284,21 +293,22 @@ impl<'w> Everyone<'w> {
         Self { worker, notify: None }
     }
 
-    /// Counts `synchronizer` down each time that a worker has run the function: as often as there are workers.
+    /// Counts `synchronizer` down each time a worker has run the function: once for each worker.
     pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>) -> Self {
         (0..self.worker.process_count()).for_each(|process| synchronizer.asks(ProcessId::new(process)));
         self.notify = Some(synchronizer.address());
         self
     }
 
-    /// Has `function(there, arguments)` run on every worker.
+    /// Runs `function(there, arguments)` on every worker.
     ///
-    /// *Completion*: the arguments were copied when this returns. *Cost*: this worker sends to as many processes as the logarithm of
-    /// their number says, and to the other workers of its own.
+    /// *Completion*: the arguments were copied when this returns. *Cost*: with n processes, this
+    /// worker sends to about log₂ n of them, and to the other workers of its own process.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a process is known to be gone (the others run it all the same); [`Error::DifferentBinaries`],
-    /// [`Error::ForeignFunction`] and [`Error::TooLarge`], and then nobody runs it.
+    /// [`Error::PeerLost`] when a process is known to be gone; the others run the function all the
+    /// same. [`Error::DifferentBinaries`], [`Error::ForeignFunction`] and [`Error::TooLarge`]; then
+    /// no worker runs it.
     pub fn call<A, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>>
     where
         A: Wire + Clone + 'static,
@@ -307,12 +317,12 @@ impl<'w> Everyone<'w> {
         self.begin::<Plain<A, R>>(function as usize, arguments)
     }
 
-    /// As [`call`](Self::call), with a buffer that travels in the same records.
+    /// Calls as [`call`](Self::call) does, with a buffer that travels in the same records.
     ///
-    /// *Cost*: each process copies the buffer to each that it sends to.
+    /// *Cost*: each process copies the buffer once for each worker that it sends to.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_buffer<A, R>(
         self,
         arguments: A,
@@ -327,14 +337,15 @@ impl<'w> Everyone<'w> {
         begun.map_err(|Refused { error, arguments: (arguments, _) }| Refused { error, arguments })
     }
 
-    /// As [`call`](Self::call), with a buffer that is written into a place in each process first: `places` has one for each, in
-    /// their order.
+    /// Calls as [`call`](Self::call) does, after writing a buffer into a place in each process.
+    /// `places` has one for each process, in order.
     ///
-    /// The caller writes all of them, and waits for that where they are not mapped; what goes down the tree is the call.
+    /// The caller writes all of them, and waits for those that are not mapped. Only the call
+    /// travels down the tree.
     ///
     /// # Errors
-    /// As for [`To::call_buffer_put`] and [`call`](Self::call); also [`Error::UnknownProcess`] when there are not as many places as
-    /// processes.
+    /// Those of [`To::call_buffer_put`] and [`call`](Self::call); also [`Error::UnknownProcess`] if
+    /// the number of places is not the number of processes.
     #[track_caller]
     pub fn call_buffer_put<A, R>(
         self,
@@ -373,12 +384,14 @@ impl<'w> Everyone<'w> {
         }
     }
 
-    /// As [`call`](Self::call), with a buffer that every worker reads from the memory of this process.
+    /// Calls as [`call`](Self::call) does, with a buffer that every worker reads from the memory of
+    /// this process.
     ///
     /// *Completion*: the [`LentToAll`] gives the buffer back when all have read it.
     ///
     /// # Errors
-    /// As for [`call`](Self::call), with the buffer; [`Error::TooLarge`] when there is no synchronizer left.
+    /// Those of [`call`](Self::call), with the buffer; [`Error::TooLarge`] when there is no
+    /// synchronizer left.
     #[track_caller]
     pub fn call_buffer_get<A, R>(
         self,
@@ -424,7 +437,7 @@ impl<'w> Everyone<'w> {
             Err(error) => return Err(Refused { error, arguments: load }),
         };
         let (root, counted) = (worker.id(), self.notify);
-        // This worker's own comes first: if that is refused for good, all would be.
+        // The caller's own call comes first: an error that refuses it for good would refuse all.
         let spot = Spot { root, place: LEAF };
         match submit::<B>(worker.to(root), operand, (spot, counted, load.clone())) {
             Ok(()) => {}
@@ -442,20 +455,21 @@ impl<'w> Everyone<'w> {
 }
 
 impl LentToAll<'_> {
-    /// Waits until all workers have read the buffer, and gives it back. At most for the job's deadline.
+    /// Waits until all workers have read the buffer, and gives it back. Waits for the job's
+    /// deadline at most.
     ///
     /// # Errors
-    /// Those of [`Synchronizer::wait`]. Then its memory is kept until the job ends.
+    /// Those of [`Synchronizer::wait`]. The buffer's memory is then kept until the job ends.
     pub fn wait(mut self) -> Result<Registered> {
         self.read.wait()?;
-        Ok(self.buffer.take().expect("it is given back once"))
+        Ok(self.buffer.take().expect("the buffer was already given back"))
     }
 }
 
 impl Drop for LentToAll<'_> {
     fn drop(&mut self) {
         if self.read.left() > 0 {
-            // Somebody may still read it.
+            // A worker may still read the buffer.
             std::mem::forget((self.buffer.take(), self.in_use.take()));
         }
     }

@@ -1,4 +1,5 @@
-//! Calls whose buffer the receiver reads from the sender's memory, and calls whose result goes into registered memory.
+//! Calls whose buffer the receiver reads from the sender's memory, and calls whose result goes into
+//! registered memory.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,11 +21,11 @@ use farside_launch::kill_point::KillPoint;
 #[derive(Clone, Copy, Debug, Wire)]
 pub(crate) struct LentBuffer {
     pub(crate) memory: Extent,
-    /// What is told when it was read.
+    /// The reply that tells the sender that the buffer was read.
     pub(crate) read: ReplyAddress,
-    /// A latch that is counted down then, too.
+    /// A latch to count down when the buffer was read.
     pub(crate) on_read: Option<LatchAddress>,
-    /// Nothing waits for it.
+    /// Whether later calls need not wait for the buffer.
     pub(crate) aside: bool,
 }
 
@@ -39,14 +40,16 @@ where
 {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
-        // SAFETY: passed on; the sender wrote such a triple for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
+        // triple for this trampoline.
         let read = unsafe { read_arguments::<(LentBuffer, N, A)>(worker, payload, end) };
         let Some((lent, counted, arguments)) = read else { return std::ptr::null() };
         worker.process_handle().kill_point(KillPoint::BufferFound);
         fetch(worker, lent.memory, lent.aside, move |worker, buffer| {
             let process = worker.process_handle();
             let Ok(buffer) = buffer else {
-                // Its owner has died, or its fabric failed: a call without its buffer does not run.
+                // The buffer's owner has died, or its fabric failed: a call without its buffer does
+                // not run.
                 return answer(process, lent.read, Status::Dropped, [].as_slice());
             };
             answer(process, lent.read, Status::Done, Returned(()));
@@ -71,7 +74,8 @@ where
 {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
-        // SAFETY: passed on; the sender wrote such a triple for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
+        // triple for this trampoline.
         let read = unsafe { read_arguments::<(ResultPlace<R>, N, A)>(worker, payload, end) };
         let Some((place, counted, arguments)) = read else { return std::ptr::null() };
         let content = match catch_unwind(AssertUnwindSafe(|| function(worker, arguments))) {

@@ -1,4 +1,4 @@
-//! Counting calls in registered memory, where every process can watch.
+//! Counting calls in registered memory, which every process can watch.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use crate::memory::RemoteMemory;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
-/// A counter in registered memory of any process, that calls count down when they have run (Seriema's `Synchronizer` in a
-/// `RemoteObject`).
+/// A counter in registered memory of any process, which calls count down when they have run
+/// (Seriema's `Synchronizer` in a `RemoteObject`).
 ///
-/// It is a plain value: whoever has it can have calls count it down ([`To::counting`](crate::To::counting)), and can watch it. Calls of
-/// different workers and processes may share one. Compare [`Synchronizer`](crate::Synchronizer), which is for its worker alone,
-/// and wakes it.
+/// It is a plain value. Any worker that has it can let calls count it down
+/// ([`To::counting`](crate::To::counting)), and can watch it. Calls of different workers and
+/// processes may share one. By contrast, a [`Synchronizer`](crate::Synchronizer) belongs to one
+/// worker, and wakes it.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -42,7 +43,8 @@ pub struct Countdown {
 }
 
 impl Countdown {
-    /// A counter of so many calls in the word at `offset`, a multiple of 8, of this memory.
+    /// Creates a counter of `calls` calls in the word at `offset` of this memory. `offset` is a
+    /// multiple of 8.
     ///
     /// *Cost*: that of an atomic change of the word.
     ///
@@ -54,7 +56,7 @@ impl Countdown {
         Ok(Self { memory, offset })
     }
 
-    /// How many calls are left.
+    /// Returns the number of calls left.
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
@@ -63,7 +65,7 @@ impl Countdown {
         self.memory.atomic64(me, self.offset, AtomicChange::Load)
     }
 
-    /// Counts so many calls more.
+    /// Adds `calls` calls to the count.
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
@@ -72,14 +74,16 @@ impl Countdown {
         self.memory.atomic64(me, self.offset, AtomicChange::Add(calls)).map(drop)
     }
 
-    /// Waits until no call is left, running what others call here meanwhile. At most for the job's deadline.
+    /// Waits until no call is left, and meanwhile runs calls that arrive here. Waits for the job's
+    /// deadline at most.
     ///
-    /// *Cost*: who sleeps here is not woken, and looks every 100 µs.
+    /// *Cost*: a sleeping worker is not woken; it looks every 100 µs.
     ///
     /// # Errors
-    /// Those of [`left`](Self::left); [`Error::PeerLost`](crate::Error::PeerLost) when the memory's owner is;
-    /// [`Error::Deadline`](crate::Error::Deadline), also when a process is lost that was to count: nobody here knows which those are;
-    /// [`Error::InHandler`](crate::Error::InHandler).
+    /// Those of [`left`](Self::left); [`Error::PeerLost`](crate::Error::PeerLost) when the memory's
+    /// owner is lost; [`Error::InHandler`](crate::Error::InHandler).
+    /// [`Error::Deadline`](crate::Error::Deadline), also when a process is lost that was to count:
+    /// the counter does not know which processes those are.
     #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<()> {
         self.wait_for(me, me.default_deadline())
@@ -88,7 +92,7 @@ impl Countdown {
     /// Waits for at most this long.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<()> {
         let site = Location::caller();
@@ -102,7 +106,7 @@ impl Countdown {
 }
 
 impl Counted for Countdown {
-    /// What cannot be counted, since the memory is gone, nobody can be told.
+    /// Counts one call down. An error is ignored if the memory is gone: there is no caller to tell.
     fn count(self, process: &Arc<Process>) {
         process.end_accesses();
         let change = AtomicChange::Add(u64::MAX);

@@ -1,4 +1,4 @@
-//! Calls that count down in registered memory.
+//! Calls that count down a word in registered memory.
 
 use super::countdown::Countdown;
 use super::lent::Lent;
@@ -13,7 +13,8 @@ use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
-/// A way to one worker, on which each call that has run counts a [`Countdown`] down. Made by [`To::counting`].
+/// The way to one worker on which each executed call counts a [`Countdown`] down. Made by
+/// [`To::counting`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Counting<'w> {
@@ -29,10 +30,10 @@ impl<'w> To<'w> {
 }
 
 impl<'w> Counting<'w> {
-    /// As [`To::call`].
+    /// Calls as [`To::call`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`To::call`].
     pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.to.worker.table().offset_of(function as usize);
         let payload = Arguments((self.countdown, arguments));
@@ -42,10 +43,10 @@ impl<'w> Counting<'w> {
         }
     }
 
-    /// As [`To::call_buffer`].
+    /// Calls as [`To::call_buffer`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`To::call_buffer`].
     pub fn call_buffer<A: Wire, R>(
         self,
         arguments: A,
@@ -59,10 +60,10 @@ impl<'w> Counting<'w> {
             .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
     }
 
-    /// As [`To::call_buffer_get`].
+    /// Calls as [`To::call_buffer_get`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`To::call_buffer_get`].
     #[track_caller]
     pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
         self,
@@ -73,10 +74,10 @@ impl<'w> Counting<'w> {
         self.to.lend(arguments, buffer, function, false, self.countdown, Touch::here(AccessKind::Read))
     }
 
-    /// As [`To::call_into`].
+    /// Calls as [`To::call_into`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`To::call_into`].
     pub fn call_into<A: Wire, R: Wire + 'static>(
         self,
         arguments: A,

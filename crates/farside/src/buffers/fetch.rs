@@ -1,4 +1,4 @@
-//! Reading the buffer of a call that has arrived, from its sender's memory.
+//! Reading the buffer of an arrived call from its sender's memory.
 
 use std::sync::Arc;
 
@@ -9,17 +9,18 @@ use crate::memory::Extent;
 use crate::runtime::process::{Notice, Process};
 use crate::runtime::worker::Worker;
 
-/// Reads memory for a call that is being run, and goes on with `go`: at once where the memory is mapped or this thread may wait, otherwise
-/// when the mover has it, and what the same sender has called since waits until then; or, `aside`, when the mover has it and nothing
-/// waits.
+/// Reads memory for the call that is being run, and continues with `go`. It does so at once if the
+/// memory is mapped or this thread may wait. Otherwise the process's transfer thread reads the
+/// memory and `go` runs afterwards. Until then the sender's later calls in the same stream wait,
+/// unless the call is `aside`.
 pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
     let fetches = worker.fetches();
     let process = worker.process_handle();
     let in_stream = fetches.is_in_stream();
-    // A sender that has a ring is mapped, but may pass on what is another's.
+    // A sender that has a ring is mapped, but it may name memory of another process.
     let is_mapped = || process.connect(memory.process()).is_ok_and(|home| home.is_some());
-    // A consumer has its copy of the record, whichever way that came, and keeps nobody waiting. What came to it as a notice would run as
-    // a handler, perhaps inside of a function that waits.
+    // A consumer has its own copy of the record and delays no other call. A notice would run the
+    // call as a handler, perhaps inside a function that waits.
     if worker.is_consumer() || (!aside && !in_stream && is_mapped()) {
         return go(worker, memory.read_in_handler(worker));
     }

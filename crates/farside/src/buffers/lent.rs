@@ -1,4 +1,4 @@
-//! Buffers that go with a call by way of registered memory.
+//! Buffers that travel with a call through registered memory.
 
 use std::panic::Location;
 
@@ -17,26 +17,26 @@ use crate::memory::{Extent, Registered, RemoteMemory};
 use crate::runtime::observer::{AccessKind, InUse, Touch};
 use crate::runtime::worker::Worker;
 
-/// Bytes that were written into memory of the process where a function is called, before it was.
+/// Bytes that were written into memory of the receiver's process before a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Written {
     /// The memory.
     pub memory: RemoteMemory,
-    /// Where in it they begin.
+    /// The offset of the bytes in the memory.
     pub offset: u64,
-    /// How many they are.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Written {
-    /// A copy of the bytes.
+    /// Returns a copy of the bytes.
     ///
     /// # Errors
     /// Those of [`RemoteMemory::get`].
     #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<u8>> {
         let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
-        // Before so much is set aside.
+        // Checked before the allocation, because the length came from another process.
         self.memory.inside(self.offset, length)?;
         let mut bytes = vec![0; length];
         self.memory.get(me, self.offset, &mut bytes)?;
@@ -44,16 +44,16 @@ impl Written {
     }
 }
 
-/// A buffer, and what tells the checker that it is lent.
+/// A lent buffer, with the checker's mark that it is lent.
 #[derive(Debug)]
 struct Loan {
     buffer: Registered,
     _in_use: Option<Box<InUse>>,
 }
 
-/// A buffer that was lent to a call until its receiver has read it.
+/// A buffer that is lent to a call until its receiver has read it.
 ///
-/// Dropping it lets the call go on; the buffer is given back when it was read.
+/// Dropping it lets the call go on; the buffer is freed when it was read.
 #[derive(Debug)]
 #[must_use = "it gives the buffer back"]
 pub struct Lent<'w> {
@@ -63,16 +63,20 @@ pub struct Lent<'w> {
 }
 
 impl<'w> Lent<'w> {
-    /// Waits until the receiver has read the buffer, and gives it back. At most for the job's deadline.
+    /// Waits until the receiver has read the buffer, and gives it back. Waits for the job's
+    /// deadline at most.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when the receiver is gone, and [`Error::ReplyDropped`] when it could not read: the call did not run, and the
-    /// buffer is given up. [`Error::Deadline`], [`Error::InHandler`], and whatever else ends a wait: the call goes on, and the buffer is given up when it was read.
+    /// [`Error::PeerLost`] when the receiver is gone, and [`Error::ReplyDropped`] when it could not
+    /// read the buffer. The call did not run then, and the buffer is freed. After
+    /// [`Error::Deadline`], [`Error::InHandler`], and any other error that ends a wait, the call
+    /// goes on, and the buffer is freed when it was read.
     pub fn wait(mut self) -> Result<Registered> {
         let deadline = self.worker.default_deadline();
-        let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
+        let Some((pending, _)) = &mut self.lent else { unreachable!("the buffer was already given back") };
         match pending.wait_for(deadline) {
-            // Something else ended the wait: the call goes on, and dropping this sees to the buffer.
+            // The wait itself failed: the call goes on, and dropping `self` takes care of the
+            // buffer.
             Err(error) if !pending.is_taken() => Err(error),
             read => {
                 let (_, loan) = self.take();
@@ -81,12 +85,12 @@ impl<'w> Lent<'w> {
         }
     }
 
-    /// Gives the buffer back if the receiver has read it; otherwise itself.
+    /// Gives the buffer back if the receiver has read it; otherwise returns itself.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait), in the `Ok`.
     pub fn try_take(mut self) -> Result<Result<Registered>, Self> {
-        let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
+        let Some((pending, _)) = &mut self.lent else { unreachable!("the buffer was already given back") };
         match pending.poll() {
             None => Err(self),
             Some(read) => {
@@ -97,30 +101,31 @@ impl<'w> Lent<'w> {
     }
 
     fn take(&mut self) -> (Pending<'w, ()>, Loan) {
-        self.lent.take().expect("it is given back once")
+        self.lent.take().expect("the buffer was already given back")
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         if let Some((pending, loan)) = self.lent.take() {
-            // Nobody else may have the memory before it was read.
+            // The memory must not be reused before it was read.
             pending.then(move |_, _| drop(loan));
         }
     }
 }
 
 impl<'w> To<'w> {
-    /// Writes `buffer` into memory of the receiver's process, and then has `function(there, arguments, written)` run there: when it
-    /// runs, the bytes are in the place.
+    /// Writes `buffer` into memory of the receiver's process, and then runs `function(there,
+    /// arguments, written)` there. The bytes are in place when the function runs.
     ///
-    /// *Completion*: `buffer` may be used again when this returns; the bytes are in place then, and `On::Sent` says no more. The place belongs to
-    /// the call until it has run. *Order*: as of any call made now. *Cost*: a copy into the place where it is mapped; otherwise this
-    /// waits for the copy's round trip. The receiver copies nothing.
+    /// *Completion*: `buffer` may be reused when this returns. The bytes are in place then, and
+    /// `On::Sent` adds nothing to that. The place belongs to the call until it has run. *Order*:
+    /// that of any call made now. *Cost*: a copy into the place if it is mapped; otherwise this
+    /// waits for one round trip. The receiver copies nothing.
     ///
     /// # Errors
-    /// As for [`call`](Self::call), and those of [`RemoteMemory::put`]; [`Error::WrongProcess`] when the memory is not of the receiver's
-    /// process.
+    /// Those of [`call`](Self::call) and [`RemoteMemory::put`]; [`Error::WrongProcess`] when the
+    /// memory does not belong to the receiver's process.
     #[track_caller]
     pub fn call_buffer_put<A: Wire, R>(
         self,
@@ -150,12 +155,15 @@ impl<'w> To<'w> {
         }
     }
 
-    /// Has `function(there, arguments, buffer)` run on the other worker, which first reads the buffer from the memory of this process.
+    /// Runs `function(there, arguments, buffer)` on the other worker, which first reads the buffer
+    /// from the memory of this process.
     ///
-    /// *Completion*: the [`Lent`] gives the buffer back when it was read; `On::Sent` counts down then, `On::Executed` when the function has run.
-    /// *Order*: as of any call made now: what this worker calls there afterwards runs after it. *Cost*: one copy, by the receiver. Where the
-    /// memory is mapped it is made on the receiver's thread. Otherwise the receiver's process reads it while its workers do
-    /// other things; only what this worker has called since waits.
+    /// *Completion*: the [`Lent`] gives the buffer back when it was read. `On::Sent` counts down
+    /// then, and `On::Executed` when the function has run. *Order*: that of any call made now:
+    /// later calls of this worker to the same receiver run after it. *Cost*: one copy, by the
+    /// receiver. If the memory is mapped, the receiver's thread makes it. Otherwise the receiver's
+    /// process reads the buffer while its workers do other things; only this worker's later calls
+    /// wait.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -171,7 +179,7 @@ impl<'w> To<'w> {
     /// ```
     ///
     /// # Errors
-    /// As for [`call`](Self::call), with the buffer.
+    /// Those of [`call`](Self::call), with the buffer.
     #[track_caller]
     pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
         self,
@@ -183,13 +191,14 @@ impl<'w> To<'w> {
         self.lend(arguments, buffer, function, false, counted, Touch::here(AccessKind::Read))
     }
 
-    /// As [`call_buffer_get`](Self::call_buffer_get), but nothing waits for the buffer: a thread of the receiver's process reads it, and the
-    /// function runs when that is done. For large buffers that are in no hurry.
+    /// Calls as [`call_buffer_get`](Self::call_buffer_get) does, but later calls do not wait for
+    /// the buffer. A thread of the receiver's process reads it, and the function runs afterwards.
+    /// For large buffers that are not urgent.
     ///
     /// *Order*: none. Calls made afterwards may run before it.
     ///
     /// # Errors
-    /// As for [`call_buffer_get`](Self::call_buffer_get).
+    /// Those of [`call_buffer_get`](Self::call_buffer_get).
     #[track_caller]
     pub fn call_buffer_get_aside<A: Wire + 'static, R: 'static>(
         self,
@@ -227,9 +236,10 @@ impl<'w> To<'w> {
                 return Err(Refused { error, arguments: Box::new((arguments, buffer)) });
             }
         };
-        // Dropping it gives the slot back.
+        // Dropping the pending result frees the slot.
         let pending = Pending::new(self.worker, slot, FromLike);
-        // To be sent says nothing of the buffer, so it is the reader that counts.
+        // A sent call does not mean that the buffer was read, so the receiver counts this latch
+        // down.
         let on_read = self.notify.take().and_then(|(latch, on)| (on == On::Sent).then_some(latch));
         let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
         let payload = Arguments((lent, counted, arguments));
@@ -242,14 +252,16 @@ impl<'w> To<'w> {
         }
     }
 
-    /// As [`call`](Self::call), and puts the result into registered memory that the caller names, of whatever process.
+    /// Calls as [`call`](Self::call) does, and puts the result into registered memory of any
+    /// process, which the caller names.
     ///
-    /// *Completion*: when the [`ResultPlace`] has it. `On::Executed` counts down after that. *Cost*: one copy more than
-    /// [`call_return`](Self::call_return), and no room that this worker has reserved. Whatever keeps the result from getting there (the
-    /// memory was released, or its owner died), nobody is told of.
+    /// *Completion*: when the [`ResultPlace`] has the result. `On::Executed` counts down after
+    /// that. *Cost*: one copy more than [`call_return`](Self::call_return), and no reserved room at
+    /// this worker. If the result cannot be stored because the memory was released or its owner
+    /// died, no error is reported.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_into<A: Wire, R: Wire + 'static>(
         self,
         arguments: A,

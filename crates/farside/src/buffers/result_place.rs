@@ -1,4 +1,4 @@
-//! Results that go into registered memory.
+//! Results that are stored in registered memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,15 +19,17 @@ use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Reader, Schema, WireError};
 use farside_launch::kill_point::KillPoint;
 
-/// What stands before the result: its size and status in one word.
+/// The size of the head before the result: size and status in one word.
 const HEAD_BYTES: u64 = 8;
-/// The bits of the head that are the status.
+/// The number of bits of the head that hold the status.
 const STATUS_BITS: u32 = 8;
 
-/// A place in registered memory of any process for the result of a call ([`To::call_into`](crate::To::call_into)).
+/// A place in registered memory of any process for the result of a call
+/// ([`To::call_into`](crate::To::call_into)).
 ///
-/// It is a plain value. Whoever has it can have results put there and can look for them, one after the other. The result is encoded
-/// so that every part of it is checked when it is read: anybody may write to the memory.
+/// It is a plain value. Any worker that has it can direct results there and can look for them, one
+/// after the other. The result is encoded so that the reader checks every part of it, because any
+/// process may write to the memory.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -52,7 +54,7 @@ struct Span {
     bytes: u64,
 }
 
-/// A result, or what became of it.
+/// A result, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) status: Status,
@@ -60,13 +62,14 @@ pub(crate) struct Content {
 }
 
 impl<R: Wire> ResultPlace<R> {
-    /// A place of `bytes` bytes from `offset` on, a multiple of 8. The first eight are taken for its state; it is empty.
+    /// Creates an empty place of `bytes` bytes from `offset` on, which is a multiple of 8. The
+    /// first eight bytes hold its state.
     ///
     /// *Cost*: that of an atomic change of a word.
     ///
     /// # Errors
-    /// [`Error::NotPortable`] for a type that cannot be checked; those of [`RemoteMemory::atomic64`], with `OutOfRange` when the memory
-    /// is shorter.
+    /// [`Error::NotPortable`] for a type that cannot be checked; those of
+    /// [`RemoteMemory::atomic64`], with `OutOfRange` when the memory is shorter.
     #[track_caller]
     pub fn new(me: &Worker, memory: RemoteMemory, offset: u64, bytes: u64) -> Result<Self> {
         if let Some(type_name) = Schema::of::<R>().unportable() {
@@ -78,7 +81,7 @@ impl<R: Wire> ResultPlace<R> {
         Ok(place)
     }
 
-    /// Empties it for another result.
+    /// Empties the place for another result.
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
@@ -87,11 +90,12 @@ impl<R: Wire> ResultPlace<R> {
         self.place.memory.atomic64(me, self.place.offset, AtomicChange::Swap(0)).map(drop)
     }
 
-    /// The result, if it is there. It stays.
+    /// Returns the result, if it is there. The result stays in place.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`] when the function panicked, on a worker of which only the memory's process is known; [`Error::TooLarge`]
-    /// when there was no room; [`Error::Wire`] when what is there is no such result; those of [`RemoteMemory::get`].
+    /// [`Error::RemotePanic`] when the function panicked; the error names the first worker of the
+    /// memory's process. [`Error::TooLarge`] when there was no room; [`Error::Wire`] when the bytes
+    /// are no such result; those of [`RemoteMemory::get`].
     #[track_caller]
     pub fn poll(&self, me: &Worker) -> Result<Option<R>> {
         self.poll_from(me, Location::caller())
@@ -124,12 +128,15 @@ impl<R: Wire> ResultPlace<R> {
         }
     }
 
-    /// Waits for the result, running what others call here meanwhile. At most for the job's deadline.
+    /// Waits for the result, and meanwhile runs calls that arrive here. Waits for the job's
+    /// deadline at most.
     ///
-    /// *Cost*: who sleeps here is not woken, and looks every 100 µs. Use a [`Synchronizer`](crate::Synchronizer) to be woken.
+    /// *Cost*: a sleeping worker is not woken; it looks every 100 µs. Use a
+    /// [`Synchronizer`](crate::Synchronizer) to be woken.
     ///
     /// # Errors
-    /// Those of [`poll`](Self::poll); [`Error::Deadline`], also when the process is lost that was called; [`Error::InHandler`].
+    /// Those of [`poll`](Self::poll); [`Error::Deadline`], also when the called process is lost;
+    /// [`Error::InHandler`].
     #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<R> {
         self.wait_for(me, me.default_deadline())
@@ -138,20 +145,21 @@ impl<R: Wire> ResultPlace<R> {
     /// Waits for at most this long.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<R> {
         let site = Location::caller();
         me.watch_until("watching for a result", time, |me| self.poll_from(me, site).transpose())
     }
 
-    /// The process whose memory it is in.
+    /// The process that owns the memory.
     pub fn process(&self) -> ProcessId {
         self.place.memory.process()
     }
 }
 
-/// Puts a result where it belongs, and then counts. What cannot be put, since the memory is gone, nobody can be told.
+/// Stores a result in its place, and then counts. An error is ignored if the memory is gone: there
+/// is no caller to tell.
 pub(crate) fn store<R, N: Counted + Send>(
     process: &Arc<Process>,
     place: &ResultPlace<R>,
@@ -168,7 +176,7 @@ pub(crate) fn store<R, N: Counted + Send>(
     };
     bytes.truncate(if status == Status::TooLarge { 0 } else { room });
     let head = (size as u64) << STATUS_BITS | u64::from(status as u8);
-    // The head goes after what it tells of is there.
+    // The head is written after the bytes that it describes.
     let put = Operation::Put { offset: offset + HEAD_BYTES, data: bytes };
     memory.change_soon(process, put, move |process| {
         process.kill_point(KillPoint::ResultPut);
@@ -191,7 +199,8 @@ impl<R> fmt::Debug for ResultPlace<R> {
     }
 }
 
-// SAFETY: numbers that mean the same in every process of the job, all of them in the span, which keeps the promises itself.
+// SAFETY: a `ResultPlace` consists of numbers that mean the same in every process of the job. All
+// of them are in the span, whose own `Wire` keeps the contract.
 unsafe impl<R: 'static> Wire for ResultPlace<R> {
     const PLAIN: bool = Span::PLAIN;
 
@@ -202,13 +211,14 @@ unsafe impl<R: 'static> Wire for ResultPlace<R> {
 
     #[inline]
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: passed on.
+        // SAFETY: by the contract `out` has room for `wire_bytes` bytes, those of the span.
         unsafe { self.place.write(out) };
     }
 
     #[inline]
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // SAFETY: passed on.
+        // SAFETY: by the contract a `ResultPlace` was written here, whose bytes are those of its
+        // span.
         let place = unsafe { Span::read(input) }?;
         Ok(Self { place, result: PhantomData })
     }

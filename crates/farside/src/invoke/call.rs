@@ -1,4 +1,4 @@
-//! Calling functions on other workers.
+//! Calls of functions on other workers.
 
 mod aggregator;
 mod by_name;
@@ -22,48 +22,55 @@ use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 use farside_launch::kill_point::KillPoint;
 
-/// The size at which an [`Aggregator`] publishes its batch, unless it is told another: Seriema's 4 KiB.
+/// The size at which an [`Aggregator`] publishes its batch by default: Seriema's 4 KiB.
 pub const AGGREGATE_BYTES: usize = 4096;
-/// The age at which it publishes its batch at the next progress, unless it is told another.
+/// The age at which an [`Aggregator`] publishes its batch at the next progress, by default.
 pub const AGGREGATE_AGE: Duration = Duration::from_micros(500);
 
 /// What to do when there is no room for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Hand the arguments back with [`Error::Full`].
+    /// Return the arguments with [`Error::Full`].
     Fail,
-    /// Wait for room, running what others call here meanwhile; at most for the job's deadline. Not in handlers.
+    /// Wait for room, for the job's deadline at most, and meanwhile run calls that arrive here. Not
+    /// in handlers.
     Retry,
-    /// Keep the call here, in order, and send it when there is room. Fails when too much is kept already.
+    /// Keep the call here, in order, and send it when there is room. Fails when the queue is full.
     Queue,
 }
 
-/// A way to one worker, with how calls to it are made. Made by [`Worker::to`]; `Copy`, and costs nothing to make.
+/// The way to one worker, with options for its calls. Made by [`Worker::to`]; it is `Copy`, and
+/// costs nothing to make.
 ///
-/// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is queued ([`WhenFull::Queue`]).
+/// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is queued
+/// ([`WhenFull::Queue`]).
 ///
 /// # The forms of calls
 ///
-/// All of them go through the worker's own ring, or, with [`send_based`](Self::send_based), through the lane of its process; and to a
-/// worker, or to the [consumers](Worker::consumers_of) of a process. All but those marked keep their place among the calls of their way.
+/// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
+/// the lane of its process. They call a worker, or the [consumers](Worker::consumers_of) of a
+/// process. All forms but the marked one keep their order among the calls of the same way.
 ///
-/// | form | what travels | who copies the buffer | it may be used again | `On::Sent` | `On::Executed` |
+/// | form | what travels | the buffer is copied by | reuse of the buffer | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|
 /// | [`call`](Self::call) | the arguments | | at once | published | has run |
 /// | [`call_buffer`](Self::call_buffer) | arguments and buffer side by side, in one record | caller | at once | published | has run |
 /// | [`call_buffer_put`](Self::call_buffer_put) | the buffer into a place there; then the call with the place | caller | at return | published, buffer in place | has run |
-/// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`] says so | **buffer was read** | has run |
-/// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`] says so | **buffer was read** | has run |
+/// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
+/// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
 /// | [`call_return`](Self::call_return), [`call_with_reply`](Self::call_with_reply) | the call; the result into a slot of the caller's | | at once | published | not counted: the [`Pending`] tells |
-/// | [`call_into`](Self::call_into) | the call; the result into registered memory of anybody | | at once | published | result is in place |
+/// | [`call_into`](Self::call_into) | the call; the result into registered memory of any process | | at once | published | result is in place |
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
 ///
-/// With [`counting`](Self::counting) instead of [`notify`](Self::notify) a word of registered memory is counted down, which anybody can
-/// watch. [`Worker::everyone`] has the same forms on all workers. By name there are arguments and results only: a buffer goes with them
-/// as a `Vec<u8>`, since registered memory is not checked when it is read by a function of another binary.
+/// With [`counting`](Self::counting) instead of [`notify`](Self::notify), calls count down a word
+/// of registered memory, which any process can watch. [`Worker::everyone`] has the same forms for
+/// all workers. Calls by name have arguments and results only. A buffer travels with them as a
+/// `Vec<u8>`, because a function of another binary could not check registered memory when it reads
+/// it.
 ///
-/// A buffer of a record may be as long as half of the receiver's ring cap ([`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes)), for which the
-/// ring is given a chunk of that size; one in registered memory as long as that.
+/// A buffer in a record may be as long as half of the receiver's ring cap
+/// ([`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes)); the ring then grows by a chunk of that
+/// size. A buffer in registered memory may be as long as that memory.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -104,18 +111,19 @@ pub struct To<'w> {
     when_full: Option<WhenFull>,
     pub(crate) notify: Option<(LatchAddress, On)>,
     lane: bool,
-    /// On a lane, or with a latch: not the way of most calls.
+    /// Whether the way uses a lane or a latch, unlike most calls.
     special: bool,
     batch_bytes: usize,
-    /// How old a batch gets. In 32 bits, as the next, since this is copied for each call.
+    /// The maximum age of a batch. This field and the next have 32 bits, because each call copies
+    /// them.
     age_us: u32,
-    /// What is kept in overflow mode at most; in other modes `NO_LIMIT`.
+    /// The most bytes kept in overflow mode; `NO_LIMIT` in other modes.
     limit_bytes: u32,
-    /// Batches are published in time whatever this worker does.
+    /// Whether batches are published in time even while this worker makes no progress.
     held: bool,
 }
 
-/// Not in overflow mode.
+/// The limit outside overflow mode.
 const NO_LIMIT: u32 = u32::MAX;
 
 impl<'w> To<'w> {
@@ -137,7 +145,7 @@ impl<'w> To<'w> {
         }
     }
 
-    /// What to do when there is no room.
+    /// Chooses what to do when there is no room.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = Some(when_full);
         self
@@ -153,37 +161,40 @@ impl<'w> To<'w> {
         self
     }
 
-    /// Sends through the mailbox lane that all threads of this process share, instead of this worker's own ring: nothing is set
-    /// up per worker, and calls of different threads keep the order in which they were made. Slower (Seriema §4.3).
+    /// Sends through the mailbox lane that all threads of this process share, instead of this
+    /// worker's own ring. This needs no setup per worker, and calls of different threads keep the
+    /// order in which they were made. It is slower (Seriema §4.3).
     pub fn send_based(mut self) -> Self {
         self.lane = true;
         self.special = true;
         self
     }
 
-    /// Has `function(there, arguments)` run on the other worker, when that makes progress.
+    /// Runs `function(there, arguments)` on the other worker when that worker makes progress.
     ///
-    /// The function captures nothing, which the compiler sees to: what it needs travels as `arguments`. Calls from one worker to
-    /// another run in the order in which they were made.
+    /// The function captures nothing, which the compiler ensures: everything it needs travels as
+    /// `arguments`. Calls from one worker to another run in the order in which they were made.
     ///
-    /// *Completion*: the arguments were copied when this returns; when it was executed,
-    /// [`notify`](Self::notify) tells. *Cost*: a copy into the other's memory, and a fence where workers share CPUs; no system call unless the other
-    /// sleeps; the first call to a worker sets a ring up (about 100 µs, in the background).
+    /// *Completion*: the arguments were copied when this returns; [`notify`](Self::notify) tells
+    /// when the call was executed. *Cost*: a copy into the receiver's memory, and a fence where
+    /// workers share CPUs. No system call, unless the receiver sleeps. The first call to a worker
+    /// opens a ring (about 100 µs, in the background).
     ///
     /// # Errors
-    /// With the arguments: [`Error::Full`], [`Error::TooLarge`], [`Error::PeerLost`], [`Error::UnknownWorker`],
-    /// [`Error::Deadline`] when it waited for room in vain, [`Error::InHandler`] for [`WhenFull::Retry`] in a handler,
-    /// [`Error::ForeignFunction`], [`Error::DifferentBinaries`].
+    /// With the arguments: [`Error::Full`], [`Error::TooLarge`], [`Error::PeerLost`],
+    /// [`Error::UnknownWorker`], [`Error::Deadline`] after waiting for room in vain,
+    /// [`Error::InHandler`] for [`WhenFull::Retry`] in a handler, [`Error::ForeignFunction`],
+    /// [`Error::DifferentBinaries`].
     #[inline(always)]
     pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.worker.table().offset_of(function as usize);
         self.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
 
-    /// As [`call`](Self::call), for a closure named by [`remote!`](crate::remote).
+    /// Calls as [`call`](Self::call) does, with a closure named by [`remote!`](crate::remote).
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     #[inline(always)]
     pub fn call_remote<A: Wire, R, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
@@ -221,13 +232,15 @@ impl<'w> To<'w> {
         }
     }
 
-    /// Has `function(there, arguments, buffer)` run on the other worker, with a copy of `buffer` that travels in the same record.
-    /// The function borrows the bytes from the ring itself, aligned to 8.
+    /// Runs `function(there, arguments, buffer)` on the other worker, with a copy of `buffer` that
+    /// travels in the same record. The function borrows the bytes from the ring itself, aligned to
+    /// 8.
     ///
-    /// *Completion*: `buffer` may be reused when this returns. *Cost*: one copy here, none there.
+    /// *Completion*: `buffer` may be reused when this returns. *Cost*: one copy at the caller, none
+    /// at the receiver.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_buffer<A: Wire, R>(
         self,
         arguments: A,
@@ -241,13 +254,14 @@ impl<'w> To<'w> {
             .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
     }
 
-    /// As [`call`](Self::call), and brings the result back.
+    /// Calls as [`call`](Self::call) does, and returns the function's result.
     ///
-    /// *Completion*: when the [`Pending`] says so. *Cost*: one more store into this worker's memory, by the other. The room for the
-    /// result is reserved here, so an answer is never refused: 64 KiB at most, and 4 KiB for types that are not plain.
+    /// *Completion*: when the [`Pending`] says so. *Cost*: one more store by the receiver, into
+    /// this worker's memory. The room for the result is reserved here, so an answer is never
+    /// refused. A result has 64 KiB at most, and 4 KiB if its type is not plain.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_return<A: Wire, R: Wire>(
         self,
         arguments: A,
@@ -257,10 +271,11 @@ impl<'w> To<'w> {
         self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
     }
 
-    /// As [`call_return`](Self::call_return), for a closure named by [`remote!`](crate::remote).
+    /// Calls as [`call_return`](Self::call_return) does, with a closure named by
+    /// [`remote!`](crate::remote).
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_return_remote<A: Wire, R: Wire, F>(
         self,
         arguments: A,
@@ -272,11 +287,11 @@ impl<'w> To<'w> {
         self.submit_return::<CallReturn<ByType, F, A, R>, A, R>(Ok(0), arguments)
     }
 
-    /// As [`call_return`](Self::call_return), but the function gets the duty to answer as a [`Reply`], which it may keep for later or
-    /// hand on.
+    /// Calls as [`call_return`](Self::call_return) does, but the function gets the duty to answer
+    /// as a [`Reply`], which it may keep for later or hand on.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_with_reply<A: Wire, R: Wire>(
         self,
         arguments: A,
@@ -301,7 +316,7 @@ impl<'w> To<'w> {
             Ok(reserved) => reserved,
             Err(cause) => return Err(Refused { error: Error::Full { to: self.to, cause }, arguments }),
         };
-        // Dropping it gives the slot back.
+        // Dropping the pending result frees the slot.
         let pending = Pending::new(self.worker, slot, FromLike);
         match self.submit::<T, _>(operand, Arguments((address, arguments))) {
             Ok(()) => Ok(pending),
@@ -347,17 +362,18 @@ impl<'w> To<'w> {
         Dispatch { entry, operand, batch_bytes: self.batch_bytes }
     }
 
-    /// A call on a lane, or one that counts a latch down.
+    /// Submits a call on a lane, or one that counts a latch down.
     ///
-    /// The payload comes boxed, here and on the slow way: were its address taken, the compiler would build it on the stack and copy
-    /// it from there on the fast way, too. `self` comes by value for the same reason, so that a copy is made here and not before.
+    /// The payload comes boxed, here and on the slow way. If its address were taken, the compiler
+    /// would build it on the stack and copy it from there on the fast way, too. `self` comes by
+    /// value for the same reason, so that the copy is made here and not before.
     #[inline(never)]
     fn submit_specially<P: Payload>(self, entry: u16, operand: u32, payload: Box<P>) -> Unsent<P> {
         let how = self.dispatch(entry, operand);
         if self.lane { self.submit_on_lane(how, payload) } else { self.submit_slowly(how, payload) }
     }
 
-    /// The way of a call that cannot be written into the ring at once.
+    /// Submits a call that cannot be written into the ring at once.
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
@@ -383,7 +399,7 @@ impl<'w> To<'w> {
             return Err(Box::new((error, payload)));
         }
         if process.is_observed() {
-            // No call may join a batch past the checker.
+            // No call may join a batch without passing the checker.
             how.batch_bytes = 0;
         }
         loop {
@@ -424,7 +440,7 @@ impl<'w> To<'w> {
         }
     }
 
-    /// The same through the process's lane, which other threads may hold for a moment.
+    /// Submits a call through the process's lane, which other threads may hold for a moment.
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
@@ -444,7 +460,7 @@ impl<'w> To<'w> {
     }
 }
 
-/// A call that was sent, or not, with its payload.
+/// The outcome of sending a call; an error returns the payload.
 type Unsent<P> = Result<(), Box<(Error, P)>>;
 
 #[cold]

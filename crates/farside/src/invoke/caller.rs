@@ -1,7 +1,7 @@
-//! Calls from threads of a process that are no workers (Seriema §4.3: "no-setup").
+//! Calls from threads of a process that are not workers (Seriema §4.3: "no-setup").
 //!
-//! They send on the process's lanes, and share one space for the answers, behind those of the workers. Nobody runs anything for
-//! others on such a thread: one that waits sleeps.
+//! They send on the process's lanes, and share one space for answers, which follows those of the
+//! workers. Such a thread runs no calls of others: while it waits, it sleeps.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
 use farside_launch::settings::FOREVER;
 
-/// The longest sleep of one who waits; who has something for it rings.
+/// The longest sleep of a waiting thread. A doorbell wakes it earlier when something arrives.
 const NAP_MAX: Duration = Duration::from_secs(1);
 
-/// What the threads of a process share that are no workers.
+/// The state that the non-worker threads of a process share.
 #[derive(Debug)]
 pub(crate) struct Callers {
     slots: Mutex<ReplySlots>,
@@ -37,11 +37,11 @@ pub(crate) struct Callers {
 
 #[derive(Debug, Default)]
 struct Going {
-    /// Calls that are being made or whose results are waited for.
+    /// Calls that are being made or whose results are awaited.
     calls: usize,
-    /// Threads of this process that can be called and have nothing to do but that.
+    /// The callable threads of this process whose bodies have returned.
     resting: u32,
-    /// The process has come to rest: no more calls.
+    /// Whether the process has come to rest, so that no more calls are allowed.
     closed: bool,
 }
 
@@ -54,19 +54,21 @@ impl Callers {
         lock(&self.slots)
     }
 
-    /// The body of one of `threads` threads has returned. Says whether it was the last.
+    /// Notes that the body of one of `threads` threads has returned. Returns whether it was the
+    /// last.
     pub(crate) fn one_more_rests(&self, threads: u32) -> bool {
         let mut going = lock(&self.going);
         going.resting += 1;
         going.resting == threads
     }
 
-    /// Whether the bodies of all `threads` have returned.
+    /// Whether the bodies of all `threads` threads have returned.
     pub(crate) fn all_rest(&self, threads: u32) -> bool {
         lock(&self.going).resting == threads
     }
 
-    /// Whether no call is under way here. When the bodies of all `threads` have returned, there will be none after that.
+    /// Whether no call is under way here. Once the bodies of all `threads` threads have returned,
+    /// no call starts after that.
     pub(crate) fn may_rest(&self, threads: u32) -> bool {
         let mut going = lock(&self.going);
         going.closed |= going.resting == threads && going.calls == 0;
@@ -74,11 +76,13 @@ impl Callers {
     }
 }
 
-/// What a thread that is no worker calls others with. It can be copied, kept, and used by any thread of its process, for as long as
-/// the job runs. Got from [`Worker::caller`] or [`Worker::scope`].
+/// The handle with which a thread that is not a worker calls functions. Any thread of its process
+/// can copy, keep and use it for as long as the job runs. [`Worker::caller`] and [`Worker::scope`]
+/// return one.
 ///
-/// Nothing is set up for a thread that calls: calls go through the lanes that all threads of the process share, in the order in
-/// which they were made. A call that finds no room waits ([`WhenFull::Retry`]), unless it is told otherwise.
+/// A calling thread needs no setup. Its calls go through the lanes that all threads of the process
+/// share, in the order in which they were made. A call that finds no room waits
+/// ([`WhenFull::Retry`]), unless the program chooses otherwise.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -93,16 +97,17 @@ impl Callers {
 /// # }
 /// ```
 ///
-/// A job comes to rest when no call of a `Caller` is under way. When the bodies of all workers of its process have returned and that
-/// is so, further calls return [`Error::JobEnded`].
+/// A job comes to rest only when no call of a `Caller` is under way. Once that is so and the bodies
+/// of all workers of its process have returned, further calls return [`Error::JobEnded`].
 ///
-/// It is not for workers, which have better ways: one that waits by a `Caller` serves nobody meanwhile.
+/// Workers should use their own methods: a worker that waits through a `Caller` runs no calls
+/// meanwhile.
 #[derive(Clone, Debug)]
 pub struct Caller {
     process: Arc<Process>,
 }
 
-/// A way from a [`Caller`] to a worker, with how calls to it are made.
+/// The way from a [`Caller`] to a worker, with options for its calls.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct CallerTo<'c> {
@@ -118,7 +123,7 @@ impl Caller {
         Self { process }
     }
 
-    /// Its process.
+    /// The process of this caller.
     pub fn process(&self) -> ProcessId {
         self.process.id()
     }
@@ -128,17 +133,17 @@ impl Caller {
         (0..self.process.shape().workers()).map(WorkerId::new)
     }
 
-    /// What time it is: as [`Worker::now`].
+    /// The current time, as [`Worker::now`] returns it.
     pub fn now(&self) -> Instant {
         self.process.clock().now()
     }
 
-    /// The way to a worker, with choices.
+    /// Returns the way to a worker, with options.
     pub fn to(&self, worker: WorkerId) -> CallerTo<'_> {
         CallerTo { caller: self, to: worker, when_full: WhenFull::Retry, notify: None }
     }
 
-    /// Has a function run on a worker: as [`Worker::call`].
+    /// Runs a function on a worker, as [`Worker::call`] does.
     ///
     /// # Errors
     /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
@@ -151,10 +156,10 @@ impl Caller {
         self.to(to).call(arguments, function)
     }
 
-    /// Has a function run on a worker and brings its result: as [`Worker::call_return`].
+    /// Runs a function on a worker and returns its result, as [`Worker::call_return`] does.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -164,15 +169,15 @@ impl Caller {
         self.to(to).call_return(arguments, function)
     }
 
-    /// A counter of calls that are to be sent or executed, for this thread to wait for.
+    /// Returns a counter of calls to be sent or executed, for which this thread can wait.
     ///
     /// # Errors
-    /// As for [`Worker::synchronizer`].
+    /// Those of [`Worker::synchronizer`].
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
         Synchronizer::new(Waiter::Caller(self), calls)
     }
 
-    /// Counts a call that is made now, so that the job does not come to rest meanwhile.
+    /// Counts a new call, so that the job does not come to rest before it ends.
     fn begin(&self) -> Result<Underway> {
         self.process.check_ended()?;
         let mut going = lock(&self.process.callers().going);
@@ -213,7 +218,7 @@ impl Caller {
     }
 }
 
-/// A call that is being made, or whose result is waited for.
+/// A call that is being made, or whose result is awaited.
 #[derive(Debug)]
 struct Underway(Caller);
 
@@ -230,7 +235,8 @@ impl Drop for Underway {
     }
 }
 
-/// Who waits for a [`Synchronizer`]: a worker, which serves others meanwhile, or a thread that is none.
+/// The owner of a [`Synchronizer`]: a worker, which makes progress while it waits, or a thread that
+/// is not a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waiter<'w> {
     Worker(&'w Worker),
@@ -245,7 +251,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Whose latch it is.
+    /// The number of the latch's owner.
     pub(crate) fn number(&self) -> u32 {
         match self {
             Self::Worker(worker) => worker.id().number(),
@@ -274,8 +280,8 @@ impl Waiter<'_> {
 }
 
 impl<'c> CallerTo<'c> {
-    /// What to do when there is no room. What is [queued](WhenFull::Queue) is sent by a worker of this process when it makes
-    /// progress.
+    /// Chooses what to do when there is no room. A worker of this process sends
+    /// [queued](WhenFull::Queue) calls when it makes progress.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
@@ -290,10 +296,10 @@ impl<'c> CallerTo<'c> {
         self
     }
 
-    /// As [`To::call`](crate::To::call).
+    /// Runs a function on the worker, as [`To::call`](crate::To::call) does.
     ///
     /// # Errors
-    /// As there, and [`Error::JobEnded`].
+    /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
     pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         type Function<A, R> = fn(&Worker, A) -> R;
         let operand = self.caller.process.table().offset_of(function as usize);
@@ -308,10 +314,11 @@ impl<'c> CallerTo<'c> {
             .map_err(|(error, Arguments(arguments))| refused(error, arguments))
     }
 
-    /// As [`To::call_buffer`](crate::To::call_buffer).
+    /// Runs a function on the worker with a copy of a buffer, as
+    /// [`To::call_buffer`](crate::To::call_buffer) does.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_buffer<A: Wire, R>(
         self,
         arguments: A,
@@ -325,10 +332,11 @@ impl<'c> CallerTo<'c> {
             .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
     }
 
-    /// As [`To::call_return`](crate::To::call_return).
+    /// Runs a function on the worker and returns its result, as
+    /// [`To::call_return`](crate::To::call_return) does.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_return<A: Wire, R: Wire>(
         self,
         arguments: A,
@@ -338,10 +346,11 @@ impl<'c> CallerTo<'c> {
         self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
     }
 
-    /// As [`To::call_with_reply`](crate::To::call_with_reply).
+    /// Runs a function that answers with a [`Reply`](crate::Reply), as
+    /// [`To::call_with_reply`](crate::To::call_with_reply) does.
     ///
     /// # Errors
-    /// As for [`call`](Self::call).
+    /// Those of [`call`](Self::call).
     pub fn call_with_reply<A: Wire, R: Wire>(
         self,
         arguments: A,
@@ -351,10 +360,10 @@ impl<'c> CallerTo<'c> {
         self.submit_return::<CallWithReply<ByPointer, fn(&Worker, A, Reply<R>), A, R>, A, R>(operand, arguments)
     }
 
-    /// As [`To::call_named`](crate::To::call_named).
+    /// Runs a named function on the worker, as [`To::call_named`](crate::To::call_named) does.
     ///
     /// # Errors
-    /// As there, and [`Error::JobEnded`].
+    /// Those of [`To::call_named`](crate::To::call_named), and [`Error::JobEnded`].
     pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
         let after = match self.notify {
             Some((latch, On::Executed)) => After::CountDown(latch),
@@ -363,10 +372,12 @@ impl<'c> CallerTo<'c> {
         self.submit_named(function, after, &arguments).map_err(|error| Refused { error, arguments })
     }
 
-    /// As [`To::call_named_return`](crate::To::call_named_return).
+    /// Runs a named function and returns its result, as
+    /// [`To::call_named_return`](crate::To::call_named_return) does.
     ///
     /// # Errors
-    /// As for [`call_named`](Self::call_named). That the function did not run is told by the [`CallerPending`].
+    /// Those of [`call_named`](Self::call_named). If the function did not run, the
+    /// [`CallerPending`] says so.
     pub fn call_named_return<A: Wire, R: Wire>(
         self,
         function: Named<A, R>,
@@ -409,7 +420,7 @@ impl<'c> CallerTo<'c> {
         }
     }
 
-    /// Room for an answer. Dropping the `CallerPending` gives it back.
+    /// Reserves room for an answer. Dropping the `CallerPending` gives it back.
     fn reserve<R, H>(&self, bytes: usize, how: H) -> Result<(CallerPending<R, H>, ReplyAddress)> {
         let underway = self.caller.begin()?;
         let reserved = self.caller.process.callers().slots().reserve(bytes, self.to);
@@ -449,7 +460,8 @@ impl<'c> CallerTo<'c> {
     }
 }
 
-/// The result of a call that was made with a [`Caller`], on its way. Dropping it lets the call go on and discards its result.
+/// The result of a call made with a [`Caller`], on its way. Dropping it lets the call go on and
+/// discards its result.
 #[derive(Debug)]
 #[must_use = "dropping it discards the result"]
 pub struct CallerPending<R, H = FromLike> {
@@ -461,7 +473,7 @@ pub struct CallerPending<R, H = FromLike> {
 }
 
 impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
-    /// The result, if it is here.
+    /// Returns the result if it has arrived.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait), inside the `Some`.
@@ -469,13 +481,13 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     /// # Panics
     /// When the result was taken before.
     pub fn poll(&mut self) -> Option<Result<R>> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let outcome = look_for(&self.underway.0.process, slot, self.how)?;
         self.slot = None;
         Some(outcome)
     }
 
-    /// Waits for the result, at most for the job's [deadline](crate::Job::deadline).
+    /// Waits for the result, for the job's [deadline](crate::Job::deadline) at most.
     ///
     /// # Errors
     /// Those of [`Pending::wait`](crate::Pending::wait), but not [`Error::InHandler`].
@@ -483,18 +495,18 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
         self.wait_for(self.underway.0.process.settings().deadline)
     }
 
-    /// Waits for at most this long. After [`Error::Deadline`] it can be waited for again.
+    /// Waits for at most this long. After [`Error::Deadline`] the caller may wait again.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     ///
     /// # Panics
     /// When the result was taken before.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let (caller, how) = (&self.underway.0, self.how);
         let look = || look_for(&caller.process, slot, how).map(Ok);
-        // What ended the wait otherwise says nothing of the result, which may still come.
+        // An error of the wait itself says nothing of the result, which may still come.
         let result = caller.wait_until("waiting for the result of a call", time, look)?;
         self.slot = None;
         result

@@ -1,4 +1,4 @@
-//! What a receiver makes of a ring that somebody wrote over.
+//! Tests: how a receiver treats a ring whose records were overwritten.
 
 use farside_fabric::WorkerId;
 use farside_fabric::ring::{Corrupt, Header};
@@ -18,19 +18,20 @@ const ONE_WORD: fn(&Worker, u64) = |_, _| panic!("it runs though the ring is cor
 const WORDS: fn(&Worker, Vec<u64>) = |_, _| panic!("it runs though the ring is corrupt");
 const BUFFER: fn(&Worker, (), &[u8]) = |_, (), _| panic!("it runs though the ring is corrupt");
 
-/// The header of a call of `T`, as a sender writes it.
+/// Returns the header of a call of `T`, as a sender writes it.
 fn header<T: Remote>(me: &Worker, function: usize, record_bytes: usize) -> u64 {
     let entry = me.table().entries().number_of::<T>().unwrap();
     Header::new(entry, me.table().offset_of(function).unwrap(), record_bytes).word()
 }
 
-/// Has worker 0 write `words` into its ring to worker 1, which must notice what is wrong with them. Everything else goes on.
+/// Has worker 0 write `words` into its ring to worker 1. Checks that worker 1 reports the
+/// `expected` error and that all else goes on.
 fn is_noticed(words: impl Fn(&Worker) -> Vec<u64> + Sync, expected: impl Fn(CorruptRecord) -> bool + Sync) {
     let receiver = WorkerId::new(1);
     let verdict = share_memory(3, |me| {
         match me.id().number() {
             0 => {
-                // The ring stands when its first call has come back.
+                // The ring is open when its first call has returned.
                 assert_eq!(me.call_return(receiver, 1_u8, |_, x| x)?.wait()?, 1);
                 me.outbox(receiver).unwrap().write_anything(&words(me));
             }
@@ -41,7 +42,7 @@ fn is_noticed(words: impl Fn(&Worker) -> Vec<u64> + Sync, expected: impl Fn(Corr
                     }
                     other => panic!("not noticed: {other:?}"),
                 }
-                // That ring is not listened to any more, and so it is said once.
+                // The receiver ignores that ring from now on, so it reports the error once.
                 for _ in 0..1000 {
                     me.progress()?;
                 }
@@ -70,7 +71,8 @@ fn a_function_that_is_not_listed() {
 
 #[test]
 fn a_named_call_that_is_none() {
-    // Too short; of an unknown kind; with a latch of a worker that does not exist, or of another than the sender.
+    // Too short; of an unknown kind; with a latch of a worker that does not exist, or of another
+    // than the sender.
     let records: [(u32, Vec<u64>); 5] =
         [(0, vec![1]), (3, vec![1, 2]), (1, vec![1, 2, 99, 7]), (1, vec![1, 2, 2, 7]), (2, vec![1, 2, 1, 7 << 32, 0])];
     for (operand, payload) in records {
@@ -79,7 +81,7 @@ fn a_named_call_that_is_none() {
     }
 }
 
-/// What a like process could have called, and a process of another binary cannot mean.
+/// A like process could call this; a process of another binary cannot mean it.
 #[test]
 fn a_record_of_another_binary() {
     let receiver = WorkerId::new(1);
@@ -148,7 +150,7 @@ fn a_vector_that_is_longer_than_its_record() {
     for length in [2, 1 << 61, u64::MAX] {
         is_noticed(|me| vec![header::<Words>(me, WORDS as usize, 24), length, 7], is_malformed);
     }
-    // And one that is shorter: the rest is no padding.
+    // A shorter array: the rest is no padding.
     is_noticed(|me| vec![header::<Words>(me, WORDS as usize, 32), 1, 7, 7], is_malformed);
 }
 

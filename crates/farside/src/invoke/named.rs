@@ -1,8 +1,10 @@
-//! Functions that a program has registered by name, for callers in programs that were built apart.
+//! Functions that a program has registered by name, for callers in programs that were built
+//! separately.
 //!
-//! Programs that are built apart have no table in common, and lay types out as each of them likes. So a name travels, and with it what
-//! the types look like: both as hashes that depend on the source alone. The record has the entry [`NAMED`], which is no entry of any
-//! table, and is copied and checked before anything of it is believed.
+//! Programs that were built separately share no table, and each has its own layout of types. So a
+//! name travels, with a description of the types, both as hashes that depend on the source alone.
+//! The record has the entry [`NAMED`], which is in no table. The receiver copies and checks the
+//! record before it trusts anything in it.
 //!
 //! ```text
 //! operand     what to do after: 0 nothing, 1 count a latch down, 2 answer
@@ -10,11 +12,11 @@
 //! signature   hash of the shapes of arguments and result, 8 B
 //! after       1: worker, index, generation of the latch, 4 B each
 //!             2: worker, slot, generation, capacity, 4 B each, and place, 8 B, of the answer
-//! arguments   as `wire::portable` has it
+//! arguments   encoded by `wire::encode`
 //! ```
 //!
-//! All numbers are little endian. Functions of the library that all programs need are registered by it, under names that begin with
-//! `farside/`.
+//! All numbers are little endian. The library registers its own functions under names that begin
+//! with `farside/`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,18 +35,21 @@ use crate::error::{Error, NameRefusal, Source};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, hash_name};
 
-/// The entry of records that name their function. No table is so long.
+/// The entry of records that name their function. It lies beyond the end of every table.
 pub(crate) const NAMED: u16 = Header::ENTRY_COUNT_MAX as u16 - 1;
 
-/// What the names of the library's own functions begin with.
+/// The prefix of the names of the library's own functions.
 const OWN_PREFIX: &str = "farside/";
 
-/// The name and the types of a function that can be called from any program of the job, also from one that was built apart.
+/// The name and the types of a function that any program of the job can call, including one that
+/// was built separately.
 ///
-/// The program that has the function [registers](crate::Job::register) it; whoever calls it needs no more than the same `Named`, by
-/// [`call_named`](crate::To::call_named) or [`call_named_return`](crate::To::call_named_return). The types need not be the same, but of
-/// the same shape: the same fields and variants, of the same names, in the same order. A call of another shape, or of a name that is not
-/// registered where it arrives, does not run, and its caller gets [`Error::NamedRefused`].
+/// The program that has the function [registers](crate::Job::register) it. A caller needs only the
+/// same `Named`, for [`call_named`](crate::To::call_named) or
+/// [`call_named_return`](crate::To::call_named_return). The types on both sides need not be the
+/// same, but must have the same shape: the same fields and variants, with the same names, in the
+/// same order. A call does not run if its shape differs or the name is not registered at the
+/// receiver. The caller of `call_named_return` then gets [`Error::NamedRefused`].
 ///
 /// ```no_run
 /// use farside::prelude::*;
@@ -65,7 +70,7 @@ const OWN_PREFIX: &str = "farside/";
 /// # }
 /// ```
 ///
-/// Arguments and results are copied, and those that were sent are dropped where they were sent from.
+/// Arguments and results are copied. The sender drops the originals.
 pub struct Named<A, R = ()> {
     name: &'static str,
     function: u64,
@@ -73,14 +78,14 @@ pub struct Named<A, R = ()> {
 }
 
 impl<A, R> Named<A, R> {
-    /// The function of this name. By custom it begins with that of the program or library it belongs to, and a slash; `farside/` is
-    /// this library.
+    /// The function of this name. By convention the name begins with that of its program or
+    /// library, and a slash. Names that begin with `farside/` belong to this library.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, function: hash_name(name), types: PhantomData }
     }
 
-    /// Its name.
+    /// The function's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -102,7 +107,8 @@ impl<A, R> fmt::Debug for Named<A, R> {
 }
 
 impl<A: Wire, R: Wire> Named<A, R> {
-    /// What a caller and the registered function must have in common.
+    /// Returns the hash on which a caller and the registered function must agree, and the shape of
+    /// the result.
     ///
     /// # Errors
     /// [`Error::NotPortable`].
@@ -115,7 +121,7 @@ impl<A: Wire, R: Wire> Named<A, R> {
         }
     }
 
-    /// The head of a call, and the bytes that a result has at most, if there is a limit.
+    /// Returns the head of a call, and the size limit of its result if there is one.
     ///
     /// # Errors
     /// [`Error::NotPortable`].
@@ -140,7 +146,7 @@ struct Registered {
 }
 
 impl Names {
-    /// Those that every program has.
+    /// Returns the functions of the library, which every program has.
     pub(crate) fn of_the_library() -> Self {
         let mut names = Self::default();
         crate::runtime::collective::register(&mut names);
@@ -150,7 +156,8 @@ impl Names {
     /// Adds a function of the program.
     ///
     /// # Panics
-    /// When it has one of this name, or the name is the library's, or a type does not travel.
+    /// When a function of this name exists, the name is reserved for the library, or a type cannot
+    /// travel.
     #[track_caller]
     pub(crate) fn register<A: Wire, R: Wire>(&mut self, named: Named<A, R>, function: fn(&Worker, A) -> R) {
         assert!(
@@ -181,18 +188,18 @@ impl fmt::Debug for Names {
     }
 }
 
-/// A registered function, whatever its types.
+/// A registered function of any types.
 trait Function: Send + Sync {
-    /// Decodes the arguments, runs the function, and encodes the result if it is wanted.
+    /// Decodes the arguments, runs the function, and encodes the result if `result` is given.
     ///
     /// # Errors
-    /// [`WireError`] when the arguments are none; then it was not run.
+    /// [`WireError`] if the arguments are malformed; the function was not run then.
     fn run(&self, there: &Worker, arguments: &[u8], result: Option<&mut Vec<u8>>) -> Result<(), WireError>;
 }
 
 struct Typed<A, R>(fn(&Worker, A) -> R);
 
-/// Records are whole words.
+/// Records are whole words, so fewer than 8 bytes of padding follow the arguments.
 const PADDING_BYTES_MAX: usize = 7;
 
 impl<A: Wire, R: Wire> Function for Typed<A, R> {
@@ -206,7 +213,7 @@ impl<A: Wire, R: Wire> Function for Typed<A, R> {
     }
 }
 
-/// What becomes of a call when it has run.
+/// What the receiver does after running a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     Nothing,
@@ -214,7 +221,7 @@ pub(crate) enum After {
     Answer(ReplyAddress),
 }
 
-/// What stands before the arguments.
+/// The part of a record before the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     function: u64,
@@ -222,7 +229,7 @@ pub(crate) struct Head {
     after: After,
 }
 
-/// The longest head.
+/// The size of the longest head.
 const HEAD_BYTES_MAX: usize = 40;
 
 impl Head {
@@ -243,7 +250,7 @@ impl Head {
         }
     }
 
-    /// The head's bytes, and zeroes behind them.
+    /// Encodes the head, with zeroes behind it.
     fn encode(&self) -> [u8; HEAD_BYTES_MAX] {
         let mut bytes = [0; HEAD_BYTES_MAX];
         bytes[..8].copy_from_slice(&self.function.to_le_bytes());
@@ -263,7 +270,8 @@ impl Head {
         bytes
     }
 
-    /// The head of a record, and what follows it. `None` when the record has none.
+    /// Decodes the head of a record. Returns it with the bytes that follow; `None` if it is
+    /// malformed.
     fn decode(operand: u32, record: &[u8]) -> Option<(Self, &[u8])> {
         let mut rest = record;
         let mut u32 = || {
@@ -286,7 +294,7 @@ impl Head {
         Some((Self { function, signature, after }, rest))
     }
 
-    /// Whose latch or slot it is.
+    /// The owner of the latch or slot.
     fn owner(&self) -> Option<u32> {
         match self.after {
             After::Nothing => None,
@@ -296,11 +304,11 @@ impl Head {
     }
 }
 
-/// A call of a named function on its way.
+/// A call of a named function, ready to send.
 #[derive(Debug)]
 pub(crate) struct NamedCall<'a> {
     pub(crate) head: Head,
-    /// As they are encoded.
+    /// The encoded arguments.
     pub(crate) arguments: &'a [u8],
 }
 
@@ -315,12 +323,13 @@ impl Payload for NamedCall<'_> {
         // SAFETY: `out` has room for the head first; it is no part of this process's stack.
         unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), out, head_bytes) };
         let arguments_at = out.wrapping_add(head_bytes);
-        // SAFETY: `out` has room for the arguments behind the head; a record's memory is not a slice of this process.
+        // SAFETY: `out` has room for the arguments behind the head; a record's memory is not a
+        // slice of this process.
         unsafe { std::ptr::copy_nonoverlapping(self.arguments.as_ptr(), arguments_at, self.arguments.len()) };
     }
 }
 
-/// A result as it is encoded.
+/// An encoded result.
 struct Encoded<'a>(&'a [u8]);
 
 impl Answer for Encoded<'_> {
@@ -329,7 +338,7 @@ impl Answer for Encoded<'_> {
     }
 
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: passed on.
+        // SAFETY: by the contract `out` has room for `bytes` bytes, the length of the slice.
         unsafe { self.0.write(out) };
     }
 
@@ -338,27 +347,30 @@ impl Answer for Encoded<'_> {
     }
 }
 
-/// Runs a call of a named function. Returns the end of the record, or null when it is not one of such a call.
+/// Runs a call of a named function. Returns the end of the record, or null if the record is
+/// malformed.
 ///
 /// # Safety
-/// The bytes from `payload` to `end` are readable. Others may write them.
+/// The bytes from `payload` to `end` are readable. Other processes may write them.
 pub(crate) unsafe fn run(worker: &Worker, from: Source, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
     let bytes = end.addr() - payload.addr();
-    // The sender may be of any binary, and so may do anything. What is checked must not change any more.
+    // The sender may run any binary, and so may do anything. The checks need a copy that cannot
+    // change.
     let mut record = worker.take_buffer();
     record.resize(bytes, 0);
-    // SAFETY: the caller says that so many bytes are readable; the buffer has as many, and is this thread's own.
+    // SAFETY: by the contract `bytes` bytes are readable; the buffer has as many, and belongs to
+    // this thread.
     unsafe { racy::copy_in(payload, record.as_mut_ptr(), bytes) };
     let is_call = run_copy(worker, from, operand, &record);
     worker.give_buffer(record);
     if is_call { end } else { std::ptr::null() }
 }
 
-/// Runs the call that this record is. `false` when it is none.
+/// Runs the call in this record. Returns `false` if the record is malformed.
 fn run_copy(worker: &Worker, from: Source, operand: u32, record: &[u8]) -> bool {
     let process = worker.process_handle();
     let Some((head, arguments)) = Head::decode(operand, record) else { return false };
-    // A caller has its own latches counted down and its own slots filled.
+    // A caller may name only its own latches and slots.
     let owner = head.owner().map(|worker| process.shape().answer_place(worker).map(|(process, _)| process));
     if owner.is_some_and(|owner| owner.is_none() || owner != process.process_of(from)) {
         return false;
@@ -400,7 +412,7 @@ fn find<'a>(names: &'a Names, head: &Head) -> Result<&'a dyn Function, NameRefus
     }
 }
 
-/// Notes that a call did not run whose caller gets no answer. Its worker reports it as it does a panic.
+/// Records that a call without an answer did not run. The worker reports it as it reports a panic.
 fn note(worker: &Worker, from: Source, head: &Head, ran: Result<(), NameRefusal>) {
     if let Err(why) = ran {
         let registered = worker.process_handle().names().functions.get(&head.function);

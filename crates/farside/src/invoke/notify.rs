@@ -1,4 +1,4 @@
-//! Learning that calls were sent or executed, without a result.
+//! Notice that calls were sent or executed, without a result.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,16 +15,17 @@ use crate::runtime::home::LATCH_COUNT;
 use crate::runtime::process::Process;
 use crate::wire::Wire;
 
-/// When a call counts its [`Synchronizer`] down.
+/// The moment at which a call counts its [`Synchronizer`] down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// When it was published to the receiver, which has not run it yet. (What it carries was copied before the call returned.)
+    /// When the call is published to the receiver, which has not run it yet. Its arguments were
+    /// copied before the call returned.
     Sent,
-    /// When the receiver has run it.
+    /// When the receiver has run the call.
     Executed,
 }
 
-/// What the receiver of a call counts when it has run it.
+/// What the receiver of a call counts after running it.
 pub(crate) trait Counted: Wire + 'static {
     fn count(self, process: &Arc<Process>);
 }
@@ -46,7 +47,8 @@ impl Counted for Option<LatchAddress> {
     }
 }
 
-/// Names a latch: an index into the owner's table, and the generation that tells it from the ones before it.
+/// The address of a latch: an index into the owner's table, and the generation that distinguishes
+/// it from earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
 pub(crate) struct LatchAddress {
@@ -55,7 +57,7 @@ pub(crate) struct LatchAddress {
     pub(crate) generation: u32,
 }
 
-/// The latches of one process: which are free, and their generations.
+/// The free latches of one process, and the generations of all.
 #[derive(Debug)]
 pub(crate) struct Latches {
     free: Vec<u16>,
@@ -79,7 +81,8 @@ impl Latches {
     }
 }
 
-/// Counts calls down as they are sent or executed, and lets their caller wait until none is left (Seriema §3.1).
+/// Counts calls down as they are sent or executed, so that their caller can wait until none is left
+/// (Seriema §3.1).
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -93,13 +96,14 @@ impl Latches {
 /// # }
 /// ```
 ///
-/// It is a handle to a counter that the process owns, not a borrow of the caller's stack: a call that is executed after the
-/// synchronizer was dropped finds another generation and counts nothing.
+/// It is a handle to a counter that the process owns, not a borrow of the caller's stack. A call
+/// executed after the synchronizer was dropped finds another generation and counts nothing.
 #[derive(Debug)]
 pub struct Synchronizer<'w> {
     owner: Waiter<'w>,
     address: LatchAddress,
-    /// Processes that were asked to count down: when one is lost, so may be the counting.
+    /// Processes that were asked to count down. The loss of one may mean that the count never
+    /// reaches 0.
     asked: RefCell<BTreeSet<ProcessId>>,
 }
 
@@ -129,22 +133,24 @@ impl<'w> Synchronizer<'w> {
         self.asked.borrow_mut().insert(process);
     }
 
-    /// How many calls are left.
+    /// The number of calls left.
     pub fn left(&self) -> u32 {
-        // SYNC: pairs with the release in `count_down`: what the call did one-sidedly to our memory is visible too.
+        // SYNC: pairs with the release in `count_down`: the call's one-sided writes to this
+        // process's memory become visible, too.
         self.word().load(Ordering::Acquire) as u32
     }
 
-    /// Counts `calls` more.
+    /// Adds `calls` to the count.
     pub fn add(&self, calls: u32) {
         self.word().fetch_add(calls.into(), Ordering::Relaxed);
     }
 
-    /// Waits until no call is left, running what other workers call here meanwhile. At most for the job's deadline.
+    /// Waits until no call is left, and meanwhile runs calls that arrive here. Waits for the job's
+    /// deadline at most.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a process that was to count down is gone and calls are left; [`Error::Deadline`];
-    /// [`Error::InHandler`].
+    /// [`Error::PeerLost`] if calls are left and a process that was to count down is gone;
+    /// [`Error::Deadline`]; [`Error::InHandler`].
     pub fn wait(&self) -> Result<()> {
         self.wait_for(self.owner.process().settings().deadline)
     }
@@ -152,7 +158,7 @@ impl<'w> Synchronizer<'w> {
     /// Waits for at most this long.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     pub fn wait_for(&self, time: Duration) -> Result<()> {
         self.owner.wait_until("waiting for calls to be executed", time, || {
             if self.left() == 0 {
@@ -167,7 +173,7 @@ impl<'w> Synchronizer<'w> {
 
 impl Drop for Synchronizer<'_> {
     fn drop(&mut self) {
-        // Another generation, so that late calls count nothing.
+        // A new generation, so that late calls count nothing.
         self.word().store(pack(self.address.generation.wrapping_add(1), 0), Ordering::Relaxed);
         self.owner.process().latches().give_back(self.address.index);
     }
@@ -177,7 +183,7 @@ fn pack(generation: u32, count: u32) -> u64 {
     (generation as u64) << 32 | count as u64
 }
 
-/// Counts a latch down, wherever it is, and wakes its owner when nothing is left.
+/// Counts down a latch of any process, and wakes its owner when nothing is left.
 pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
     let Some((owner, local)) = process.shape().answer_place(latch.worker) else { return };
     let Some(home) = process.home_of(owner) else {
@@ -189,7 +195,7 @@ pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
         return;
     }
     let word = home.latch(latch.index as usize);
-    // SYNC: release, for the acquire in `left`.
+    // SYNC: release, pairs with the acquire load in `Synchronizer::left`.
     let counted = word.fetch_update(Ordering::Release, Ordering::Relaxed, |value| {
         (value >> 32 == latch.generation as u64 && value as u32 > 0).then(|| value - 1)
     });

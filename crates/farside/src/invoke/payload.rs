@@ -1,8 +1,8 @@
-//! What a record carries besides its header.
+//! The payload of a record: everything besides its header.
 
 use crate::wire::Wire;
 
-/// Something that can be written into a record, and is handed back when there is no room.
+/// A payload that can be written into a record, and that is handed back when there is no room.
 pub(crate) trait Payload: Sized {
     fn bytes(&self) -> usize;
 
@@ -23,12 +23,13 @@ impl<A: Wire> Payload for Arguments<A> {
 
     #[inline(always)]
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: passed on; `bytes` is `wire_bytes`, which for a plain type is its size.
+        // SAFETY: by the contract `out` has room for `bytes` bytes: `wire_bytes`, which for a plain
+        // type is its size.
         unsafe { self.0.write(out) };
     }
 }
 
-/// The arguments of a call and a buffer that goes with them.
+/// The arguments of a call, and a buffer that travels with them.
 ///
 /// On the wire: the buffer's length, the buffer, zeroes to a multiple of 8, the arguments.
 #[derive(Debug)]
@@ -37,12 +38,12 @@ pub(crate) struct WithBuffer<'a, A> {
     pub(crate) buffer: &'a [u8],
 }
 
-/// What stands before the buffer.
+/// The bytes before the buffer: its length.
 pub(crate) const BUFFER_LENGTH_BYTES: usize = 8;
 
 impl<A: Wire> Payload for WithBuffer<'_, A> {
     fn bytes(&self) -> usize {
-        // A slice is at most isize::MAX long, so only the arguments could exceed.
+        // A slice is at most `isize::MAX` long, so only the arguments could overflow the sum.
         (BUFFER_LENGTH_BYTES + self.buffer.len().next_multiple_of(8)).saturating_add(self.arguments.wire_bytes())
     }
 
@@ -51,7 +52,8 @@ impl<A: Wire> Payload for WithBuffer<'_, A> {
         // SAFETY: `out` has room for 8 bytes and is aligned to 8.
         unsafe { length.write(self.buffer.len() as u64) };
         let buffer_at = out.wrapping_add(BUFFER_LENGTH_BYTES);
-        // SAFETY: `out` has room for the buffer after its length; a record's memory is not a slice of this process.
+        // SAFETY: `out` has room for the buffer after its length; a record's memory is not a slice
+        // of this process.
         unsafe { std::ptr::copy_nonoverlapping(self.buffer.as_ptr(), buffer_at, self.buffer.len()) };
         let arguments_at = buffer_at.wrapping_add(self.buffer.len().next_multiple_of(8));
         // SAFETY: `bytes` reserved `wire_bytes` bytes behind the padded buffer.

@@ -15,13 +15,15 @@ use crate::error::{Error, NameRefusal, Result};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Wire, from_bytes};
 
-/// The result of a call that was made with [`call_return`](Worker::call_return), or with
+/// The result of a call made with [`call_return`](Worker::call_return) or
 /// [`call_named_return`](Worker::call_named_return), on its way.
 ///
-/// Look with [`poll`](Self::poll), wait with [`wait`](Self::wait) or [`wait_for`](Self::wait_for), go on with
-/// [`then`](Self::then), or use it as a [`Future`]. Dropping it lets the call go on and discards its result.
+/// Check for it with [`poll`](Self::poll), wait with [`wait`](Self::wait) or
+/// [`wait_for`](Self::wait_for), continue with [`then`](Self::then), or use it as a [`Future`].
+/// Dropping it lets the call go on and discards its result.
 ///
-/// As a future it is ready when this worker has made progress; [`Worker::block_on`] sees to both.
+/// The future becomes ready while this worker makes progress; [`Worker::block_on`] polls it and
+/// makes progress.
 #[derive(Debug)]
 #[must_use = "dropping it discards the result"]
 pub struct Pending<'w, R, H = FromLike> {
@@ -37,32 +39,33 @@ pub trait Reading<R>: Copy + std::fmt::Debug + 'static {
     /// Reads a result.
     ///
     /// # Safety
-    /// The bytes are a complete answer of the call whose `Pending` this belongs to, and are read once. For [`FromLike`] nobody writes
-    /// them meanwhile.
+    /// The bytes are a complete answer of the call whose `Pending` this belongs to, and are read
+    /// once. For [`FromLike`] no thread writes them meanwhile.
     #[doc(hidden)]
     unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R>;
 
-    /// How much room there was.
+    /// The room for the result in bytes.
     #[doc(hidden)]
     fn room(self) -> usize;
 
-    /// The named function that was called.
+    /// The name of the called function, if it was called by name.
     #[doc(hidden)]
     fn name(self) -> &'static str {
         ""
     }
 }
 
-/// From a process of the same binary, which writes values as this one reads them.
+/// Reads a result from a process of the same binary, which writes values as this one reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct FromLike;
 
 impl<R: Wire> Reading<R> for FromLike {
     unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R> {
-        // SAFETY: passed on.
+        // SAFETY: by the contract the bytes are a complete answer, which no thread writes
+        // meanwhile.
         let content = unsafe { std::slice::from_raw_parts(place, bytes) };
-        // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being one binary and one
-        // function; and it is read once, since the slot is released now.
+        // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being
+        // one binary and one function. It is read once, because the slot is released now.
         unsafe { from_bytes(content) }.map_err(|cause| Error::Wire { from: on, cause })
     }
 
@@ -71,7 +74,7 @@ impl<R: Wire> Reading<R> for FromLike {
     }
 }
 
-/// From a function called by its name, perhaps in a process of another binary: checked.
+/// Reads a checked result of a function called by its name, perhaps in a process of another binary.
 #[derive(Clone, Copy, Debug)]
 pub struct ByName {
     pub(crate) name: &'static str,
@@ -81,7 +84,7 @@ pub struct ByName {
 impl<R: Wire> Reading<R> for ByName {
     unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R> {
         let mut content = vec![0; bytes];
-        // SAFETY: the caller passes so many bytes; the buffer is new, and as long.
+        // SAFETY: by the contract `bytes` bytes are readable; the buffer is new, and as long.
         unsafe { racy::copy_in(place, content.as_mut_ptr(), bytes) };
         wire::decode(Decoder::new(&content), 0).map_err(|cause| Error::Wire { from: on, cause })
     }
@@ -100,7 +103,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
         Self { worker, slot: Some(slot), how, result: PhantomData }
     }
 
-    /// The result, if it is here. Makes no progress, so that it may be used in handlers.
+    /// Returns the result if it has arrived. Makes no progress, so handlers may use it.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait), inside the `Some`.
@@ -108,34 +111,35 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// # Panics
     /// When the result was taken before.
     pub fn poll(&mut self) -> Option<Result<R>> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let outcome = take_on(self.worker, slot, self.how)?;
         self.slot = None;
         Some(outcome)
     }
 
-    /// Waits for the result, running what other workers call here meanwhile. At most for the job's
-    /// [deadline](crate::Job::deadline).
+    /// Waits for the result, and meanwhile runs calls that arrive here. Waits for the job's
+    /// [deadline](crate::Job::deadline) at most.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`], [`Error::TooLarge`], [`Error::Deadline`];
-    /// [`Error::InHandler`] in a handler; [`Error::NamedRefused`] and [`Error::Wire`] for a named function.
+    /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`], [`Error::TooLarge`],
+    /// [`Error::Deadline`]; [`Error::InHandler`] in a handler; [`Error::NamedRefused`] and
+    /// [`Error::Wire`] for a named function.
     pub fn wait(mut self) -> Result<R> {
         self.wait_for(self.worker.default_deadline())
     }
 
-    /// Waits for at most this long. After [`Error::Deadline`] it can be waited for again.
+    /// Waits for at most this long. After [`Error::Deadline`] the caller may wait again.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     ///
     /// # Panics
     /// When the result was taken before.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
-        let slot = self.slot.expect("a result is taken once");
+        let slot = self.slot.expect("the result was already taken");
         let how = self.how;
         let look = |worker: &Worker| take_on(worker, slot, how).map(Ok);
-        // What ended the wait otherwise says nothing of the result, which may still come.
+        // An error of the wait itself says nothing of the result, which may still come.
         let result = self.worker.wait_until("waiting for the result of a call", time, look)?;
         self.slot = None;
         result
@@ -146,10 +150,10 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
         self.slot.is_none()
     }
 
-    /// Has `next` run on this worker when the result is here, as a handler: inside whatever makes progress. So a handler
-    /// can go on after a call of its own without waiting.
+    /// Runs `next` on this worker when the result has arrived, as a handler, while the worker makes
+    /// progress. So a handler can continue after a call of its own without waiting.
     pub fn then(mut self, next: impl FnOnce(&Worker, Result<R>) + 'static) {
-        let slot = self.slot.take().expect("a result is taken once");
+        let slot = self.slot.take().expect("the result was already taken");
         let how = self.how;
         let run = move |worker: &Worker| {
             if let Some(result) = take_on(worker, slot, how) {
@@ -160,7 +164,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     }
 }
 
-/// What is to be done with a result when it is here.
+/// The continuation of a call, run when its result has arrived.
 pub(crate) struct Continuation {
     pub(crate) slot: SlotHandle,
     pub(crate) run: Box<dyn FnOnce(&Worker)>,
@@ -176,7 +180,8 @@ fn take_on<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) ->
     take(&mut worker.replies(), slot, how, |on| worker.lost(worker.process_of(on)))
 }
 
-/// Takes the result out of its slot, if it is there or, as `lost` knows, never will be, and releases the slot.
+/// Takes the result out of its slot and releases the slot, if the result has arrived or, as `lost`
+/// tells, never will.
 pub(crate) fn take<R: Wire, H: Reading<R>>(
     replies: &mut ReplySlots,
     slot: SlotHandle,
@@ -194,17 +199,18 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
     Some(result)
 }
 
-/// Reads a result that is complete and ours.
+/// Reads a complete result in a slot of this process.
 fn read<R: Wire, H: Reading<R>>(status: Status, place: *const u8, bytes: usize, on: WorkerId, how: H) -> Result<R> {
     if place.is_null() {
         return Err(Error::ReplyDropped { on });
     }
     if status == Status::Done {
-        // SAFETY: `outcome` found the answer complete and inside the slot's room; nobody writes there until it is released, which it is
-        // after this.
+        // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee writes
+        // there until the slot is released, which happens after this.
         return unsafe { how.read(on, place, bytes) };
     }
-    // SAFETY: as above.
+    // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee writes
+    // there until the slot is released, which happens after this.
     let content = unsafe { std::slice::from_raw_parts(place, bytes) };
     match status {
         Status::Panicked => Err(Error::RemotePanic { on, message: String::from_utf8_lossy(content).into_owned() }),

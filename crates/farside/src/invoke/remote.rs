@@ -1,7 +1,8 @@
-//! The kinds of calls, as the receiver runs them: one trampoline each, generic over the types of the call.
+//! The kinds of calls, as the receiver runs them: one trampoline each, generic over the types of
+//! the call.
 //!
-//! Each checks that the record is as long as its types say before it reads them, and returns where it ended. For arguments
-//! that are plain, that is a constant beyond its beginning.
+//! Each checks that the record is as long as its types need before it reads them, and returns the
+//! end of the record. For plain arguments the end is a constant distance from the beginning.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,16 +15,17 @@ use super::table::Remote;
 use crate::runtime::worker::Worker;
 use crate::wire::{Reader, Wire};
 
-/// A function with its types, and how to find it: by a pointer that travels as an operand, or by its type alone.
+/// A function with its types, and the way to find it: by a pointer that travels as an operand, or
+/// by its type alone.
 pub(crate) trait Callee<F> {
-    /// The function that the operand names, `None` if it names none.
+    /// Returns the function that the operand names; `None` if it names none.
     fn find(worker: &Worker, operand: u32) -> Option<F>;
 }
 
 /// A function pointer: the operand is its offset in the program's text.
 pub(crate) struct ByPointer;
 
-/// A closure that captures nothing, known by its type: the operand says nothing.
+/// A closure that captures nothing, known by its type: the operand is not used.
 pub(crate) struct ByType;
 
 macro_rules! by_pointer {
@@ -32,8 +34,9 @@ macro_rules! by_pointer {
             #[inline(always)]
             fn find(worker: &Worker, operand: u32) -> Option<$pointer> {
                 let address = worker.function_at(operand)?;
-                // SAFETY: the operand was made from a pointer of this very type by the sender, whose entry in the table is
-                // generic over the same types; the table of this binary has that entry, and a function begins there.
+                // SAFETY: the operand was made from a pointer of this very type by the sender,
+                // whose entry in the table is generic over the same types; the table of this binary
+                // has that entry, and a function begins there.
                 Some(unsafe { std::mem::transmute::<usize, $pointer>(address) })
             }
         }
@@ -48,19 +51,20 @@ impl<F: Copy + 'static> Callee<F> for ByType {
     #[inline(always)]
     fn find(_: &Worker, _: u32) -> Option<F> {
         const { assert!(size_of::<F>() == 0, "a function known by its type has no value") };
-        // SAFETY: `F` has no bytes, so that this reads none; a value of it existed where the call was made, in this same
-        // binary, and `RemoteFn` vouches that it captures nothing.
+        // SAFETY: `F` has no bytes, so this reads none. A value of it existed where the call was
+        // made, in this same binary, and `RemoteFn` vouches that it captures nothing.
         Some(unsafe { std::ptr::NonNull::<F>::dangling().read() })
     }
 }
 
-/// The largest number. Plain values of this size or less may be checked when they are read by themselves.
+/// The size of the largest number. Plain values up to this size are read with `A::read`, which may
+/// check them.
 const NUMBER_BYTES_MAX: usize = 16;
 
-/// Reads the arguments of a record. `None` unless they fill it.
+/// Reads the arguments of a record. Returns `None` unless they fill it.
 ///
 /// # Safety
-/// As for [`Trampoline`](super::table::Trampoline), with `A` what the sender wrote.
+/// The contract of [`Trampoline`](super::table::Trampoline), where the sender wrote an `A`.
 #[inline(always)]
 pub(crate) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<A> {
     let bytes = end.addr() - payload.addr();
@@ -68,45 +72,49 @@ pub(crate) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8
         return None;
     }
     if A::PLAIN && size_of::<A>() > NUMBER_BYTES_MAX {
-        // What `A::read` does, without a result that is sometimes an error: the compiler would take that apart, and a function that is
-        // called by pointer would find its arguments stored in other widths than it reads.
-        // SAFETY: the record holds as many bytes as an `A` has, which the sender wrote, and a plain value is a copy of its bytes.
+        // This does what `A::read` does, without a result that could be an error. The compiler
+        // would take such a result apart, and a function called by pointer would find its arguments
+        // stored in other widths than it reads.
+        // SAFETY: the record holds as many bytes as an `A` has, which the sender wrote, and a plain
+        // value is a copy of its bytes.
         return Some(unsafe { payload.cast::<A>().read_unaligned() });
     }
-    // SAFETY: passed on.
+    // SAFETY: by the contract the `bytes` bytes from `payload` on are readable and do not change.
     let mut reader = unsafe { Reader::new(payload, bytes) }.within(worker.process_handle());
     // SAFETY: the sender wrote an `A` here, and each record is run once.
     let arguments = unsafe { A::read(&mut reader) }.ok()?;
-    // Less than a word is left for padding.
+    // The padding that is left is shorter than a word.
     (A::PLAIN || reader.remaining() < 8).then_some(arguments)
 }
 
-/// Where a record ended whose arguments were read.
+/// Returns the end of a record whose arguments were read.
 #[inline(always)]
 pub(crate) fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
     if A::PLAIN { payload.wrapping_add(const { size_of::<A>().next_multiple_of(8) }) } else { end }
 }
 
-/// Runs a function and forgets its result.
+/// Runs a function and drops its result.
 pub(crate) struct Call<K, F, A, R>(PhantomData<(K, F, A, R)>);
 
 impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for Call<K, F, A, R> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
-        // SAFETY: passed on; the sender wrote an `A` for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote an `A`
+        // for this trampoline.
         let Some(arguments) = (unsafe { read_arguments::<A>(worker, payload, end) }) else { return std::ptr::null() };
         function(worker, arguments);
         after::<A>(payload, end)
     }
 }
 
-/// Runs a function and counts a latch of the caller's down, or a word in registered memory.
+/// Runs a function and counts down a latch of the caller, or a word in registered memory.
 pub(crate) struct CallNotified<K, F, A, R, N = LatchAddress>(PhantomData<(K, F, A, R, N)>);
 
 impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R, N: Counted> Remote for CallNotified<K, F, A, R, N> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
-        // SAFETY: passed on; the sender wrote such a pair for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
+        // pair for this trampoline.
         let read = unsafe { read_arguments::<(N, A)>(worker, payload, end) };
         let Some((counted, arguments)) = read else { return std::ptr::null() };
         function(worker, arguments);
@@ -121,7 +129,8 @@ pub(crate) struct CallReturn<K, F, A, R>(PhantomData<(K, F, A, R)>);
 impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Wire> Remote for CallReturn<K, F, A, R> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
-        // SAFETY: passed on; the sender wrote such a pair for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
+        // pair for this trampoline.
         let read = unsafe { read_arguments::<(ReplyAddress, A)>(worker, payload, end) };
         let Some((reply, arguments)) = read else { return std::ptr::null() };
         let process = worker.process_handle();
@@ -139,12 +148,14 @@ pub(crate) struct CallWithReply<K, F, A, R>(PhantomData<(K, F, A, R)>);
 impl<K: Callee<F>, F: Fn(&Worker, A, Reply<R>), A: Wire, R: Wire> Remote for CallWithReply<K, F, A, R> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
-        // SAFETY: passed on; the sender wrote such a pair for this trampoline.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
+        // pair for this trampoline.
         let read = unsafe { read_arguments::<(ReplyAddress, A)>(worker, payload, end) };
         let Some((address, arguments)) = read else { return std::ptr::null() };
         let process = worker.process_handle();
         let reply = Reply::new(process.clone(), address);
-        // A reply that is dropped by a panic tells its caller so. One that was given away before is somebody else's duty.
+        // A panic drops the reply, which tells the caller. A reply that was handed on before the
+        // panic is answered by its new owner.
         let _ = catch_unwind(AssertUnwindSafe(|| function(worker, arguments, reply)));
         after::<(ReplyAddress, A)>(payload, end)
     }
@@ -161,7 +172,8 @@ where
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         let bytes = end.addr() - payload.addr();
-        // SAFETY: passed on.
+        // SAFETY: by the contract the `bytes` bytes from `payload` on are readable and do not
+        // change.
         let mut reader = unsafe { Reader::new(payload, bytes) };
         // SAFETY: any bytes are a valid `u64`.
         let Ok(length) = (unsafe { u64::read(&mut reader) }) else { return std::ptr::null() };
@@ -169,11 +181,13 @@ where
         let Some(padded) = length.checked_next_multiple_of(8) else { return std::ptr::null() };
         let Ok(buffer) = reader.take(padded) else { return std::ptr::null() };
         let arguments_at = payload.wrapping_add(BUFFER_LENGTH_BYTES + padded);
-        // SAFETY: passed on; the sender wrote what is to be counted, if anything is, and an `A` behind the buffer.
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote an `N`
+        // and an `A` behind the buffer.
         let read = unsafe { read_arguments::<(N, A)>(worker, arguments_at, end) };
         let Some((counted, arguments)) = read else { return std::ptr::null() };
-        // SAFETY: `take` found so many bytes inside the record, which belongs to its receiver until it is credited: nobody
-        // writes there, and ring memory is not addressable by put. The borrow ends with the call.
+        // SAFETY: `take` found `length` bytes inside the record, which belongs to its receiver
+        // until it is credited: no sender writes there, and ring memory is not addressable by put.
+        // The borrow ends with the call.
         let buffer = unsafe { std::slice::from_raw_parts(buffer, length) };
         function(worker, arguments, buffer);
         counted.count(worker.process_handle());
@@ -181,7 +195,8 @@ where
     }
 }
 
-/// A closure that captures nothing, known to all processes by its type. Made by [`remote!`](crate::remote).
+/// A closure that captures nothing, known to all processes by its type. Made by
+/// [`remote!`](crate::remote).
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteFn<F>(PhantomData<F>);
 
@@ -193,7 +208,7 @@ impl<F: Copy + 'static> RemoteFn<F> {
     }
 }
 
-/// Shows that a [`RemoteFn`] comes from the macro, which sees to it that nothing is captured.
+/// Proof that a [`RemoteFn`] comes from the macro, which ensures that the closure captures nothing.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct MacroToken(());
@@ -208,11 +223,11 @@ impl MacroToken {
     }
 }
 
-/// Names a closure by its type alone, for [`call_remote`](crate::To::call_remote): half a nanosecond cheaper than a function
-/// pointer, and its body can be inlined at the receiver.
+/// Names a closure by its type alone, for [`call_remote`](crate::To::call_remote). That is half a
+/// nanosecond cheaper than a function pointer, and the receiver can inline the body.
 ///
-/// The closure is written in place: `|there, arguments| ...`, with the arguments' type if the compiler asks for it. A capture is
-/// an error at `cargo check`.
+/// The closure is written in place: `|there, arguments| ...`, with the arguments' type if the
+/// compiler asks for it. A capture is an error at `cargo check`.
 ///
 /// ```no_run
 /// # use farside::prelude::*;

@@ -1,9 +1,10 @@
-//! How a result finds its way back to the caller.
+//! How a result returns to the caller.
 //!
-//! The caller reserves a slot in its own memory before it calls, and says where in the record. Who answers claims the slot
-//! with a compare-and-swap on its state, writes the result there, and marks it done: so an answer needs no room in any ring
-//! and cannot be refused. A caller that no longer wants it takes the slot back with a compare-and-swap of its own, and the
-//! late answer finds another generation and goes nowhere.
+//! The caller reserves a slot in its own memory before the call, and the record carries the slot's
+//! address. The callee claims the slot with a compare-and-swap on its state, writes the result
+//! there, and marks it done. So an answer needs no room in any ring and cannot be refused. A caller
+//! that gives up takes the slot back with a compare-and-swap of its own. A late answer then finds
+//! another generation and is discarded.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -17,43 +18,44 @@ use crate::runtime::process::Process;
 use crate::wire::{Reader, Wire, WireError};
 use farside_launch::kill_point::KillPoint;
 
-/// Where a result belongs. Travels with the call.
+/// The place of a result. Travels with the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
 pub(crate) struct ReplyAddress {
     /// The caller.
     pub(crate) worker: u32,
-    /// Its slot.
+    /// The caller's slot.
     pub(crate) slot: u32,
-    /// How often the slot was used before.
+    /// The number of earlier uses of the slot.
     pub(crate) generation: u32,
-    /// The bytes that there is room for.
+    /// The room for the result in bytes.
     pub(crate) capacity: u32,
-    /// Where in the caller's starter memory the result goes.
+    /// The place of the result in the caller's starter memory.
     pub(crate) place: u64,
 }
 
-/// What has become of a slot.
+/// The status of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
     Free = 0,
     Waiting = 1,
-    /// Somebody is writing the result.
+    /// The callee is writing the result.
     Claimed = 2,
     Done = 3,
-    /// The function panicked; the result is its message.
+    /// The function panicked; the result is the panic's message.
     Panicked = 4,
     /// The [`Reply`] was dropped.
     Dropped = 5,
-    /// The result does not fit; it is its size as a `u64`.
+    /// The result does not fit; the slot holds its size as a `u64`.
     TooLarge = 6,
-    /// The function called by name did not run; the result is a [`NameRefusal`](crate::error::NameRefusal).
+    /// The function called by name did not run; the result is a
+    /// [`NameRefusal`](crate::error::NameRefusal).
     Refused = 7,
 }
 
 impl Status {
-    /// The status of an answer that came as a message; `None` when the byte is none.
+    /// Returns the status of an answer that came as a message; `None` if the byte is none.
     pub(crate) fn of_answer(byte: u8) -> Option<Self> {
         Self::from_byte(byte).filter(|status| !matches!(status, Self::Free | Self::Waiting | Self::Claimed))
     }
@@ -66,7 +68,8 @@ impl Status {
 
 /// The word at the head of a slot: generation, size of the result, status.
 ///
-/// Written by the caller while the slot is free or waiting, by who claimed it from then on until it is done.
+/// The caller writes it while the slot is free or waiting. The callee that claimed the slot writes
+/// it from then until it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotState {
     pub(crate) generation: u32,
@@ -88,7 +91,7 @@ impl SlotState {
         (self.generation as u64) << 32 | (self.bytes as u64) << 8 | self.status as u64
     }
 
-    /// `None` when the word is no state that anybody writes.
+    /// Decodes a word; `None` if it is no valid state.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let status = Status::from_byte(word as u8)?;
@@ -96,8 +99,8 @@ impl SlotState {
     }
 }
 
-/// Answers a call: claims its slot, has the result written, wakes the caller. Discards the answer when the caller no longer
-/// wants it or is gone.
+/// Answers a call: claims its slot, writes the result, and wakes the caller. Discards the answer if
+/// the caller has given up or is gone.
 pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result: impl Answer) {
     process.end_accesses();
     let (bytes, capacity) = (result.bytes(), to.capacity as usize);
@@ -123,19 +126,21 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
         return;
     }
     process.hot_kill_point(KillPoint::ReplyClaimed);
-    // SAFETY: `range` found the place inside the caller's mapped memory; the claim makes it ours until we mark it done.
+    // SAFETY: `range` found the place inside the caller's mapped memory; the claim reserves it for
+    // this thread until the slot is marked done.
     unsafe { result.write(place) };
     finish(state, SlotState { generation: to.generation, bytes: bytes as u32, status });
     home.doorbell(local).ring_if_asleep();
 }
 
-/// A piece of an answer that travels in messages, because the caller's memory is not mapped where the answer is made.
+/// A piece of an answer that travels in messages, because the caller's memory is not mapped at the
+/// callee.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct AnswerPiece {
     pub(crate) status: u8,
     /// The size of the whole answer.
     pub(crate) total: u32,
-    /// Where the piece belongs in it.
+    /// The offset of the piece in the answer.
     pub(crate) offset: u32,
     pub(crate) bytes: Vec<u8>,
 }
@@ -147,7 +152,7 @@ fn send_in_pieces(process: &Process, caller: ProcessId, to: ReplyAddress, status
         let (bytes, after) = rest.split_at(rest.len().min(max));
         let (total, offset) = (content.len() as u32, (content.len() - rest.len()) as u32);
         let piece = AnswerPiece { status: status as u8, total, offset, bytes: bytes.to_vec() };
-        // A caller that cannot be reached is gone, and wants no answer.
+        // A caller that cannot be reached is gone, and needs no answer.
         let _ = process.send_call(caller, &CallMessage::Reply { slot: to, piece });
         if after.is_empty() {
             return;
@@ -156,8 +161,8 @@ fn send_in_pieces(process: &Process, caller: ProcessId, to: ReplyAddress, status
     }
 }
 
-/// Puts a piece of an answer where it belongs in this process. Pieces come in order: the first claims the slot, the last marks it
-/// done.
+/// Writes a piece of an answer into its slot in this process. Pieces come in order: the first
+/// claims the slot, the last marks it done.
 pub(crate) fn take_piece(process: &Process, to: ReplyAddress, piece: &AnswerPiece) {
     let place = process.shape().answer_place(to.worker).filter(|(of, _)| *of == process.id());
     let (Some((_, local)), Some(status)) = (place, Status::of_answer(piece.status)) else { return };
@@ -175,8 +180,9 @@ pub(crate) fn take_piece(process: &Process, to: ReplyAddress, piece: &AnswerPiec
         return;
     }
     let target = target.wrapping_add(offset);
-    // SAFETY: `range` found the place of the whole answer inside this process's memory, and the piece ends inside the answer; the
-    // claim, which the pieces of one answer share, makes it ours until we mark it done.
+    // SAFETY: `range` found the place of the whole answer inside this process's memory, and the
+    // piece ends inside the answer. The claim, which the pieces of one answer share, reserves the
+    // place for this answer until the slot is marked done.
     unsafe { piece.bytes.as_slice().write(target) };
     if end == total {
         finish(state, SlotState { generation: to.generation, bytes: piece.total, status });
@@ -185,14 +191,16 @@ pub(crate) fn take_piece(process: &Process, to: ReplyAddress, piece: &AnswerPiec
 }
 
 fn finish(state: &AtomicU64, done: SlotState) {
-    // SYNC: pairs with the acquire load in `ReplySlots::outcome`: the result comes with it.
+    // SYNC: pairs with the acquire load in `ReplySlots::outcome`: the result becomes visible with
+    // it.
     state.store(done.word(), Ordering::Release);
 }
 
 fn claim(state: &AtomicU64, generation: u32) -> bool {
     let waiting = SlotState::new(generation, Status::Waiting).word();
     let claimed = SlotState::new(generation, Status::Claimed).word();
-    // SYNC: acquire, so that nothing is written to the slot before it is ours.
+    // SYNC: acquire, so that no write to the slot comes before the claim. Its partner is the
+    // compare-and-swap in `ReplySlots::take_back`: only one of the two succeeds.
     state.compare_exchange(waiting, claimed, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
@@ -204,7 +212,7 @@ pub(crate) trait Answer: Sized {
     /// `out` is valid for writes of `self.bytes()` bytes.
     unsafe fn write(self, out: *mut u8);
 
-    /// A shorter answer that says enough, if there is one.
+    /// Returns a shorter answer that still tells the caller enough, if there is one.
     fn shortened(&self, bytes: usize) -> Option<&[u8]>;
 }
 
@@ -219,7 +227,7 @@ impl<R: Wire> Answer for Returned<R> {
 
     #[inline]
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: passed on; `bytes` is `wire_bytes`.
+        // SAFETY: by the contract `out` has room for `bytes` bytes, which is `wire_bytes`.
         unsafe { self.0.write(out) };
     }
 
@@ -228,14 +236,15 @@ impl<R: Wire> Answer for Returned<R> {
     }
 }
 
-/// Text, or a number too large.
+/// Text, or the size of a result that does not fit.
 impl Answer for &[u8] {
     fn bytes(&self) -> usize {
         self.len()
     }
 
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: `out` has room for all of it, and is no part of this slice: it is a slot or a buffer just made.
+        // SAFETY: `out` has room for all of it, and is no part of this slice: it is a slot or a
+        // buffer just made.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), out, self.len()) };
     }
 
@@ -246,15 +255,16 @@ impl Answer for &[u8] {
 
 /// The duty to answer a call, kept for later.
 ///
-/// Handed to functions called by [`call_with_reply`](crate::Worker::call_with_reply). It may be kept, given to another thread, or
-/// sent on to another process (it is [`Wire`]): whoever has it in the end answers with [`send`](Self::send). Dropping it tells
-/// the caller [`ReplyDropped`](crate::Error::ReplyDropped). So every call is answered exactly once.
+/// Functions called by [`call_with_reply`](crate::Worker::call_with_reply) receive one. A program
+/// may keep it, give it to another thread, or send it to another process (it is [`Wire`]). Its last
+/// owner answers with [`send`](Self::send). Dropping it tells the caller
+/// [`ReplyDropped`](crate::Error::ReplyDropped). So every call is answered exactly once.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let doubled = me.call_with_reply(me.neighbor(1), 21_u64, |there, x, reply: Reply<u64>| {
-///     // Not now: after another call has come back.
+///     // Answers later, when another call has returned.
 ///     let pending = there.call_return(there.neighbor(1), x, |_, x| x * 2);
 ///     match pending {
 ///         Ok(pending) => pending.then(move |_, result| {
@@ -270,8 +280,8 @@ impl Answer for &[u8] {
 /// # }
 /// ```
 ///
-/// *Completion*: the result is visible to the caller when [`send`](Self::send) returns. *Cost*: one compare-and-swap and one
-/// store in the caller's memory; never waits, never needs room.
+/// *Completion*: the result is visible to the caller when [`send`](Self::send) returns. *Cost*: one
+/// compare-and-swap and one store in the caller's memory; never waits, never needs room.
 #[derive(Debug)]
 #[must_use = "dropping a reply tells the caller that there will be no answer"]
 pub struct Reply<R> {
@@ -285,8 +295,9 @@ impl<R: Wire> Reply<R> {
         Self { address, process, result: PhantomData }
     }
 
-    /// Answers the call. A result longer than the caller made room for becomes
-    /// [`TooLarge`](crate::Error::TooLarge) there; an answer that nobody waits for any more is discarded.
+    /// Answers the call. A result longer than the caller's room becomes
+    /// [`TooLarge`](crate::Error::TooLarge) there. The answer is discarded if the caller has given
+    /// up.
     pub fn send(self, result: R) {
         let (process, address) = self.into_parts();
         answer(&process, address, Status::Done, Returned(result));
@@ -296,7 +307,8 @@ impl<R: Wire> Reply<R> {
 impl<R> Reply<R> {
     fn into_parts(self) -> (Arc<Process>, ReplyAddress) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped, so that the one reference it held is moved out and not doubled.
+        // SAFETY: `this` is never dropped, so the one reference that it held is moved out and not
+        // doubled.
         let process = unsafe { std::ptr::read(&this.process) };
         (process, this.address)
     }
@@ -312,8 +324,9 @@ impl<R> Drop for Reply<R> {
     }
 }
 
-// SAFETY: the address means the same everywhere and is written and read whole; the reference to the process is translated:
-// `read` takes that of the process it runs in. Writing takes the duty along, without answering. 24 bytes.
+// SAFETY: the address means the same everywhere and is written and read whole. The reference to the
+// process is translated: `read` takes that of the process it runs in. Writing takes the duty along,
+// without answering. 24 bytes.
 unsafe impl<R: 'static> Wire for Reply<R> {
     const PLAIN: bool = false;
 
@@ -323,12 +336,12 @@ unsafe impl<R: 'static> Wire for Reply<R> {
 
     unsafe fn write(self, out: *mut u8) {
         let (_, address) = self.into_parts();
-        // SAFETY: passed on.
+        // SAFETY: by the contract `out` has room for `wire_bytes` bytes, the size of the address.
         unsafe { address.write(out) };
     }
 
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // SAFETY: passed on.
+        // SAFETY: by the contract a `Reply` was written here, whose bytes are those of its address.
         let address = unsafe { ReplyAddress::read(input) }?;
         let process = input.context::<Arc<Process>>().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
         Ok(Self { address, process, result: PhantomData })

@@ -1,4 +1,5 @@
-//! Records that wait at the sender, in order: until their ring stands, until there is room in it, or until they can be sent as frames.
+//! Records that wait at the sender, in order: for their ring to open, for room in it, or to be sent
+//! as frames.
 
 use farside_fabric::ring::Header;
 
@@ -7,9 +8,9 @@ use super::payload::Payload;
 /// A queue of whole records in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
-    /// Records as they go into the ring, one behind the other. In words, so that payloads are aligned.
+    /// Records in the format of the ring, without gaps. In words, so that payloads are aligned.
     words: Vec<u64>,
-    /// Where the oldest record begins.
+    /// The index of the oldest record.
     first: usize,
 }
 
@@ -18,12 +19,12 @@ impl Staged {
         self.first == self.words.len()
     }
 
-    /// The bytes queued.
+    /// The number of queued bytes.
     pub(crate) fn bytes(&self) -> usize {
         (self.words.len() - self.first) * 8
     }
 
-    /// Adds a record, whose header is written already in its final form.
+    /// Adds a record with this header.
     pub(crate) fn push<P: Payload>(&mut self, header: Header, record_bytes: usize, payload: P) {
         let at = self.words.len();
         self.words.resize(at + record_bytes / 8, 0);
@@ -35,11 +36,12 @@ impl Staged {
         }
         let room = &mut self.words[payload_at..];
         debug_assert!(payload.bytes() <= room.len() * 8);
-        // SAFETY: `record_bytes` was made for this payload, so that the words behind the header have room for it.
+        // SAFETY: `record_bytes` is the size of a record with this payload, so the words behind the
+        // header have room for it.
         unsafe { payload.write(room.as_mut_ptr().cast()) };
     }
 
-    /// Adds records that `copy` writes: whole ones, as many bytes as are asked for.
+    /// Adds `bytes` bytes of whole records, which `copy` writes.
     pub(crate) fn push_records(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64])) {
         let at = self.words.len();
         self.words.resize(at + bytes / 8, 0);
@@ -52,7 +54,7 @@ impl Staged {
         (!words.is_empty()).then(|| &words[..record_words(words)])
     }
 
-    /// The oldest records, as many as are no more than so many bytes together.
+    /// The oldest records: as many as fit in `bytes` bytes together.
     pub(crate) fn front_within(&self, bytes: usize) -> &[u64] {
         let words = &self.words[self.first..];
         let mut end = 0;
@@ -66,12 +68,12 @@ impl Staged {
         &words[..end]
     }
 
-    /// Takes the oldest record away.
+    /// Removes the oldest record.
     pub(crate) fn pop(&mut self) {
         self.pop_words(record_words(&self.words[self.first..]));
     }
 
-    /// Takes the oldest records away, which are so many words.
+    /// Removes the oldest records, which are `words` words long.
     pub(crate) fn pop_words(&mut self, words: usize) {
         debug_assert!(self.first + words <= self.words.len());
         self.first += words;
@@ -79,19 +81,19 @@ impl Staged {
             self.words.clear();
             self.first = 0;
         } else if self.first > self.words.len() / 2 {
-            // At most one move of a word for each word taken.
+            // Moves at most one word for each word removed.
             self.words.drain(..self.first);
             self.first = 0;
         }
     }
 
-    /// Drops all. What the records carried is lost.
+    /// Drops all records and what they carried.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// The length of the record at the beginning of these words.
+/// The length in words of the record at the beginning of these words.
 fn record_words(words: &[u64]) -> usize {
     let bytes = Header::from_word(words[0]).short_bytes().unwrap_or_else(|| words[1] as usize);
     bytes / 8

@@ -1,14 +1,15 @@
-//! Which functions can be called from other processes, and how they are named.
+//! The table of functions that other processes can call, and the names of its entries.
 //!
-//! A closure has no name that another process could look up, and its address differs from process to process. But all
-//! processes of a job run one binary, so the *linker* can make the list: every place in the program that calls a function
-//! remotely is generic over that function's types, and an `asm!` block in it emits one entry into the section
-//! `farside_calls` for each instance. The entry is a distance and not an address, so the section needs no relocation, and
-//! an entry's index means the same in every process. That index is what travels.
+//! A closure has no name that another process could look up, and its address differs from process
+//! to process. But all processes of a job run one binary, so the *linker* can make the list. Every
+//! place in the program that calls a function remotely is generic over that function's types. An
+//! `asm!` block in it emits one entry into the section `farside_calls` for each instance. The entry
+//! is a distance and not an address, so the section needs no relocation. An entry's index means the
+//! same in every process, and that index is what travels.
 //!
-//! A receiver runs only what its own table lists, and only after the listed function has checked the size of its arguments.
-//! The other half of a name, where a function pointer was passed, is an offset into the program's text, believed only if a
-//! function begins there (`farside_sys::image`).
+//! A receiver runs only functions in its own table, and each checks the size of its arguments
+//! first. The name of a function pointer has a second half: an offset into the program's text. The
+//! receiver accepts it only if a function begins there (`farside_sys::image`).
 
 use farside_sys::image::{Image, hash_bytes};
 
@@ -16,34 +17,36 @@ use crate::error::{Error, Result};
 use crate::invoke::named::NAMED;
 use crate::runtime::worker::Worker;
 
-/// Takes a record apart and runs it. Returns the end of the record, or null when it does not hold what it should.
+/// Takes a record apart and runs it. Returns the end of the record, or null if the record is
+/// malformed.
 ///
 /// # Safety
-/// The bytes from the first pointer to the second are the payload of a record that a sender of this binary made for this
-/// very trampoline: readable, and written by nobody until this returns.
+/// The bytes from the first pointer to the second are the payload of a record. A sender of this
+/// binary made it for this very trampoline. The bytes are readable, and no thread writes them until
+/// this returns.
 pub(crate) type Trampoline = unsafe fn(&Worker, *const u8, *const u8, u32) -> *const u8;
 
-/// A kind of call, with its types: what the table lists.
+/// A kind of call, with its types: an entry of the table.
 pub(crate) trait Remote {
     /// Takes a record of this kind apart and runs it.
     ///
     /// # Safety
-    /// As for [`Trampoline`].
+    /// The contract of [`Trampoline`].
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8;
 }
 
-/// One line of the table. Written by `asm!` below, 8 bytes.
+/// One entry of the table. Written by the `asm!` block of `entry_address`, 8 bytes.
 #[repr(C)]
 struct Entry {
-    /// From this field to the trampoline.
+    /// The distance from this field to the trampoline.
     distance: i32,
-    /// [`LISTED`], or something else in the line that is there so that the table exists at all.
+    /// [`LISTED`], or another value in the entry that only makes the section exist.
     mark: u32,
 }
 
 const LISTED: u32 = 0x4661_7253;
 
-/// The longest table: the number behind it is no entry's in any binary.
+/// The maximum length of a table. No entry of any binary has this number.
 const ENTRY_COUNT_MAX: usize = NAMED as usize;
 
 #[used]
@@ -57,13 +60,14 @@ unsafe extern "C" {
     static TABLE_END: [Entry; 0];
 }
 
-/// The address of the entry of `T`, in the table of whatever program or library this code is part of.
+/// Returns the address of the entry of `T`, in the table of the program or library that this code
+/// is part of.
 #[inline(always)]
 fn entry_address<T: Remote>() -> usize {
     let address: usize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it touches no memory, stack or
-    // flags.
+    // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it
+    // touches no memory, stack or flags.
     unsafe {
         std::arch::asm!(
             ".pushsection farside_calls,\"aR\",@progbits",
@@ -80,7 +84,8 @@ fn entry_address<T: Remote>() -> usize {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
+    // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it
+    // touches no memory, stack or flags.
     unsafe {
         std::arch::asm!(
             ".pushsection farside_calls,\"aR\",@progbits",
@@ -105,7 +110,7 @@ compile_error!(
     "Farside names remote functions by a table that is written in assembly: x86_64 and aarch64 only, so far"
 );
 
-/// Where the entries of this program lie. Small, so that who calls has it at hand.
+/// The place of this program's entries in memory. Small, so that each call can carry a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entries {
     start: usize,
@@ -113,7 +118,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// The number of entry `T`.
+    /// Returns the number of entry `T`.
     ///
     /// # Errors
     /// [`Error::ForeignFunction`] in code of a dynamic library, which has a table of its own.
@@ -149,19 +154,20 @@ impl FunctionTable {
         Ok(Self { entries: Entries { start, count }, trampolines, image })
     }
 
-    /// Where the entries are.
+    /// The place of the entries.
     #[inline]
     pub(crate) fn entries(&self) -> Entries {
         self.entries
     }
 
-    /// What a process may call whose binary is this one, or is not: then nothing.
+    /// Returns the part of the table that a process may call: all of it if the process runs this
+    /// binary, otherwise nothing.
     #[inline]
     pub(crate) fn callable_by(&self, is_alike: bool) -> Callable<'_> {
         Callable { trampolines: if is_alike { &self.trampolines } else { &[] } }
     }
 
-    /// The name of a function pointer: its offset in the program's text.
+    /// Returns the name of a function pointer: its offset in the program's text.
     ///
     /// # Errors
     /// [`Error::ForeignFunction`].
@@ -173,15 +179,16 @@ impl FunctionTable {
         }
     }
 
-    /// The function that begins at this offset.
+    /// Returns the function that begins at this offset.
     #[inline]
     pub(crate) fn function_at(&self, offset: u32) -> Option<usize> {
         self.image.function_at(offset)
     }
 
-    /// What two processes must agree on to call each other: the program, and the table.
+    /// Returns what two processes must agree on to call each other: the program, and the table.
     pub(crate) fn identity(&self) -> ([u8; 16], u64) {
-        // Distances from the text's beginning, since addresses differ from process to process.
+        // Distances from the beginning of the text, because addresses differ from process to
+        // process.
         let text = self.image.text().start;
         let mut bytes = Vec::with_capacity(self.trampolines.len() * 8);
         for trampoline in &self.trampolines {
@@ -195,20 +202,20 @@ impl FunctionTable {
     }
 }
 
-/// What a sender may call.
+/// The functions that a sender may call.
 #[derive(Clone, Copy)]
 pub(crate) struct Callable<'a> {
     trampolines: &'a [Option<Trampoline>],
 }
 
 impl Callable<'_> {
-    /// What to run for this entry.
+    /// Returns the trampoline of this entry.
     #[inline(always)]
     pub(crate) fn trampoline(self, entry: u16) -> Option<Trampoline> {
         self.trampolines.get(entry as usize).copied().flatten()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(self) -> usize {
         self.trampolines.len()
     }
@@ -220,16 +227,17 @@ fn foreign(address: usize) -> Error {
     Error::ForeignFunction { address }
 }
 
-/// The trampoline of the entry at this address of the table, if it is one.
+/// Returns the trampoline of the entry at this address of the table, if it is marked.
 fn listed(address: usize) -> Option<Trampoline> {
-    // SAFETY: the linker's symbols enclose the section, which holds whole entries only: all in it is written by
-    // `entry_address` and `FIRST`, 8 bytes each, aligned to 4. It is read-only.
+    // SAFETY: the linker's symbols enclose the section, which holds whole entries only:
+    // `entry_address` and `FIRST` write all of it, 8 bytes each, aligned to 4. It is read-only.
     let &Entry { distance, mark } = unsafe { &*(address as *const Entry) };
     if mark != LISTED {
         return None;
     }
     let trampoline = address.wrapping_add_signed(distance as isize);
-    // SAFETY: a marked entry was emitted by `entry_address`, whose `sym` operand is a function of this very type.
+    // SAFETY: a marked entry was emitted by `entry_address`, whose `sym` operand is a function of
+    // this very type.
     Some(unsafe { std::mem::transmute::<usize, Trampoline>(trampoline) })
 }
 
@@ -258,7 +266,7 @@ mod tests {
         assert!(table.callable_by(true).trampoline(table.trampolines.len() as u16).is_none());
     }
 
-    /// A library has a table of its own, anywhere else.
+    /// A library has a table of its own, at another place.
     #[test]
     fn an_entry_of_another_table_is_foreign() {
         let own = FunctionTable::of_this_program().unwrap().entries;

@@ -1,4 +1,4 @@
-//! A whole job inside this program, over a simulated network.
+//! [`Simulation`]: a whole job inside this program, over a simulated network or shared memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,17 +22,17 @@ use farside_launch::control::{LocalControl, ToCoordinator};
 use farside_launch::coordinator::{Coordinator, Plan};
 use farside_launch::settings::{Check, Choices, Settings, own_environment};
 
-/// The signal by which processes die that were to be killed.
+/// The signal that kills a simulated process.
 const KILLED: i32 = 9;
-/// The longest the coordinator sleeps when nothing is due.
+/// The longest sleep of the coordinator when nothing is due.
 const NAP_MAX: Duration = Duration::from_secs(3600);
 
-/// Runs a job whose processes are groups of threads of this program, on a network that delays and reorders what the seed
-/// tells it to: [`Simulation::run`] without further choices.
+/// Runs a job whose processes are groups of threads of this program. The seed determines how the
+/// network delays and reorders messages. This is [`Simulation::run`] without options.
 ///
 /// # Errors
-/// The verdict: the errors of [`Job::run`](crate::Job::run) in the process that starts the job. A worker that panics is an error
-/// here, not a panic.
+/// The verdict: the errors of [`Job::run`](crate::Job::run) in the process that starts the job. A
+/// worker that panics is an error here, not a panic.
 pub fn simulate<F>(processes: u32, threads: u32, seed: u64, body: F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
@@ -42,17 +42,20 @@ where
 
 /// A job inside this program, on a simulated network in virtual time.
 ///
-/// It is the same job as [`Job::run`](crate::Job::run) would start. Nothing is mapped from one process into another, so every
-/// access takes the way that it would take between machines. What `body` borrows is shared by all the processes, which those of
-/// a real job could not do.
+/// It is the same job that [`Job::run`](crate::Job::run) would start. Nothing is mapped from one
+/// process into another, so every access takes the path that it would take between machines. All
+/// processes share what `body` borrows, which processes of a real job cannot do.
 ///
-/// Exactly one simulated thread runs at a time; the seed chooses which, and what the network does. So with the same seed
-/// everything happens the same way again, to the last delivery. For that the body must wait by means of Farside only: a thread that
-/// blocks on another in the system, or spins without [`Worker::progress`], keeps its turn for ever. A lock that it holds while it
-/// calls or waits must not be wanted by other workers meanwhile. And neither the real time nor an address may decide anything.
+/// Exactly one simulated thread runs at a time. The seed chooses which, and what the network does.
+/// So the same seed repeats everything, to the last delivery. For that, the body must follow these
+/// rules:
+/// - It waits only through Farside. A thread that blocks on another in the system, or spins without
+///   [`Worker::progress`], keeps its turn forever.
+/// - It holds a lock during a call or a wait only if no other worker wants that lock meanwhile.
+/// - No decision depends on real time or on an address.
 ///
-/// Time is virtual. [`Worker::now`] tells it, deadlines are met in it, and computing takes none of it unless the worker
-/// [charges](Worker::charge) it.
+/// Time is virtual. [`Worker::now`] returns it, and deadlines use it. A computation takes no
+/// virtual time unless the worker [charges](Worker::charge) it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -81,11 +84,11 @@ pub struct Simulation {
     programs: Programs,
 }
 
-/// What the processes of a job in this program take themselves to run.
+/// What the simulated processes claim to run.
 #[derive(Clone, Debug)]
 struct Programs {
     names: Names,
-    /// Those that are of other binaries.
+    /// The processes of other binaries, with the numbers of those.
     others: HashMap<ProcessId, u64>,
 }
 
@@ -95,20 +98,20 @@ impl Default for Programs {
     }
 }
 
-/// How a simulation went.
+/// The outcome of a simulation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Simulated {
     /// The job's verdict: what [`Job::run`](crate::Job::run) returns in the process that starts the job.
     pub verdict: Result<()>,
-    /// How much virtual time passed.
+    /// The virtual time that passed.
     pub time: Duration,
-    /// What happened, in short. With the same seed it is the same.
+    /// A summary of what happened. The same for the same seed.
     pub trace: Trace,
 }
 
 impl Simulation {
-    /// A job of so many processes with so many workers each.
+    /// Returns a job of `processes` processes with `threads` workers each.
     pub fn new(processes: u32, threads: u32, seed: u64) -> Self {
         let choices = Choices { processes: Some(processes), threads: Some(threads), ..Choices::default() };
         Self {
@@ -121,83 +124,89 @@ impl Simulation {
         }
     }
 
-    /// What the network is like.
+    /// Sets the properties of the network.
     pub fn options(mut self, options: SimOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Kills a process when so much virtual time has passed. Its threads stop wherever they are, and its peers see the loss.
+    /// Kills a process after this much virtual time. Its threads stop wherever they are, and its
+    /// peers see the loss.
     ///
-    /// Nothing that those threads own is dropped while the simulation runs, as nothing would be if the process were killed. When
-    /// it is over, and only then, they unwind.
+    /// Nothing that those threads own is dropped while the simulation runs, as if the process were
+    /// killed. They unwind only after the simulation.
     pub fn kill(mut self, process: ProcessId, after: Duration) -> Self {
         self.deaths.push((after, process));
         self
     }
 
-    /// Makes a process slow: what its workers [charge](Worker::charge) counts so many times.
+    /// Makes a process slow: multiplies what its workers [charge](Worker::charge) by `times`.
     pub fn slow_down(mut self, process: ProcessId, times: u32) -> Self {
         self.slow.push((process, times));
         self
     }
 
-    /// Registers a function by its name in all processes, as [`Job::register`](crate::Job::register) does.
+    /// Registers a function under a name in all processes, as
+    /// [`Job::register`](crate::Job::register) does.
     ///
     /// # Panics
-    /// As there.
+    /// Those of [`Job::register`](crate::Job::register).
     #[track_caller]
     pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
         self.programs.names.register(name, function);
         self
     }
 
-    /// Has a process count as one of another binary: only such of the same `number` run the same. 0 is that of all others.
+    /// Makes a process count as one of another binary. Only processes with the same `number` run
+    /// the same binary; the default number is 0.
     pub fn binary(mut self, process: ProcessId, number: u64) -> Self {
         self.programs.others.insert(process, number);
         self
     }
 
-    /// How many threads of each process only run the calls that are sent to them: as
-    /// [`Job::service_threads`](crate::Job::service_threads).
+    /// Sets the number of threads of each process that only run the calls sent to them, as
+    /// [`Job::service_threads`](crate::Job::service_threads) does.
     pub fn service_threads(mut self, threads: u32) -> Self {
         self.choices.service_threads = Some(threads);
         self
     }
 
-    /// How many threads of each process share the calls on the process: as
-    /// [`Job::consumer_threads`](crate::Job::consumer_threads).
+    /// Sets the number of threads of each process that share the calls on the process, as
+    /// [`Job::consumer_threads`](crate::Job::consumer_threads) does.
     pub fn consumer_threads(mut self, threads: u32) -> Self {
         self.choices.consumer_threads = Some(threads);
         self
     }
 
-    /// How many threads of each process share those which may wait: as [`Job::waiting_threads`](crate::Job::waiting_threads).
+    /// Sets the number of threads of each process that share calls which may wait, as
+    /// [`Job::waiting_threads`](crate::Job::waiting_threads) does.
     pub fn waiting_threads(mut self, threads: u32) -> Self {
         self.choices.waiting_threads = Some(threads);
         self
     }
 
-    /// How much memory of each process others may have; 256 MiB if not said.
+    /// Sets how much memory of each process other processes may allocate. The default is 256 MiB.
     pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
         self.choices.remote_memory_limit = Some(bytes);
         self
     }
 
-    /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
+    /// Sets the size of the memory that every process has from the start, with
+    /// [addresses](crate::GlobalAddress::starter) that all processes know. The default is 4 KiB.
     pub fn starter_bytes(mut self, bytes: u32) -> Self {
         self.choices.starter_bytes = Some(bytes);
         self
     }
 
-    /// Whether accesses are checked: as [`Job::check_accesses`](crate::Job::check_accesses).
+    /// Sets whether accesses are checked, as [`Job::check_accesses`](crate::Job::check_accesses)
+    /// does.
     pub fn check_accesses(mut self, check: bool) -> Self {
         self.choices.check = Some(if check { Check::Accesses } else { Check::Nothing });
         self
     }
 
-    /// How long anything waits for another process, in virtual time; what the environment says in `FARSIDE_TIMEOUT_S` if not said,
-    /// else 30 s.
+    /// Sets how long anything waits for another process, in virtual time. The default is
+    /// `FARSIDE_TIMEOUT_S` from the environment, or 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.choices.deadline = Some(deadline);
         self
@@ -205,15 +214,16 @@ impl Simulation {
 
     /// Runs `body` on every worker of the job, and returns when all of them have ended.
     ///
-    /// Any number of simulations can be run, one after the other or at once.
+    /// Any number of simulations can run, one after the other or concurrently.
     ///
-    /// *Cost*: three threads and about half a MiB of memory for each process of one worker, besides what a job of so many
-    /// processes takes anyway; about 10 µs of real time for every [switch](Trace::switches).
+    /// *Cost*: three threads and about half a MiB of memory for each process of one worker, besides
+    /// what a job of that size takes anyway; about 10 µs of real time for every
+    /// [switch](Trace::switches).
     ///
     /// # Errors
-    /// [`Error::JobShape`](crate::Error::JobShape) when there can be no such job; [`Error::Fabric`](crate::Error::Fabric) when a
-    /// process that is to be killed or slow is not one of it, or there is no memory. How the job went is
-    /// [`Simulated::verdict`].
+    /// [`Error::JobShape`](crate::Error::JobShape) if the job's shape is impossible.
+    /// [`Error::Fabric`](crate::Error::Fabric) if a process to be killed or slowed down does not
+    /// exist, or memory is short. The outcome of the job itself is in [`Simulated::verdict`].
     pub fn run<F>(self, body: F) -> Result<Simulated>
     where
         F: Fn(&Worker) -> Result<()> + Send + Sync,
@@ -237,17 +247,17 @@ impl Simulation {
     }
 }
 
-/// What the processes of a job in this program are in.
+/// The surroundings of the processes of a job in this program.
 #[derive(Debug)]
 struct World<'f> {
     clock: Clock,
-    /// Who is to be killed, and when.
+    /// The processes to kill, with the times.
     deaths: Vec<(Duration, ProcessId)>,
-    /// The simulated network, if it is one.
+    /// The simulated network, if the job runs on one.
     fabric: Option<&'f SimFabric>,
 }
 
-/// Runs a job whose processes are threads of this program, each at its end of a fabric.
+/// Runs a job whose processes are threads of this program, each with its endpoint of a fabric.
 fn run_in_this_program<F>(
     settings: &Settings,
     job_id: u64,
@@ -297,7 +307,7 @@ where
                 fabric.end();
             }
             for thread in threads {
-                // It fails only if its process was killed before it began.
+                // Joining fails only if the process was killed before the thread began.
                 let _ = thread.join();
             }
             verdict
@@ -305,12 +315,12 @@ where
     })
 }
 
-/// What processes have to report to the coordinator.
+/// Messages from processes to the coordinator.
 #[derive(Debug)]
 struct News {
     clock: Clock,
     queue: Mutex<VecDeque<(ProcessId, Said)>>,
-    /// How much there was so far. The coordinator sleeps on it.
+    /// The number of messages so far. The coordinator sleeps on it.
     count: AtomicU32,
 }
 
@@ -328,7 +338,7 @@ impl News {
         self.clock.wake(&self.count);
     }
 
-    /// The next that was told, if anything is within that time.
+    /// Returns the next message, or `None` if none arrives within `time`.
     fn wait(&self, time: Duration) -> Option<(ProcessId, Said)> {
         let seen = self.count.load(Ordering::Acquire);
         if let Some(told) = lock(&self.queue).pop_front() {
@@ -339,7 +349,7 @@ impl News {
     }
 }
 
-/// A process's link with the coordinator. It does not keep the process's end of the fabric open.
+/// Returns a process's link to the coordinator. It does not keep the process's endpoint open.
 fn link(process: ProcessId, endpoint: Weak<dyn Transport>, news: Arc<News>) -> LocalControl {
     LocalControl::new(
         move |message| news.tell(process, Said::Message(message)),
@@ -351,13 +361,13 @@ fn link(process: ProcessId, endpoint: Weak<dyn Transport>, news: Arc<News>) -> L
     )
 }
 
-/// Runs one process, which ends as a process of its own would.
+/// Runs one process, and returns how it ended, as a real process would have.
 fn run_member<F>(member: Member, names: Names, body: &F) -> ProcessEnd
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
-    // A panic ends the process, so nobody sees what it left half done; the others share with it what `body` borrows, whose
-    // owner gets to know of the panic by the verdict.
+    // A panic ends the simulated process, so nothing uses the state that it left behind. The
+    // processes share what `body` borrows; the owner of that learns of the panic from the verdict.
     match catch_unwind(AssertUnwindSafe(|| run_process(member, names, ROOMS, body))) {
         Ok(Ok(())) => ProcessEnd::Exited(0),
         Ok(Err(_)) => ProcessEnd::Exited(1),
@@ -378,7 +388,7 @@ fn coordinate(mut coordinator: Coordinator, links: &[Arc<LocalControl>], news: &
             coordinator.ended(process, ProcessEnd::Killed(KILLED), after);
         }
         while let Some((process, message)) = coordinator.next_message() {
-            links[process.index()].deliver(message);
+            links[process.index()].deliver(Arc::unwrap_or_clone(message));
         }
         if let Some(verdict) = coordinator.verdict() {
             return Ok(verdict?);
@@ -394,8 +404,8 @@ fn coordinate(mut coordinator: Coordinator, links: &[Arc<LocalControl>], news: &
     }
 }
 
-/// Runs a job whose processes are threads of this program and reach each other over shared memory, as those of a real job do. So
-/// that tests can look inside.
+/// Runs a job whose processes are threads of this program but use shared memory, as those of a real
+/// job do. For tests that inspect internals.
 #[cfg(test)]
 pub(crate) fn share_memory<F>(processes: u32, body: F) -> Result<()>
 where
@@ -404,7 +414,7 @@ where
     share_memory_among(processes, &[], body)
 }
 
-/// The same where some of the processes are of another binary.
+/// Runs a job as [`share_memory`] does, with some processes of another binary.
 #[cfg(test)]
 pub(crate) fn share_memory_among<F>(processes: u32, others: &[u32], body: F) -> Result<()>
 where

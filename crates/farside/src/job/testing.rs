@@ -1,4 +1,4 @@
-//! What `#[farside::test]` expands to.
+//! The run-time part of `#[farside::test]`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use farside_launch::own_program;
 use farside_launch::settings::Choices;
 use farside_launch::start::{Launch, Program};
 
-/// What a test asks for.
+/// The job that a test asks for.
 #[derive(Clone, Copy, Debug)]
 #[doc(hidden)]
 pub struct TestShape {
@@ -21,15 +21,15 @@ pub struct TestShape {
     pub timeout_s: u64,
 }
 
-/// Runs a test as a job: `name` is the test's path, with the crate's name in front.
+/// Runs a test as a job. `name` is the test's path, with the crate's name in front.
 ///
-/// The processes run this test binary with that one test, and so come here again.
+/// The processes run this test binary with that one test, and so reach this call again.
 ///
 /// # Panics
-/// When the job fails.
+/// If the job fails.
 #[doc(hidden)]
 pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
-    // The test harness knows its tests without the crate.
+    // The test harness names its tests without the crate.
     let name = name.split_once("::").map_or(name, |(_, test)| test);
     if let Err(error) = run(name, shape, body) {
         panic!("{error}");

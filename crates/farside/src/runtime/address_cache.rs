@@ -1,7 +1,7 @@
-//! A worker's cache of the ranges of global memory that are mapped here.
+//! A worker's cache of the ranges of global memory that are mapped in this process.
 //!
-//! It is part of the worker itself, so that an access to mapped memory reaches it without a lookup.
-//! The room of global memory fills it, and defines what a segment is; here it is a number.
+//! It is a field of the worker, so that an access to mapped memory reaches it without a lookup. The
+//! room `global` fills it and defines what a segment is; here a segment is a number.
 
 use std::cell::Cell;
 use std::ptr;
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The number of lines, a power of two.
 pub(crate) const LINE_COUNT: usize = 64;
 
-/// The ranges of memory that are found with one look, by their segments.
+/// A direct-mapped cache from segments to mapped memory.
 #[derive(Debug)]
 pub(crate) struct AddressCache {
     lines: Box<[Line; LINE_COUNT]>,
-    /// The number of losses of processes that the lines know of.
+    /// The number of losses of processes when the lines were last cleared.
     losses: Cell<u32>,
 }
 
-/// One segment, as an access needs it.
+/// One cached segment.
 #[derive(Debug)]
 struct Line {
     segment: Cell<u32>,
     base: Cell<*mut u8>,
     /// End of the segment plus one. 0 marks an empty line, so every bounds check on it fails.
     end: Cell<u64>,
-    /// The state word of the slot in the owner's table, and its value while the region is there.
+    /// The state word of the region's slot in the owner's table.
     state: Cell<*const AtomicU64>,
     expected: Cell<u64>,
 }
@@ -41,20 +41,20 @@ impl Line {
         }
     }
 
-    /// Empties the line. The end matters: any number may be a segment.
+    /// Empties the line. Only the end marks it as empty: any number may be a segment.
     fn clear(&self) {
         self.segment.set(0);
         self.end.set(0);
     }
 }
 
-/// What a line holds.
+/// The contents of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     /// The first byte of the segment.
     pub(crate) base: *mut u8,
     pub(crate) bytes: u64,
-    /// The state word of the slot in the owner's table, and its value while the region is there.
+    /// The state word of the region's slot in the owner's table.
     pub(crate) state: *const AtomicU64,
     pub(crate) expected: u64,
 }
@@ -64,13 +64,15 @@ impl AddressCache {
         Self { lines: Box::new(std::array::from_fn(|_| Line::empty())), losses: Cell::new(0) }
     }
 
-    /// Returns where `bytes` bytes at `offset` in a segment are mapped, if the line has that
-    /// segment, the bytes are inside it, its region is still there, and no process was lost since.
+    /// Returns the address of `bytes` bytes at `offset` in a segment.
+    ///
+    /// Returns `None` unless the line holds that segment, the bytes are inside it, its region still
+    /// exists, and no process was lost since the line was filled.
     #[inline(always)]
     pub(crate) fn find(&self, line: usize, segment: u32, offset: u32, bytes: usize, losses: u32) -> Option<*mut u8> {
         let line = &self.lines[line];
         let offset = u64::from(offset);
-        // The size of a section or a copy is any number. Where it is a constant, the compiler
+        // The size of a section or a copy can be any number. For a constant size, the compiler
         // removes the overflow check.
         let ends_inside = offset.checked_add(bytes as u64).is_some_and(|end| end < line.end.get());
         if line.segment.get() != segment || !ends_inside || self.losses.get() != losses {
@@ -97,15 +99,15 @@ impl AddressCache {
         line.segment.set(segment);
     }
 
-    /// Notes the number of losses. If it has changed, clears all lines: they are filled again when
-    /// they are used.
+    /// Notes the number of losses. If it has changed, clears all lines; later accesses fill them
+    /// again.
     pub(crate) fn note_losses(&self, losses: u32) {
         if self.losses.replace(losses) != losses {
             self.lines.iter().for_each(Line::clear);
         }
     }
 
-    /// Clears a line if it has this segment.
+    /// Clears a line if it holds this segment.
     pub(crate) fn clear(&self, line: usize, segment: u32) {
         let line = &self.lines[line];
         if line.segment.get() == segment {

@@ -1,7 +1,8 @@
-//! Operations that all workers of a job take part in, each calling the same one in the same order.
+//! Collectives: operations in which all workers of a job take part, each in the same order.
 //!
-//! They are made of calls, so that they need nothing of a transport that calls do not. While one waits it runs what others have
-//! called here. A barrier is a dissemination: in round `k` every worker tells the one `2^k` places after it.
+//! They are made of calls, so they need nothing else from a transport. A worker that waits in one
+//! runs calls meanwhile. A barrier is a dissemination barrier: in round `k` every worker notifies
+//! the worker `2^k` places after it.
 
 use std::collections::HashMap;
 
@@ -12,33 +13,37 @@ use crate::invoke::named::{Named, Names};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes};
 
-/// What has arrived for collectives that this worker has not come to yet, or is in.
+/// A worker's state of collectives: what has arrived for those that it is in or has not reached
+/// yet.
 #[derive(Debug, Default)]
 pub(crate) struct Collectives {
-    /// Barriers that this worker has passed.
+    /// The number of barriers that this worker has entered.
     barriers: u64,
-    /// How often round `k` of a barrier was announced here. Its sender is the same every time, and calls keep their order.
+    /// The number of announcements of round `k` of a barrier. Each round always has the same
+    /// sender, and calls keep their order, so a count is enough.
     arrived: Vec<u64>,
-    /// Exchanges of values that this worker has begun.
+    /// The number of exchanges of values that this worker has begun.
     exchanges: u64,
-    /// Values by exchange and sender.
+    /// Values that have arrived, by exchange and sender.
     values: HashMap<(u64, WorkerId), Value>,
-    /// How many of them came from other binaries, and their bytes.
+    /// The number of those values that came from other binaries.
     foreign_values: usize,
     foreign_bytes: usize,
-    /// More came than are kept: some are lost, and with them what all workers do together.
+    /// Whether a value was dropped because too much had arrived. No later collective can complete
+    /// then.
     is_overrun: bool,
 }
 
 #[derive(Debug)]
 struct Value {
     bytes: Vec<u8>,
-    /// It came from another binary.
+    /// Whether the value came from another binary.
     is_foreign: bool,
 }
 
-/// What processes of other binaries may send to a worker for collectives that it has not come to. Those of the same binary are
-/// trusted to take part in the same collectives, as others are not.
+/// Bounds on what processes of other binaries may send to a worker for collectives that it has not
+/// reached. Processes of the same binary are trusted to take part in the same collectives; those of
+/// others are not.
 const FOREIGN_VALUES_MAX: usize = 1 << 16;
 const FOREIGN_BYTES_MAX: usize = 256 << 20;
 
@@ -49,7 +54,7 @@ impl Collectives {
         }
     }
 
-    /// Keeps a value that another binary sent. Past exchanges do not wait for any.
+    /// Keeps a value that another binary sent. Drops it if its exchange is past.
     fn keep_foreign(&mut self, exchange: u64, from: WorkerId, bytes: Vec<u8>) {
         if exchange < self.exchanges {
             return;
@@ -75,13 +80,14 @@ impl Collectives {
 }
 
 impl Worker {
-    /// Waits until every worker of the job is here. What they called before, one-way calls included, need not have run:
-    /// use a [`Synchronizer`](crate::Synchronizer) for that.
+    /// Waits until every worker of the job has called `barrier`. Earlier calls, one-way calls
+    /// included, need not have run by then: use a [`Synchronizer`](crate::Synchronizer) for that.
     ///
-    /// *Cost*: one call a round, and as many rounds as the logarithm of the number of workers.
+    /// *Cost*: one call in each of log₂(workers) rounds.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when any process of the job is gone; [`Error::Deadline`]; [`Error::InHandler`].
+    /// [`Error::PeerLost`] if any process of the job is lost; [`Error::Deadline`];
+    /// [`Error::InHandler`].
     pub fn barrier(&self) -> Result<()> {
         self.begin_collective("a barrier")?;
         let count = self.worker_count();
@@ -101,7 +107,8 @@ impl Worker {
         self.wait_until_sent((0..rounds).map(|round| self.neighbor(1 << round)))
     }
 
-    /// Brings `value` of worker `root` to everybody. The others' values are not looked at.
+    /// Sends `value` of worker `root` to all workers and returns it. The values of the other
+    /// workers are ignored.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -112,13 +119,14 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// *Cost*: a tree of calls; each worker gets the value once and passes it on to at most a logarithm of the others.
+    /// *Cost*: a tree of calls. Each worker receives the value once and passes it on to at most
+    /// log₂(workers) others.
     ///
     /// # Errors
-    /// As for [`barrier`](Self::barrier); [`Error::UnknownWorker`] when there is no such root.
+    /// Those of [`barrier`](Self::barrier); [`Error::UnknownWorker`] if there is no such root.
     ///
     /// # Panics
-    /// When the root has no value.
+    /// If the root has no value.
     pub fn broadcast<T: Wire>(&self, root: WorkerId, value: Option<T>) -> Result<T> {
         self.begin_collective("a broadcast")?;
         let exchange = self.begin_exchange(root)?;
@@ -135,10 +143,11 @@ impl Worker {
         self.value_of(root, &bytes)
     }
 
-    /// Brings everybody's values to worker `root`, which gets them in the order of the workers; the others get `None`.
+    /// Sends the values of all workers to worker `root`. The root gets them in the order of the
+    /// workers, the others get `None`.
     ///
     /// # Errors
-    /// As for [`broadcast`](Self::broadcast).
+    /// Those of [`broadcast`](Self::broadcast).
     pub fn gather<T: Wire>(&self, root: WorkerId, value: T) -> Result<Option<Vec<T>>> {
         self.begin_collective("a gather")?;
         let exchange = self.begin_exchange(root)?;
@@ -161,7 +170,8 @@ impl Worker {
         Ok(Some(gathered))
     }
 
-    /// Combines everybody's values, in an order that is the same every time, and brings the result to everybody.
+    /// Combines the values of all workers, always in the same order, and returns the result on all
+    /// workers.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -171,10 +181,10 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// *Cost*: a tree of calls up, and a broadcast down.
+    /// *Cost*: a tree of calls towards the root, and a broadcast.
     ///
     /// # Errors
-    /// As for [`barrier`](Self::barrier).
+    /// Those of [`barrier`](Self::barrier).
     pub fn all_reduce<T: Wire>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
         self.begin_collective("an all_reduce")?;
         let root = WorkerId::new(0);
@@ -209,7 +219,7 @@ impl Worker {
         Ok(collectives.exchanges)
     }
 
-    /// This worker's place in the binomial tree whose root is `root`: the root has 0.
+    /// Returns this worker's place in the binomial tree whose root is `root`. The root has place 0.
     fn place_in_tree(&self, root: WorkerId) -> u32 {
         let count = self.worker_count();
         (self.id().number() + count - root.number()) % count
@@ -219,13 +229,13 @@ impl Worker {
         WorkerId::new(((root.number() as u64 + place as u64) % self.worker_count() as u64) as u32)
     }
 
-    /// The parent of a place is the place without its lowest bit. Not for the root.
+    /// Returns the parent: the place without its lowest bit. Must not be called on the root.
     fn parent(&self, root: WorkerId) -> WorkerId {
         let place = self.place_in_tree(root);
         self.at_place(root, place & (place - 1))
     }
 
-    /// The children of a place are the place with one bit added below its lowest.
+    /// Returns the children: the place with one bit added below its lowest bit.
     fn children(&self, root: WorkerId) -> Vec<WorkerId> {
         let (place, count) = (self.place_in_tree(root), self.worker_count());
         let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
@@ -237,7 +247,8 @@ impl Worker {
         self.tell(to, VALUE, (exchange, self.id(), bytes), keep_value)
     }
 
-    /// Calls a function of this file on another worker, by its name where the binary is another.
+    /// Calls a function of this file on another worker; by its name if that worker runs another
+    /// binary.
     fn tell<A: Wire>(&self, to: WorkerId, name: Named<A>, arguments: A, function: fn(&Self, A)) -> Result<()> {
         match self.runs_same_binary(to) {
             true => Ok(self.internal(to).call(arguments, function)?),
@@ -245,7 +256,7 @@ impl Worker {
         }
     }
 
-    /// A value as all processes of the job read it.
+    /// Encodes a value so that all processes of the job can read it.
     fn bytes_of<T: Wire>(&self, value: T) -> Result<Vec<u8>> {
         if !self.process_handle().is_mixed() {
             return Ok(to_bytes(value));
@@ -267,21 +278,24 @@ impl Worker {
         let value = if self.process_handle().is_mixed() {
             portable_value_of(self, bytes)
         } else {
-            // SAFETY: the bytes were written by the same collective on another worker, with the same type, this being one program
-            // in which all take part in the same order.
+            // SAFETY: the same collective wrote the bytes on another worker, with the same type.
+            // Both workers run one program, in which all workers take part in the collectives in
+            // the same order.
             unsafe { from_bytes(bytes) }
         };
         value.map_err(|cause| Error::Wire { from, cause })
     }
 
-    /// Waits until these have what was sent to them. While its ring does not stand a call waits here; and if this worker made no
-    /// progress for a while after the collective, the others would have to wait as long in it.
+    /// Waits until nothing is staged for these receivers.
+    ///
+    /// A call stays staged here while its ring is not set up. If this worker then made no progress
+    /// after the collective, the receivers would wait in it for as long.
     fn wait_until_sent(&self, receivers: impl Iterator<Item = WorkerId> + Clone) -> Result<()> {
         let waits = |to| self.outbox(to).is_some_and(|outbox| outbox.has_staged());
         self.wait_for_all("waiting for the ring to another worker", |_| (!receivers.clone().any(waits)).then_some(()))
     }
 
-    /// Collectives cannot go on where a value was lost.
+    /// Returns an error if a value was dropped: collectives cannot continue then.
     fn collective_overrun(&self) -> Option<Error> {
         self.collectives.borrow().is_overrun.then(|| Error::CollectiveOverrun {
             worker: self.id(),
@@ -290,7 +304,7 @@ impl Worker {
         })
     }
 
-    /// Waits for something that depends on every worker of the job.
+    /// Waits for a condition that depends on every worker of the job.
     fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
         self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
             Some(found) => Some(Ok(found)),
@@ -299,7 +313,7 @@ impl Worker {
     }
 }
 
-/// A value from a process of any binary.
+/// Decodes a value from a process of any binary.
 fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireError> {
     let (hash, value) = bytes.split_first_chunk().ok_or_else(WireError::other_type::<T>)?;
     match Schema::of::<T>().hash() == u64::from_le_bytes(*hash) {
@@ -308,19 +322,19 @@ fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireErro
     }
 }
 
-/// Round `k` of a barrier.
+/// Announces round `k` of a barrier.
 const ARRIVED: Named<u32> = Named::new("farside/arrived");
-/// An exchange, a sender, and its value.
+/// Carries a value: its exchange, its sender and its bytes.
 const VALUE: Named<(u64, WorkerId, Vec<u8>)> = Named::new("farside/value");
 
-/// What collectives call in processes of other binaries.
+/// Registers the functions that collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {
     names.add(ARRIVED, announce_arrival);
     names.add(VALUE, keep_foreign_value);
 }
 
 fn announce_arrival(there: &Worker, round: u32) {
-    // Another binary may say anything.
+    // Another binary may send any number.
     if round >= u32::BITS {
         return;
     }
@@ -349,7 +363,7 @@ mod tests {
         let half = FOREIGN_BYTES_MAX / 2;
         collectives.keep_foreign(5, FROM, vec![1; half]);
         collectives.keep_foreign(6, FROM, vec![2; half]);
-        // The same again takes the place of the first.
+        // A second value of the same exchange and sender replaces the first.
         collectives.keep_foreign(6, FROM, vec![3; half]);
         assert!(!collectives.is_overrun);
         assert_eq!(collectives.take(6, FROM), Some(vec![3; half]));

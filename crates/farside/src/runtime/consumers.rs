@@ -1,11 +1,13 @@
-//! Calls on a process, which whichever of its threads is free runs: pools of consumers (Seriema §3.1, "helper threads").
+//! Pools of consumer threads: calls on a process that any free thread of a pool runs (Seriema §3.1,
+//! "helper threads").
 //!
-//! A pool has a name among those that can be called, and one thread, its *receiver*, that rings and lanes lead to like to a worker. That
-//! runs nothing. It copies each record into the pool's queue, and a consumer takes it from there and runs it as a worker would. So
-//! every form of call can be made on a pool.
+//! A pool has one callable thread, its *receiver*. Rings and lanes lead to the receiver as they
+//! lead to a worker. The receiver runs no calls: it copies each record into the pool's queue. A
+//! consumer takes the record from the queue and runs it as a worker would. So a pool accepts every
+//! form of call.
 //!
-//! The threads of a process are, one behind the other: its workers, its user service threads, and for each pool that is not empty
-//! the receiver and the consumers.
+//! The threads of a process are numbered in this order: its workers, its user service threads, and
+//! for each pool that is not empty the receiver and then the consumers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,15 +23,16 @@ use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
 use farside_launch::settings::{Settings, threads_of_pool};
 
-/// How long a receiver that has no room sleeps at most before it looks whether the job is over.
+/// The longest sleep of a receiver that waits for room in the queue, before it checks whether the
+/// job has ended.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What a pool runs.
+/// The kind of functions that a pool runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolKind {
     /// Functions that do not wait.
     Consumers,
-    /// Functions that may.
+    /// Functions that may wait.
     Waiters,
 }
 
@@ -43,7 +46,8 @@ impl PoolKind {
         }
     }
 
-    /// Which thread of a process receives the calls on this pool; `None` if it has no consumers.
+    /// Returns the index of the thread that receives the calls on this pool; `None` if the pool has
+    /// no consumers.
     pub(crate) fn receiver(self, settings: &Settings) -> Option<usize> {
         let before: u64 =
             Self::ALL.into_iter().take(self as usize).map(|kind| threads_of_pool(kind.consumers(settings))).sum();
@@ -51,21 +55,21 @@ impl PoolKind {
         (self.consumers(settings) > 0).then_some(first as usize)
     }
 
-    /// The threads that run them.
+    /// Returns the indices of the pool's consumer threads.
     fn members(self, settings: &Settings) -> Range<usize> {
         let consumers = self.consumers(settings) as usize;
         self.receiver(settings).map_or(0..0, |receiver| receiver + 1..receiver + 1 + consumers)
     }
 }
 
-/// What a thread of a process does with the calls that arrive at it, and besides.
+/// What a thread of a process does with calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It runs them.
+    /// The thread runs the calls that arrive at it.
     Own,
-    /// It hands them over.
+    /// The thread hands its calls over to this pool.
     Receiver(PoolKind),
-    /// It runs those that were handed over.
+    /// The thread runs the calls that were handed over to this pool.
     Member(PoolKind),
 }
 
@@ -80,21 +84,24 @@ impl Role {
     }
 }
 
-/// A record that was copied out of the ring or stream that it came by.
+/// A record that was copied out of its ring or stream.
 #[derive(Debug)]
 pub(crate) struct HandedOver {
     pub(crate) source: Source,
     pub(crate) header: Header,
-    /// In words, so that what lies in it is aligned as in a ring.
+    /// The payload. Words keep it aligned as in a ring.
     words: Box<[u64]>,
 }
 
 impl HandedOver {
     /// # Safety
-    /// The bytes from `payload` to `end` are those of a whole record, which nobody writes; `payload` is aligned to 8.
+    /// The bytes from `payload` to `end` are those of a whole record, and nothing writes to them
+    /// during the call. `payload` is aligned to 8.
     pub(crate) unsafe fn copy(source: Source, header: Header, payload: *const u8, end: *const u8) -> Self {
         let words = (end.addr() - payload.addr()) / 8;
-        // SAFETY: records are whole words, and begin at whole words; the rest is passed on.
+        // SAFETY: a record starts at a word and is a whole number of words long, so the pointer is
+        // aligned and the length covers it. The caller guarantees that the bytes are valid and not
+        // written.
         let words = unsafe { std::slice::from_raw_parts(payload.cast::<u64>(), words) };
         Self { source, header, words: words.into() }
     }
@@ -104,24 +111,26 @@ impl HandedOver {
         range.start.cast()..range.end.cast()
     }
 
-    /// What it takes in the queue, also when it carries nothing.
+    /// Returns the bytes that the record takes in the queue. They are more than 0 even without a
+    /// payload.
     fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.words)
     }
 }
 
-/// A pool of consumers, with the queue that they share.
+/// A pool of consumers and the queue that they share.
 #[derive(Debug)]
 pub(crate) struct Pool {
     kind: PoolKind,
     members: Range<usize>,
     cap_bytes: usize,
     queue: Mutex<VecDeque<HandedOver>>,
-    /// The queue's bytes. Changed under its lock.
+    /// The number of bytes in the queue. Changed only under the queue's lock.
     queued_bytes: AtomicUsize,
-    /// Records queued or being run. Written by the receiver, and by consumers when they are done.
+    /// The number of records that are queued or running. The receiver adds, and consumers subtract
+    /// when they have run a record.
     unfinished: AtomicUsize,
-    /// Counted up when there is room again. The receiver sleeps on it.
+    /// A counter of records taken. The receiver sleeps on it while the queue is full.
     room: AtomicU32,
 }
 
@@ -139,18 +148,20 @@ impl Pool {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        // SYNC: pairs with the release in `finish`: what the last record sent is known to who finds the pool idle.
+        // SYNC: pairs with the release in `finish`: a thread that finds the pool idle sees what the
+        // last record sent.
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// Queues a record for the consumers. While there is no room the receiver waits, and what comes after it stays in its ring,
-    /// until its sender finds no more room there.
+    /// Queues a record for the consumers. While the queue is full, the receiver waits here. Later
+    /// records then stay in their rings until those are full as well.
     pub(crate) fn hand_over(&self, receiver: &Worker, record: HandedOver) {
         let process = receiver.process_handle();
         loop {
             let seen = self.room.load(Ordering::Acquire);
             let queued = self.queued_bytes.load(Ordering::Relaxed);
-            // One that is longer than the cap goes alone. When the job is over nobody makes room.
+            // A record longer than the cap enters only an empty queue. After the end of the job
+            // consumers take no more records, so the receiver stops waiting.
             if queued == 0 || queued + record.bytes() <= self.cap_bytes || process.check_ended().is_err() {
                 break;
             }
@@ -164,9 +175,10 @@ impl Pool {
         self.wake_one(process, None);
     }
 
-    /// Wakes a consumer that sleeps, if one does.
+    /// Wakes one sleeping consumer other than `but`, if there is one.
     fn wake_one(&self, process: &Process, but: Option<usize>) {
-        // SYNC: pairs with the fence in `Doorbell::prepare`: a consumer that is not seen to sleep here sees what is queued.
+        // SYNC: pairs with the fence in `Doorbell::prepare`: a consumer that does not appear asleep
+        // here sees the queued record.
         fence(Ordering::SeqCst);
         let bell = |local| process.home().doorbell(local);
         let asleep = self.members.clone().find(|local| Some(*local) != but && bell(*local).is_asleep());
@@ -184,7 +196,7 @@ impl Pool {
         self.room.fetch_add(1, Ordering::Release);
         process.clock().wake(&self.room);
         if more {
-            // Who was woken for it may have been the one that was woken for this.
+            // The same consumer may have been woken for this record and for the next one.
             self.wake_one(process, Some(local));
         }
         Some(record)
@@ -194,13 +206,13 @@ impl Pool {
         // SYNC: release, for the acquire in `is_idle`.
         let threads = process.shape().callable_per_process();
         if self.unfinished.fetch_sub(1, Ordering::Release) == 1 && process.callers().all_rest(threads) {
-            // The job may come to rest now.
+            // This may have been the last thing that kept the job from ending.
             process.call_attention_of_all();
         }
     }
 }
 
-/// Counts a record as done also when its function panicked.
+/// Counts a record as done when dropped, so that a panic of its function counts as well.
 struct Unfinished<'a>(&'a Pool, &'a Process);
 
 impl Drop for Unfinished<'_> {
@@ -210,7 +222,7 @@ impl Drop for Unfinished<'_> {
 }
 
 impl Worker {
-    /// Runs what is queued for the pool that this thread belongs to.
+    /// Runs the calls that are queued for this thread's pool.
     ///
     /// # Errors
     /// Those of [`progress`](Self::progress).
@@ -235,7 +247,7 @@ mod tests {
     #[test]
     fn a_record_without_arguments_takes_room_in_the_queue() {
         let nothing = std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast();
-        // SAFETY: there are no bytes.
+        // SAFETY: the range is empty, and a dangling pointer is valid for zero bytes.
         let record =
             unsafe { HandedOver::copy(Source::Process(ProcessId::new(0)), Header::new(1, 0, 8), nothing, nothing) };
         assert!(record.bytes() > 0, "or such calls would be queued without end");

@@ -1,4 +1,4 @@
-//! What a job's shape costs in memory, as a sum with its terms.
+//! The memory that a job of a given shape takes, as a sum with its terms.
 
 use farside_fabric::bell::Doorbell;
 use farside_fabric::ring::RingControl;
@@ -11,21 +11,23 @@ use crate::runtime::home::{
 use farside_launch::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 use farside_launch::settings::STARTER_BYTES;
 
-/// Shared memory that a job takes.
+/// The shared memory that a job takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// Each process's starter memory: [`starter_terms`](Self::starter_terms) together, in whole pages.
+    /// The starter memory of each process: the sum of [`starter_terms`](Self::starter_terms),
+    /// rounded up to whole pages.
     pub starter_bytes: u64,
-    /// What the starter memory is made of.
+    /// The parts of the starter memory.
     pub starter_terms: Vec<(&'static str, u64)>,
-    /// Ring memory for two workers of which one has called the other, directly and on the lane, and is idle now.
+    /// The ring memory of an idle pair of workers, after one has called the other both directly and
+    /// on the lane.
     pub idle_pair_bytes: u64,
-    /// What that is made of.
+    /// The parts of that ring memory.
     pub idle_pair_terms: Vec<(&'static str, u64)>,
 }
 
-/// What a job of so many processes with so many worker threads each takes.
+/// Returns the memory that a job of `processes` processes with `threads` worker threads each takes.
 pub fn footprint(processes: u32, threads: u32) -> Footprint {
     let shape = Shape { processes, threads, service_threads: 0 };
     let page = farside_sys::shm::page_bytes();

@@ -1,7 +1,7 @@
-//! What every process keeps for its peers to write to: its starter memory, and the layout of it.
+//! A process's starter memory, to which its peers write, and the objects in it.
 //!
-//! All processes of a job have the same shape, so each knows where things lie in another's memory. Nothing in it is
-//! believed: every word is read as an atomic and checked.
+//! All processes of a job have the same shape, so each knows the layout of another's memory. The
+//! memory is not trusted: every word is read as an atomic and checked.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,7 +15,7 @@ pub(crate) use farside_launch::layout::{
     REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };
 
-/// A process's starter memory, mapped here: its own or a peer's.
+/// The starter memory of this process or of a peer, mapped here.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     layout: HomeLayout,
@@ -24,7 +24,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// # Panics
-    /// When the memory is smaller than the layout: the endpoint was opened with another size.
+    /// If the memory is smaller than the layout: the endpoint was opened with another size.
     pub(crate) fn new(layout: HomeLayout, memory: Arc<SharedMemory>) -> Self {
         assert!(layout.bytes() <= memory.bytes(), "the starter memory has the size of the layout");
         Self { layout, memory }
@@ -36,41 +36,44 @@ impl Home {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the layout's offsets are multiples of 8 below its size, which `new` found inside the mapping, which
-        // lives as long as `self`.
+        // SAFETY: the layout's offsets are multiples of 8 below its size. `new` found that size
+        // inside the mapping, which lives as long as `self`.
         unsafe { racy::atomic_u64(self.address(offset)) }
     }
 
     #[inline]
     pub(crate) fn doorbell(&self, local: usize) -> &Doorbell {
         let bell = self.address(self.layout.thread(local)).cast::<Doorbell>();
-        // SAFETY: a thread's block begins with its doorbell, at a multiple of 128 (the parts of a block are, and mappings
-        // are page-aligned); it holds atomics only, for which all bytes are valid and others' writes are no race.
+        // SAFETY: a thread's block begins with its doorbell, at a multiple of 128: the parts of a
+        // block are at such multiples, and mappings are page-aligned. A doorbell holds atomics
+        // only, so all bytes are valid for it and writes by others are no race.
         unsafe { &*bell }
     }
 
-    /// Who of the process sleeps until memory changes.
+    /// Returns the count of this process's threads that sleep until memory changes.
     #[inline]
     pub(crate) fn watchers(&self) -> &Watchers {
         let watchers = self.address(self.layout.watchers()).cast::<Watchers>();
-        // SAFETY: behind the latches, at a multiple of 128 in a page-aligned mapping, which lives as long as `self`; it holds atomics only,
-        // for which all bytes are valid and others' writes are no race.
+        // SAFETY: the watchers lie behind the latches, at a multiple of 128 in a page-aligned
+        // mapping, which lives as long as `self`. They hold atomics only, so all bytes are valid
+        // for them and writes by others are no race.
         unsafe { &*watchers }
     }
 
-    /// Counts a thread of this process among those, until the guard is dropped.
+    /// Counts the calling thread among the watchers until the guard is dropped.
     pub(crate) fn watch(&self) -> Watching<'_> {
         self.watchers().enter();
         Watching(self.watchers())
     }
 
-    /// Wakes all threads of the process that sleep, after something was published for one of them with a fence in between.
+    /// Wakes all sleeping threads of the process. The caller has published something for one of
+    /// them and executed a fence after that.
     #[cold]
     pub(crate) fn ring_all_after_fence(&self) {
         (0..self.layout.shape().callers()).for_each(|local| self.doorbell(local).ring_after_fence());
     }
 
-    /// The word with the arrival bit of a source, and the bit.
+    /// Returns the word with the arrival bit of a source, and the bit.
     pub(crate) fn arrival(&self, local: usize, source: usize) -> (&AtomicU64, u64) {
         (self.arrival_word(local, source / 64), 1 << (source % 64))
     }
@@ -89,14 +92,14 @@ impl Home {
         self.word(self.layout.latches() + index * 8)
     }
 
-    /// The state of a slot for regions that have addresses, and the size of the region.
+    /// Returns the state of a slot for an addressable region, and the size of the region.
     #[inline]
     pub(crate) fn segment(&self, slot: u32) -> (&AtomicU64, &AtomicU64) {
         let entry = self.layout.segment(slot);
         (self.word(entry), self.word(entry + 8))
     }
 
-    /// The address of a range of this memory, if it lies inside.
+    /// Returns the address of a range of this memory, or `None` if the range is not inside.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
         let end = offset.checked_add(bytes)?;
         (end <= self.layout.bytes()).then(|| self.memory.base().as_ptr().wrapping_add(offset))
@@ -107,7 +110,7 @@ impl Home {
     }
 }
 
-/// While it is there, a thread sleeps or is about to, until memory changes.
+/// Marks that a thread sleeps, or is about to, until memory changes.
 #[derive(Debug)]
 pub(crate) struct Watching<'a>(&'a Watchers);
 
@@ -117,10 +120,10 @@ impl Drop for Watching<'_> {
     }
 }
 
-/// How a sender tells a receiver that there is something in the ring between them.
+/// Tells a receiver that there is something in the ring between it and a sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcer {
-    /// Keeps the memory mapped that the pointers lead to.
+    /// Keeps the memory mapped to which the pointers lead.
     _home: Home,
     word: *const AtomicU64,
     mask: u64,
@@ -128,11 +131,13 @@ pub(crate) struct Announcer {
     fencing: Fencing,
 }
 
-// SAFETY: the pointers lead into a mapping of the whole process that `home` keeps alive, to atomics.
+// SAFETY: the pointers lead to atomics in a mapping that is valid in the whole process and that
+// `_home` keeps alive.
 unsafe impl Send for Announcer {}
 
 impl Announcer {
-    /// `hears_fences` says whether this process is reached by a fence that the receiver executes for all.
+    /// Makes the announcer of a source. `hears_fences` says whether a fence of the receiver also
+    /// reaches this process.
     pub(crate) fn new(home: Home, local: usize, source: usize, hears_fences: bool) -> Self {
         let fencing = if hears_fences { home.doorbell(local).fencing() } else { Fencing::Mutual };
         let (word, mask) = home.arrival(local, source);
@@ -141,12 +146,13 @@ impl Announcer {
         Self { word, mask, bell, fencing, _home: home }
     }
 
-    /// After a record was published: sees to it that the receiver will look.
+    /// Makes the receiver look at the ring. Called after a record was published.
     #[inline(always)]
     pub(crate) fn announce(&self) {
         // SAFETY: the pointer came from a reference into the mapping that `_home` keeps alive.
         bell::announce(unsafe { &*self.word }, self.mask, self.fencing);
-        // SAFETY: as above.
+        // SAFETY: like `word`, this pointer came from a reference into the mapping that `_home`
+        // keeps alive.
         unsafe { &*self.bell }.ring_after_fence();
     }
 }

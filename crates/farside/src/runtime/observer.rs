@@ -44,21 +44,22 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// A conflict with an open access; the operation must not be started then.
     fn begin(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold>;
 
-    /// The operation has completed, and only its own worker can know that.
+    /// Reports that the operation has completed, and that only its own worker can know it.
     fn complete(&self, process: &Process, hold: Hold);
 
-    /// The operation was not made, or others may know that it has completed.
+    /// Reports that the operation was not made, or that others may know that it has completed.
     fn end(&self, process: &Process, hold: Hold);
 
     /// Returns a note on who releases memory and where, for [`released`](Self::released) at the
     /// owner.
     fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8>;
 
-    /// Memory of this process was released on behalf of a worker of `by`, as `note` says. An empty
-    /// note says nothing.
+    /// Reports that memory of this process was released on behalf of a worker of `by`. The note is
+    /// that of [`release_note`](Self::release_note); an empty one carries no information.
     fn released(&self, process: &Process, memory: Extent, by: ProcessId, note: &[u8]);
 
-    /// Memory of this process was allocated, so that earlier accesses to it no longer matter.
+    /// Reports that memory of this process was allocated, so that earlier accesses to it no longer
+    /// matter.
     fn renewed(&self, memory: Extent);
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct Touch {
 }
 
 impl Touch {
-    /// An access at the caller's place in the program.
+    /// Returns an access at the caller's place in the program.
     #[track_caller]
     #[inline]
     pub(crate) fn here(kind: AccessKind) -> Self {
@@ -122,8 +123,8 @@ pub(crate) struct Part {
     pub(crate) touch: Touch,
 }
 
-/// An operation whose accesses an observer keeps open. Whoever has it reports the end of the
-/// operation, by [`complete`](Self::complete) or [`end`](Self::end), before it tells anyone.
+/// An operation whose accesses an observer keeps open. The holder reports the end of the operation,
+/// by [`complete`](Self::complete) or [`end`](Self::end), before it tells another thread.
 #[derive(Debug)]
 pub(crate) struct Hold {
     /// The worker that started the operation, and its thread in this process.
@@ -168,7 +169,8 @@ impl Drop for InUse {
 }
 
 thread_local! {
-    /// The observer of this thread's process and the thread's number in it, if it is a worker's.
+    /// The observer of this thread's process and the thread's index there, if it is a worker
+    /// thread.
     static HERE: RefCell<Option<(Arc<dyn Observer>, usize)>> = const { RefCell::new(None) };
 }
 
@@ -188,8 +190,8 @@ fn seat(observer: &Arc<dyn Observer>, local: usize) -> Seated {
     Seated(())
 }
 
-/// Ends the accesses of the calling thread if it is a worker's of the observer's process. Any
-/// other thread may act for each of them, so it ends the accesses of all.
+/// Ends the accesses of the calling thread if it is a worker thread of the observer's process. Any
+/// other thread may act for each of the workers, so it ends the accesses of all.
 #[cold]
 fn end_for(observer: &Arc<dyn Observer>) {
     let local = HERE.with_borrow(|here| match here {
@@ -199,8 +201,8 @@ fn end_for(observer: &Arc<dyn Observer>) {
     observer.end_accesses(local);
 }
 
-/// Ends the accesses of the calling thread if it is a worker's. For what threads of one process
-/// pass to each other where the process is not known; otherwise see [`Process::end_accesses`].
+/// Ends the accesses of the calling thread if it is a worker thread. Used between threads of one
+/// process in code that does not know the process; other code uses [`Process::end_accesses`].
 #[inline]
 pub(crate) fn end_accesses_here() {
     HERE.with_borrow(|here| {
@@ -211,7 +213,7 @@ pub(crate) fn end_accesses_here() {
 }
 
 impl Process {
-    /// Whether accesses are observed.
+    /// Returns whether accesses are observed.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.observer().is_some()
@@ -223,8 +225,8 @@ impl Process {
     }
 
     /// Orders the accesses of the calling thread before whatever it is about to publish. Called
-    /// before anything from which another thread can learn how far this one is. A thread that is
-    /// no worker may have heard of the accesses of any worker of its process.
+    /// before anything that shows another thread how far this one is. A thread that is not a worker
+    /// may know of the accesses of any worker of its process.
     #[inline]
     pub(crate) fn end_accesses(&self) {
         if let Some(observer) = self.observer() {
@@ -286,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes whose accesses were ended, and does nothing else.
+    /// Records whose accesses were ended, and does nothing else.
     #[derive(Debug, Default)]
     struct Ended(Mutex<Vec<Option<usize>>>);
 

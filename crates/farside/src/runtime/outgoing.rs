@@ -1,4 +1,4 @@
-//! Messages to peers that the transport has no room for now, or that have not begun yet.
+//! [`Outgoing`]: messages to peers that the transport has no room for, or that do not listen yet.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,14 +8,15 @@ use farside_fabric::{FabricError, ProcessId, Transport};
 
 use crate::runtime::process::lock;
 
-/// What waits to be sent, by peer and in order.
+/// Queues of unsent messages, one for each peer, in order.
 ///
-/// What is behind it bounds it: a ring has one request under way, a record stream its window of frames, a worker its reply
-/// slots, and a count-down belongs to a call of such a window.
+/// The protocols above bound their length. A ring has one request under way, a record stream its
+/// window of frames, and a worker its reply slots. A count-down belongs to a call of such a window.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     by_peer: Box<[Mutex<VecDeque<Vec<u8>>>]>,
-    /// Something waits. Set by who leaves it, cleared by the service thread before it looks.
+    /// Whether some message waits. Set by the thread that queues one, and cleared by the thread
+    /// that sends the queues, before it looks into them.
     waits: AtomicBool,
 }
 
@@ -24,10 +25,10 @@ impl Outgoing {
         Self { by_peer: (0..processes).map(|_| Mutex::default()).collect(), waits: AtomicBool::new(false) }
     }
 
-    /// Sends a message, or keeps it behind those that are kept already.
+    /// Sends a message, or queues it behind those that wait already.
     ///
     /// # Errors
-    /// What the transport said, if it is not that it is full, or that the peer does not listen yet.
+    /// The transport's error, unless the transport is full or the peer does not listen yet.
     pub(crate) fn send(&self, transport: &dyn Transport, to: ProcessId, message: Vec<u8>) -> Result<(), FabricError> {
         let Some(queue) = self.by_peer.get(to.index()) else {
             return Err(FabricError::NoSuchProcess { process: to, count: self.by_peer.len() as u32 });
@@ -40,14 +41,14 @@ impl Outgoing {
             }
         }
         queue.push_back(message);
-        // The service thread sends it, and may be asleep.
+        // The service thread sends the message later, and may be asleep.
         if !self.waits.swap(true, Ordering::Relaxed) {
             transport.wake();
         }
         Ok(())
     }
 
-    /// Sends what is kept, as far as the transport takes it. Says whether anything is left.
+    /// Sends queued messages until the transport is full. Returns whether any are left.
     pub(crate) fn flush(&self, transport: &dyn Transport) -> bool {
         if !self.waits.swap(false, Ordering::Relaxed) {
             return false;
@@ -61,13 +62,13 @@ impl Outgoing {
     }
 }
 
-/// Says whether all is sent.
+/// Returns whether all messages of the queue are sent.
 fn flush_to(transport: &dyn Transport, peer: ProcessId, queue: &mut VecDeque<Vec<u8>>) -> bool {
     while let Some(message) = queue.front() {
         match transport.send(peer, message) {
             Ok(()) => drop(queue.pop_front()),
             Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
-            // It is gone, as its loss will tell.
+            // The peer is lost; its loss is reported separately.
             Err(_) => queue.clear(),
         }
     }

@@ -1,4 +1,5 @@
-//! What the workers of one process share: who they are, the way to their peers, and what the service thread has found out.
+//! [`Process`]: the state that the threads of one process share. It holds the process's identity,
+//! its connections to peers, and what the service thread has learned.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
 use farside_launch::settings::Settings;
 
-/// Values shared by a process's workers, at most.
+/// The largest number of values shared by the workers of a process.
 const SHARED_MAX: usize = 1024;
 
 /// One process of a job.
@@ -36,42 +37,43 @@ pub(crate) struct Process {
     id: ProcessId,
     shape: Shape,
     settings: Settings,
-    /// The machine of each process. Empty when there is one.
+    /// The machine of each process. Empty if the job has one machine.
     machines: Box<[MachineId]>,
     transport: Arc<dyn Transport>,
     clock: Clock,
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
-    /// This process can be reached by a fence of another.
+    /// Whether the fence of another process also reaches this one.
     hears_fences: bool,
     home: Home,
-    /// Peers' starter memories, from when they are connected.
+    /// The starter memories of connected peers.
     homes: Box<[OnceLock<Home>]>,
-    /// A peer was met that cannot map our memory.
+    /// Whether some peer cannot map this process's memory.
     unmapped_peers: AtomicBool,
-    /// Workers that wait make the transport's progress themselves.
+    /// Whether waiting workers make the transport's progress themselves.
     polls: bool,
-    /// Held by the thread that takes in what the transport brings, so that it stays in order.
+    /// Held by the thread that takes in the transport's events, so that they stay in order.
     pub(crate) taking_in: Mutex<()>,
-    /// Why a peer was given up.
+    /// Why each peer was given up, if it was.
     lost: Box<[OnceLock<String>]>,
-    /// Counts losses: a peer is counted when it is given up, and when an error names it.
+    /// The number of losses. A peer counts when it is given up, and when an error names it.
     losses: AtomicU32,
-    /// Which peers an error has named as lost, perhaps before they were given up. Set by whoever makes the error, and read by who looks
-    /// whom the process has lost. It says nothing of what the peer did before.
+    /// The peers that an error has named as lost, perhaps before they were given up. Written by the
+    /// thread that makes the error, and read by every check for a lost process. The flag says
+    /// nothing about what the peer did before.
     named_lost: Box<[AtomicBool]>,
-    /// Why the job was ended.
+    /// Why the job ended, once it has.
     ended: OnceLock<Ending>,
     finished: AtomicBool,
-    /// The round of the drain that the coordinator is in.
+    /// The coordinator's current round of the drain.
     round: AtomicU32,
     quiet: Mutex<Quiet>,
     mailboxes: Box<[Mailbox]>,
     calls: Calls,
-    /// Set before the process is used, if at all.
+    /// Set, if at all, before the process has workers.
     observer: OnceLock<Arc<dyn Observer>>,
-    /// Memory of this process that other processes have. Written by the room `memory`.
+    /// Bytes of this process's memory that other processes hold. Written by the room `memory`.
     remote_memory_bytes: AtomicU64,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
@@ -82,32 +84,34 @@ pub(crate) struct Process {
 #[derive(Debug, Default)]
 struct Mailbox {
     notices: Mutex<VecDeque<Notice>>,
-    /// Counted up when something of interest to the worker has happened. Written by the service thread, read by the worker.
+    /// A counter of events that concern the worker. Written by any thread that has news for it,
+    /// read by the worker.
     attention: AtomicU32,
 }
 
-/// Something that a worker must know.
+/// News for a worker.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A ring leads here now.
+    /// A new ring leads to this worker.
     RingOpened { ring: RingName, control: Extent, chunks: Vec<Extent> },
-    /// A ring that leads here was granted a chunk.
+    /// A ring that leads to this worker was granted chunks.
     RingGrown { ring: RingName, chunks: Vec<Extent> },
-    /// Nothing more will come through a ring that leads here.
+    /// Nothing more will arrive through a ring that leads to this worker.
     RingClosing { ring: RingName },
-    /// The way to this worker was brought up to date with what its process said.
+    /// The owner's answer about the way to this worker has arrived.
     WayAnswered { to: WorkerId },
-    /// The process of this worker would like the memory of the ring to it back.
+    /// The process of this worker wants the memory of its ring back.
     WayWanted { to: WorkerId },
     /// A peer that cannot map this process's memory sent records.
     Frame { ring: RingName, position: u64, bytes: Vec<u8> },
-    /// The mover has read the buffer of a call, or could not.
+    /// The mover has read the buffer of a call, or has failed to.
     Fetched { fetch: u64, outcome: Result<Vec<u8>> },
-    /// A process is gone.
+    /// A process is lost.
     Lost { process: ProcessId },
 }
 
-/// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
+/// The threads of this process that have reported themselves quiet in a round, with their counts of
+/// calls sent and executed.
 #[derive(Debug)]
 struct Quiet {
     round: u32,
@@ -182,8 +186,8 @@ impl Process {
         Arc::new(process)
     }
 
-    /// How the threads of this process keep order with their senders. Where workers have a CPU each they seldom sleep, and fence
-    /// for others, too.
+    /// Returns how the threads of this process keep order with their senders. If each worker has a
+    /// CPU, it seldom sleeps, and its fence also serves the senders.
     #[inline]
     pub(crate) fn fencing(&self) -> Fencing {
         if self.hears_fences && self.wait_policy == WaitPolicy::DEDICATED {
@@ -193,19 +197,19 @@ impl Process {
         }
     }
 
-    /// The state of calls in this process.
+    /// Returns the state of calls in this process.
     #[inline(always)]
     pub(crate) fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// The rooms of this process.
+    /// Returns the rooms of this process.
     #[inline(always)]
     pub(crate) fn rooms(&self) -> &Rooms {
         &self.rooms
     }
 
-    /// The state of a room in this process.
+    /// Returns the state of a room in this process.
     #[inline(always)]
     pub(crate) fn room<R: Room>(&self) -> &R {
         self.rooms.get()
@@ -214,7 +218,7 @@ impl Process {
     /// Sends a message to the same room of a peer, now or when the transport has room for it.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], or what else the transport said.
+    /// [`Error::PeerLost`], or the transport's error.
     pub(crate) fn send<R: Room>(&self, to: ProcessId, message: &R::Message) -> Result<()> {
         self.outgoing.send(&*self.transport, to, room::encode::<R>(message)).map_err(|error| self.explain(error))
     }
@@ -232,17 +236,17 @@ impl Process {
         &self.settings
     }
 
-    /// The machine of a process.
+    /// Returns the machine of a process.
     pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
         self.machines.get(process.index()).copied().unwrap_or(MachineId::new(0))
     }
 
-    /// How many machines there are.
+    /// Returns the number of machines.
     pub(crate) fn machine_count(&self) -> u32 {
         self.machines.iter().map(|machine| machine.number() + 1).max().unwrap_or(1)
     }
 
-    /// Whether this process is reached by a fence that another executes for all.
+    /// Returns whether the fence of another process also reaches this one.
     #[inline]
     pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
@@ -252,7 +256,7 @@ impl Process {
         &self.transport
     }
 
-    /// What time it is for the threads of this process, and how they wait.
+    /// Returns the clock of this process's threads, by which they also sleep.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -269,34 +273,36 @@ impl Process {
         self.wait_policy
     }
 
-    /// Memory of this process that other processes have.
+    /// Returns the number of bytes of this process's memory that other processes hold.
     pub(crate) fn remote_memory_bytes(&self) -> &AtomicU64 {
         &self.remote_memory_bytes
     }
 
-    /// The observer of accesses, if there is one.
+    /// Returns the observer of accesses, if there is one.
     #[inline]
     pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
         self.observer.get()
     }
 
-    /// Installs an observer of accesses, before the process has workers. The first one stays.
+    /// Installs an observer of accesses. Must be called before the process has workers; a second
+    /// call has no effect.
     pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) {
         let _ = self.observer.set(observer);
     }
 
-    /// The process of a worker or service thread, and which of its process it is. `None` when there is none such.
+    /// Returns the process of a callable thread and its index there; `None` if there is no such
+    /// thread.
     #[inline]
     pub(crate) fn place_of(&self, worker: WorkerId) -> Option<(ProcessId, usize)> {
         (worker.number() < self.shape.callable()).then(|| self.shape.place_of(worker))
     }
 
-    /// Whether a worker of this number is one of that process.
+    /// Returns whether `worker` is a callable thread of that process.
     pub(crate) fn is_worker_of(&self, worker: u32, process: ProcessId) -> bool {
         self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process)
     }
 
-    /// Who fills the rings of this number.
+    /// Returns the source that fills the rings with this number.
     pub(crate) fn source(&self, index: usize) -> Source {
         match (index as u32).checked_sub(self.shape.callable()) {
             None => Source::Worker(WorkerId::new(index as u32)),
@@ -304,19 +310,20 @@ impl Process {
         }
     }
 
-    /// The process that fills the rings of this number; `None` when nobody does.
+    /// Returns the process that fills the rings with this number; `None` if there is no such
+    /// source.
     pub(crate) fn owner_of(&self, source: u32) -> Option<ProcessId> {
         let exists = (source as usize) < self.shape.sources();
         let (process, _) = exists.then(|| self.process_of_source(self.source(source as usize)))??;
         Some(process)
     }
 
-    /// The process that a source belongs to; `None` when there is no such source.
+    /// Returns the process that a source belongs to; `None` if there is no such source.
     pub(crate) fn process_of(&self, source: Source) -> Option<ProcessId> {
         self.process_of_source(source).map(|(process, _)| process)
     }
 
-    /// The process whose ring it is, and its thread if it is one's.
+    /// Returns the process of a source, and the thread's index if the source is a thread.
     fn process_of_source(&self, source: Source) -> Option<(ProcessId, Option<usize>)> {
         match source {
             Source::Worker(worker) => self.place_of(worker).map(|(process, local)| (process, Some(local))),
@@ -324,7 +331,7 @@ impl Process {
         }
     }
 
-    /// The process has come to a point where a test may have it killed.
+    /// Passes a point where a test may kill the process.
     #[inline]
     pub(crate) fn kill_point(&self, point: KillPoint) {
         if let Some(plan) = &self.kill_plan {
@@ -332,7 +339,8 @@ impl Process {
         }
     }
 
-    /// As [`kill_point`](Self::kill_point), on ways where even a branch would cost.
+    /// Like [`kill_point`](Self::kill_point), but only with debug assertions, for paths where even
+    /// a branch would cost.
     #[inline(always)]
     pub(crate) fn hot_kill_point(&self, point: KillPoint) {
         if cfg!(debug_assertions) {
@@ -342,7 +350,7 @@ impl Process {
 
     // Peers.
 
-    /// The memory of a peer that is connected and can be mapped.
+    /// Returns the memory of a peer that is connected and can be mapped.
     #[inline]
     pub(crate) fn home_of(&self, process: ProcessId) -> Option<&Home> {
         let cell = self.homes.get(process.index())?;
@@ -363,12 +371,12 @@ impl Process {
         RemoteKey::starter(process, self.home.layout().bytes() as u64)
     }
 
-    /// A peer's starter memory, connecting first if need be.
+    /// Returns a peer's starter memory, after connecting if necessary.
     pub(crate) fn starter_region(&self, process: ProcessId, deadline: Instant) -> Result<RemoteRegion> {
         self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))
     }
 
-    /// Connects to a peer. `None` when its memory cannot be mapped here.
+    /// Connects to a peer. Returns `None` if its memory cannot be mapped here.
     pub(crate) fn connect(&self, process: ProcessId) -> Result<Option<&Home>> {
         if let Some(home) = self.home_of(process) {
             return Ok(Some(home));
@@ -378,14 +386,15 @@ impl Process {
         Ok(self.home_of(process))
     }
 
-    /// Whether workers that wait are to [make the transport's progress](crate::runtime::service::poll) themselves, since what they wait for
-    /// comes by messages.
+    /// Returns whether waiting workers must [make the transport's
+    /// progress](crate::runtime::service::poll) themselves, because what they wait for arrives as
+    /// messages.
     #[inline]
     pub(crate) fn polls(&self) -> bool {
         self.polls
     }
 
-    /// Notes that there are peers who send frames.
+    /// Notes that some peer sends frames.
     pub(crate) fn meet_unmapped_peer(&self) {
         self.unmapped_peers.store(true, Ordering::Relaxed);
     }
@@ -397,12 +406,12 @@ impl Process {
     /// Sends a message to a peer's service thread, now or when the transport has room for it.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], or what else the transport said.
+    /// [`Error::PeerLost`], or the transport's error.
     pub(crate) fn send_call(&self, to: ProcessId, message: &CallMessage) -> Result<()> {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
     }
 
-    /// Sends a piece of a record stream to a peer, as [`send_call`](Self::send_call) does.
+    /// Sends a part of a record stream to a peer, as [`send_call`](Self::send_call) does.
     ///
     /// # Errors
     /// Those of [`send_call`](Self::send_call).
@@ -411,12 +420,13 @@ impl Process {
         self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
     }
 
-    /// Sends messages that the transport had no room for. Says whether some are left.
+    /// Sends messages that the transport had no room for. Returns whether some are left.
     pub(crate) fn flush_outgoing(&self) -> bool {
         self.outgoing.flush(&*self.transport)
     }
 
-    /// What the transport said, where a peer that is gone is a loss like any other.
+    /// Converts a transport error. Reports a disconnected peer as a lost process, unless the job
+    /// has ended.
     pub(crate) fn explain(&self, error: FabricError) -> Error {
         match error {
             FabricError::Disconnected { process } => match self.check_ended() {
@@ -427,37 +437,41 @@ impl Process {
         }
     }
 
-    /// Why a process is lost, if it is: an error for the program.
+    /// Returns the error for the program if a process is lost.
     #[inline]
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
         self.is_lost(process).then(|| self.gone(process))
     }
 
-    /// Whether a process is lost: it was given up, or an error has named it, and then it is lost for good to the program.
+    /// Returns whether a process is lost: it was given up, or an error has named it. To the program
+    /// it then stays lost.
     #[inline]
     pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
         self.is_given_up(process) || self.is_named_lost(process)
     }
 
-    /// Whether the job, or this process by itself, has given up a process. What it had sent before counts until then.
+    /// Returns whether the job, or this process on its own, has given up a process. Until then,
+    /// what it had sent still counts.
     #[inline]
     pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
         self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
     }
 
-    /// Whether an error has told the program that a process is lost.
+    /// Returns whether an error has told the program that a process is lost.
     #[inline]
     pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
         self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
     }
 
-    /// How often a process was found to be lost. Who keeps that in mind sees a loss by one look.
+    /// Returns the number of losses so far. Compare it with a saved value to detect a new loss with
+    /// one load.
     #[inline]
     pub(crate) fn losses(&self) -> u32 {
         self.losses.load(Ordering::Acquire)
     }
 
-    /// That a process is gone, and why, if that is known by now.
+    /// Returns the error for a lost process, with the reason if it is known, and marks the process
+    /// as named lost.
     #[cold]
     pub(crate) fn gone(&self, process: ProcessId) -> Error {
         if let Some(named) = self.named_lost.get(process.index())
@@ -470,7 +484,7 @@ impl Process {
         Error::PeerLost { process, why: why.map_or_else(|| "it does not answer any more".to_owned(), String::clone) }
     }
 
-    /// Notes that a process is gone, and tells all.
+    /// Notes that a process is lost, and tells the transport, the rooms and all threads.
     pub(crate) fn lose(&self, process: ProcessId, why: String) {
         if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
             return;
@@ -485,18 +499,18 @@ impl Process {
         self.home.doorbell(self.shape.callers()).ring_if_asleep();
     }
 
-    /// Wakes whoever fills a ring, since there is room in it again.
+    /// Wakes the threads that fill a ring, because it has room again.
     pub(crate) fn ring_source(&self, source: Source) {
         let Some((process, local)) = self.process_of_source(source) else { return };
         let Some(home) = self.home_of(process) else { return };
         match local {
             Some(local) => home.doorbell(local).ring_if_asleep(),
-            // Any thread of the process may be the one that waits, also one that is no worker.
+            // Any thread of the process may be waiting, including threads that are not workers.
             None => (0..=self.shape.callers()).for_each(|local| home.doorbell(local).ring_if_asleep()),
         }
     }
 
-    /// Tells a sender of frames how much was run.
+    /// Tells a sender of frames how much was executed.
     pub(crate) fn credit_frames(&self, source: Source, me: &Worker, consumed: u64) {
         let Some((process, _)) = self.process_of_source(source) else { return };
         let source = match source {
@@ -504,26 +518,27 @@ impl Process {
             Source::Process(process) => self.shape.callable() + process.number(),
         };
         let ring = RingName { source, to: me.id().number() };
-        // A sender that cannot be reached needs no credit.
+        // If the sender cannot be reached, it needs no credit.
         let _ = self.send_call(process, &CallMessage::FrameCredit { ring, consumed });
     }
 
     // Notices.
 
-    /// Has a thread of this process look up, and take this.
+    /// Puts a notice into the mailbox of a thread of this process and wakes the thread.
     pub(crate) fn notify(&self, local: usize, notice: Notice) {
         lock(&self.mailboxes[local].notices).push_back(notice);
         self.call_attention(local);
     }
 
-    /// Has a thread of this process look up.
+    /// Makes a thread of this process check for news.
     pub(crate) fn call_attention(&self, local: usize) {
-        // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
+        // SYNC: release, for the acquire in `attention`: what the worker must see was written
+        // before.
         self.mailboxes[local].attention.fetch_add(1, Ordering::Release);
         self.home.doorbell(local).ring_if_asleep();
     }
 
-    /// Has all threads of this process look up.
+    /// Makes all threads of this process check for news.
     pub(crate) fn call_attention_of_all(&self) {
         (0..self.mailboxes.len()).for_each(|local| self.call_attention(local));
         self.home.doorbell(self.shape.callers()).ring_if_asleep();
@@ -540,11 +555,11 @@ impl Process {
 
     // The end.
 
-    /// The job was ended: everything that waits here returns an error.
+    /// Ends the job in this process: everything that waits here returns an error.
     pub(crate) fn end(&self, why: Ending) {
-        // The first reason counts.
+        // Only the first reason is kept.
         let _ = self.ended.set(why);
-        // A worker may be waiting in the transport, and has nothing to expect of anybody.
+        // A worker may be waiting in the transport for a peer that will not answer any more.
         let others = (0..self.shape.processes).map(ProcessId::new).filter(|process| *process != self.id);
         others.for_each(|process| self.transport.forget(process));
         self.call_attention_of_all();
@@ -575,7 +590,8 @@ impl Process {
         self.round.load(Ordering::Acquire)
     }
 
-    /// A thread has nothing left to do. When that is so of all, the coordinator is told.
+    /// Notes that a thread has nothing left to do. Tells the coordinator once this holds for all
+    /// threads.
     pub(crate) fn report_quiet(&self, local: usize, round: u32, sent: u64, executed: u64) {
         let mut quiet = lock(&self.quiet);
         if quiet.round != round {

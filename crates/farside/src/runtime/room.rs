@@ -1,8 +1,8 @@
-//! Rooms: the parts of the library that live on the runtime, without being named by it.
+//! Rooms: the parts of the library that build on the runtime, without being named by it.
 //!
-//! A room implements [`Room`] and is listed in `crate::rooms::ROOMS`. The runtime then makes its state in every process and
-//! every worker, hands it the service messages that carry its tag, tells it of losses, and gives it a share of progress.
-//! A new room changes no file of the runtime.
+//! A room implements [`Room`] and is listed in `crate::rooms::ROOMS`. The runtime then makes its
+//! state in every process and every worker. It hands the room the service messages with its tag,
+//! tells it of losses, and gives it a share of progress. A new room changes no file of the runtime.
 //!
 //! | to | use |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | send a message to the same room of a peer | [`Process::send`] |
 //! | have workers that make progress call [`Room::serve`] | [`Rooms::set_busy`] |
 //!
-//! *Cost*: reaching a room's state is one load from a fixed place and one comparison of a type's number, which the processor predicts. There
-//! is no lock and no hash.
+//! *Cost*: reaching a room's state is one load from a fixed place and one comparison of a type ID,
+//! which the CPU predicts. There is no lock and no hash.
 
 use std::any::TypeId;
 use std::fmt::Debug;
@@ -29,18 +29,20 @@ use super::worker::Worker;
 use crate::error::Result;
 use farside_launch::settings::Settings;
 
-/// Number of tags, and so of rooms.
+/// The number of tags, which bounds the number of rooms.
 const TAG_COUNT: usize = 16;
 
-/// Set in the first byte of a room's message, beside its tag. The runtime's own messages do not have it.
+/// Set in the first byte of a room's message, beside its tag. Not set in the runtime's own
+/// messages.
 pub(crate) const TAG_BIT: u8 = 0x80;
 
-/// A part of the library that lives on the runtime: its state in one process.
+/// A part of the library that builds on the runtime. The implementing type is its state in one
+/// process.
 pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
-    /// Names the room in messages and finds its state. Each room has another, below 16.
+    /// The room's number in messages and in the table of states. Unique and below 16.
     const TAG: u8;
 
-    /// What the room's instances in different processes say to each other. `()` if they say nothing.
+    /// A message between the room's instances in different processes. `()` if there are none.
     type Message: Wire + Debug;
 
     /// The room's state in each worker. `()` if it has none.
@@ -55,39 +57,43 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
     /// Called once, when the process exists and nothing has been sent or received yet.
     fn begin(&self, _process: &Process) {}
 
-    /// Takes a message that the same room of the process `from` has sent. Runs on the thread that takes in events, and must not wait.
+    /// Takes a message from the same room of the process `from`. Runs on the thread that takes in
+    /// events, and must not wait.
     ///
     /// # Errors
-    /// Only what ends this process. A message that asks for what it may not is dropped.
+    /// Only an error that ends this process. An invalid or forbidden request is dropped.
     fn take(&self, _process: &Arc<Process>, _from: ProcessId, _message: Self::Message) -> Result<()> {
         Ok(())
     }
 
-    /// Gives up what was meant for a process that is lost.
+    /// Drops what was meant for a lost process.
     fn lose(&self, _process: &Process, _lost: ProcessId) {}
 
-    /// Does the room's share of the service thread's work, without waiting. Workers call it too: those that wait, and, while the
-    /// room says that it [is busy](Rooms::set_busy), those that make progress.
+    /// Does the room's share of the service thread's work, without waiting.
+    ///
+    /// Workers call it as well: those that wait, and, while the room [is busy](Rooms::set_busy),
+    /// those that make progress.
     ///
     /// # Errors
-    /// Only what ends this process.
+    /// Only an error that ends this process.
     fn serve(&self, _process: &Arc<Process>) -> Result<Served> {
         Ok(Served::NOTHING)
     }
 
-    /// Ends the room's own threads, when the workers and the service thread of the process have ended.
+    /// Ends the room's own threads, after the workers and the service thread of the process have
+    /// ended.
     fn stop(&self, _process: &Process) {}
 
-    /// Says whether `worker` has nothing of the room left that must end before the job does.
+    /// Returns whether `worker` has no work of the room left that must end before the job does.
     ///
     /// # Errors
-    /// What the worker's body would have returned.
+    /// An error for the body of the worker.
     fn is_over(&self, _worker: &Worker) -> Result<bool> {
         Ok(true)
     }
 }
 
-/// What a room's state is made from.
+/// The inputs to a room's state.
 #[derive(Debug)]
 pub(crate) struct Seed<'a> {
     pub(crate) id: ProcessId,
@@ -96,17 +102,17 @@ pub(crate) struct Seed<'a> {
     pub(crate) transport: &'a Arc<dyn Transport>,
 }
 
-/// What a room's share of progress came to.
+/// The outcome of a room's share of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// Something was done.
+    /// Whether anything was done.
     pub(crate) moved: bool,
-    /// When the room is to be served again, at the latest, if nothing else happens.
+    /// When to serve the room again at the latest, if nothing else happens.
     pub(crate) again: Option<Instant>,
 }
 
 impl Served {
-    /// There was nothing to do, and there will not be until something happens.
+    /// There was nothing to do, and there will be nothing until an event.
     pub(crate) const NOTHING: Self = Self { moved: false, again: None };
 
     fn and(self, other: Self) -> Self {
@@ -123,13 +129,13 @@ pub(crate) struct RoomEntry {
 }
 
 impl RoomEntry {
-    /// The room's tag.
+    /// Returns the room's tag.
     #[cfg(test)]
     pub(crate) fn tag(&self) -> u8 {
         self.tag
     }
 
-    /// The entry of `R`.
+    /// Returns the entry of `R`.
     pub(crate) const fn of<R: Room>() -> Self {
         assert!((R::TAG as usize) < TAG_COUNT, "a room's tag is below 16");
         Self { tag: R::TAG, make: |seed| Slot { kind: TypeId::of::<R>(), state: Box::new(R::new(seed)) } }
@@ -140,7 +146,8 @@ impl RoomEntry {
 #[derive(Debug)]
 pub(crate) struct Rooms {
     by_tag: [Option<Slot<dyn AnyRoom>>; TAG_COUNT],
-    /// The tags of rooms that want workers to serve them. Written by the rooms, read by workers that make progress.
+    /// The tags of rooms that want workers to serve them. Written by the rooms, read by workers
+    /// that make progress.
     busy: AtomicU32,
 }
 
@@ -148,7 +155,7 @@ impl Rooms {
     /// Makes the rooms of a process.
     ///
     /// # Panics
-    /// When two rooms have one tag.
+    /// If two rooms have the same tag.
     pub(crate) fn new(entries: &[RoomEntry], seed: &Seed<'_>) -> Self {
         let mut by_tag = [const { None }; TAG_COUNT];
         for entry in entries {
@@ -159,14 +166,15 @@ impl Rooms {
         Self { by_tag, busy: AtomicU32::new(0) }
     }
 
-    /// The state of `R` in this process.
+    /// Returns the state of `R` in this process.
     #[inline(always)]
     pub(crate) fn get<R: Room>(&self) -> &R {
         match &self.by_tag[R::TAG as usize] {
             Some(slot) if slot.kind == TypeId::of::<R>() => {
                 let state: *const dyn AnyRoom = &*slot.state;
-                // SAFETY: `kind` is the type of what `state` holds: both were set from one `R` in `RoomEntry::of` and neither
-                // changes. The reference lives as long as the borrow of `self`, which owns the state.
+                // SAFETY: `kind` is the type of what `state` holds: both were set from one `R` in
+                // `RoomEntry::of` and neither changes. The reference lives as long as the borrow of
+                // `self`, which owns the state.
                 unsafe { &*state.cast::<R>() }
             }
             _ => not_listed::<R>(),
@@ -180,9 +188,10 @@ impl Rooms {
         }
     }
 
-    /// Sets whether workers that make progress are to serve this room. Returns whether they were before.
+    /// Sets whether workers that make progress serve this room. Returns the previous value.
     pub(crate) fn set_busy<R: Room>(&self, is_busy: bool) -> bool {
-        // Nothing is published by this: a worker that sees it late serves the room one step later, and the service thread serves it anyway.
+        // Relaxed: this publishes nothing. A worker that sees it late serves the room one step
+        // later, and the service thread serves it anyway.
         let before = match is_busy {
             true => self.busy.fetch_or(1 << R::TAG, Ordering::Relaxed),
             false => self.busy.fetch_and(!(1 << R::TAG), Ordering::Relaxed),
@@ -190,13 +199,13 @@ impl Rooms {
         before & 1 << R::TAG != 0
     }
 
-    /// Whether workers that make progress are to serve this room.
+    /// Returns whether workers that make progress serve this room.
     #[inline(always)]
     pub(crate) fn is_busy<R: Room>(&self) -> bool {
         self.busy.load(Ordering::Relaxed) & 1 << R::TAG != 0
     }
 
-    /// Whether a room wants workers to serve it.
+    /// Returns whether any room wants workers to serve it.
     #[inline(always)]
     pub(crate) fn are_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) != 0
@@ -210,7 +219,8 @@ impl Rooms {
         self.all().for_each(|room| room.begin(process));
     }
 
-    /// Hands a service message to the room that it is for. What is no message of a room is dropped: its sender is not of this job.
+    /// Hands a service message to its room. Drops a message of no room: its sender is not of this
+    /// job.
     pub(crate) fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()> {
         let Some((tag, message)) = message.split_first() else { return Ok(()) };
         match self.by_tag.get((tag & !TAG_BIT) as usize) {
@@ -223,7 +233,7 @@ impl Rooms {
         self.all().for_each(|room| room.lose(process, lost));
     }
 
-    /// Serves all rooms, or those that are busy.
+    /// Serves all rooms, or only those that are busy.
     pub(crate) fn serve(&self, process: &Arc<Process>, only_busy: bool) -> Result<Served> {
         let which = if only_busy { self.busy.load(Ordering::Relaxed) } else { u32::MAX };
         let mut served = Served::NOTHING;
@@ -253,14 +263,15 @@ pub(crate) struct LocalRooms {
 }
 
 impl LocalRooms {
-    /// The state of `R` in this worker.
+    /// Returns the state of `R` in this worker.
     #[inline(always)]
     pub(crate) fn get<R: Room>(&self) -> &R::Local {
         match &self.by_tag[R::TAG as usize] {
             Some(slot) if slot.kind == TypeId::of::<R>() => {
                 let state: *const dyn AnyLocal = &*slot.state;
-                // SAFETY: `kind` is `R`, and then `state` is an `R::Local`: both were set from one `R` in `AnyRoom::local` and neither
-                // changes. The reference lives as long as the borrow of `self`, which owns the state.
+                // SAFETY: `kind` is `R`, and then `state` is an `R::Local`: both were set from one
+                // `R` in `AnyRoom::local` and neither changes. The reference lives as long as the
+                // borrow of `self`, which owns the state.
                 unsafe { &*state.cast::<R::Local>() }
             }
             _ => not_listed::<R>(),
@@ -268,7 +279,7 @@ impl LocalRooms {
     }
 }
 
-/// A state and the room whose state it is.
+/// A state and the room that it belongs to.
 #[derive(Debug)]
 struct Slot<T: ?Sized> {
     /// The type of the room.
@@ -282,12 +293,12 @@ fn not_listed<R>() -> ! {
     panic!("{} is not among the rooms of this process", std::any::type_name::<R>())
 }
 
-/// A worker's state of any room.
+/// The state of any room in a worker.
 trait AnyLocal: Debug {}
 
 impl<T: Debug> AnyLocal for T {}
 
-/// A [`Room`] whose type is not known.
+/// A [`Room`] of unknown type.
 trait AnyRoom: Debug + Send + Sync {
     fn local(&self, process: &Arc<Process>, local: usize) -> Slot<dyn AnyLocal>;
     fn begin(&self, process: &Process);
@@ -331,7 +342,7 @@ impl<R: Room> AnyRoom for R {
     }
 }
 
-/// A service message of a room, as it travels: its tag and the encoded message.
+/// Encodes a service message of a room: its tag and the message.
 pub(crate) fn encode<R: Room>(message: &R::Message) -> Vec<u8> {
     farside_wire::encode(message, vec![TAG_BIT | R::TAG])
 }

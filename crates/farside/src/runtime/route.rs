@@ -1,4 +1,4 @@
-//! Opening what carries the bytes: shared memory, libfabric, or both.
+//! Opens the transport of a process: shared memory, libfabric, or both.
 
 use std::sync::Arc;
 
@@ -12,25 +12,26 @@ use crate::runtime::home::HomeLayout;
 use farside_launch::control::{CARD_BYTES_MAX, PeerCard};
 use farside_launch::settings::{ADDRESS, Lookup, Settings};
 
-/// What a process knows of its job when it starts.
+/// What a process learns about its job at the start.
 #[derive(Debug)]
 pub(crate) struct StartOrders {
     pub(crate) job_id: u64,
     pub(crate) secret: [u8; 16],
-    /// All processes of the job in their order; none when all reach each other over shared memory.
+    /// The cards of all processes, in order. Empty if all reach each other over shared memory.
     pub(crate) peers: Vec<PeerCard>,
-    /// For each process, which of the job's binaries it runs; none when all run the same.
+    /// The number of the binary that each process runs. Empty if all run the same one.
     pub(crate) builds: Vec<u32>,
 }
 
 impl StartOrders {
-    /// Whether each process runs the same binary as `process`; nothing when all do.
+    /// Returns for each process whether it runs the same binary as `process`. Empty if all do.
     pub(crate) fn alike(&self, process: ProcessId) -> Box<[bool]> {
         let own = self.builds.get(process.index());
         self.builds.iter().map(|build| Some(build) == own).collect()
     }
 
-    /// The machine of each process, numbered in the order in which they first appear; nothing when there is one.
+    /// Returns the machine of each process, numbered in the order in which the machines first
+    /// appear. Empty if there is one machine.
     pub(crate) fn machines(&self) -> Box<[MachineId]> {
         let mut hosts: Vec<[u8; 16]> = Vec::new();
         let number = |peer: &PeerCard| {
@@ -45,10 +46,10 @@ impl StartOrders {
     }
 }
 
-/// Opens the fabric between machines. The others find it by its [card](OfiEndpoint::card).
+/// Opens the fabric between machines. The other processes find it by its [card](OfiEndpoint::card).
 ///
 /// # Errors
-/// [`Error::Fabric`](crate::Error::Fabric) when libfabric or the provider is not there.
+/// [`Error::Fabric`](crate::Error::Fabric) if libfabric or the provider is missing.
 pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Lookup<'_>) -> Result<Arc<OfiEndpoint>> {
     let provider = match &settings.fabric {
         FabricChoice::Ofi(provider) => provider.clone(),
@@ -73,7 +74,7 @@ pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Looku
     Ok(fabric)
 }
 
-/// The transport over which this process reaches the others.
+/// Opens the transport over which this process reaches the others.
 ///
 /// # Errors
 /// Those of the transports.
@@ -98,7 +99,7 @@ pub(crate) fn open_route(
     let host = peers.get(process.index()).map(|own| own.host);
     let is_near = |peer: &PeerCard| settings.fabric == FabricChoice::Auto && Some(peer.host) == host;
     let ways: Vec<Way> = peers.iter().map(|peer| if is_near(peer) { Way::Shm } else { Way::Ofi }).collect();
-    // Alone on its machine, or told to use nothing else.
+    // The process is alone on its machine, or must use libfabric only.
     if ways.iter().filter(|way| **way == Way::Shm).count() <= 1 {
         return Ok(fabric);
     }

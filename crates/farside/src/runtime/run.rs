@@ -1,4 +1,4 @@
-//! One process of a job, from its greeting to its end.
+//! One process of a job, from its greeting to its end: the start, its threads, and their outcomes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -31,22 +31,24 @@ use farside_launch::host::host_id;
 use farside_launch::kill_point::KillPoint;
 use farside_launch::settings::{Settings, opening_time, own_environment};
 
-/// How long a transport without descriptors sleeps between looks for the start.
+/// The sleep between two checks for the start, for a transport without descriptors.
 const START_NAP: Duration = Duration::from_micros(10);
-/// How much longer than the coordinator a process waits for the start: the coordinator knows who is missing, and says so.
+/// The time that a process waits for the start beyond the coordinator's own deadline. The
+/// coordinator knows which process is missing, so its report should come first.
 const START_MARGIN: Duration = Duration::from_secs(2);
-/// How long a process that has lost another waits for news of the link to the one that coordinates the job,
+/// The time that a process waits, after it has lost a peer, for news of its link to the
+/// coordinating process.
 const LINK_MARGIN: Duration = Duration::from_secs(1);
-/// and how long it sleeps between looks.
+/// The sleep between two checks of that link.
 const LINK_NAP: Duration = Duration::from_millis(1);
 
-/// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
+/// Runs `body` on each worker of this process, and returns when the whole job has ended.
 ///
 /// # Errors
-/// The first error of a worker, or why the job could not start or was ended.
+/// The first error of a worker, or the reason why the job did not start or was ended.
 ///
 /// # Panics
-/// When a worker panicked, after the others were told.
+/// If a worker panicked, after the other processes were told.
 pub(crate) fn run_process<F>(member: Member, names: Names, rooms: &[RoomEntry], body: &F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
@@ -72,7 +74,7 @@ where
 
 type Outcome = thread::Result<Result<()>>;
 
-/// Runs the service thread, and with it all others to their ends.
+/// Runs the service thread and all other threads of the process to their ends.
 fn run_started<F>(process: &Arc<Process>, body: &F) -> Result<Vec<Outcome>>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
@@ -96,7 +98,7 @@ where
     })
 }
 
-/// Runs all threads of the process that can be called, to their end.
+/// Runs all callable threads of the process to their ends.
 fn run_threads<'scope, F>(
     scope: &'scope thread::Scope<'scope, '_>,
     process: &'scope Arc<Process>,
@@ -140,7 +142,7 @@ where
     Ok(outcomes)
 }
 
-/// One worker, or one user service thread, which has no body.
+/// Runs one worker thread, or one callable thread without a body.
 fn run_thread<F>(process: &Arc<Process>, local: usize, body: &F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()>,
@@ -168,8 +170,12 @@ where
     }
 }
 
-/// Who loses another may have lost the process that coordinates the job, too: nobody hears then what it says, and the link says so, if a moment
-/// later than the fabric. That is the error that counts. `check_ended` finds what the service thread has heard.
+/// Returns the error that counts after a worker failed with `error`.
+///
+/// A process that loses a peer may have lost the coordinating process as well. The coordinator then
+/// no longer hears this process. The broken link shows that too, perhaps a moment later than the
+/// fabric, and is then the error that counts. `check_ended` returns what the service thread has
+/// heard.
 fn unless_the_link_broke(
     control: &dyn Control,
     clock: &Clock,
@@ -189,7 +195,7 @@ fn unless_the_link_broke(
     }
 }
 
-/// Tells everybody that this process is over, and lets its other workers know.
+/// Tells the coordinator that this process has failed, and ends the job for its other workers.
 fn fail(process: &Process, message: String, because_of: Option<ProcessId>) {
     process.control().send(ToCoordinator::Failed { message: message.clone(), because_of });
     process.end(farside_launch::control::Ending::Other(message));
@@ -201,7 +207,7 @@ fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {
         return Ok(Vec::new());
     }
     let topology = Topology::of_this_machine().map_err(unreadable)?;
-    // Among those of its machine.
+    // Workers are placed among the processes of their machine.
     let here = process.machine_of(process.id());
     let together = (0..settings.processes).map(ProcessId::new).filter(|other| process.machine_of(*other) == here);
     let count = together.clone().count();
@@ -213,7 +219,7 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::System { doing: "reading this machine's topology", cause: std::io::Error::other(cause) }
 }
 
-/// Greets the coordinator, waits for the start, opens the transport.
+/// Greets the coordinator, waits for the start and opens the transport.
 fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Process>> {
     let Member { process, settings, control, transport, kill_plan, build } = member;
     let table = FunctionTable::of_this_program()?;
@@ -244,7 +250,7 @@ fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &
     let Shape { processes, threads, service_threads } = Shape::new(settings);
     let (host, fabric) = match transport {
         TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
-        // What is there already needs no route.
+        // A transport that exists already needs no route.
         TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
     };
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
@@ -254,7 +260,7 @@ fn mixed_up() -> Error {
     Error::JobEnded { why: "the coordinator mixed up what it knows of the processes".into() }
 }
 
-/// Waits for the start. When processes are on several machines, the fabric between them is opened meanwhile.
+/// Waits for the start. Opens the fabric meanwhile if the processes are on several machines.
 fn wait_for_start(
     process: ProcessId,
     control: &dyn Control,
@@ -277,7 +283,7 @@ fn wait_for_start(
                 let endpoint = open_fabric(process, settings, &own_environment)?;
                 control.send(ToCoordinator::Card { bytes: endpoint.card().to_vec() });
                 fabric = Some(endpoint);
-                // Others may be slower, where there are many.
+                // In a large job, other processes may take longer to open theirs.
                 deadline = clock.now() + time.saturating_add(opening_time(settings.processes));
             }
             Some(ToProcess::Peers { first, cards }) => {
@@ -316,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// A link to a process, or to a launcher, of which nothing is read.
+    /// A link to a process or to a launcher that delivers no messages.
     #[derive(Clone, Copy, Debug)]
     struct Link {
         leads_to_a_process: bool,
@@ -343,7 +349,8 @@ mod tests {
         }
     }
 
-    /// What is left of an error when the job's end is found at the look of this number, and how many looks there were.
+    /// Returns the error that counts if the job's end is found at check number `end_at`, and the
+    /// number of checks.
     fn what_counts(link: Link, end_at: u32, error: Error) -> (Error, u32) {
         let looks = Cell::new(0);
         let check_ended = || {
@@ -368,7 +375,7 @@ mod tests {
     #[test]
     fn a_loss_of_which_the_coordinator_has_heard_stays_the_error() {
         let link = Link { leads_to_a_process: true, is_heard: true };
-        // It ends the job, or says nothing for as long as that is waited for.
+        // The coordinator ends the job, or stays silent for the whole wait.
         for end_at in [5, u32::MAX] {
             assert!(matches!(what_counts(link, end_at, lost()).0, Error::PeerLost { .. }));
         }

@@ -1,7 +1,8 @@
 //! The service thread: one in every process, blocked when there is nothing to do.
 //!
-//! It does what must not depend on whether a worker happens to be attentive: makes rings, hands out memory, learns of deaths,
-//! carries what cannot be stored into a peer's memory. It runs no code of the user's and never waits for a peer.
+//! It does the work that must not depend on the attention of a worker. It makes rings, hands out
+//! memory, learns of losses, and carries what cannot be stored into a peer's memory. It runs no
+//! user code and never waits for a peer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +16,10 @@ use crate::runtime::room::{self, Served};
 use farside_launch::control::{ToCoordinator, ToProcess};
 use farside_launch::kill_point::KillPoint;
 
-/// When a transport that was full is tried again. It does not say when it has room.
+/// The time until a full transport is tried again. The transport does not say when it has room.
 const RESEND_AFTER: Duration = Duration::from_millis(1);
 
-/// Runs until `stop` is set and the transport woken.
+/// Runs until `stop` is set and the transport is woken.
 pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let taking_in = lock(&process.taking_in);
@@ -46,8 +47,9 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
     }
 }
 
-/// Does what the service thread does for the transport, if no other thread is at it: a worker that waits finds sooner what it waits for
-/// than if it were woken. Says whether something came.
+/// Does the service thread's work for the transport, unless another thread is doing it. Returns
+/// whether anything arrived. A waiting worker calls this because it then finds what it waits for
+/// sooner than if it were woken.
 pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
@@ -60,15 +62,15 @@ pub(crate) fn poll(process: &Arc<Process>) -> bool {
     any | served.moved
 }
 
-/// Takes in what the transport has brought. Says whether that was anything.
+/// Takes in the transport's events. Returns whether there were any.
 fn take_events(process: &Arc<Process>) -> bool {
     let mut any = false;
     while let Some(event) = process.transport().receive() {
         any = true;
         match event {
             Event::Message { from, message } => {
-                // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
-                // what comes from one that was given up.
+                // Dropped: malformed messages and forbidden requests, whose sender is not of this
+                // job, and messages from a process that was given up.
                 if process.is_given_up(from) {
                     continue;
                 }
@@ -81,26 +83,40 @@ fn take_events(process: &Arc<Process>) -> bool {
                     fail(process, &error);
                 }
             }
-            Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
+            Event::Disconnected { process: peer } => {
+                tracing::debug!(process = peer.number(), "loss: its connection ended");
+                process.lose(peer, "its connection ended".to_owned());
+            }
         }
     }
     any
 }
 
-/// This process cannot go on.
+/// Ends this process because of an error.
 fn fail(process: &Process, error: &Error) {
     process.control().send(ToCoordinator::failed_with(error, error.lost_process()));
     process.end(farside_launch::control::Ending::Other(error.to_string()));
 }
 
-/// Does what the coordinator says.
-fn take_order(process: &Process, message: ToProcess) {
-    match message {
+/// Carries out an order of the coordinator.
+fn take_order(process: &Process, order: ToProcess) {
+    match order {
+        // These come before the start, which `run` awaits.
         ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
-        ToProcess::Ended { why } => process.end(why),
-        ToProcess::Lost { process: lost, why } => process.lose(lost, why),
-        ToProcess::Confirm { round } => process.begin_round(round),
+        ToProcess::Ended { why } => {
+            tracing::debug!(?why, "order: the job has ended");
+            process.end(why);
+        }
+        ToProcess::Lost { process: lost, why } => {
+            tracing::debug!(process = lost.number(), why, "order: a process is lost");
+            process.lose(lost, why);
+        }
+        ToProcess::Confirm { round } => {
+            tracing::debug!(round, "order: report the counts");
+            process.begin_round(round);
+        }
         ToProcess::Finish => {
+            tracing::debug!("order: return");
             process.kill_point(KillPoint::Finished);
             process.finish();
         }

@@ -1,4 +1,4 @@
-//! A worker: a thread of the job that calls and is called.
+//! [`Worker`]: a thread of the job that calls others and runs their calls.
 
 mod drain;
 mod notices;
@@ -40,11 +40,12 @@ use crate::runtime::process::Process;
 use crate::runtime::room::{LocalRooms, Room};
 use crate::wire::Wire;
 
-/// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
+/// A worker thread of the job. A program does everything with Farside through the worker that it
+/// runs on.
 ///
-/// Workers are numbered through the whole job, process by process. Functions that others call here run on this thread, while it
-/// waits or makes [`progress`](Self::progress), one at a time and never inside each other; so what only they and the worker's own
-/// code touch needs no lock.
+/// Workers are numbered through the whole job, process by process. Calls from others run on this
+/// thread while it waits or makes [`progress`](Self::progress). They run one at a time and never
+/// inside each other. So data that only they and the worker's own code touch needs no lock.
 #[derive(Debug)]
 pub struct Worker {
     process: Arc<Process>,
@@ -57,18 +58,18 @@ pub struct Worker {
     replies: RefCell<ReplySlots>,
     continuations: RefCell<Vec<Continuation>>,
     fetches: Fetches,
-    /// Ways that their senders have shut down, while what came is held for a buffer.
+    /// Rings that their senders have shut down, while their calls wait for buffers.
     closing: RefCell<Vec<RingName>>,
-    /// What handlers have to send on when there is room.
+    /// Actions of handlers that found no room.
     put_off: RefCell<Vec<PutOff>>,
-    /// It waits for memory to change.
+    /// Whether the worker waits for memory to change.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
-    /// Receivers for whom a batch is open or records are staged.
+    /// Receivers with an open batch or staged records.
     unfinished: RefCell<Vec<WorkerId>>,
-    /// Processes that are gone, and of whose calls the last has run here.
+    /// Lost processes whose last calls have run here.
     lost: RefCell<Vec<ProcessId>>,
-    /// What is to be done when a process is lost.
+    /// Hooks that run when a process is lost.
     loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
     locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
@@ -76,47 +77,47 @@ pub struct Worker {
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
     executed: Cell<u64>,
-    /// Calls of named functions that did not run here.
+    /// The number of calls of named functions that did not run here.
     refused: Cell<u64>,
-    /// The first of them whose caller gets no answer, until it is reported.
+    /// The first refused call whose caller gets no answer, until it is reported.
     refusal: RefCell<Option<Error>>,
-    /// For values on their way to or from processes of other binaries. Empty while it is in use.
+    /// A buffer for values to or from processes of other binaries. Empty while it is in use.
     buffer: RefCell<Vec<u8>>,
-    /// The count of things that the service thread had for this worker, when it last looked.
+    /// The value of the attention counter when this worker last checked it.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
     /// Ranges of global memory that are mapped here.
     address_cache: AddressCache,
-    /// The rooms' states in this worker.
+    /// The states of the rooms in this worker.
     rooms: LocalRooms,
-    /// The function that was found last, and its offset.
+    /// The function that was found last: its offset and its address.
     function: Cell<(u32, usize)>,
 }
 
-/// What a worker did so far.
+/// Counters of a worker's activity so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
     /// What it sent.
     pub sent: SendCounters,
-    /// Calls that it ran for others, with those that it refused.
+    /// The number of calls that it ran for others, including those that it refused.
     pub executed: u64,
-    /// Calls of named functions that it refused to run.
+    /// The number of calls of named functions that it refused to run.
     pub refused: u64,
-    /// Its calls that wait for their results now.
+    /// The number of its calls that still wait for their results.
     pub replies_pending: u64,
-    /// Memory of rings that lead to this process, in use now.
+    /// Bytes of rings to this process that are in use.
     pub ring_bytes_here: u64,
-    /// Memory that was registered for rings, in use or not.
+    /// Bytes registered for rings, in use or not.
     pub ring_bytes_registered_here: u64,
-    /// Memory of this process that others have now.
+    /// Bytes of this process's memory that other processes hold.
     pub remote_memory_bytes_here: u64,
 }
 
-/// The largest buffer that is kept.
+/// The largest buffer that is kept for reuse.
 const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
-/// Things in per-worker memory, at most.
+/// The largest number of per-worker values.
 pub(crate) const LOCALS_MAX: usize = 256;
 
 impl Worker {
@@ -159,106 +160,112 @@ impl Worker {
         }
     }
 
-    // Who is who.
+    // Identity.
 
-    /// This worker.
+    /// Returns the number of this worker.
     #[inline]
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// Its process.
+    /// Returns the process of this worker.
     pub fn process(&self) -> ProcessId {
         self.process.id()
     }
 
-    /// Its machine. Processes that can share memory are on one, and machines are numbered from 0 in the order of their first processes.
+    /// Returns the machine of this worker. Processes that can share memory are on one machine.
+    /// Machines are numbered from 0 in the order of their first processes.
     pub fn machine(&self) -> MachineId {
         self.machine_of(self.process())
     }
 
-    /// The machine of a process.
+    /// Returns the machine of a process.
     pub fn machine_of(&self, process: ProcessId) -> MachineId {
         self.process.machine_of(process)
     }
 
-    /// The machines of the job.
+    /// Returns the number of machines of the job.
     pub fn machine_count(&self) -> u32 {
         self.process.machine_count()
     }
 
-    /// The number of this thread in its process.
+    /// Returns the index of this thread in its process.
     pub fn thread_index(&self) -> usize {
         self.local
     }
 
-    /// The workers of the job. (User service threads and consumers are not counted.)
+    /// Returns the number of workers of the job. User service threads and consumers are not
+    /// counted.
     pub fn worker_count(&self) -> u32 {
         self.process.shape().workers()
     }
 
-    /// The processes of the job.
+    /// Returns the number of processes of the job.
     pub fn process_count(&self) -> u32 {
         self.process.shape().processes
     }
 
-    /// The worker threads of each process.
+    /// Returns the number of worker threads of each process.
     pub fn threads_per_process(&self) -> u32 {
         self.process.shape().threads
     }
 
-    /// All workers of the job.
+    /// Iterates over all workers of the job.
     pub fn workers(&self) -> impl ExactSizeIterator<Item = WorkerId> + use<> {
         (0..self.worker_count()).map(WorkerId::new)
     }
 
-    /// The worker so many places after this one, going round.
+    /// Returns the worker `distance` places after this one, wrapping around at the end.
     pub fn neighbor(&self, distance: u32) -> WorkerId {
         let count = self.worker_count();
-        // A service thread has no place among the workers; it counts from worker 0.
+        // A service thread is not one of the workers; it counts from worker 0.
         let own = if self.id.number() < count { self.id.number() } else { 0 };
         WorkerId::new(((own as u64 + distance as u64) % count as u64) as u32)
     }
 
-    /// The process that a worker belongs to.
+    /// Returns the process that a worker belongs to.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     #[track_caller]
     pub fn process_of(&self, worker: WorkerId) -> ProcessId {
         self.process.place_of(worker).expect("a worker of this job").0
     }
 
-    /// The first worker of a process, for errors that know no more than the process.
+    /// Returns the first worker of a process, for errors that know only the process.
     pub(crate) fn first_worker_of(&self, process: ProcessId) -> WorkerId {
         WorkerId::new(process.number().wrapping_mul(self.process.shape().threads))
     }
 
-    /// A user service thread of a process, to be called like a worker. `None` unless the job has
-    /// [service threads](crate::Job::service_threads).
+    /// Returns a user service thread of a process, which can be called like a worker. Returns
+    /// `None` unless the job has [service threads](crate::Job::service_threads).
     pub fn service_of(&self, process: ProcessId) -> Option<WorkerId> {
         let shape = self.process.shape();
         let exists = self.process.settings().service_threads > 0 && process.number() < shape.processes;
         exists.then(|| shape.worker_at(process, shape.threads as usize))
     }
 
-    /// The consumer threads of a process, to be called like a worker: whichever of them is free runs the call. `None` unless the job
-    /// has [such threads](crate::Job::consumer_threads).
+    /// Returns the consumer threads of a process, which can be called like one worker: any free
+    /// consumer runs the call. Returns `None` unless the job has [consumer
+    /// threads](crate::Job::consumer_threads).
     ///
-    /// Every form of call can be made to them. They begin in the order in which they arrive, and may run at the same time as each
-    /// other, so that what they share must be shareable: a [`Dist`](crate::Dist) is, and a [`PerWorker`](crate::PerWorker) has no
-    /// value there. The functions get one consumer as their `Worker`, and must not wait, as anywhere.
+    /// Every form of call works. Calls begin in the order of their arrival and may run
+    /// concurrently, so what they share must be shareable. A [`Dist`](crate::Dist) is; a
+    /// [`PerWorker`](crate::PerWorker) has no value on a consumer. Functions receive the consumer
+    /// as their `Worker`, and must not wait, as on any worker.
     pub fn consumers_of(&self, process: ProcessId) -> Option<WorkerId> {
         self.pool_of(process, PoolKind::Consumers)
     }
 
-    /// The threads of a process that run functions which may wait, to be called like a worker. `None` unless the job has
-    /// [such threads](crate::Job::waiting_threads).
+    /// Returns the threads of a process that run functions which may wait. They can be called like
+    /// one worker. Returns `None` unless the job has [waiting
+    /// threads](crate::Job::waiting_threads).
     ///
-    /// As [`consumers_of`](Self::consumers_of), but there is no [`InHandler`](crate::Error::InHandler): they may call others and wait
-    /// for the result, wait for a lock, or meet others. Collectives alone are for workers. Functions that wait for others of the
-    /// same pool need enough threads: a call waits for its turn while all of them are busy, and who waits for it gets
-    /// [`Deadline`](crate::Error::Deadline) in the end.
+    /// They work as those of [`consumers_of`](Self::consumers_of), but without
+    /// [`InHandler`](crate::Error::InHandler): functions may make calls and wait for results or for
+    /// a lock. Only collectives are reserved to workers. Functions that wait for others of the same
+    /// pool need enough threads. While all threads are busy, further calls queue, and callers that
+    /// wait for them get [`Deadline`](crate::Error::Deadline) in the end.
     pub fn waiters_of(&self, process: ProcessId) -> Option<WorkerId> {
         self.pool_of(process, PoolKind::Waiters)
     }
@@ -269,12 +276,12 @@ impl Worker {
         (process.number() < shape.processes).then(|| shape.worker_at(process, receiver))
     }
 
-    /// Whether this thread runs what another has taken out of the rings.
+    /// Returns whether this thread runs calls that a receiver has taken out of the rings.
     pub(crate) fn is_consumer(&self) -> bool {
         matches!(self.role, Role::Member(_))
     }
 
-    /// The pool that this thread hands calls over to, if it does.
+    /// Returns the pool that this thread hands calls over to, if it is a receiver.
     #[inline]
     pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
         match self.role {
@@ -283,14 +290,15 @@ impl Worker {
         }
     }
 
-    /// Processes that are gone: those that an error has named ([`Error::PeerLost`]), from then on, and others when what they had published to this
-    /// worker has run.
+    /// Returns the lost processes. A process counts once an error ([`Error::PeerLost`]) has named
+    /// it, or once everything that it had published to this worker has run.
     pub fn lost_processes(&self) -> Vec<ProcessId> {
         let is_gone = |process: &ProcessId| self.process.is_named_lost(*process) || self.has_outlived(*process);
         (0..self.process_count()).map(ProcessId::new).filter(is_gone).collect()
     }
 
-    /// The lost processes whose last calls have run here: what [`when_lost`](Self::when_lost) has told of.
+    /// Returns the lost processes whose last calls have run here: those that
+    /// [`when_lost`](Self::when_lost) has reported.
     pub(crate) fn outlived_processes(&self) -> Vec<ProcessId> {
         self.lost.borrow().clone()
     }
@@ -299,30 +307,32 @@ impl Worker {
         self.lost.borrow().contains(&process)
     }
 
-    /// What carries the job's bytes, for queues and transmitters (the crate `farside-transmit`) of a program's own. Its messages and events are the
-    /// job's: a program that takes some away breaks it.
+    /// Returns the job's transport, for queues and transmitters of the program's own (crate
+    /// `farside-transmit`). Its messages and events belong to the job: a program that takes any of
+    /// them breaks the job.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         self.process.transport()
     }
 
-    // Calling. The forms with all choices are on `To`.
+    // Calling. `To` has the forms with all options.
 
-    /// The way to a worker, with choices: when full, notification, send-based.
+    /// Returns the path to a worker with options: what to do when it is full, notification,
+    /// send-based.
     #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
         To::new(self, worker)
     }
 
-    /// Batches calls to a worker.
+    /// Returns an aggregator, which batches calls to a worker.
     #[inline]
     pub fn aggregate(&self, worker: WorkerId) -> Aggregator<'_> {
         Aggregator::new(self.to(worker))
     }
 
-    /// Has a function run on another worker: [`To::call`].
+    /// Runs a function on another worker: [`To::call`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`To::call`].
     #[inline]
     pub fn call<A: Wire, R>(
         &self,
@@ -333,10 +343,10 @@ impl Worker {
         self.to(to).call(arguments, function)
     }
 
-    /// Has a function run on another worker with a buffer: [`To::call_buffer`].
+    /// Runs a function on another worker with a buffer: [`To::call_buffer`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`To::call_buffer`].
     pub fn call_buffer<A: Wire, R>(
         &self,
         to: WorkerId,
@@ -347,10 +357,10 @@ impl Worker {
         self.to(to).call_buffer(arguments, buffer, function)
     }
 
-    /// Has a function run on another worker and brings its result: [`To::call_return`].
+    /// Runs a function on another worker and returns its pending result: [`To::call_return`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`To::call_return`].
     pub fn call_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -360,10 +370,10 @@ impl Worker {
         self.to(to).call_return(arguments, function)
     }
 
-    /// Has a function run on another worker that may answer later: [`To::call_with_reply`].
+    /// Runs a function on another worker that may answer later: [`To::call_with_reply`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`To::call_with_reply`].
     pub fn call_with_reply<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -373,25 +383,25 @@ impl Worker {
         self.to(to).call_with_reply(arguments, function)
     }
 
-    /// A counter of calls that are to be sent or executed, to wait for.
+    /// Returns a counter of `calls` calls, to wait until they are sent or executed.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) when 1024 are in use in this process already.
+    /// [`Error::TooLarge`](crate::Error::TooLarge) if this process already uses 1024 of them.
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
         Synchronizer::new(Waiter::Worker(self), calls)
     }
 
-    /// What other threads of this process call with, for as long as the job runs.
+    /// Returns a caller, with which other threads of this process make calls while the job runs.
     pub fn caller(&self) -> Caller {
         Caller::new(self.process_handle().clone())
     }
 
-    /// How internal calls are made: they wait for room.
+    /// Returns the path for internal calls, which wait for room.
     pub(crate) fn internal(&self, to: WorkerId) -> To<'_> {
         self.to(to).when_full(WhenFull::Retry)
     }
 
-    // What it did and has to do.
+    // Counters and flushing.
 
     /// Publishes all batches, whatever their size.
     pub fn flush(&self) {
@@ -399,7 +409,7 @@ impl Worker {
         unfinished.into_iter().for_each(|to| self.flush_to(to, FlushCause::Asked));
     }
 
-    /// What this worker did so far.
+    /// Returns counters of this worker's activity so far.
     pub fn counters(&self) -> Counters {
         let mut sent = SendCounters::default();
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
@@ -419,9 +429,9 @@ impl Worker {
         }
     }
 
-    // For the rooms around.
+    // For other rooms.
 
-    /// The state of a room in this worker.
+    /// Returns the state of a room in this worker.
     #[inline(always)]
     pub(crate) fn room<R: Room>(&self) -> &R::Local {
         self.rooms.get::<R>()
@@ -441,7 +451,7 @@ impl Worker {
         self.process.table()
     }
 
-    /// The function at an offset of the program's text.
+    /// Returns the address of the function at an offset in the program's text.
     #[inline]
     pub(crate) fn function_at(&self, offset: u32) -> Option<usize> {
         let (known, address) = self.function.get();
@@ -453,7 +463,7 @@ impl Worker {
         Some(address)
     }
 
-    /// The outbox of a worker; `None` when there is no such worker.
+    /// Returns the outbox to a worker; `None` if there is no such worker.
     #[inline]
     pub(crate) fn outbox(&self, to: WorkerId) -> Option<RefMut<'_, Outbox>> {
         self.outbox_cell(to).map(RefCell::borrow_mut)
@@ -465,7 +475,7 @@ impl Worker {
         Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
     }
 
-    /// The ranges of global memory that are mapped here.
+    /// Returns the cache of the ranges of global memory that are mapped here.
     #[inline(always)]
     pub(crate) fn address_cache(&self) -> &AddressCache {
         &self.address_cache
@@ -483,7 +493,7 @@ impl Worker {
         self.replies.borrow_mut()
     }
 
-    /// Tries something again at the next progress, and until it is done.
+    /// Schedules an action to be retried at each progress until it is done.
     pub(crate) fn put_off(&self, put_off: PutOff) {
         self.put_off.borrow_mut().push(put_off);
     }
@@ -518,12 +528,14 @@ impl Worker {
         self.refused.set(self.refused.get() + 1);
     }
 
-    /// Has [`refused`](Self::refused) return this, unless another waits for that.
+    /// Makes [`refused`](Self::refused) return this error, unless an earlier one is still
+    /// unreported.
     pub(crate) fn report_refused(&self, error: Error) {
         self.refusal.borrow_mut().get_or_insert(error);
     }
 
-    /// Whether a named function did not run whose caller gets no answer. Tells it once.
+    /// Returns the error of a named function that did not run and whose caller gets no answer.
+    /// Reports each error once.
     #[inline]
     pub(crate) fn refused(&self) -> Result<()> {
         if self.refusal.borrow().is_none() {
@@ -532,12 +544,12 @@ impl Worker {
         self.refusal.take().map_or(Ok(()), Err)
     }
 
-    /// A buffer to encode into.
+    /// Takes the worker's buffer for encoding.
     pub(crate) fn take_buffer(&self) -> Vec<u8> {
         self.buffer.take()
     }
 
-    /// Keeps a buffer for the next time, unless it is large.
+    /// Keeps a buffer for reuse, unless it is large.
     pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
         if buffer.capacity() <= BUFFER_BYTES_KEPT {
             buffer.clear();
@@ -555,7 +567,7 @@ impl Worker {
         wakers.push((slot, waker.clone()));
     }
 
-    /// Notes that a receiver has a batch open or records staged.
+    /// Notes that a receiver has an open batch or staged records.
     pub(crate) fn list_unfinished(&self, to: WorkerId) {
         let mut unfinished = self.unfinished.borrow_mut();
         if !unfinished.contains(&to) {
@@ -572,12 +584,12 @@ impl Worker {
         }
     }
 
-    /// Why a process is lost, if it is and its last calls have run here.
+    /// Returns the error for a lost process whose last calls have run here.
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
         self.has_outlived(process).then(|| self.process.gone(process))
     }
 
-    /// The first that was lost.
+    /// Returns the error for the process that was lost first.
     #[inline]
     pub(crate) fn any_lost(&self) -> Option<Error> {
         self.lost.borrow().first().map(|process| self.process.gone(*process))

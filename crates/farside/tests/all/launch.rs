@@ -100,7 +100,7 @@ fn a_program_that_is_not_there_is_named_and_nothing_stays() {
 fn a_program_that_comes_to_no_job_is_named() {
     let launch = |command, arguments: &[&str]| Launch::new(vec![program(command, arguments, 2)]).quiet_stdout();
     let (_, why) = report(within_time(|| launch("true", &[]).run().map_err(Error::from)));
-    assert_eq!(why, "it ended without coming to the job");
+    assert_eq!(why, "it ended before it joined the job");
     let (_, how) = failure(within_time(|| launch("sh", &["-c", "exit 7"]).run().map_err(Error::from)));
     assert_eq!(how, ProcessEnd::Exited(7));
 }

@@ -1,7 +1,7 @@
-//! Whoever connects to process 0, until it has proven that it belongs to the job.
+//! Connections to process 0 that have not yet proven that they belong to the job.
 //!
-//! A stranger costs a descriptor and a few hundred bytes. There are at most so many, the oldest go first, and each has a few
-//! seconds; so nobody can keep the processes of the job from coming by being there.
+//! A stranger costs a descriptor and a few hundred bytes. Their number is limited, the oldest leave
+//! first, and each has a few seconds. So strangers cannot keep the processes of the job out.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -18,21 +18,21 @@ use super::Door;
 use crate::control::frames::{FrameReader, FrameWriter};
 use crate::control::link::Link;
 
-/// How long a stranger may take.
+/// The time that a stranger has to make its request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many there are at once, besides one for each process of the job.
+/// The maximum number of strangers beyond one for each process of the job.
 const STRANGERS_MORE: usize = 64;
-/// How long nobody is taken in when the system has no descriptors left.
+/// The pause in accepting connections when the system has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Those who have connected and not proven anything.
+/// The connections without a proof.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     door: Door,
     count_max: usize,
-    /// The oldest first.
+    /// The strangers, the oldest first.
     waiting: VecDeque<Stranger>,
-    /// Until then the listener is left alone.
+    /// The end of the pause in accepting connections.
     paused_until: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ struct Stranger {
     until: Instant,
 }
 
-/// A process that knows the secret and wants to come in.
+/// A process that knows the secret and asks to join.
 #[derive(Debug)]
 pub(crate) struct Request {
     stranger: Stranger,
@@ -58,24 +58,25 @@ impl Strangers {
         Self { door, count_max: STRANGERS_MORE, waiting: VecDeque::new(), paused_until: None }
     }
 
-    /// So many may come at once.
+    /// Raises the limit of strangers for a job of this many processes.
     pub(crate) fn expect(&mut self, processes: u32) {
         self.count_max = processes as usize + STRANGERS_MORE;
     }
 
-    /// What there is to wait for.
+    /// Returns the descriptors to wait for.
     pub(crate) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
         let listener = self.paused_until.is_none().then_some(self.door.listener.as_fd());
         let streams = self.waiting.iter().map(|stranger| stranger.stream.as_fd());
         listener.into_iter().chain(streams).map(|fd| Interest { fd, writable: false })
     }
 
-    /// When [`meet`](Self::meet) has something to do even if nobody says anything.
+    /// Returns when [`meet`](Self::meet) has work even if no bytes arrive.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|stranger| stranger.until).chain(self.paused_until).min()
     }
 
-    /// Takes in who has connected, and hears what they say. Returns those who know the secret, and what is to be said about others.
+    /// Accepts connections and reads their requests. Returns the requests with a valid proof, and
+    /// descriptions of the others.
     pub(crate) fn meet(&mut self) -> (Vec<Request>, Vec<String>) {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| now < *until);
@@ -86,19 +87,20 @@ impl Strangers {
         for mut stranger in std::mem::take(&mut self.waiting) {
             match stranger.reader.receive(&stranger.stream) {
                 Ok(Some(message)) => {
-                    let request = greeting::Request::decode(&message);
-                    match request.map(|request| stranger.examine(&request, &self.door.secret)) {
-                        Some(Ok(request)) => requests.push(request),
-                        Some(Err(why)) => turned_away.push(why),
-                        // It speaks something else.
-                        None => {}
+                    let Some(request) = greeting::Request::decode(&message) else {
+                        tracing::debug!(address = %stranger.address, "stranger dropped: its message is no request");
+                        continue;
+                    };
+                    match stranger.examine(&request, &self.door.secret) {
+                        Ok(request) => requests.push(request),
+                        Err(why) => turned_away.push(why),
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock && now < stranger.until => {
                     self.waiting.push_back(stranger);
                 }
-                // Too late, too long, or gone.
-                Ok(None) | Err(_) => {}
+                Ok(None) => tracing::debug!(address = %stranger.address, "stranger left"),
+                Err(error) => tracing::debug!(address = %stranger.address, %error, "stranger dropped"),
             }
         }
         (requests, turned_away)
@@ -111,13 +113,14 @@ impl Strangers {
                     if self.waiting.len() == self.count_max {
                         self.waiting.pop_front();
                     }
-                    // One that is gone again by now is no loss.
+                    // A connection that fails here has already been closed.
                     self.waiting.extend(Stranger::challenge(stream, address, now + PATIENCE));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                Err(_) => {
-                    // No descriptors or no memory: those who wait longest make room.
+                Err(error) => {
+                    // No descriptors or no memory: the oldest stranger makes room.
+                    tracing::warn!(%error, "cannot accept a connection: trying again soon");
                     self.waiting.pop_front();
                     self.paused_until = Some(now + PAUSE);
                     return;
@@ -135,7 +138,7 @@ impl Stranger {
         Some(Self { stream, address, reader: FrameReader::new(GREETING_BYTES_MAX), host_nonce, until })
     }
 
-    /// Whether it knows the secret.
+    /// Checks whether the stranger knows the secret. Otherwise describes it.
     fn examine(self, request: &greeting::Request, secret: &Secret) -> Result<Request, String> {
         let greeting::Request { claim, nonce, proof } = *request;
         let exchange = Exchange { host_nonce: self.host_nonce, nonce, claim };
@@ -149,16 +152,22 @@ impl Stranger {
 }
 
 impl Request {
-    /// What it says it is.
+    /// Returns the place that it claims.
     pub(crate) fn claim(&self) -> &Claim {
         &self.exchange.claim
     }
 
+    /// Returns the address from which it connected.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.stranger.address
+    }
+
+    /// Answers why it cannot join, and closes the stream.
     pub(crate) fn refuse(self, answer: Answer) {
         say(&self.stranger.stream, &answer.encode());
     }
 
-    /// Lets it in: the stream becomes its link.
+    /// Admits it: the stream becomes its link.
     pub(crate) fn welcome(self, seat: Seat) -> Link {
         let Self { stranger: Stranger { stream, mut reader, .. }, exchange, secret } = self;
         say(&stream, &Answer::Welcome(seat, exchange.proof(Side::Host(seat), &secret)).encode());
@@ -167,10 +176,10 @@ impl Request {
     }
 }
 
-/// Says one of the first few words on a stream, whose buffers have room for them.
+/// Sends one of the first messages on a stream, whose buffers have room for them.
 fn say(stream: &TcpStream, message: &[u8]) {
     let mut writer = FrameWriter::default();
     writer.push(message);
-    // Who is gone needs no answer, and is found out by reading.
+    // If the stranger is gone, the next read reports it.
     let _ = writer.flush(stream);
 }

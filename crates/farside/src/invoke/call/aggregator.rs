@@ -1,4 +1,4 @@
-//! Aggregation: calls that share what each alone would cost.
+//! Aggregation: calls that share the cost of publishing.
 
 use std::time::Duration;
 
@@ -9,32 +9,41 @@ use crate::invoke::outbox::FlushCause;
 use crate::invoke::remote::{ByPointer, ByType, RemoteFn};
 use crate::wire::Wire;
 
-/// When an [`Aggregator`] batches (Seriema §4.4.2).
+/// The policy by which an [`Aggregator`] batches (Seriema §4.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
-    /// Always, and publishes when so many bytes are batched: the most calls a second. (A batch never exceeds the ring's chunk.)
+    /// Always batch, and publish at this size. This gives the most calls a second. A batch never
+    /// exceeds the ring's chunk.
     Traditional {
-        /// The size.
+        /// The size of a batch.
         bytes: usize,
     },
-    /// Only when the ring refuses: as long as it takes them, calls are published one by one, and none is later for being aggregated. What
-    /// it does not take is kept here in order, and sent in one flush when there is room.
+    /// Batch only when the ring is full. While it has room, calls are published one by one, so
+    /// aggregation delays none. Calls beyond that are kept here in order, and sent in one flush
+    /// when there is room.
     Overflow {
-        /// So much is kept at most, and no more than 4 GiB; then calls fail with [`Error::Full`](crate::Error::Full), or do what
-        /// [`when_full`](Aggregator::when_full) says.
+        /// The most bytes kept, up to 4 GiB. Calls beyond that fail with
+        /// [`Error::Full`](crate::Error::Full), or do what [`when_full`](Aggregator::when_full)
+        /// says.
         limit_bytes: usize,
     },
 }
 
 /// Calls of one worker to another that are published in batches.
 ///
-/// A batch is published when it has its size, when its chunk is full, when the program asks for it ([`flush`](Self::flush),
-/// [`Worker::flush`]), when the worker waits and has nothing else to do, when it makes progress and the batch has its
-/// [`age`](Self::age), and when the aggregator is dropped. A worker that computes and makes no progress publishes nothing; where that must
-/// not keep calls back, there is [`flush_within`](Self::flush_within).
+/// A batch is published in each of these cases:
+/// - it has its size, or its chunk is full;
+/// - the program calls [`flush`](Self::flush) or [`Worker::flush`];
+/// - the worker waits and has nothing else to do;
+/// - the worker makes progress and the batch has its [`age`](Self::age);
+/// - the aggregator is dropped.
 ///
-/// On shared memory a batch is written where it belongs, record by record; only its publication is put off. So there is no
-/// copy, and no fence for each call. Calls made past the aggregator keep their place: they publish the batch with them.
+/// A worker that computes and makes no progress publishes nothing. If that must not delay calls,
+/// use [`flush_within`](Self::flush_within).
+///
+/// On shared memory each record of a batch is written straight into the receiver's ring; only its
+/// publication is delayed. So there is no copy, and no fence for each call. Calls made past the
+/// aggregator keep their order: they publish the batch with them.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -58,7 +67,8 @@ impl<'w> Aggregator<'w> {
         Self { to }
     }
 
-    /// When to batch. By default [`Traditional`](Aggregation::Traditional), with [`AGGREGATE_BYTES`].
+    /// Sets when to batch. The default is [`Traditional`](Aggregation::Traditional) with
+    /// [`AGGREGATE_BYTES`].
     #[must_use]
     #[inline]
     pub fn mode(mut self, mode: Aggregation) -> Self {
@@ -76,34 +86,37 @@ impl<'w> Aggregator<'w> {
         self
     }
 
-    /// Publishes when so many bytes are batched: [`Aggregation::Traditional`].
+    /// Publishes a batch when it has `bytes` bytes: [`Aggregation::Traditional`].
     #[must_use]
     #[inline]
     pub fn batch_bytes(self, bytes: usize) -> Self {
         self.mode(Aggregation::Traditional { bytes })
     }
 
-    /// Batches only what the ring does not take, and so much of that: [`Aggregation::Overflow`].
+    /// Batches only calls that the ring has no room for, up to `limit_bytes`:
+    /// [`Aggregation::Overflow`].
     #[must_use]
     #[inline]
     pub fn overflow(self, limit_bytes: usize) -> Self {
         self.mode(Aggregation::Overflow { limit_bytes })
     }
 
-    /// Publishes a batch that is so old (an hour at most) at the worker's next progress; after 500 µs if not said. Costs nothing, and promises nothing
-    /// while the worker makes no progress.
+    /// Publishes a batch of this age at the worker's next progress; the default is 500 µs, the
+    /// maximum an hour. This costs nothing, and promises nothing while the worker makes no
+    /// progress.
     #[must_use]
     pub fn age(mut self, age: Duration) -> Self {
         self.to.age_us = microseconds(age);
         self
     }
 
-    /// Publishes a batch that is so old whatever the worker does: then the service thread does it. (It is a thread like others, and may
-    /// come a little late.)
+    /// Publishes a batch of this age even if the worker makes no progress: the service thread does
+    /// it. That is a thread like others, and may be a little late.
     ///
-    /// *Cost*: two threads may publish such a batch, so it is kept behind a lock, and copied when it is published: some 50 ns a call
-    /// instead of some 3. That is why it is not so by default; no other thread could see how far this one is with a batch in the ring,
-    /// unless each call said so.
+    /// *Cost*: two threads may publish such a batch, so it is kept behind a lock, and copied when
+    /// it is published. A call takes some 50 ns instead of some 3. So this is not the default.
+    /// Without the lock no other thread could see the extent of an open batch, unless each call
+    /// announced it.
     #[must_use]
     pub fn flush_within(mut self, age: Duration) -> Self {
         self.to.age_us = microseconds(age);
@@ -112,27 +125,27 @@ impl<'w> Aggregator<'w> {
         self
     }
 
-    /// What to do when there is no room.
+    /// Chooses what to do when there is no room.
     #[must_use]
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.to.when_full = Some(when_full);
         self
     }
 
-    /// As [`To::call`], batched.
+    /// Calls as [`To::call`] does, batched.
     ///
     /// # Errors
-    /// As for [`To::call`].
+    /// Those of [`To::call`].
     #[inline]
     pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.to.worker.table().offset_of(function as usize);
         self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
 
-    /// As [`To::call_remote`], batched.
+    /// Calls as [`To::call_remote`] does, batched.
     ///
     /// # Errors
-    /// As for [`To::call`].
+    /// Those of [`To::call`].
     #[inline]
     pub fn call_remote<A: Wire, R, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
@@ -141,10 +154,10 @@ impl<'w> Aggregator<'w> {
         self.to.submit_call::<ByType, F, A, R>(Ok(0), arguments)
     }
 
-    /// As [`To::call_buffer`], batched.
+    /// Calls as [`To::call_buffer`] does, batched.
     ///
     /// # Errors
-    /// As for [`To::call`].
+    /// Those of [`To::call`].
     pub fn call_buffer<A: Wire, R>(
         &self,
         arguments: A,
@@ -154,13 +167,13 @@ impl<'w> Aggregator<'w> {
         self.to.call_buffer(arguments, buffer, function)
     }
 
-    /// Publishes what is batched.
+    /// Publishes the open batch.
     pub fn flush(&self) {
         self.to.worker.flush_to(self.to.to, FlushCause::Asked);
     }
 }
 
-/// In whole ones, of which 32 bits hold more than an hour.
+/// Converts to whole microseconds; 32 bits hold more than an hour.
 fn microseconds(age: Duration) -> u32 {
     u32::try_from(age.as_micros()).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Calling functions by their names, also in processes of other binaries.
+//! Calls of functions by name, also in processes of other binaries.
 
 use farside_fabric::WorkerId;
 
@@ -12,17 +12,20 @@ use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
 
 impl<'w> To<'w> {
-    /// Has a function run on the other worker that is [registered](crate::Job::register) there by its name, perhaps in a process of another
-    /// binary. It keeps its place among the other calls to that worker.
+    /// Runs a function on the other worker that is [registered](crate::Job::register) there by its
+    /// name, perhaps in a process of another binary. The call keeps its order among the other calls
+    /// to that worker.
     ///
-    /// Whether the other has such a function is found out there. If not, that worker reports [`Error::NamedCallRefused`] as it does a
-    /// panic, and this one learns nothing; use [`call_named_return`](Self::call_named_return) to learn of it.
+    /// The receiver checks whether it has such a function. If not, that worker reports
+    /// [`Error::NamedCallRefused`] as it reports a panic, and this worker learns nothing. Use
+    /// [`call_named_return`](Self::call_named_return) to learn of it.
     ///
-    /// *Completion*: as for [`call`](Self::call). *Cost*: the arguments are encoded part by part, and checked likewise by the receiver;
-    /// each side makes one copy more than for [`call`](Self::call), and the receiver looks the name up. Never batched.
+    /// *Completion*: as for [`call`](Self::call). *Cost*: the sender encodes the arguments part by
+    /// part, and the receiver checks each part. Each side makes one copy more than for
+    /// [`call`](Self::call), and the receiver looks the name up. Never batched.
     ///
     /// # Errors
-    /// As for [`call`](Self::call), and [`Error::NotPortable`].
+    /// Those of [`call`](Self::call), and [`Error::NotPortable`].
     pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
         let after = match self.notify {
             Some((latch, On::Executed)) => After::CountDown(latch),
@@ -34,10 +37,11 @@ impl<'w> To<'w> {
         }
     }
 
-    /// As [`call_named`](Self::call_named), and brings the result back.
+    /// Calls as [`call_named`](Self::call_named) does, and returns the function's result.
     ///
     /// # Errors
-    /// As for [`call_named`](Self::call_named). That the function did not run is told by the [`Pending`].
+    /// Those of [`call_named`](Self::call_named). If the function did not run, the [`Pending`] says
+    /// so.
     pub fn call_named_return<A: Wire, R: Wire>(
         self,
         function: Named<A, R>,
@@ -55,11 +59,11 @@ impl<'w> To<'w> {
         arguments: &A,
     ) -> Result<Pending<'w, R, ByName>> {
         let (_, result_bytes_max) = function.head(After::Nothing)?;
-        // A limit beyond what a result may have need not be reached.
+        // A type's size limit may exceed the longest result; the room need not.
         let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
         let reserved = self.worker.replies().reserve(room, self.to);
         let (slot, address) = reserved.map_err(|cause| Error::Full { to: self.to, cause })?;
-        // Dropping it gives the slot back.
+        // Dropping the pending result frees the slot.
         let pending = Pending::new(self.worker, slot, ByName { name: function.name(), room });
         self.submit_named(function, After::Answer(address), arguments)?;
         Ok(pending)
@@ -97,16 +101,17 @@ impl<'w> To<'w> {
 }
 
 impl Worker {
-    /// Whether the process of a worker runs the same binary as this one, so that closures and function pointers can be called there.
-    /// Those of a worker that does not exist run none.
+    /// Whether the process of a worker runs the same binary as this one, so that closures and
+    /// function pointers can be called there. `false` for a worker that does not exist.
     pub fn runs_same_binary(&self, worker: WorkerId) -> bool {
         self.process_handle().place_of(worker).is_some_and(|(process, _)| self.process_handle().is_alike(process))
     }
 
-    /// Has a function run on another worker that is registered there by its name: [`To::call_named`].
+    /// Runs a function on another worker that is registered there by its name; see
+    /// [`To::call_named`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`To::call_named`].
     pub fn call_named<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -116,10 +121,11 @@ impl Worker {
         self.to(to).call_named(function, arguments)
     }
 
-    /// Has a named function run on another worker and brings its result: [`To::call_named_return`].
+    /// Runs a named function on another worker and returns its result; see
+    /// [`To::call_named_return`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`To::call_named_return`].
     pub fn call_named_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,

@@ -1,4 +1,4 @@
-//! What a worker does between the end of its body and the end of the job.
+//! The drain: what a worker does between the end of its body and the end of the job.
 
 use super::Worker;
 use crate::error::Result;
@@ -6,10 +6,10 @@ use crate::runtime::consumers::Role;
 use farside_launch::settings::FOREVER;
 
 impl Worker {
-    /// After the body: serves until the whole job is quiet.
+    /// Serves other workers after the end of the body, until the whole job is quiet.
     pub(crate) fn drain(&self) -> Result<()> {
         if self.process.callers().one_more_rests(self.process.shape().callable_per_process()) {
-            // What the others waited for may have ended since they looked.
+            // This may have been the last caller that the other threads waited for.
             self.process.call_attention_of_all();
         }
         let mut answered = None;
@@ -31,8 +31,8 @@ impl Worker {
             if answered == Some(round) || !worker.is_quiet() {
                 return None;
             }
-            // What was called before the round began runs before it is counted. Two rounds that count the same, with a call under
-            // way all the time, would say that there is none.
+            // Calls that arrived before the round began must run before they are counted. Otherwise
+            // two rounds could count the same while a call is under way all the time.
             if let Err(error) = worker.step() {
                 return Some(Err(error));
             }
@@ -41,7 +41,7 @@ impl Worker {
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
             }
-            // After the look at the rooms, of which one may leave a notice before it says that it is done.
+            // Checked after the rooms: a room may leave a notice before it says that it is done.
             if worker.is_quiet() {
                 answered = Some(round);
                 let counters = worker.counters();
@@ -51,7 +51,7 @@ impl Worker {
         })
     }
 
-    /// Whether nothing waits here to be sent or gone on with.
+    /// Returns whether nothing on this worker waits to be sent or continued.
     fn is_quiet(&self) -> bool {
         self.unfinished.borrow().is_empty()
             && self.continuations.borrow().is_empty()

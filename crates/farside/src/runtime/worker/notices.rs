@@ -1,4 +1,4 @@
-//! What a worker's service thread has for it.
+//! How a worker takes in the notices that the service thread leaves for it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::invoke::inbox::{Handling, panic_message, run_last};
 use crate::invoke::message::RingName;
 use crate::runtime::process::Notice;
 
-/// What a part of the library has to do on a worker when a process is lost.
+/// What a room does on a worker when a process is lost.
 #[derive(Clone)]
 pub(crate) struct LossHook(Rc<OnLoss>);
 
@@ -25,19 +25,22 @@ impl fmt::Debug for LossHook {
 }
 
 impl Worker {
-    /// Has `hook` run on this worker for every process that is lost from now on, when the last of its calls has run here: so nothing of that
-    /// process comes after it. Not as a handler, but it must not wait either.
+    /// Registers `hook` to run on this worker for every process that is lost from now on.
+    ///
+    /// It runs after the last call of that process has run here, so that nothing of that process
+    /// follows it. The hook is not a handler, but it must not wait either.
     pub(crate) fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
         self.loss_hooks.borrow_mut().push(LossHook(Rc::new(hook)));
     }
 
-    /// Takes in what the service thread has for this worker.
+    /// Takes in the notices for this worker.
     #[cold]
     pub(crate) fn take_notices(&self) -> Result<()> {
         self.attention_seen.set(self.process.attention(self.local));
         while let Some(notice) = self.process.next_notice(self.local) {
             if let Err(error) = self.take_notice(notice) {
-                // There may be more, which must not be forgotten over this one.
+                // More notices may be queued. The next step must look at them in spite of this
+                // error.
                 self.attention_seen.set(self.attention_seen.get().wrapping_sub(1));
                 return Err(error);
             }
@@ -84,7 +87,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs a call whose buffer has come.
+    /// Runs a call whose buffer has arrived.
     fn go_on_with(&self, fetch: u64, outcome: Result<Vec<u8>>) -> Result<()> {
         let Some(go) = self.fetches.take(fetch) else { return Ok(()) };
         let handling = Handling::begin(&self.in_handler);
@@ -93,8 +96,8 @@ impl Worker {
         ended.map_err(|panic| Error::HandlerPanicked { from: Source::Worker(self.id), message: panic_message(&*panic) })
     }
 
-    /// Runs what has come through a ring that its sender has given up, and gives its memory back: at once, or when the buffers have come
-    /// that calls wait for.
+    /// Runs what has arrived through a ring that its sender has given up, and returns the ring's
+    /// memory. If calls still wait for their buffers, returns it after those have arrived.
     fn close(&self, ring: RingName) -> Result<()> {
         let source = ring.source as usize;
         let ran = run_last(self, source, false);
@@ -108,7 +111,7 @@ impl Worker {
         ran
     }
 
-    /// Runs what a lost process has still published here, and gives up what was meant for it.
+    /// Runs what a lost process had already published here, and drops what was meant for it.
     fn lose(&self, process: ProcessId) -> Result<()> {
         let shape = self.process.shape();
         let threads = (0..shape.callable_per_process() as usize).map(|local| shape.worker_at(process, local));
@@ -120,7 +123,8 @@ impl Worker {
             let ring = RingName { source: source as u32, to: self.id.number() };
             self.process.retire(ring, self.local, &pieces);
         }
-        // What it had lent and is not here by now does not run any more: nothing of it may after this.
+        // Calls whose borrowed buffer has not arrived by now fail: no call of that process may run
+        // after this.
         for fetch in self.fetches.from(process) {
             ran = ran.and(self.go_on_with(fetch, Err(self.process.gone(process))));
         }
@@ -130,7 +134,7 @@ impl Worker {
                 outbox.borrow_mut().lose();
             }
         }
-        // Only now, so that who waits for it finds all that it did.
+        // Marked last, so that a waiter sees everything that the lost process did.
         self.lost.borrow_mut().push(process);
         let hooks = self.loss_hooks.borrow().clone();
         hooks.iter().for_each(|hook| (hook.0)(self, process));

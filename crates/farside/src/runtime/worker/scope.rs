@@ -1,4 +1,4 @@
-//! Threads that a worker starts for a while, and that call others themselves.
+//! Scopes: threads that a worker starts for a limited time, and that make calls themselves.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::invoke::caller::Caller;
 use crate::runtime::process::Process;
 use farside_launch::settings::FOREVER;
 
-/// Where a worker starts threads for a while: [`Worker::scope`].
+/// A scope in which a worker starts threads: [`Worker::scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env> {
     threads: &'scope thread::Scope<'scope, 'env>,
@@ -25,13 +25,15 @@ pub struct Scope<'scope, 'env> {
 }
 
 impl Worker {
-    /// Starts threads that call others themselves, and serves until all of them have ended.
+    /// Starts threads that make calls themselves, and serves other workers until all of them have
+    /// ended.
     ///
-    /// They may borrow what outlives this call. Nothing is set up for them: their calls go through the lanes that the threads of a
-    /// process share ([`Caller`]). This worker does what others want of it meanwhile, so that they may also call it and wait for
-    /// that.
+    /// The threads may borrow what outlives this call. They need no setup: their calls go through
+    /// the lanes that the threads of a process share ([`Caller`]). Meanwhile this worker runs
+    /// calls, so the threads may also call it and wait for the result.
     ///
-    /// In a [simulation](crate::Simulation) this is the only way to have threads besides the workers.
+    /// In a [simulation](crate::Simulation) this is the only way to have threads besides the
+    /// workers.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -49,13 +51,13 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// *Cost*: that of starting a thread for each.
+    /// *Cost*: the start of one system thread for each.
     ///
     /// # Errors
-    /// Those of [`progress`](Self::progress), when the threads have ended; [`Error::InHandler`].
+    /// Those of [`progress`](Self::progress), after the threads have ended; [`Error::InHandler`].
     ///
     /// # Panics
-    /// When one of the threads did.
+    /// If one of the threads panicked.
     pub fn scope<'env, T>(&self, work: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> T) -> Result<T> {
         self.not_in_handler("a scope of threads")?;
         thread::scope(|threads| {
@@ -72,7 +74,8 @@ impl Worker {
         })
     }
 
-    /// Whatever happens here meanwhile, the threads cannot be left: they may borrow what is the caller's.
+    /// Serves until the threads of the scope have ended. No error may leave earlier: the threads
+    /// may borrow what belongs to the caller.
     fn serve_until_ended(&self, scope: &Scope<'_, '_>) -> Result<()> {
         let mut outcome = Ok(());
         // SYNC: pairs with the release in `Leaving`.
@@ -83,7 +86,7 @@ impl Worker {
             let is_over = matches!(served, Err(Error::JobEnded { .. }));
             outcome = outcome.and(served);
             if is_over {
-                // They get the same from every call.
+                // The threads get the same error from every call.
                 break;
             }
         }
@@ -96,7 +99,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a thread.
     ///
     /// # Errors
-    /// [`Error::System`] when there can be no more threads.
+    /// [`Error::System`] if the system cannot start another thread.
     pub fn spawn(&self, work: impl FnOnce(&Caller) + Send + 'scope) -> Result<()> {
         let clock: &Clock = self.process.clock();
         let seat = clock.seat();
@@ -116,7 +119,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// Tells the worker that a thread of its scope has ended, however.
+/// Tells the worker, when dropped, that a thread of its scope has ended, also by a panic.
 struct Leaving {
     running: Arc<AtomicUsize>,
     process: Arc<Process>,
@@ -125,7 +128,8 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        // SYNC: release, for the acquire in `serve_until_ended`: what the thread did was before.
+        // SYNC: release, for the acquire in `serve_until_ended`: what the thread did happened
+        // before.
         self.running.fetch_sub(1, Ordering::Release);
         self.process.call_attention(self.local);
     }

@@ -1,4 +1,4 @@
-//! How a worker waits: it does what others want of it, and sleeps when there is nothing.
+//! How a worker waits: it serves other workers, and sleeps when there is nothing to do.
 
 use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
@@ -15,17 +15,18 @@ use crate::invoke::reply_slots::SlotHandle;
 use crate::runtime::service::poll;
 use farside_launch::settings::FOREVER;
 
-/// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
+/// The longest sleep of a worker. Every sender rings a sleeping receiver; this bounds the cost of a
+/// lost ring.
 const NAP_MAX: Duration = Duration::from_secs(1);
-/// The longest sleep of one who waits for memory to change, for which only signals ring.
+/// The longest sleep of a worker that watches memory, for which only signals ring.
 const WATCH_NAP: Duration = Duration::from_micros(100);
-/// Steps of a busy wait between looks at the clock.
+/// The number of busy steps between two reads of the clock.
 const STEPS_PER_CLOCK: u32 = 256;
 
-/// A worker watches memory, until this is dropped, however that comes about.
+/// Marks that a worker watches memory, until this guard is dropped.
 struct Watches<'a> {
     flag: &'a Cell<bool>,
-    /// A wait inside of another.
+    /// The flag's earlier value: waits can nest.
     before: bool,
 }
 
@@ -42,10 +43,12 @@ impl Drop for Watches<'_> {
 }
 
 impl Worker {
-    /// Runs what others have called here, publishes batches that are old enough, and sends what was queued. Says whether there was
-    /// anything to do. Does not wait.
+    /// Runs calls that have arrived here, publishes batches that are old enough, and sends what was
+    /// queued. Returns whether there was anything to do. Does not wait.
     ///
     /// # Errors
+    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
+    /// [`Error::JobEnded`].
     /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`]; [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
@@ -56,20 +59,24 @@ impl Worker {
         Ok(moved)
     }
 
-    /// What time it is: the system's, or in a [simulation](crate::Simulation) that of the simulated network.
+    /// Returns the time: the system's, or in a [simulation](crate::Simulation) that of the
+    /// simulated network.
     pub fn now(&self) -> Instant {
         self.process.clock().now()
     }
 
-    /// In a [simulation](crate::Simulation): this worker computes for so long, and pays no attention meanwhile. Otherwise this does
-    /// nothing, since what a real program computes takes its time anyway.
+    /// Advances this worker's time in a [simulation](crate::Simulation) by `time`, as if it
+    /// computed for that long without serving. Does nothing otherwise, since a real computation
+    /// takes its own time.
     pub fn charge(&self, time: Duration) {
         self.process.clock().charge(time);
     }
 
-    /// Makes progress until `condition` holds, sleeping when there is none. At most for the job's deadline.
+    /// Makes progress until `condition` holds, for at most the job's deadline. Sleeps when there is
+    /// nothing to do.
     ///
-    /// The condition is looked at after every call that ran here, so it is meant to depend on what those do.
+    /// The condition should depend on what calls do: the worker checks it after each step in which
+    /// calls ran.
     ///
     /// # Errors
     /// [`Error::Deadline`], and those of [`progress`](Self::progress).
@@ -77,10 +84,11 @@ impl Worker {
         self.wait_until("serving", self.default_deadline(), |_| condition().then_some(Ok(())))
     }
 
-    /// As [`wait_while_serving`](Self::wait_while_serving), for something that needs every process of the job, and for at most `time`.
+    /// Like [`wait_while_serving`](Self::wait_while_serving), for a condition that needs every
+    /// process of the job, and for at most `time`.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when any process is gone; otherwise the same.
+    /// [`Error::PeerLost`] if any process is lost; otherwise the same.
     pub fn wait_together(&self, time: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
         self.wait_until("serving together with all processes", time, |worker| {
             if condition() {
@@ -90,21 +98,22 @@ impl Worker {
         })
     }
 
-    /// Leaves the network to the service thread, until this worker waits or makes progress again. For before it computes for long: what is under
-    /// way goes on meanwhile.
+    /// Leaves the network to the service thread until this worker waits or makes progress again.
+    /// Call it before a long computation, so that pending transfers go on meanwhile.
     ///
-    /// A worker that waits looks after the network itself, since it finds sooner so what it waits for. The service thread stands back then, and would notice only
-    /// after a millisecond that it does so no more.
+    /// A waiting worker polls the network itself, because it then finds sooner what it waits for.
+    /// The service thread stands back during that time. Without this call, it would notice only
+    /// after a millisecond that the worker has stopped polling.
     ///
-    /// *Cost*: over a network a system call, and a switch to that thread and back if it has no processor of its own. Nothing where all processes share a
-    /// machine.
+    /// *Cost*: over a network one system call, and a switch to the service thread and back if that
+    /// has no CPU of its own. Nothing if all processes share a machine.
     pub fn hand_over(&self) {
         if self.process.polls() {
             self.process.transport().stop_polling();
         }
     }
 
-    /// Drives a future to its end, making progress meanwhile. At most for the job's deadline.
+    /// Drives a future to its end and makes progress meanwhile, for at most the job's deadline.
     ///
     /// # Errors
     /// [`Error::Deadline`], and those of [`progress`](Self::progress).
@@ -117,7 +126,7 @@ impl Worker {
         })
     }
 
-    /// Waits for room for a record to a worker.
+    /// Waits until the ring to a worker has room for a record.
     pub(crate) fn wait_for_room(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
         self.not_in_handler("a call with `WhenFull::Retry`")?;
         let wait_for_credit = |begin| {
@@ -135,7 +144,7 @@ impl Worker {
         result
     }
 
-    /// Waits for room in the lane to a worker.
+    /// Waits until the lane to a worker has room for a record.
     pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
         let left = deadline.saturating_duration_since(self.process.clock().now());
@@ -144,8 +153,8 @@ impl Worker {
         })
     }
 
-    /// As [`wait_until`](Self::wait_until), for what is found in memory that others change: those who signal wake this thread, and
-    /// what others do it finds in a [`WATCH_NAP`].
+    /// Like [`wait_until`](Self::wait_until), for a condition on memory that other processes
+    /// change. A signal wakes this thread at once; it finds other changes within a [`WATCH_NAP`].
     pub(crate) fn watch_until<T>(
         &self,
         doing: &'static str,
@@ -156,7 +165,7 @@ impl Worker {
         self.wait_until(doing, time, look)
     }
 
-    /// Makes progress until `look` finds something, sleeping when there is none.
+    /// Makes progress until `look` finds something. Sleeps when there is nothing to do.
     pub(crate) fn wait_until<T>(
         &self,
         doing: &'static str,
@@ -196,13 +205,14 @@ impl Worker {
                 continue;
             }
             tell_credit(self);
-            // Counted before the fence in `prepare`, and looked at after it.
+            // The watch is counted before the fence in `prepare`, and others check it after that
+            // fence.
             let _watching = self.watches.get().then(|| self.home.watch());
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
-                // What ran in this look may have waited itself, and then nobody rings any more.
+                // A call that ran during this look may have waited itself and so used up the ring.
                 None if nothing_new && self.home.doorbell(self.local).is_asleep() => {
                     self.hand_over();
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
@@ -221,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// One round of everything that a worker does for others.
+    /// Does one round of all the work that a worker does for others.
     #[inline]
     pub(crate) fn step(&self) -> Result<bool> {
         let polled = self.process.polls() && self.poll_if_due();
@@ -250,7 +260,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Tries again what there was no room for.
+    /// Retries what found no room before.
     #[cold]
     fn do_what_was_put_off(&self) -> bool {
         let tries = self.put_off.take();
@@ -262,8 +272,10 @@ impl Worker {
         moved
     }
 
-    /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
-    /// for may come over mapped memory. Says whether anything came.
+    /// Makes the transport's progress if it is due. Returns whether anything arrived.
+    ///
+    /// Each poll is a system call, and what this worker waits for may arrive over mapped memory. So
+    /// polls become rarer while nothing arrives.
     fn poll_if_due(&self) -> bool {
         let (mut pace, now) = (self.poll_pace.get(), Instant::now());
         if !pace.is_due(now) {
@@ -275,7 +287,8 @@ impl Worker {
         found
     }
 
-    /// Publishes batches that are due, or all if the worker is idle, and sends what is staged.
+    /// Publishes batches that are due, or all batches if the worker is idle, and sends what is
+    /// staged.
     fn send_unfinished(&self, idle: bool) -> Result<bool> {
         let mut moved = false;
         let mut next = 0;
@@ -291,14 +304,14 @@ impl Worker {
         }
     }
 
-    /// Whether credit has come for what is staged.
+    /// Returns whether credit has arrived for what is staged.
     fn staged_may_move(&self) -> bool {
         let unfinished = self.unfinished.borrow();
         unfinished.iter().any(|to| self.outbox(*to).is_some_and(|outbox| outbox.staged_may_move()))
             || (self.process.lanes_are_queued() && self.process.lanes_may_move())
     }
 
-    /// Runs the continuations whose results are here, or never will be.
+    /// Runs the continuations whose results have arrived, or can no longer arrive.
     fn run_continuations(&self) -> Result<bool> {
         let is_due = |continuation: &Continuation| {
             let replies = self.replies.borrow();
@@ -314,7 +327,8 @@ impl Worker {
             let outcome = std::panic::catch_unwind(run);
             drop(handling);
             if let Err(panic) = outcome {
-                // The others are run next time. What has come for them may be a lock, which must be let go.
+                // The other continuations run next time. A result may be a lock, which its
+                // continuation must release.
                 self.continuations.borrow_mut().extend(due);
                 let message = crate::invoke::inbox::panic_message(&*panic);
                 return Err(Error::HandlerPanicked { from: crate::error::Source::Worker(self.id), message });
@@ -340,7 +354,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever ends a wait for memory, nobody watches any more.
+    /// No watch stays counted, however a wait for memory ends.
     #[test]
     fn nobody_is_left_watching() {
         let body = |me: &Worker| -> Result<()> {

@@ -1,4 +1,4 @@
-//! A worker's ways to others as things that are set up and shut down, and what went over them.
+//! How a worker sets up and shuts down its rings to other workers, and what it sent through them.
 
 use farside_fabric::WorkerId;
 
@@ -8,32 +8,36 @@ use crate::invoke::outbox::SendCounters;
 use farside_launch::ring_options::RingOptions;
 
 impl Worker {
-    /// Sets the way to a worker up and waits until it stands; at most for the job's deadline. Nobody has to: the first call does it in the
-    /// background. But then that call takes longer to arrive.
+    /// Sets up the ring to a worker and waits until it is ready, for at most the job's deadline.
+    /// This is optional: the first call sets the ring up in the background. But then that call
+    /// takes longer to arrive.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::Deadline`], and those of [`progress`](Self::progress).
+    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::Deadline`], and those of
+    /// [`progress`](Self::progress).
     pub fn setup(&self, to: WorkerId) -> Result<()> {
         self.begin_setup(to)?;
         self.wait_for_way(to)
     }
 
-    /// As [`setup`](Self::setup), to all workers of the job.
+    /// Sets up the rings to all workers of the job, as [`setup`](Self::setup) does for one.
     ///
     /// *Cost*: memory for a ring at each of them.
     ///
     /// # Errors
-    /// As for [`setup`](Self::setup).
+    /// Those of [`setup`](Self::setup).
     pub fn setup_all(&self) -> Result<()> {
         self.workers().try_for_each(|to| self.begin_setup(to))?;
         self.workers().try_for_each(|to| self.wait_for_way(to))
     }
 
-    /// As [`setup`](Self::setup), with a ring that differs from what the [job](crate::Job::ring) says. Before the first call to that worker,
-    /// or after a [`shutdown`](Self::shutdown): it holds also for rings that are set up to it later.
+    /// Sets up a ring as [`setup`](Self::setup) does, with options that differ from [those of the
+    /// job](crate::Job::ring). Call it before the first call to that worker or after a
+    /// [`shutdown`](Self::shutdown). The options also hold for later rings to it.
     ///
     /// # Errors
-    /// [`Error::RingOptions`] when there can be no such ring, or there is one already; otherwise as for [`setup`](Self::setup).
+    /// [`Error::RingOptions`] if the options are invalid or the ring exists already; otherwise
+    /// those of [`setup`](Self::setup).
     pub fn setup_with(&self, to: WorkerId, options: RingOptions) -> Result<()> {
         options.check(self.process_handle().settings().ring_cap_bytes)?;
         self.outbox(to).ok_or_else(|| self.unknown(to))?.choose(options)?;
@@ -53,12 +57,14 @@ impl Worker {
         self.check_peer(to)
     }
 
-    /// Shuts the way to a worker down: everything that was called before runs there, and then both sides give the ring's memory back. The
-    /// next call sets a new one up. Waits until that is so; at most for the job's deadline.
+    /// Shuts down the ring to a worker. All earlier calls run there, and then both sides return the
+    /// ring's memory. Waits until that is done, for at most the job's deadline. The next call sets
+    /// up a new ring.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::InHandler`], [`Error::Deadline`] when the other made no progress for so long
-    /// (the ring is shut down all the same when it does), and those of [`progress`](Self::progress).
+    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::InHandler`], and those of
+    /// [`progress`](Self::progress). [`Error::Deadline`] if the other worker made no progress in
+    /// time; the ring is shut down all the same once it does.
     pub fn shutdown(&self, to: WorkerId) -> Result<()> {
         if self.outbox_cell(to).is_none() {
             return Err(self.unknown(to));
@@ -70,10 +76,10 @@ impl Worker {
         self.check_peer(to)
     }
 
-    /// As [`shutdown`](Self::shutdown), to all workers.
+    /// Shuts down the rings to all workers, as [`shutdown`](Self::shutdown) does for one.
     ///
     /// # Errors
-    /// The first of those of [`shutdown`](Self::shutdown), after all were shut down that can be.
+    /// The first error of [`shutdown`](Self::shutdown), after all rings that can be shut down are.
     pub fn shutdown_all(&self) -> Result<()> {
         let used = self.outboxes.iter().zip(0..).filter(|(outbox, _)| outbox.get().is_some());
         let mut outcome = Ok(());
@@ -83,10 +89,10 @@ impl Worker {
         outcome
     }
 
-    /// What was sent to one worker so far.
+    /// Returns counters of what was sent to one worker so far.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     #[track_caller]
     pub fn counters_to(&self, to: WorkerId) -> SendCounters {
         let outbox = self.outboxes.get(to.index()).expect("a worker of this job");
