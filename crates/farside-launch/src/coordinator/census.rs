@@ -167,7 +167,7 @@ mod tests {
         census.lose(B);
         // The sums equal those of the last round, but only because A was active.
         assert!(census.answer(A, 5, counts(6, 4)));
-        assert!(!census.conclude().at_rest, "the round before counted others");
+        assert!(!census.conclude().at_rest, "the previous round counted other processes");
         census.begin_round();
         assert!(census.answer(A, 6, counts(6, 4)));
         assert!(census.conclude().at_rest);

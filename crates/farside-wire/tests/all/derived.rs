@@ -173,7 +173,7 @@ impl Drop for Booking {
 
 #[test]
 fn a_destructor_runs_once_and_at_the_receiver() {
-    /// Returns how many destructors run when `value` is sent, and when the arrived value is
+    /// Returns the numbers of destructors that run when `value` is sent, and when the arrived value is
     /// dropped.
     fn drops<T: Wire>(value: T) -> (u32, u32) {
         DROPS.set(0);
