@@ -15,91 +15,91 @@ pub enum LaunchError {
     /// The deadline passed.
     #[error("deadline passed after {after:?} while {doing}")]
     Deadline {
-        /// What was waited for.
+        /// The activity that took too long.
         doing: &'static str,
-        /// How long.
+        /// The length of the deadline.
         after: Duration,
     },
-    /// The job was to keep to shared memory, and its processes are on more than one machine.
+    /// The settings ask for shared memory only, and the processes are on more than one machine.
     #[error(
         "{a} and {b} are on different machines (or in containers that share no network), and the job was told to use shared \
          memory only: start all on one machine, or leave out --fabric shm (and FARSIDE_FABRIC)"
     )]
     DifferentMachines {
-        /// One.
+        /// One of two processes on different machines.
         a: ProcessId,
-        /// Another.
+        /// The other.
         b: ProcessId,
     },
-    /// The fabric could not do it.
+    /// An operation of the fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The job could not begin, or was ended.
+    /// The job could not begin, or ended early.
     #[error("the job was ended: {why}")]
     JobEnded {
-        /// The reason, from whoever ended it.
+        /// The reason.
         why: String,
     },
     /// The job's shape is impossible.
     #[error("a job of {processes} processes with {threads} threads each: {why}")]
     JobShape {
-        /// Processes asked for.
+        /// Requested processes.
         processes: u32,
-        /// Worker threads of each.
+        /// Requested worker threads of each process.
         threads: u32,
-        /// What is wrong with it.
+        /// The reason why it is impossible.
         why: String,
     },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]
     ProcessFailed {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// How.
+        /// How it ended.
         how: ProcessEnd,
     },
-    /// There can be no such ring, or not any more.
+    /// A ring with these options is impossible, or its options can no longer change.
     #[error("the ring cannot be as asked for: {why}")]
     RingOptions {
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The processes that another launcher started did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// Jobs are started by running the program again, and the program would come to another job first.
+    /// Processes of this job would run the program and reach another job first.
     #[error(
         "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
          beginning and come to the first job again. Start each job from a program of its own, or give the second one an \
          entry of its own with `Job::entry`"
     )]
     SecondJob {
-        /// Where the first job is in the source.
+        /// The source position of the first job.
         first: String,
-        /// Where this one is.
+        /// The source position of this job.
         this: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{doing} failed: {cause}")]
     System {
-        /// What was done.
+        /// The activity that failed.
         doing: &'static str,
         /// The reason.
         cause: std::io::Error,
     },
-    /// This process was started for another job of the program than the one it came to.
+    /// This process was started for another job of the program than the one it reached.
     #[error("this process was started for the job at {expected}, and came to the one at {reached} first: {remedy}")]
     WrongJob {
-        /// The job it was started for.
+        /// The source position of the job it was started for.
         expected: String,
-        /// The one it came to.
+        /// The source position of the job it reached.
         reached: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
 }
 
-/// Why a process could not come to a job that Farside's launcher did not start.
+/// Why a process could not join a job under another launcher.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {

@@ -1,11 +1,11 @@
-//! Places where a test may have a process killed.
+//! Points in the protocol at which a test can kill a process.
 //!
-//! `FARSIDE_KILL=PROCESS:POINT[:NTH]` in the environment of a launched job has one of its processes kill itself, with the signal
-//! that nothing can catch, when it comes to a point for the n-th time (the first, if not said). So a test can put a death where
-//! the protocol is half way through something, and see what becomes of the others.
+//! `FARSIDE_KILL=PROCESS:POINT[:NTH]` in the environment of a launched job makes one process kill
+//! itself with `SIGKILL`, when it reaches a point for the n-th time (by default the first). So a
+//! test can kill a process in the middle of a protocol step, and observe its peers.
 //!
-//! The points are where set-up and control happen. Where calls are sent and answered the points exist only in builds with debug
-//! assertions; nothing of them is left in others.
+//! The points are in set-up and control. Points on the path of calls and messages exist only in
+//! builds with debug assertions.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +15,12 @@ use farside_fabric::ProcessId;
 use crate::error::Result;
 use crate::settings::{Lookup, variable};
 
-/// The variable that says who is to die, and where.
+/// The variable with the process to kill, and the point.
 const KILL: &str = "FARSIDE_KILL";
 
 macro_rules! kill_points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
-        /// A place in the life of a process.
+        /// A point at which a process can be killed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum KillPoint {
             $($(#[$doc])* $point,)*
@@ -51,7 +51,8 @@ kill_points! {
     SenderGrown = "sender-grown",
     /// A ring is given up, and its receiver was not told.
     RingClosing = "ring-closing",
-    /// All that came through a ring that was given up is run, and its memory may be given out again; its sender was not told.
+    /// The receiver has run all records of a closed ring and may reuse its memory. The sender was
+    /// not told.
     RingClosed = "ring-closed",
     /// A record lies in the ring, without its header.
     RecordReserved = "record-reserved",
@@ -59,7 +60,8 @@ kill_points! {
     BatchOpen = "batch-open",
     /// A batch of the program's was begun. In builds with debug assertions only.
     BatchBegun = "batch-begun",
-    /// A reply slot of the caller's is claimed, and holds no answer. In builds with debug assertions only.
+    /// A reply slot of the caller's is claimed, and holds no answer. In builds with debug
+    /// assertions only.
     ReplyClaimed = "reply-claimed",
     /// A call has come whose buffer is to be read, and it was not.
     BufferFound = "buffer-found",
@@ -79,9 +81,11 @@ kill_points! {
     PipeAsked = "pipe-asked",
     /// A pipe was made here for a writer, which was not told.
     PipeMade = "pipe-made",
-    /// A message lies in its slot of a pipe, without its flag. In builds with debug assertions only.
+    /// A message lies in its slot of a pipe, without its flag. In builds with debug assertions
+    /// only.
     PipeFilled = "pipe-filled",
-    /// A message of a pipe was read, and its slot not given back. In builds with debug assertions only.
+    /// A message of a pipe was read, and its slot not given back. In builds with debug assertions
+    /// only.
     PipeRead = "pipe-read",
     /// An end of a pipe was dropped, and the other was not told.
     PipeLeft = "pipe-left",
@@ -115,26 +119,26 @@ kill_points! {
     Finished = "finished",
 }
 
-/// Where a process is to die.
+/// The point at which this process is killed.
 #[derive(Debug)]
 pub struct KillPlan {
     point: KillPoint,
-    /// How often the process still comes there, the last time included.
+    /// The remaining passes of the point, including the last.
     left: AtomicU32,
 }
 
 impl KillPlan {
-    /// What the environment says for this process.
+    /// Reads this process's plan from the environment.
     ///
     /// # Errors
-    /// [`Error::JobEnded`](crate::Error::JobEnded) when it makes no sense.
+    /// [`Error::JobEnded`](crate::Error::JobEnded) if the variable is invalid.
     pub fn from_environment(lookup: Lookup<'_>, process: ProcessId) -> Result<Option<Self>> {
         let order: Option<Order> = variable(lookup, KILL)?;
         let order = order.filter(|order| order.process == process.number());
         Ok(order.map(|order| Self { point: order.point, left: AtomicU32::new(order.nth) }))
     }
 
-    /// The process has come to a point. Returns unless it is the one.
+    /// Passes a point. Kills the process if the plan names this pass.
     pub fn pass(&self, point: KillPoint) {
         if point == self.point && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             farside_sys::process::kill_self();

@@ -1,20 +1,22 @@
-//! Which network devices the processes of a job use.
+//! The network devices of the processes of a job.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use farside_fabric::ProcessId;
 
-/// The longest list, as text.
+/// The longest list, in bytes of text.
 const BYTES_MAX: usize = 1024;
 
-/// Network devices by the names that libfabric gives them (`farside info` lists them), separated by commas. They are dealt out to the
-/// processes in turns: with two, the processes of even numbers get the first, the others the second.
+/// Network devices by libfabric's names (`farside info` lists them), separated by commas.
+///
+/// The processes take the devices in turn: of two devices, processes with even numbers use the
+/// first, and the others the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nics(Vec<String>);
 
 impl Nics {
-    /// The device of a process.
+    /// Returns the device of a process.
     pub fn of(&self, process: ProcessId) -> &str {
         &self.0[process.index() % self.0.len()]
     }

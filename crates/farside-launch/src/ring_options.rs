@@ -1,49 +1,55 @@
-//! How large rings are, and how they grow.
+//! The sizes of rings, and their growth.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use crate::error::{LaunchError as Error, Result};
 
-/// The size of the chunks that a ring begins with, and how many.
+/// The size of a ring's first chunks.
 pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
-/// Number of chunks that a ring begins with.
+/// The number of a ring's first chunks.
 pub const FIRST_CHUNK_COUNT: usize = 2;
-/// The same for lanes, which carry less.
+/// The size of a lane's first chunks. Lanes carry less.
 pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
-/// Chunks that one request brings.
+/// The largest number of chunks of one request.
 pub const CHUNKS_PER_REQUEST_MAX: usize = 16;
-/// Chunks of one ring.
+/// The largest number of chunks of one ring.
 const CHUNKS_MAX: usize = 1024;
-/// Chunks begin and end on such a multiple.
+/// The alignment of chunks.
 const CHUNK_BYTES_UNIT: usize = 128;
-/// With each request the chunks that are asked for are so many times as large, as a power of two.
+/// The growth of the chunk size with each request, as a power of two.
 const GROWTH_SHIFT: usize = 3;
 
-/// How large the ring to a worker is, and how it grows when its receiver falls behind (Seriema §4.4.1: c, c_max and the size of a chunk).
+/// The size of the ring to a worker, and its growth when its receiver falls behind (Seriema §4.4.1:
+/// c, c_max and the size of a chunk).
 ///
-/// A ring begins with [`first_chunks`](Self::first_chunks) chunks of [`chunk_bytes`](Self::chunk_bytes). When its sender finds no room, it
-/// asks for [`chunks_per_growth`](Self::chunks_per_growth) more, each time eight times as large, until one would be larger than
-/// [`chunk_bytes_max`](Self::chunk_bytes_max) or there are [`chunks_max`](Self::chunks_max) chunks. The receiver grants them while all
-/// rings that lead to it take no more than `Job::ring_cap_bytes`.
+/// A ring begins with [`first_chunks`](Self::first_chunks) chunks of
+/// [`chunk_bytes`](Self::chunk_bytes). If the sender finds no room, it asks for
+/// [`chunks_per_growth`](Self::chunks_per_growth) more, each time eight times as large, until one
+/// would be larger than [`chunk_bytes_max`](Self::chunk_bytes_max) or there are
+/// [`chunks_max`](Self::chunks_max) chunks. The receiver grants them while all rings that lead to
+/// it take no more than `Job::ring_cap_bytes`.
 ///
-/// The default is two chunks of 4 KiB, then one of 32 KiB and one of 256 KiB. That is measured: a busy ring has to be longer than
-/// 192 KiB, since where the same cache lines go to and fro in a shorter circle each takes more than twice as long; and much longer
-/// rings leave the caches.
+/// The default is two chunks of 4 KiB, then one of 32 KiB and one of 256 KiB. That is measured: a
+/// busy ring has to be longer than 192 KiB, since where the same cache lines go to and fro in a
+/// shorter circle each takes more than twice as long; and much longer rings leave the caches.
 ///
-/// In the environment of a job and for `farside run --ring` it is written `FIRST,GROWTH,MAX,BYTES,BYTES_MAX`, by default
-/// `2,1,4,4096,262144`.
+/// In the environment of a job and for `farside run --ring` it is written
+/// `FIRST,GROWTH,MAX,BYTES,BYTES_MAX`, by default `2,1,4,4096,262144`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
     /// Chunks that the first request brings: 2 to 16.
     pub first_chunks: usize,
     /// Chunks that each later request brings: 1 to 16.
     pub chunks_per_growth: usize,
-    /// The most chunks of a ring, not counting those that a single long call needs: 2 to 1024, and no fewer than the first.
+    /// The most chunks of a ring, not counting those that a single long call needs: 2 to 1024, and
+    /// no fewer than the first.
     pub chunks_max: usize,
-    /// The size of the first chunks: a multiple of 128. The lanes of a process begin with half of it.
+    /// The size of the first chunks: a multiple of 128. The lanes of a process begin with half of
+    /// it.
     pub chunk_bytes: usize,
-    /// The size up to which they grow: a multiple of 128. A call that is longer gets a chunk of its own.
+    /// The size up to which they grow: a multiple of 128. A call that is longer gets a chunk of its
+    /// own.
     pub chunk_bytes_max: usize,
 }
 
@@ -60,14 +66,15 @@ impl Default for RingOptions {
 }
 
 impl RingOptions {
-    /// Whether there can be such a ring where all rings to a worker may take so many bytes.
+    /// Checks these options against the limit of the memory of all rings to a worker.
     ///
     /// # Errors
     /// [`Error::RingOptions`].
     pub fn check(&self, cap_bytes: usize) -> Result<()> {
         let refused = |why: String| Err(Error::RingOptions { why });
         if !(2..=CHUNKS_PER_REQUEST_MAX).contains(&self.first_chunks) {
-            // The only chunk of a ring is never left, and one that is not left is never credited.
+            // A ring never leaves its only chunk, and a chunk is credited only after the ring
+            // leaves it.
             return refused(format!(
                 "it begins with {} chunks, not with 2 to {CHUNKS_PER_REQUEST_MAX}",
                 self.first_chunks
@@ -92,7 +99,7 @@ impl RingOptions {
             return refused(format!("the first chunks of {} bytes exceed {}", self.chunk_bytes, self.chunk_bytes_max));
         }
         match self.chunk_bytes.checked_mul(self.first_chunks) {
-            // A ring as small as by default is granted in any case.
+            // A ring no larger than the default is granted in any case.
             Some(bytes) if bytes <= cap_bytes.max(FIRST_CHUNK_COUNT * FIRST_CHUNK_BYTES) => Ok(()),
             _ => refused(format!(
                 "its first {} chunks of {} bytes exceed the receiver's cap of {cap_bytes}: raise `Job::ring_cap_bytes`",
@@ -101,8 +108,8 @@ impl RingOptions {
         }
     }
 
-    /// What to ask for when a ring of so many chunks has no room: how many chunks, and of what size. `None` when it is as long as it
-    /// may be.
+    /// Returns the number and size of the chunks to request when a ring of this many chunks is
+    /// full. `None` if the ring has its maximum length.
     pub fn growth(&self, chunks: usize) -> Option<(usize, usize)> {
         let count = self.chunks_per_growth.min(self.chunks_max.checked_sub(chunks)?);
         let step = chunks.saturating_sub(self.first_chunks) / self.chunks_per_growth + 1;
@@ -134,7 +141,7 @@ impl FromStr for RingOptions {
     }
 }
 
-/// The size of a chunk for a record of this size: behind it is room for one more header.
+/// Returns the size of a chunk for a record of this size, with room for one more header behind it.
 pub fn chunk_bytes_for(record_bytes: usize) -> usize {
     (record_bytes + 8).next_multiple_of(FIRST_CHUNK_BYTES)
 }

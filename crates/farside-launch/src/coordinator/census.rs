@@ -1,17 +1,18 @@
-//! Has everything that was sent been executed, and will nothing more be sent?
+//! Detects quiescence: whether every sent call has been executed, and no more will be sent.
 //!
-//! The four-counter method (F. Mattern, "Algorithms for distributed termination detection", 1987): every process tells how
-//! many calls it has sent and executed, at whatever moment. Counts of one round are taken at different times, and a call
-//! may cross from one that is still to be counted to one that was. But if a second round, begun when the first was
-//! complete, finds the same sums, then nothing happened in between; and if as many were executed as were sent, nothing was
-//! under way either.
+//! This is the four-counter method (F. Mattern, "Algorithms for distributed termination detection",
+//! 1987). In each round, every process reports how many calls it has sent and executed. Reports of
+//! one round are made at different times, so a call may go from a process that has not reported to
+//! one that has. But suppose that a second round, begun after the first was complete, finds the
+//! same sums. Then nothing happened in between. If the sums of sent and executed calls are also
+//! equal, no call was under way.
 //!
-//! When a process is lost, what it sent and executed is not known, and the sums need not agree any more. Then two equal
-//! rounds are all that can be had: they say that no survivor was active in between.
+//! The counts of a lost process are unknown, so the sums need no longer agree. Then two equal
+//! rounds must suffice: they show that no survivor was active in between.
 
 use farside_fabric::ProcessId;
 
-/// What a process, or all of them together, sent and executed.
+/// Calls sent and executed, by one process or by all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
@@ -20,38 +21,38 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// Not in this round.
+    /// No answer in this round yet.
     Open,
     Given(Counts),
-    /// It has no part in the job any more.
+    /// The process is lost.
     Lost,
 }
 
-/// Counts round by round. The first round, 0, is under way from the beginning.
+/// The rounds of counting. Round 0 is under way from the beginning.
 #[derive(Debug)]
 pub(crate) struct Census {
     round: u32,
     answers: Vec<Answer>,
-    /// The sums of the round before, if the same processes were counted.
+    /// The sums of the previous round, if it counted the same processes.
     previous: Option<Counts>,
-    somebody_lost: bool,
+    any_lost: bool,
 }
 
-/// What a complete round says.
+/// The result of a complete round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conclusion {
-    /// Nothing is under way, and nothing will be.
+    /// Whether the job is quiescent.
     pub(crate) at_rest: bool,
-    /// As many calls were executed as were sent.
+    /// Whether as many calls were executed as were sent.
     pub(crate) balanced: bool,
 }
 
 impl Census {
     pub(crate) fn new(processes: usize) -> Self {
-        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, somebody_lost: false }
+        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, any_lost: false }
     }
 
-    /// Takes a process's answer. Only the first in its round counts: `false` for any other.
+    /// Takes a process's answer. Returns `false` unless it is the process's first in this round.
     pub(crate) fn answer(&mut self, process: ProcessId, round: u32, counts: Counts) -> bool {
         let answer = &mut self.answers[process.index()];
         let wanted = round == self.round && matches!(answer, Answer::Open);
@@ -61,14 +62,14 @@ impl Census {
         wanted
     }
 
-    /// A process is not counted any more, nor is what was counted with it.
+    /// Excludes a lost process, and discards the sums that include it.
     pub(crate) fn lose(&mut self, process: ProcessId) {
         self.answers[process.index()] = Answer::Lost;
         self.previous = None;
-        self.somebody_lost = true;
+        self.any_lost = true;
     }
 
-    /// Have all answered?
+    /// Returns whether all processes have answered.
     pub(crate) fn is_complete(&self) -> bool {
         !self.answers.iter().any(|answer| matches!(answer, Answer::Open))
     }
@@ -79,10 +80,10 @@ impl Census {
         let sums = self.sums();
         let unchanged = self.previous.replace(sums) == Some(sums);
         let balanced = sums.sent == sums.executed;
-        Conclusion { at_rest: unchanged && (balanced || self.somebody_lost), balanced }
+        Conclusion { at_rest: unchanged && (balanced || self.any_lost), balanced }
     }
 
-    /// Asks all anew, in the round of the number returned.
+    /// Begins the next round. Returns its number.
     pub(crate) fn begin_round(&mut self) -> u32 {
         self.round = self.round.wrapping_add(1);
         for answer in &mut self.answers {
@@ -93,7 +94,7 @@ impl Census {
         self.round
     }
 
-    /// What a process answered in this round.
+    /// Returns a process's answer in this round.
     pub(crate) fn answer_of(&self, process: ProcessId) -> Option<Counts> {
         match self.answers[process.index()] {
             Answer::Given(counts) => Some(counts),
@@ -105,7 +106,7 @@ impl Census {
         let mut sums = Counts::default();
         for answer in &self.answers {
             if let Answer::Given(counts) = answer {
-                // Only the differences matter, and those survive an overflow.
+                // Only differences matter, and wrapping preserves them.
                 sums.sent = sums.sent.wrapping_add(counts.sent);
                 sums.executed = sums.executed.wrapping_add(counts.executed);
             }

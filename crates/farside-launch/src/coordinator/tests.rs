@@ -20,13 +20,13 @@ fn hello() -> ToCoordinator {
     ToCoordinator::Hello(greeting())
 }
 
-/// How the processes here introduce themselves.
+/// The greeting of these tests' processes.
 fn greeting() -> Greeting {
     let shape = JobShape { processes: 3, threads: 1, service_threads: 0 };
     Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::Auto }
 }
 
-/// From another machine.
+/// The greeting of a process on this machine.
 fn hello_from(host: u8) -> ToCoordinator {
     ToCoordinator::Hello(Greeting { host: [host; 16], ..greeting() })
 }
@@ -35,7 +35,7 @@ fn start() -> ToProcess {
     ToProcess::Start { job_id: 42, secret: SECRET }
 }
 
-/// A coordinator at a moment that the test sets.
+/// A coordinator with a clock that the test sets.
 struct Script {
     coordinator: Coordinator,
     now: Duration,
@@ -46,7 +46,7 @@ impl Script {
         Self { coordinator: Coordinator::new(plan(processes)), now: Duration::ZERO }
     }
 
-    /// All have said hello and were told to start.
+    /// All processes have greeted and were told to start.
     fn started(processes: u32) -> Self {
         let mut script = Self::new(processes);
         for process in 0..processes {
@@ -57,7 +57,7 @@ impl Script {
         script
     }
 
-    /// All were told to return.
+    /// All processes were told to return.
     fn finished(processes: u32) -> Self {
         let mut script = Self::started(processes);
         (0..processes).for_each(|process| script.idle(process, 0, 1, 1));
@@ -87,7 +87,7 @@ impl Script {
         self.coordinator.ended(id(process), end, self.now);
     }
 
-    /// Lets time pass until the coordinator asked to be called again.
+    /// Advances the clock to the coordinator's next tick.
     fn sleep(&mut self) {
         self.now = self.coordinator.next_tick().expect("the coordinator waits for time to pass");
         self.coordinator.tick(self.now);
@@ -99,7 +99,7 @@ impl Script {
             .collect()
     }
 
-    /// The rest ends well; then there is a verdict.
+    /// Ends the remaining processes with status 0, and returns the verdict.
     fn verdict(mut self) -> Result<()> {
         let running: Vec<_> = self.coordinator.running().collect();
         for process in running {
@@ -109,7 +109,7 @@ impl Script {
         self.coordinator.verdict().expect("a verdict when all have ended")
     }
 
-    /// The process that decided, and how.
+    /// Returns the process that failed first, and how.
     fn first_failure(self) -> (u32, ProcessEnd) {
         match self.verdict() {
             Err(Error::ProcessFailed { process, how }) => (process.number(), how),
@@ -133,7 +133,7 @@ fn reported(text: &str) -> ProcessEnd {
     ProcessEnd::Reported(text.into())
 }
 
-/// All are told the same reason, which is returned.
+/// Checks that all processes are told the same reason, and returns it.
 fn ending(told: &[(u32, ToProcess)], processes: impl IntoIterator<Item = u32>) -> String {
     let Some((_, ToProcess::Ended { why: Ending::Other(why) })) = told.first() else { panic!("no end: {told:?}") };
     let all = to_all(processes, &ToProcess::Ended { why: Ending::Other(why.clone()) });
@@ -395,7 +395,7 @@ fn who_was_lost_is_the_verdict_and_not_who_noticed_it() {
     script.failed(0, "it fails later");
     assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(9)));
 
-    // Where the lost one turns out to be well, who told of its loss is named.
+    // If the reported process ends well, the process that reported its loss is named.
     let mut script = Script::started(3);
     script.failed_of_a_loss(1, 2);
     for (round, process) in [(0, 0), (0, 2), (1, 0), (1, 2)] {
@@ -576,13 +576,13 @@ fn an_end_is_no_straggler_before_all_others_are_gone() {
     assert_eq!(script.coordinator.running().collect::<Vec<_>>(), [id(1)]);
 }
 
-/// Something that may happen, sensible or not.
+/// An event, plausible or not.
 #[derive(Clone, Debug)]
 enum Happening {
     Said(u32, ToCoordinator),
     Ended(u32, ProcessEnd),
     Passed(Duration),
-    /// A process does what it was told to.
+    /// A process carries out its orders.
     Obeys(u32),
 }
 
@@ -608,7 +608,7 @@ fn happening(processes: u32) -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A process that does its duty: it says hello, is idle, answers, and ends when it is told to.
+/// A well-behaved process: it greets, becomes idle, answers, and ends when it is told to.
 #[derive(Clone, Debug, Default)]
 struct Dutiful {
     to_say: VecDeque<ToCoordinator>,
@@ -670,7 +670,7 @@ impl World {
         }
     }
 
-    /// `false` when the process has nothing to do.
+    /// Returns `false` if the process has nothing to do.
     fn obey(&mut self, process: u32) -> bool {
         let state = &mut self.processes[process as usize];
         if state.ended {
@@ -686,8 +686,8 @@ impl World {
         }
     }
 
-    /// From here on everybody does what it should; time passes when nobody can do anything, and
-    /// whoever is a straggler is killed. `true` when that leads to a verdict.
+    /// Runs all processes well-behaved from here on. Advances the clock when no process can act,
+    /// and kills stragglers. Returns whether there is a verdict.
     fn comes_to_a_verdict(&mut self) -> bool {
         for _ in 0..10_000 {
             self.deliver();

@@ -1,4 +1,4 @@
-//! What launchers of other makes leave in the environment of the processes that they start.
+//! The environment variables that other launchers set for their processes.
 
 use farside_sys::process::user_id;
 use sha2::{Digest, Sha256};
@@ -6,22 +6,21 @@ use sha2::{Digest, Sha256};
 use crate::error::{RendezvousError, Result};
 use crate::settings::{Lookup, variable};
 
-/// Where process 0 listens, in front of `MASTER_PORT`, which a program may need for something else.
+/// The port of process 0. It overrides `MASTER_PORT`, which a program may need for another purpose.
 const PORT: &str = "FARSIDE_PORT";
 const MASTER_ADDR: &str = "MASTER_ADDR";
 const MASTER_PORT: &str = "MASTER_PORT";
-/// What together names one start of a job under some launcher.
+/// The variables that together identify one start of a job.
 const JOB_NAMES: [&str; 4] = ["SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid"];
-/// Where ports are taken from that nobody chose: below those that systems hand out by themselves.
+/// The range of derived ports, below the ports that systems assign.
 const PORT_MIN: u16 = 20_480;
 const PORT_COUNT: u16 = 8192;
 
-/// Where a launcher says which of how many processes one is.
+/// The variables with a process's number and the number of processes.
 struct Family {
     process: &'static str,
     processes: &'static str,
-    /// Whether the variables are there for other reasons as well, unless one of these is there,
-    /// too.
+    /// If not empty, the variables count only if one of these is set, too.
     only_with: &'static [&'static str],
 }
 
@@ -36,24 +35,24 @@ const FAMILIES: [Family; 3] = [
     },
 ];
 
-/// The place of this process in a job, as its launcher says.
+/// The place of this process in a job, from its launcher's variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Which of the processes.
+    /// The process's number.
     pub(crate) process: u32,
-    /// How many there are.
+    /// Processes of the job.
     pub(crate) processes: u32,
-    /// The machine that process 0 is on.
+    /// The machine of process 0.
     host: Option<String>,
     port: Option<u16>,
 }
 
 impl Place {
-    /// `None` when no launcher started this process.
+    /// Reads the variables. Returns `None` if no launcher started this process.
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous) or
-    /// [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
+    /// [`Error::JobEnded`](crate::Error::JobEnded) if a variable is invalid.
     pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
         let is_there = |name: &&str| lookup(name).is_some_and(|text| !text.is_empty());
         let Some(family) = FAMILIES.iter().find(|family| {
@@ -76,19 +75,19 @@ impl Place {
         Ok(Some(Self { process, processes, host: host(lookup), port }))
     }
 
-    /// Where process 0 listens.
+    /// Returns the port of process 0.
     pub(crate) fn port(&self) -> Result<u16> {
         Ok(self.port.ok_or(RendezvousError::NoAddress { what: "MASTER_PORT (or FARSIDE_PORT)" })?)
     }
 
-    /// Where process 0 can be found.
+    /// Returns the address of process 0.
     pub(crate) fn address(&self) -> Result<(String, u16)> {
         let host = self.host.clone().ok_or(RendezvousError::NoAddress { what: MASTER_ADDR })?;
         Ok((host, self.port()?))
     }
 }
 
-/// The machine that process 0 is on, as far as the environment tells.
+/// Returns the machine of process 0, if the environment names it.
 fn host(lookup: Lookup<'_>) -> Option<String> {
     let text = |name: &str| Some(lookup(name)?.to_str()?.to_owned()).filter(|text| !text.is_empty());
     let listed = |name: &str| first_host(&text(name)?);
@@ -103,7 +102,8 @@ fn host(lookup: Lookup<'_>) -> Option<String> {
         .or_else(|| text("SLURM_LAUNCH_NODE_IPADDR"))
 }
 
-/// A port that all processes of one start of a job come to, and hardly any other job.
+/// Derives a port that is the same for all processes of one start of a job, and unlikely the same
+/// for another job.
 fn derived_port(lookup: Lookup<'_>) -> Option<u16> {
     let names: Vec<_> = JOB_NAMES.iter().filter_map(|name| lookup(name)).collect();
     if names.is_empty() {
@@ -118,7 +118,7 @@ fn derived_port(lookup: Lookup<'_>) -> Option<u16> {
     Some(PORT_MIN + u16::from_le_bytes([digest[0], digest[1]]) % PORT_COUNT)
 }
 
-/// The first host of a list as Slurm writes it: `n[01-04,7],login`.
+/// Returns the first host of a list in Slurm's format: `n[01-04,7],login`.
 fn first_host(list: &str) -> Option<String> {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let (prefix, rest) = list.split_at(end);
@@ -127,7 +127,7 @@ fn first_host(list: &str) -> Option<String> {
     let number = numbers.split([',', '-']).next()?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let suffix = suffix.split(',').next().unwrap_or_default();
-    // Hosts of more than one dimension are left to MASTER_ADDR.
+    // Host names with more than one range need MASTER_ADDR.
     (is_number && !suffix.contains('[')).then(|| format!("{prefix}{number}{suffix}"))
 }
 
