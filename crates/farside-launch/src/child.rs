@@ -1,17 +1,18 @@
-//! Finding out what this process is: a launcher of jobs, or a process of one.
+//! The role of this process: the launcher of a job, or one process of it.
 //!
-//! A launcher tells its children what they are in their environment, and leaves the control link open for them under a
-//! number. Because their own children inherit the environment too, a process believes it only when its parent is the
-//! launcher named there.
+//! A launcher describes the role of its children in their environment, and leaves the control link
+//! open under a descriptor number. Their own children inherit the environment too. So a process
+//! trusts it only if its parent is the launcher that the environment names.
 //!
-//! A process that was not started so may have been started by a launcher of another make, such as `mpirun`: then it takes its place
-//! in the job by a [rendezvous](crate::rendezvous).
+//! Any other process may have been started by another launcher, such as `mpirun`. It then takes its
+//! place in the job by a [rendezvous](crate::rendezvous).
 //!
 //! # The one piece of process-wide state
 //!
-//! The environment and the inherited descriptor are a process's own, once: whoever takes the descriptor must know that
-//! nobody took it before, and a second job must know of the first. So what this process became stands in one static,
-//! `STANDING`. It is written once, by the first job that is run, and hangs on no job's work after that.
+//! A process has one environment and one inherited descriptor. The code that takes the descriptor
+//! must know that it was not taken before, and a second job must know of the first. So the static
+//! `STANDING` records what this process has become. The first job of the process writes it once; no
+//! job's work depends on it after that.
 
 use std::os::fd::RawFd;
 use std::process::Command;
@@ -32,74 +33,74 @@ const CONTROL: &str = "FARSIDE_CONTROL";
 const LAUNCHER: &str = "FARSIDE_LAUNCHER";
 const SITE: &str = "FARSIDE_SITE";
 
-/// What this process came to with its first job.
+/// The role that this process took with its first job.
 static STANDING: Mutex<Option<Standing>> = Mutex::new(None);
 
 #[derive(Debug)]
 enum Standing {
-    /// It launched a job that is started by running the program again just as it was.
+    /// The process launched a job that starts by running the program again with the same arguments.
     Launched {
-        /// Where that job is in the source.
+        /// The place of that job in the source.
         first: String,
     },
-    /// It came to the job that it was started for. The link stays open until the process ends, so that the launcher can
-    /// be told of what goes wrong later.
+    /// The process reached the job for which it was started. The link stays open until the process
+    /// ends, so that the process can report later errors to the launcher.
     Joined { first: String, control: Arc<dyn Control>, is_host: bool },
-    /// It was started for a job and could not come to it; it must not launch jobs instead.
+    /// The process was started for a job and could not join it. It must not launch jobs instead.
     Failed { why: String },
 }
 
 /// A process of a job, before it runs anything.
 #[derive(Debug)]
 pub struct Member {
-    /// Which of the job's.
+    /// The number of the process.
     pub process: ProcessId,
-    /// What the job is like.
+    /// The settings of the job.
     pub settings: Settings,
-    /// The link with the coordinator.
+    /// The link to the coordinator.
     pub control: Arc<dyn Control>,
-    /// How it reaches the others.
+    /// The source of its transport.
     pub transport: TransportChoice,
-    /// Where it is to die, if a test has it so.
+    /// Where a test kills the process, if it does.
     pub kill_plan: Option<KillPlan>,
-    /// Makes this process one of another binary, if it is not 0. For simulations.
+    /// A number that makes this process one of another binary unless it is 0. For simulations.
     pub build: u64,
 }
 
-/// Where a process's transport comes from.
+/// The source of a process's transport.
 #[derive(Clone, Debug)]
 pub enum TransportChoice {
-    /// To be opened when it is known where the others are, and the job's secret.
+    /// The process opens it once it knows the addresses of its peers and the job's secret.
     ByRoute,
-    /// It is there already.
+    /// The transport exists already.
     Ready(Arc<dyn Transport>),
 }
 
-/// How a job of the program is started.
+/// How the processes of a job are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// By running the program as it was run.
+    /// By running the program with the launcher's own arguments.
     Again,
-    /// By running it with arguments that lead to this job.
+    /// By running the program with arguments that lead to this job.
     Entry,
 }
 
-/// What this process has to do for a job.
+/// The role of this process in a job.
 #[derive(Debug)]
 pub enum Role {
-    /// Start it.
+    /// The process starts the job.
     Launcher,
-    /// Be this process of it.
+    /// The process is this one of the job.
     Member(Member),
-    /// Be process 0 of it, and run it for the others.
+    /// The process is process 0, and coordinates the job for the others.
     Host(Member, Hosting),
 }
 
-/// What this process has to do for the job at `site`, of which the program says `choices`.
+/// Returns the role of this process in the job at `site`, for which the program sets `choices`.
 ///
 /// # Errors
 /// - [`Error::SecondJob`], [`Error::WrongJob`].
-/// - [`Error::JobEnded`] when what the launcher left for this process is not there or makes no sense.
+/// - [`Error::JobEnded`] if the launcher's data for this process is missing or invalid.
 /// - [`Error::JobShape`] for an impossible shape.
 pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
     let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,17 +139,17 @@ pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
     }
 }
 
-/// What somebody wants of this process.
+/// The reason why this process belongs to a job.
 #[derive(Debug)]
 enum Calling {
     /// Farside's launcher started it.
     Invitation(Invitation),
-    /// Another launcher did.
+    /// Another launcher started it.
     Rendezvous(Way),
 }
 
 impl Calling {
-    /// `None` when nobody started this process for a job.
+    /// Returns `None` if no launcher started this process for a job.
     fn of_this_process() -> Result<Option<Self>> {
         let invitation = Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())?;
         match invitation {
@@ -157,13 +158,14 @@ impl Calling {
         }
     }
 
-    /// Comes to the job at `site`. Called once in the life of the process.
+    /// Joins the job at `site`. Called once in the life of the process.
     fn follow(self, site: &str, choices: Choices) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
             Self::Rendezvous(way) => {
-                // Farside's launcher sets it for those that it starts. Before anything else, which may start threads; where there are
-                // some, libfabric takes more memory, and providers that are not safe without it say so.
+                // Farside's launcher sets these variables for its children. They must be set before
+                // anything starts a thread. Once there are threads, libfabric takes more memory,
+                // and providers that are not safe without the variables say so.
                 set_default_environment(&ofi::ENVIRONMENT);
                 way.take(&choices, &own_environment)
             }
@@ -171,15 +173,17 @@ impl Calling {
     }
 }
 
-/// Whether this process is one of a job that somebody else started: Farside's launcher, or another such as `mpirun`.
+/// Returns whether this process belongs to a job that Farside's launcher, or another one such as
+/// `mpirun`, started.
 pub fn is_member() -> bool {
     !matches!(Calling::of_this_process(), Ok(None))
 }
 
-/// Whether another process reports for this one what goes wrong in their job: Farside's launcher does so for all processes, and where
-/// there is none, process 0 does for those that have reached it.
+/// Returns whether another process reports the errors of this one. Farside's launcher does so for
+/// all its processes. Without it, process 0 does so for the processes that have reached it.
 ///
-/// A program that reports errors to its user asks this, so that not every process of a job reports the same.
+/// A program that reports errors to its user asks this, so that not every process of a job reports
+/// the same error.
 pub fn is_reported() -> bool {
     match Calling::of_this_process() {
         Ok(Some(Calling::Invitation(_))) => true,
@@ -191,7 +195,7 @@ pub fn is_reported() -> bool {
     }
 }
 
-/// Tells a child what it is.
+/// Describes the role of a child in the environment of its command.
 pub fn write_environment(
     command: &mut Command,
     process: ProcessId,
@@ -199,7 +203,7 @@ pub fn write_environment(
     site: Option<&str>,
     choices: &[(&'static str, String)],
 ) {
-    // The launcher itself may be the child of another.
+    // The launcher itself may be a child of another launcher.
     for name in settings::VARIABLES.iter().copied().chain([SITE]) {
         command.env_remove(name);
     }
@@ -214,13 +218,13 @@ fn second_job(first: &str, this: &str) -> Error {
     Error::SecondJob { first: first.into(), this: this.into() }
 }
 
-/// The error, which the launcher was told, too.
+/// Reports an error to the launcher, and returns it.
 fn reported(error: Error, control: &dyn Control) -> Error {
     control.send(ToCoordinator::failed_with(&error, None));
     error
 }
 
-/// What a launcher left in the environment of its child.
+/// The data that a launcher left in the environment of its child.
 #[derive(Debug, PartialEq, Eq)]
 struct Invitation {
     launcher: u32,
@@ -228,27 +232,29 @@ struct Invitation {
 }
 
 impl Invitation {
-    /// `None` when this process was not started by a launcher.
+    /// Returns `None` if no launcher is the parent of this process.
     fn from_environment(lookup: Lookup<'_>, parent: u32) -> Result<Option<Self>> {
         match variable(lookup, LAUNCHER)? {
             Some(launcher) if launcher == parent => {
                 let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set and {CONTROL} is not") };
                 Ok(Some(Self { launcher, control: variable(lookup, CONTROL)?.ok_or_else(missing)? }))
             }
-            // An inherited environment: a process of a job, or a program between, started this one.
+            // The environment was inherited: a process of a job, or a program that it started, is
+            // the parent.
             _ => Ok(None),
         }
     }
 
-    /// Comes to the job at `site`. Called once in the life of the process.
+    /// Joins the job at `site`. Called once in the life of the process.
     fn accept(self, site: &str, choices: Choices) -> Result<Member> {
         let control = Arc::new(SocketControl::new(self.link()?));
         self.read(&own_environment, site, choices, control.clone()).map_err(|error| reported(error, &*control))
     }
 
     fn link(&self) -> Result<MessageSocket> {
-        // SAFETY: the launcher opened the descriptor for this purpose before this program began, so nothing in the program
-        // opened or owns it; `role` comes here once, under the lock of `STANDING`, where it notes that it did.
+        // SAFETY: the launcher opened the descriptor for this purpose before this program began, so
+        // nothing in the program opened or owns it. `role` reaches this line once: it holds the
+        // lock of `STANDING`, where it records that it did.
         let descriptor = unsafe { take_inherited(self.control) };
         let link = descriptor.map(MessageSocket::from_fd);
         let from_launcher = |link: &MessageSocket| {
@@ -301,7 +307,7 @@ mod tests {
 
     type Environment = HashMap<&'static str, String>;
 
-    /// What a launcher leaves for process 1 of 3.
+    /// Returns the environment that a launcher leaves for process 1 of 3.
     fn environment() -> Environment {
         let choices = Choices { processes: Some(3), threads: Some(2), ..Choices::default() }.to_environment();
         let mut command = Command::new("unused");

@@ -1,7 +1,8 @@
-//! Which machine a process is on, as far as shared memory reaches.
+//! The identity of this machine, as far as shared memory reaches.
 //!
-//! Two processes share memory when they run on one kernel, can connect to each other's abstract sockets, which end with the
-//! network namespace, and belong to the same user, for others' are turned away.
+//! Two processes can share memory under three conditions. They run on one kernel. They can connect
+//! to each other's abstract sockets, which only works inside one network namespace. And they belong
+//! to the same user, because processes of other users are turned away.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,14 +12,15 @@ use sha2::{Digest, Sha256};
 use crate::error::{LaunchError as Error, Result};
 use crate::settings::Lookup;
 
-/// Says that processes with different texts are on different machines, and those with the same on the same: for tests, and for
-/// containers that look alike and are not, or the other way round.
+/// The variable that overrides the identity: processes with the same text count as on one machine,
+/// those with different texts as on different machines. It serves tests, and containers whose
+/// identities are misleading.
 const HOST_ID: &str = "FARSIDE_HOST_ID";
 
-/// The same for two processes exactly if they can share memory.
+/// Returns an identity that is the same for two processes exactly if they can share memory.
 ///
 /// # Errors
-/// [`Error::System`] where `/proc` is not mounted.
+/// [`Error::System`] if `/proc` is not mounted.
 pub fn host_id(lookup: Lookup<'_>) -> Result<[u8; 16]> {
     let digest = match lookup(HOST_ID) {
         Some(text) => Sha256::new().chain_update(b"said").chain_update(text.as_bytes()),

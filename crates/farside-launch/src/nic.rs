@@ -1,4 +1,4 @@
-//! Which network devices the processes of a job use.
+//! [`Nics`]: the network devices that the processes of a job use.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -8,19 +8,20 @@ use farside_fabric::ProcessId;
 /// The longest list, as text.
 const BYTES_MAX: usize = 1024;
 
-/// Network devices by the names that libfabric gives them (`farside info` lists them), separated by commas. They are dealt out to the
-/// processes in turns: with two, the processes of even numbers get the first, the others the second.
+/// Network devices, by the names that libfabric gives them (`farside info` lists them), separated
+/// by commas. The processes take them in turns: with two devices, processes with even numbers use
+/// the first, the others the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nics(Vec<String>);
 
 impl Nics {
-    /// The device of a process.
+    /// Returns the device of a process.
     pub fn of(&self, process: ProcessId) -> &str {
         &self.0[process.index() % self.0.len()]
     }
 }
 
-/// A text that names no devices.
+/// The text does not name any devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("names of network devices are expected, separated by commas, as `farside info` lists them")]
 pub struct NoNics;

@@ -1,17 +1,19 @@
-//! Has everything that was sent been executed, and will nothing more be sent?
+//! Detection of quiescence: whether every call that was sent was executed, and no more will be
+//! sent.
 //!
-//! The four-counter method (F. Mattern, "Algorithms for distributed termination detection", 1987): every process tells how
-//! many calls it has sent and executed, at whatever moment. Counts of one round are taken at different times, and a call
-//! may cross from one that is still to be counted to one that was. But if a second round, begun when the first was
-//! complete, finds the same sums, then nothing happened in between; and if as many were executed as were sent, nothing was
-//! under way either.
+//! This is the four-counter method (F. Mattern, "Algorithms for distributed termination detection",
+//! 1987). In each round, every process reports at some moment how many calls it has sent and
+//! executed. The counts of one round are taken at different times, so a call may go from a process
+//! that is still to be counted to one that was counted. But suppose that a second round, begun
+//! after the first was complete, finds the same sums. Then nothing happened in between. If the sums
+//! of sent and executed calls are also equal, no call was under way either.
 //!
-//! When a process is lost, what it sent and executed is not known, and the sums need not agree any more. Then two equal
-//! rounds are all that can be had: they say that no survivor was active in between.
+//! When a process is lost, its counts are unknown, and the sums need not balance any more. Two
+//! equal rounds are then the best evidence available: no survivor was active in between.
 
 use farside_fabric::ProcessId;
 
-/// What a process, or all of them together, sent and executed.
+/// The numbers of calls that a process, or all processes together, sent and executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
@@ -20,29 +22,29 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// Not in this round.
+    /// The process has not answered in this round.
     Open,
     Given(Counts),
-    /// It has no part in the job any more.
+    /// The process is no longer counted.
     Lost,
 }
 
-/// Counts round by round. The first round, 0, is under way from the beginning.
+/// Counts round by round. Round 0 is under way from the beginning.
 #[derive(Debug)]
 pub(crate) struct Census {
     round: u32,
     answers: Vec<Answer>,
-    /// The sums of the round before, if the same processes were counted.
+    /// The sums of the previous round, if it counted the same processes.
     previous: Option<Counts>,
     somebody_lost: bool,
 }
 
-/// What a complete round says.
+/// The result of a complete round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conclusion {
-    /// Nothing is under way, and nothing will be.
+    /// Whether the job is quiescent: no call is under way, and none will be.
     pub(crate) at_rest: bool,
-    /// As many calls were executed as were sent.
+    /// Whether the sums of sent and executed calls are equal.
     pub(crate) balanced: bool,
 }
 
@@ -51,7 +53,8 @@ impl Census {
         Self { round: 0, answers: vec![Answer::Open; processes], previous: None, somebody_lost: false }
     }
 
-    /// Takes a process's answer. Only the first in its round counts: `false` for any other.
+    /// Takes a process's answer. Returns whether it counts: only the first answer in the current
+    /// round does.
     pub(crate) fn answer(&mut self, process: ProcessId, round: u32, counts: Counts) -> bool {
         let answer = &mut self.answers[process.index()];
         let wanted = round == self.round && matches!(answer, Answer::Open);
@@ -61,19 +64,19 @@ impl Census {
         wanted
     }
 
-    /// A process is not counted any more, nor is what was counted with it.
+    /// Stops counting a process. Discards the sums of the previous round, which included it.
     pub(crate) fn lose(&mut self, process: ProcessId) {
         self.answers[process.index()] = Answer::Lost;
         self.previous = None;
         self.somebody_lost = true;
     }
 
-    /// Have all answered?
+    /// Returns whether all processes have answered.
     pub(crate) fn is_complete(&self) -> bool {
         !self.answers.iter().any(|answer| matches!(answer, Answer::Open))
     }
 
-    /// Concludes a complete round.
+    /// Returns the result of a complete round.
     pub(crate) fn conclude(&mut self) -> Conclusion {
         debug_assert!(self.is_complete());
         let sums = self.sums();
@@ -82,7 +85,7 @@ impl Census {
         Conclusion { at_rest: unchanged && (balanced || self.somebody_lost), balanced }
     }
 
-    /// Asks all anew, in the round of the number returned.
+    /// Begins the next round and returns its number.
     pub(crate) fn begin_round(&mut self) -> u32 {
         self.round = self.round.wrapping_add(1);
         for answer in &mut self.answers {
@@ -93,7 +96,7 @@ impl Census {
         self.round
     }
 
-    /// What a process answered in this round.
+    /// Returns a process's answer in this round.
     pub(crate) fn answer_of(&self, process: ProcessId) -> Option<Counts> {
         match self.answers[process.index()] {
             Answer::Given(counts) => Some(counts),
@@ -105,7 +108,7 @@ impl Census {
         let mut sums = Counts::default();
         for answer in &self.answers {
             if let Answer::Given(counts) = answer {
-                // Only the differences matter, and those survive an overflow.
+                // Only differences matter, and those survive an overflow.
                 sums.sent = sums.sent.wrapping_add(counts.sent);
                 sums.executed = sums.executed.wrapping_add(counts.executed);
             }
@@ -162,7 +165,7 @@ mod tests {
             census.begin_round();
         }
         census.lose(B);
-        // The sums are the same as before only because A was active.
+        // The sums equal those of the last round, but only because A was active.
         assert!(census.answer(A, 5, counts(6, 4)));
         assert!(!census.conclude().at_rest, "the round before counted others");
         census.begin_round();
