@@ -1,17 +1,18 @@
-//! Finding out the role of this process: a launcher of jobs, or a process of one.
+//! The role of this process: the launcher of a job, or one process of it.
 //!
-//! A launcher describes each child's role in its environment, and leaves the control link open as
-//! an inherited descriptor. Children of that child inherit the environment, too. So a process
-//! trusts the description only if its parent is the launcher that it names.
+//! A launcher describes the role of its children in their environment, and leaves the control link
+//! open under a descriptor number. Their own children inherit the environment too. So a process
+//! trusts it only if its parent is the launcher that the environment names.
 //!
-//! Another launcher, such as `mpirun`, may have started this process. Then the process takes its
+//! Any other process may have been started by another launcher, such as `mpirun`. It then takes its
 //! place in the job by a [rendezvous](crate::rendezvous).
 //!
-//! # The process-wide state
+//! # The one piece of process-wide state
 //!
-//! The environment and the inherited descriptor exist once for each process. The first job takes
-//! the descriptor, and later jobs must know of the first. So the static `STANDING` records what the
-//! first job found. It is written once and used by no job's work after that.
+//! A process has one environment and one inherited descriptor. The code that takes the descriptor
+//! must know that it was not taken before, and a second job must know of the first. So the static
+//! `STANDING` records what this process has become. The first job of the process writes it once; no
+//! job's work depends on it after that.
 
 use std::os::fd::RawFd;
 use std::process::Command;
@@ -32,38 +33,37 @@ const CONTROL: &str = "FARSIDE_CONTROL";
 const LAUNCHER: &str = "FARSIDE_LAUNCHER";
 const SITE: &str = "FARSIDE_SITE";
 
-/// The role of this process in its first job.
+/// The role that this process took with its first job.
 static STANDING: Mutex<Option<Standing>> = Mutex::new(None);
 
 #[derive(Debug)]
 enum Standing {
-    /// It launched a job whose processes run the program with its own arguments.
+    /// The process launched a job that starts by running the program again with the same arguments.
     Launched {
-        /// The source position of that job.
+        /// The place of that job in the source.
         first: String,
     },
-    /// It joined the job that it was started for. The link stays open until the process ends, so
-    /// that the process can report later errors to the launcher.
+    /// The process reached the job for which it was started. The link stays open until the process
+    /// ends, so that the process can report later errors to the launcher.
     Joined { first: String, control: Arc<dyn Control>, is_host: bool },
-    /// It was started for a job and could not join it. It must not launch jobs instead.
+    /// The process was started for a job and could not join it. It must not launch jobs instead.
     Failed { why: String },
 }
 
-/// A process of a job, before it starts its workers.
+/// A process of a job, before it runs anything.
 #[derive(Debug)]
 pub struct Member {
-    /// The process's number in the job.
+    /// The number of the process.
     pub process: ProcessId,
     /// The settings of the job.
     pub settings: Settings,
-    /// The link with the coordinator.
+    /// The link to the coordinator.
     pub control: Arc<dyn Control>,
     /// The source of its transport.
     pub transport: TransportChoice,
-    /// The point at which a test kills it.
+    /// Where a test kills the process, if it does.
     pub kill_plan: Option<KillPlan>,
-    /// If not 0, the number of a different binary that this process pretends to run. For
-    /// simulations.
+    /// A number that makes this process one of another binary unless it is 0. For simulations.
     pub build: u64,
 }
 
@@ -72,14 +72,14 @@ pub struct Member {
 pub enum TransportChoice {
     /// The process opens it once it knows the addresses of its peers and the job's secret.
     ByRoute,
-    /// It exists already.
+    /// The transport exists already.
     Ready(Arc<dyn Transport>),
 }
 
-/// How a job of the program is started.
+/// How the processes of a job are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// By running the program with its own arguments.
+    /// By running the program with the launcher's own arguments.
     Again,
     /// By running the program with arguments that lead to this job.
     Entry,
@@ -88,19 +88,19 @@ pub enum Manner {
 /// The role of this process in a job.
 #[derive(Debug)]
 pub enum Role {
-    /// The launcher.
+    /// The process starts the job.
     Launcher,
-    /// A process of the job.
+    /// The process is this one of the job.
     Member(Member),
-    /// Process 0, which also runs the coordinator.
+    /// The process is process 0, and coordinates the job for the others.
     Host(Member, Hosting),
 }
 
-/// Returns the role of this process in the job at `site`, for which the program made `choices`.
+/// Returns the role of this process in the job at `site`, for which the program sets `choices`.
 ///
 /// # Errors
 /// - [`Error::SecondJob`], [`Error::WrongJob`].
-/// - [`Error::JobEnded`] if the launcher's variables or descriptor are missing or invalid.
+/// - [`Error::JobEnded`] if the launcher's data for this process is missing or invalid.
 /// - [`Error::JobShape`] for an impossible shape.
 pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
     let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +139,7 @@ pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
     }
 }
 
-/// The start of this process by a launcher.
+/// The reason why this process belongs to a job.
 #[derive(Debug)]
 enum Calling {
     /// Farside's launcher started it.
@@ -149,7 +149,7 @@ enum Calling {
 }
 
 impl Calling {
-    /// Returns `None` if no launcher started this process.
+    /// Returns `None` if no launcher started this process for a job.
     fn of_this_process() -> Result<Option<Self>> {
         let invitation = Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())?;
         match invitation {
@@ -163,9 +163,9 @@ impl Calling {
         match self {
             Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
             Self::Rendezvous(way) => {
-                // Farside's launcher sets these variables for its children. Here they are set
-                // first, because that works only while the process has one thread. Without them,
-                // libfabric takes more memory, and providers that need them report so.
+                // Farside's launcher sets these variables for its children. They must be set before
+                // anything starts a thread. Once there are threads, libfabric takes more memory,
+                // and providers that are not safe without the variables say so.
                 set_default_environment(&ofi::ENVIRONMENT);
                 way.take(&choices, &own_environment)
             }
@@ -173,18 +173,17 @@ impl Calling {
     }
 }
 
-/// Returns whether a launcher started this process for a job: Farside's, or another such as
-/// `mpirun`.
+/// Returns whether this process belongs to a job that Farside's launcher, or another one such as
+/// `mpirun`, started.
 pub fn is_member() -> bool {
     !matches!(Calling::of_this_process(), Ok(None))
 }
 
-/// Returns whether another process reports the job's errors for this one. Farside's launcher does
-/// so for all processes. Under another launcher, process 0 does so for the processes that joined
-/// it.
+/// Returns whether another process reports the errors of this one. Farside's launcher does so for
+/// all its processes. Without it, process 0 does so for the processes that have reached it.
 ///
-/// A program asks this before it reports an error to its user, so that not every process of a job
-/// reports the same error.
+/// A program that reports errors to its user asks this, so that not every process of a job reports
+/// the same error.
 pub fn is_reported() -> bool {
     match Calling::of_this_process() {
         Ok(Some(Calling::Invitation(_))) => true,
@@ -196,7 +195,7 @@ pub fn is_reported() -> bool {
     }
 }
 
-/// Describes a child's role in its environment.
+/// Describes the role of a child in the environment of its command.
 pub fn write_environment(
     command: &mut Command,
     process: ProcessId,
@@ -204,7 +203,7 @@ pub fn write_environment(
     site: Option<&str>,
     choices: &[(&'static str, String)],
 ) {
-    // The launcher itself may be the child of another launcher.
+    // The launcher itself may be a child of another launcher.
     for name in settings::VARIABLES.iter().copied().chain([SITE]) {
         command.env_remove(name);
     }
@@ -219,13 +218,13 @@ fn second_job(first: &str, this: &str) -> Error {
     Error::SecondJob { first: first.into(), this: this.into() }
 }
 
-/// Reports the error to the launcher, and returns it.
+/// Reports an error to the launcher, and returns it.
 fn reported(error: Error, control: &dyn Control) -> Error {
     control.send(ToCoordinator::failed_with(&error, None));
     error
 }
 
-/// The description that a launcher left in the environment of its child.
+/// The data that a launcher left in the environment of its child.
 #[derive(Debug, PartialEq, Eq)]
 struct Invitation {
     launcher: u32,
@@ -233,14 +232,15 @@ struct Invitation {
 }
 
 impl Invitation {
-    /// Returns `None` if no launcher of Farside's started this process.
+    /// Returns `None` if no launcher is the parent of this process.
     fn from_environment(lookup: Lookup<'_>, parent: u32) -> Result<Option<Self>> {
         match variable(lookup, LAUNCHER)? {
             Some(launcher) if launcher == parent => {
                 let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set and {CONTROL} is not") };
                 Ok(Some(Self { launcher, control: variable(lookup, CONTROL)?.ok_or_else(missing)? }))
             }
-            // The environment is inherited: a process of a job, or its child, started this process.
+            // The environment was inherited: a process of a job, or a program that it started, is
+            // the parent.
             _ => Ok(None),
         }
     }
@@ -253,8 +253,8 @@ impl Invitation {
 
     fn link(&self) -> Result<MessageSocket> {
         // SAFETY: the launcher opened the descriptor for this purpose before this program began, so
-        // nothing in the program opened or owns it. `role` calls this once: it holds the lock of
-        // `STANDING` and records there that it did.
+        // nothing in the program opened or owns it. `role` reaches this line once: it holds the
+        // lock of `STANDING`, where it records that it did.
         let descriptor = unsafe { take_inherited(self.control) };
         let link = descriptor.map(MessageSocket::from_fd);
         let from_launcher = |link: &MessageSocket| {
@@ -307,7 +307,7 @@ mod tests {
 
     type Environment = HashMap<&'static str, String>;
 
-    /// What a launcher leaves for process 1 of 3.
+    /// Returns the environment that a launcher leaves for process 1 of 3.
     fn environment() -> Environment {
         let choices = Choices { processes: Some(3), threads: Some(2), ..Choices::default() }.to_environment();
         let mut command = Command::new("unused");

@@ -1,64 +1,64 @@
-//! What can go wrong before a job runs, and how its processes end.
+//! The errors of starting and supervising a job, and the ways in which its processes end.
 
 use std::fmt;
 use std::time::Duration;
 
 use farside_fabric::{FabricError, ProcessId};
 
-/// A result of this crate.
+/// The result of an operation of this crate.
 pub type Result<T, E = LaunchError> = std::result::Result<T, E>;
 
-/// Why a job could not be started, or did not end well.
+/// The reason why a job could not be started, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The deadline passed.
     #[error("deadline passed after {after:?} while {doing}")]
     Deadline {
-        /// The activity that took too long.
+        /// The operation that waited.
         doing: &'static str,
-        /// The length of the deadline.
+        /// The time that it waited.
         after: Duration,
     },
-    /// The settings ask for shared memory only, and the processes are on more than one machine.
+    /// The job was restricted to shared memory, but its processes are on more than one machine.
     #[error(
         "{a} and {b} are on different machines (or in containers that share no network), and the job was told to use shared \
          memory only: start all on one machine, or leave out --fabric shm (and FARSIDE_FABRIC)"
     )]
     DifferentMachines {
-        /// One of two processes on different machines.
+        /// One of the processes.
         a: ProcessId,
-        /// The other.
+        /// A process on another machine.
         b: ProcessId,
     },
-    /// An operation of the fabric failed.
+    /// The fabric reported an error.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The job could not begin, or ended early.
+    /// The job could not begin, or was ended.
     #[error("the job was ended: {why}")]
     JobEnded {
-        /// The reason.
+        /// The reason, from the process that ended the job.
         why: String,
     },
     /// The job's shape is impossible.
     #[error("a job of {processes} processes with {threads} threads each: {why}")]
     JobShape {
-        /// Requested processes.
+        /// The number of processes.
         processes: u32,
-        /// Requested worker threads of each process.
+        /// The number of worker threads of each.
         threads: u32,
-        /// The reason why it is impossible.
+        /// The reason.
         why: String,
     },
-    /// A process of the job failed, and with it the job.
+    /// A process of the job failed, and the job with it.
     #[error("{process} failed: {how}")]
     ProcessFailed {
         /// The process.
         process: ProcessId,
-        /// How it ended.
+        /// How it failed.
         how: ProcessEnd,
     },
-    /// A ring with these options is impossible, or its options can no longer change.
+    /// The options for a ring are invalid, or come too late.
     #[error("the ring cannot be as asked for: {why}")]
     RingOptions {
         /// The reason.
@@ -67,101 +67,102 @@ pub enum LaunchError {
     /// The processes that another launcher started did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// Processes of this job would run the program and reach another job first.
+    /// A program started a second job. Jobs start by running the program again, which would reach
+    /// the first job.
     #[error(
         "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
          beginning and come to the first job again. Start each job from a program of its own, or give the second one an \
          entry of its own with `Job::entry`"
     )]
     SecondJob {
-        /// The source position of the first job.
+        /// The place of the first job in the source.
         first: String,
-        /// The source position of this job.
+        /// The place of this job in the source.
         this: String,
     },
-    /// A system call failed.
+    /// The system refused an operation.
     #[error("{doing} failed: {cause}")]
     System {
-        /// The activity that failed.
+        /// The operation.
         doing: &'static str,
         /// The reason.
         cause: std::io::Error,
     },
-    /// This process was started for another job of the program than the one it reached.
+    /// This process was started for another job of the program than the one that it reached.
     #[error("this process was started for the job at {expected}, and came to the one at {reached} first: {remedy}")]
     WrongJob {
-        /// The source position of the job it was started for.
+        /// The job for which it was started.
         expected: String,
-        /// The source position of the job it reached.
+        /// The job that it reached.
         reached: String,
-        /// The remedy.
+        /// A remedy.
         remedy: &'static str,
     },
 }
 
-/// Why a process could not join a job under another launcher.
+/// The reason why a process could not join a job that another launcher started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// The variables for several groups do not go together.
+    /// The variables for several groups are incomplete or invalid.
     #[error(
         "a group that joins others needs FARSIDE_JOIN=HOST:PORT, where the first process of group 0 listens, and \
          FARSIDE_GROUP=INDEX/COUNT, such as 0/2 and 1/2, both in all processes of all groups: correct or unset them"
     )]
     GroupVariables,
-    /// Groups did not come in time.
+    /// Some groups did not connect in time.
     #[error(
         "of {groups} groups, no process of {} came within {after:?}: see that they were started with the same FARSIDE_JOIN and \
          FARSIDE_SECRET, or raise the deadline (FARSIDE_TIMEOUT_S)",
         missing.iter().map(|group| format!("group {group}")).collect::<Vec<_>>().join(", ")
     )]
     GroupsMissing {
-        /// Which.
+        /// The numbers of the missing groups.
         missing: Vec<u32>,
-        /// How many there are.
+        /// The number of groups.
         groups: u32,
-        /// How long.
+        /// The time limit.
         after: Duration,
     },
-    /// Nothing says where process 0 is.
+    /// The address of process 0 is unknown.
     #[error("the launcher's environment does not say where process 0 listens: set {what} for all processes")]
     NoAddress {
-        /// What is missing.
+        /// The missing variables.
         what: &'static str,
     },
-    /// The launcher's numbers do not fit.
+    /// The launcher's numbers contradict each other.
     #[error(
         "the launcher says that this is rank {rank} of {processes} processes, which count from 0: correct RANK or WORLD_SIZE"
     )]
     NoSuchRank {
-        /// The process's own number.
+        /// The number of this process.
         rank: u32,
-        /// How many there are.
+        /// The number of processes.
         processes: u32,
     },
-    /// PMIx, which the launcher offers, is not there, and variables do not do either.
+    /// The launcher offers PMIx, but its library is missing, and the variables do not suffice.
     #[error(
         "libpmix cannot be opened ({missing}): install it (Debian: libpmix2) on all machines; without it, {otherwise}"
     )]
     NoPmix {
-        /// What the loader said.
+        /// The loader's message.
         missing: String,
         /// What the variables lack.
         otherwise: String,
     },
-    /// There is no secret.
+    /// The secret is not set.
     #[error(
         "FARSIDE_SECRET is not set: processes that find each other over the network must know a secret; set it to the same \
          text for all of them, such as the output of `openssl rand -hex 16`"
     )]
     NoSecret,
-    /// PMIx could not do its part.
+    /// A call of PMIx failed.
     #[error("the launcher offers PMIx, and it does not work: {why}; set FARSIDE_START=variables to do without it")]
     Pmix {
         /// The reason.
         why: String,
     },
-    /// Process 0 cannot listen.
+    /// Process 0 cannot listen at its port.
     #[error(
         "process 0 cannot listen at port {port}: {cause}; another program uses it, or another job: set FARSIDE_PORT (or \
          MASTER_PORT) to a free one for all processes"
@@ -172,67 +173,67 @@ pub enum RendezvousError {
         /// The system's reason.
         cause: String,
     },
-    /// There was somebody else, of the same number, before.
+    /// Another process with the same number joined before.
     #[error("there is a rank {rank} at {address} already: give each process a RANK of its own")]
     RankTaken {
         /// The number.
         rank: u32,
-        /// Where process 0 listens.
+        /// The address of process 0.
         address: String,
     },
-    /// Process 0 takes it for a job of more or fewer groups.
+    /// Process 0 was started for another number of groups.
     #[error(
         "group {group} was started as one of {groups}, and the process at {address} as one of {host_groups}: give all the same \
          count in FARSIDE_GROUP"
     )]
     OtherGroups {
-        /// This process's group.
+        /// The group of this process.
         group: u32,
-        /// How many it takes there to be.
+        /// The number of groups given to this process.
         groups: u32,
-        /// How many process 0 takes there to be.
+        /// The number of groups given to process 0.
         host_groups: u32,
-        /// Where process 0 listens.
+        /// The address of process 0.
         address: String,
     },
-    /// Process 0 takes it for a job of another size.
+    /// Process 0 was started for a job of another size.
     #[error(
         "rank {rank} was started for a job of {processes} processes, and process 0 at {address} for one of {host_processes}: \
          give all the same WORLD_SIZE, and each job its own MASTER_PORT"
     )]
     OtherSize {
-        /// This process.
+        /// The number of this process.
         rank: u32,
-        /// How many it takes there to be.
+        /// The number of processes given to this process.
         processes: u32,
-        /// How many process 0 takes there to be.
+        /// The number of processes given to process 0.
         host_processes: u32,
-        /// Where process 0 listens.
+        /// The address of process 0.
         address: String,
     },
-    /// Process 0 was not found in time.
+    /// Process 0 was not reached in time.
     #[error(
         "rank {rank} did not reach process 0 at {address} within {after:?} ({cause}): see that process 0 has started, that \
          MASTER_ADDR names its machine, and that no firewall keeps the port closed; or raise the deadline (FARSIDE_TIMEOUT_S)"
     )]
     Unreachable {
-        /// This process.
+        /// The number of this process.
         rank: u32,
-        /// Where process 0 was looked for.
+        /// The address at which it looked for process 0.
         address: String,
-        /// How long.
+        /// The time limit.
         after: Duration,
-        /// What happened at the last attempt.
+        /// The failure of the last attempt.
         cause: String,
     },
-    /// The two ends do not have the same secret.
+    /// The two ends have different secrets.
     #[error(
         "rank {rank} and the process at {address} do not have the same secret: set FARSIDE_SECRET to the same text for all"
     )]
     WrongSecret {
-        /// This process.
+        /// The number of this process.
         rank: u32,
-        /// Where process 0 was looked for.
+        /// The address of the other end.
         address: String,
     },
 }
@@ -245,9 +246,9 @@ pub enum ProcessEnd {
     Exited(i32),
     /// This signal killed it.
     Killed(i32),
-    /// It could not be started.
+    /// It could not be started, for this reason.
     NotStarted(String),
-    /// It said so itself before it exited.
+    /// It reported this error before it exited.
     Reported(String),
     /// It was stopped because the job took too long.
     TimedOut,
@@ -266,7 +267,7 @@ impl fmt::Display for ProcessEnd {
 }
 
 impl ProcessEnd {
-    /// The exit status that a shell would report for it.
+    /// Returns the exit status that a shell would report for it.
     pub fn exit_status(&self) -> i32 {
         match self {
             ProcessEnd::Exited(status) => *status,

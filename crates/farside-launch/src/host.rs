@@ -1,8 +1,8 @@
-//! The identity of a machine, within the reach of shared memory.
+//! The identity of this machine, as far as shared memory reaches.
 //!
-//! Two processes share memory if they run on one kernel, are in one network namespace, and belong
-//! to the same user. The namespace limits abstract sockets, and connections of other users are
-//! refused.
+//! Two processes can share memory under three conditions. They run on one kernel. They can connect
+//! to each other's abstract sockets, which only works inside one network namespace. And they belong
+//! to the same user, because processes of other users are turned away.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 use crate::error::{LaunchError as Error, Result};
 use crate::settings::Lookup;
 
-/// The variable that overrides the identity: processes with the same text count as being on one
-/// machine. For tests, and for containers whose own identity misleads.
+/// The variable that overrides the identity: processes with the same text count as on one machine,
+/// those with different texts as on different machines. It serves tests, and containers whose
+/// identities are misleading.
 const HOST_ID: &str = "FARSIDE_HOST_ID";
 
 /// Returns an identity that is the same for two processes exactly if they can share memory.

@@ -1,11 +1,12 @@
-//! Points in the protocol at which a test can kill a process.
+//! Kill points: places where a test can kill a process.
 //!
-//! `FARSIDE_KILL=PROCESS:POINT[:NTH]` in the environment of a launched job makes one process kill
-//! itself with `SIGKILL`, when it reaches a point for the n-th time (by default the first). So a
-//! test can kill a process in the middle of a protocol step, and observe its peers.
+//! `FARSIDE_KILL=PROCESS:POINT[:NTH]` in the environment of a launched job makes one of its
+//! processes kill itself. It does so with SIGKILL, when it passes the point for the n-th time (by
+//! default the first). So a test can place a death in the middle of a protocol step, and check what
+//! becomes of the other processes.
 //!
-//! The points are in set-up and control. Points on the path of calls and messages exist only in
-//! builds with debug assertions.
+//! The points are in set-up and control code. On the path of calls and answers, they exist only in
+//! builds with debug assertions; other builds contain nothing of them.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +16,12 @@ use farside_fabric::ProcessId;
 use crate::error::Result;
 use crate::settings::{Lookup, variable};
 
-/// The variable with the process to kill, and the point.
+/// The variable that names the process and the point.
 const KILL: &str = "FARSIDE_KILL";
 
 macro_rules! kill_points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
-        /// A point at which a process can be killed.
+        /// A place in the life of a process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum KillPoint {
             $($(#[$doc])* $point,)*
@@ -31,114 +32,113 @@ macro_rules! kill_points {
 }
 
 kill_points! {
-    /// The coordinator was greeted; there is no endpoint yet.
+    /// The process has greeted the coordinator; its endpoint is not open yet.
     GreetingSent = "greeting-sent",
-    /// The endpoint is open; no peer was met.
+    /// The endpoint is open; no peer was contacted.
     EndpointOpened = "endpoint-opened",
-    /// About to ask a receiver for a ring.
+    /// The process is about to ask a receiver for a ring.
     RingAsking = "ring-asking",
-    /// A receiver was asked for a ring.
+    /// The process has asked a receiver for a ring.
     RingAsked = "ring-asked",
-    /// A ring was made here, and its sender was not told.
+    /// A ring was made here; its sender was not told.
     RingMade = "ring-made",
-    /// A ring that was asked for stands; nothing was written into it.
+    /// A requested ring is ready; nothing was written into it.
     SenderOpened = "sender-opened",
-    /// A receiver was asked for one more chunk.
+    /// The process has asked a receiver for one more chunk.
     GrowthAsked = "growth-asked",
-    /// One more chunk was granted here, and the sender was not told.
+    /// One more chunk was granted here; the sender was not told.
     GrowthMade = "growth-made",
-    /// A chunk that was asked for is there; nothing was written into it.
+    /// A requested chunk is ready; nothing was written into it.
     SenderGrown = "sender-grown",
-    /// A ring is given up, and its receiver was not told.
+    /// A ring is given up; its receiver was not told.
     RingClosing = "ring-closing",
-    /// The receiver has run all records of a closed ring and may reuse its memory. The sender was
-    /// not told.
+    /// Everything from a ring that was given up has run, and its memory may be reused; its sender
+    /// was not told.
     RingClosed = "ring-closed",
-    /// A record lies in the ring, without its header.
+    /// A record is in the ring, without its header.
     RecordReserved = "record-reserved",
-    /// Records that were staged are batched, and not published.
+    /// Staged records are batched, and not published.
     BatchOpen = "batch-open",
-    /// A batch of the program's was begun. In builds with debug assertions only.
+    /// A batch of the program was begun. In builds with debug assertions only.
     BatchBegun = "batch-begun",
-    /// A reply slot of the caller's is claimed, and holds no answer. In builds with debug
-    /// assertions only.
+    /// A reply slot of the caller is claimed, and holds no answer. In builds with debug assertions
+    /// only.
     ReplyClaimed = "reply-claimed",
-    /// A call has come whose buffer is to be read, and it was not.
+    /// A call has arrived whose buffer must be read; it was not read yet.
     BufferFound = "buffer-found",
-    /// Its sender was told that it was read, and the function has not run.
+    /// The sender of a call was told that its buffer was read; the function has not run.
     BufferRead = "buffer-read",
-    /// A result lies in registered memory, and nothing says so.
+    /// A result is in registered memory; the caller was not told.
     ResultPut = "result-put",
-    /// A call on everyone was sent on, and has not run here.
+    /// A broadcast call was forwarded, and has not run here.
     SentOn = "sent-on",
-    /// An owner of memory was asked for some, or to take some back.
+    /// The process has asked an owner for memory, or to take some back.
     MemoryAsked = "memory-asked",
-    /// Memory was given to another process, which was not told.
+    /// Memory was granted to another process, which was not told.
     MemoryGranted = "memory-granted",
     /// Memory was taken back from another process, which was not told.
     MemoryReleased = "memory-released",
-    /// A pipe was asked for, and nothing was written into it.
+    /// The process has asked for a pipe; nothing was written into it.
     PipeAsked = "pipe-asked",
     /// A pipe was made here for a writer, which was not told.
     PipeMade = "pipe-made",
-    /// A message lies in its slot of a pipe, without its flag. In builds with debug assertions
-    /// only.
+    /// A message is in its slot of a pipe, without its flag. In builds with debug assertions only.
     PipeFilled = "pipe-filled",
-    /// A message of a pipe was read, and its slot not given back. In builds with debug assertions
+    /// A message of a pipe was read; its slot was not released. In builds with debug assertions
     /// only.
     PipeRead = "pipe-read",
-    /// An end of a pipe was dropped, and the other was not told.
+    /// An end of a pipe was dropped; the other end was not told.
     PipeLeft = "pipe-left",
-    /// Memory for a heap was got at the peer, and nothing was written there.
+    /// The peer has granted memory for a heap; nothing was written there.
     HeapMade = "heap-made",
-    /// A block of a heap was put across, and its name was not told.
+    /// A block of a heap was put to the peer; its name was not sent.
     HeapBlockPut = "heap-block-put",
     /// A block of a heap was opened by its name.
     HeapBlockOpened = "heap-block-opened",
-    /// A block of a heap was freed here, and nobody will hear of it.
+    /// A block of a heap was freed here, and no other process will learn of it.
     HeapBlockFreed = "heap-block-freed",
     /// A list of freed blocks is made, and not sent.
     HeapTagsMade = "heap-tags-made",
-    /// A list of freed blocks lies in the initiator's memory.
+    /// A list of freed blocks is in the initiator's memory.
     HeapTagsPut = "heap-tags-put",
-    /// A list of freed blocks was found, and not taken over.
+    /// A list of freed blocks was found; its blocks were not reclaimed.
     HeapTagsTaken = "heap-tags-taken",
-    /// A peer was asked what it has freed.
+    /// The process has asked a peer which blocks it has freed.
     HeapAsked = "heap-asked",
-    /// A heap is closed, and its peer was not told.
+    /// A heap is closed; its peer was not told.
     HeapClosing = "heap-closing",
-    /// A process was told to carry out an operation on memory.
+    /// The process has told another to carry out an operation on memory.
     MoveAsked = "move-asked",
-    /// An operation is to be carried out here for another process, and was not begun.
+    /// The process has to carry out an operation for another process, and has not begun.
     MoveTaken = "move-taken",
-    /// It is over, and who asked for it was not told.
+    /// The operation is done; the process that asked for it was not told.
     MoveDone = "move-done",
-    /// The coordinator was told that this process is idle.
+    /// The process has told the coordinator that it is idle.
     RoundReported = "round-reported",
-    /// The coordinator said that all is done.
+    /// The coordinator has told the process that the job is done.
     Finished = "finished",
 }
 
-/// The point at which this process is killed.
+/// Where a process is to die.
 #[derive(Debug)]
 pub struct KillPlan {
     point: KillPoint,
-    /// The remaining passes of the point, including the last.
+    /// The number of passes left, including the fatal one.
     left: AtomicU32,
 }
 
 impl KillPlan {
-    /// Reads this process's plan from the environment.
+    /// Reads the plan for this process from the environment.
     ///
     /// # Errors
-    /// [`Error::JobEnded`](crate::Error::JobEnded) if the variable is invalid.
+    /// [`Error::JobEnded`](crate::Error::JobEnded) if the value is invalid.
     pub fn from_environment(lookup: Lookup<'_>, process: ProcessId) -> Result<Option<Self>> {
         let order: Option<Order> = variable(lookup, KILL)?;
         let order = order.filter(|order| order.process == process.number());
         Ok(order.map(|order| Self { point: order.point, left: AtomicU32::new(order.nth) }))
     }
 
-    /// Passes a point. Kills the process if the plan names this pass.
+    /// Passes a point. Kills the process if the plan says so.
     pub fn pass(&self, point: KillPoint) {
         if point == self.point && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             farside_sys::process::kill_self();

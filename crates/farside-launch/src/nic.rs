@@ -1,17 +1,16 @@
-//! The network devices of the processes of a job.
+//! [`Nics`]: the network devices that the processes of a job use.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use farside_fabric::ProcessId;
 
-/// The longest list, in bytes of text.
+/// The longest list, as text.
 const BYTES_MAX: usize = 1024;
 
-/// Network devices by libfabric's names (`farside info` lists them), separated by commas.
-///
-/// The processes take the devices in turn: of two devices, processes with even numbers use the
-/// first, and the others the second.
+/// Network devices, by the names that libfabric gives them (`farside info` lists them), separated
+/// by commas. The processes take them in turns: with two devices, processes with even numbers use
+/// the first, the others the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nics(Vec<String>);
 
@@ -22,7 +21,7 @@ impl Nics {
     }
 }
 
-/// A text that names no devices.
+/// The text does not name any devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("names of network devices are expected, separated by commas, as `farside info` lists them")]
 pub struct NoNics;

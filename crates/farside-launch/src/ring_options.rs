@@ -1,55 +1,53 @@
-//! The sizes of rings, and their growth.
+//! [`RingOptions`]: the sizes of rings, and how they grow.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use crate::error::{LaunchError as Error, Result};
 
-/// The size of a ring's first chunks.
+/// The size of the chunks that a ring begins with.
 pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
-/// The number of a ring's first chunks.
+/// The number of chunks that a ring begins with.
 pub const FIRST_CHUNK_COUNT: usize = 2;
-/// The size of a lane's first chunks. Lanes carry less.
+/// The size of the chunks that a lane begins with. Lanes carry less than rings.
 pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
-/// The largest number of chunks of one request.
+/// The largest number of chunks that one request brings.
 pub const CHUNKS_PER_REQUEST_MAX: usize = 16;
 /// The largest number of chunks of one ring.
 const CHUNKS_MAX: usize = 1024;
-/// The alignment of chunks.
+/// The unit of the start, end and size of chunks.
 const CHUNK_BYTES_UNIT: usize = 128;
-/// The growth of the chunk size with each request, as a power of two.
+/// The growth of the chunk size from one request to the next, as a power of two.
 const GROWTH_SHIFT: usize = 3;
 
-/// The size of the ring to a worker, and its growth when its receiver falls behind (Seriema §4.4.1:
-/// c, c_max and the size of a chunk).
+/// The size of the ring to a worker, and how it grows when its receiver falls behind (Seriema
+/// §4.4.1: c, c_max and the size of a chunk).
 ///
 /// A ring begins with [`first_chunks`](Self::first_chunks) chunks of
-/// [`chunk_bytes`](Self::chunk_bytes). If the sender finds no room, it asks for
-/// [`chunks_per_growth`](Self::chunks_per_growth) more, each time eight times as large, until one
-/// would be larger than [`chunk_bytes_max`](Self::chunk_bytes_max) or there are
-/// [`chunks_max`](Self::chunks_max) chunks. The receiver grants them while all rings that lead to
-/// it take no more than `Job::ring_cap_bytes`.
+/// [`chunk_bytes`](Self::chunk_bytes). If its sender finds no room, it asks for
+/// [`chunks_per_growth`](Self::chunks_per_growth) more chunks, each time eight times as large, up
+/// to [`chunk_bytes_max`](Self::chunk_bytes_max). It stops at [`chunks_max`](Self::chunks_max)
+/// chunks. The receiver grants chunks while all rings to it take at most `Job::ring_cap_bytes`.
 ///
-/// The default is two chunks of 4 KiB, then one of 32 KiB and one of 256 KiB. That is measured: a
-/// busy ring has to be longer than 192 KiB, since where the same cache lines go to and fro in a
-/// shorter circle each takes more than twice as long; and much longer rings leave the caches.
+/// The default is two chunks of 4 KiB, then one of 32 KiB and one of 256 KiB. This was measured. A
+/// busy ring must be longer than 192 KiB: in a shorter ring the same cache lines go back and forth
+/// sooner, and each call takes more than twice as long. Much longer rings leave the caches.
 ///
-/// In the environment of a job and for `farside run --ring` it is written
+/// In the environment of a job and for `farside run --ring`, the form is
 /// `FIRST,GROWTH,MAX,BYTES,BYTES_MAX`, by default `2,1,4,4096,262144`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
-    /// Chunks that the first request brings: 2 to 16.
+    /// The number of chunks that the first request brings: 2 to 16.
     pub first_chunks: usize,
-    /// Chunks that each later request brings: 1 to 16.
+    /// The number of chunks that each later request brings: 1 to 16.
     pub chunks_per_growth: usize,
-    /// The most chunks of a ring, not counting those that a single long call needs: 2 to 1024, and
-    /// no fewer than the first.
+    /// The largest number of chunks of a ring, without those for single long calls: 2 to 1024, and
+    /// at least `first_chunks`.
     pub chunks_max: usize,
     /// The size of the first chunks: a multiple of 128. The lanes of a process begin with half of
     /// it.
     pub chunk_bytes: usize,
-    /// The size up to which they grow: a multiple of 128. A call that is longer gets a chunk of its
-    /// own.
+    /// The largest size of a chunk: a multiple of 128. A longer call gets a chunk of its own.
     pub chunk_bytes_max: usize,
 }
 
@@ -66,15 +64,15 @@ impl Default for RingOptions {
 }
 
 impl RingOptions {
-    /// Checks these options against the limit of the memory of all rings to a worker.
+    /// Checks whether such a ring is possible if all rings to a worker may take `cap_bytes` bytes.
     ///
     /// # Errors
     /// [`Error::RingOptions`].
     pub fn check(&self, cap_bytes: usize) -> Result<()> {
         let refused = |why: String| Err(Error::RingOptions { why });
         if !(2..=CHUNKS_PER_REQUEST_MAX).contains(&self.first_chunks) {
-            // A ring never leaves its only chunk, and a chunk is credited only after the ring
-            // leaves it.
+            // A sender never leaves the only chunk of a ring, and the receiver credits only chunks
+            // that were left.
             return refused(format!(
                 "it begins with {} chunks, not with 2 to {CHUNKS_PER_REQUEST_MAX}",
                 self.first_chunks
@@ -99,7 +97,7 @@ impl RingOptions {
             return refused(format!("the first chunks of {} bytes exceed {}", self.chunk_bytes, self.chunk_bytes_max));
         }
         match self.chunk_bytes.checked_mul(self.first_chunks) {
-            // A ring no larger than the default is granted in any case.
+            // A ring as small as the default is always granted.
             Some(bytes) if bytes <= cap_bytes.max(FIRST_CHUNK_COUNT * FIRST_CHUNK_BYTES) => Ok(()),
             _ => refused(format!(
                 "its first {} chunks of {} bytes exceed the receiver's cap of {cap_bytes}: raise `Job::ring_cap_bytes`",
@@ -108,8 +106,8 @@ impl RingOptions {
         }
     }
 
-    /// Returns the number and size of the chunks to request when a ring of this many chunks is
-    /// full. `None` if the ring has its maximum length.
+    /// Returns the request of a ring that has `chunks` chunks and no room: the number and the size
+    /// of the new chunks. Returns `None` if the ring may not grow.
     pub fn growth(&self, chunks: usize) -> Option<(usize, usize)> {
         let count = self.chunks_per_growth.min(self.chunks_max.checked_sub(chunks)?);
         let step = chunks.saturating_sub(self.first_chunks) / self.chunks_per_growth + 1;
@@ -168,7 +166,7 @@ mod tests {
 
     #[test]
     fn chunks_come_in_the_numbers_asked_for() {
-        // Seriema's: two at a time, up to 16, all of one size.
+        // Seriema's options: two chunks at a time, up to 16, all of one size.
         let seriema = RingOptions {
             chunks_per_growth: 2,
             chunks_max: 15,

@@ -2,16 +2,18 @@
 
 use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_next};
 
-/// The bytes of a length on the wire.
+/// The number of bytes of a length on the wire.
 const LENGTH_BYTES: usize = size_of::<u64>();
 
-/// How much memory may be set aside for elements before they have been read, per byte of their record. Values that are
-/// not plain may be wider in memory than on the wire: a `String` has 24 bytes against at least 8.
+/// The memory reserved for elements before they are read, in bytes per remaining record byte.
+/// Values that are not plain may be wider in memory than on the wire: a `String` has 24 bytes
+/// against at least 8.
 const ELEMENT_BYTES_PER_WIRE_BYTE: usize = 4;
 
-// SAFETY: (1, 3) the elements travel, by their own promise, and the buffer stays; (2) the length and the elements are
-// what `wire_bytes` counts; (4) the length is checked against the bytes that are left, by `take_for` or, as elements
-// that are not plain have at least one byte, by `read_each`; (6) the length has 8 bytes.
+// SAFETY: (1, 3) the elements travel, as `T` promises, and the buffer stays at the sender; (2) the
+// length and the elements are what `wire_bytes` counts; (4) the length is checked against the bytes
+// that are left: by `take_for` for plain elements, and by `read_length` for others, as each of
+// those has at least one byte; (6) the length has 8 bytes.
 unsafe impl<T: Wire> Wire for Vec<T> {
     const PLAIN: bool = false;
 
@@ -26,12 +28,12 @@ unsafe impl<T: Wire> Wire for Vec<T> {
         let mut out = unsafe { write_next(self.len() as u64, out) };
         if T::PLAIN {
             let bytes = size_of_val(self.as_slice());
-            // The elements leave: what drops at the end of this function is the buffer.
-            // SAFETY: 0 is within the capacity, and no element is initialised anew.
+            // The elements leave: the end of this function drops only the buffer.
+            // SAFETY: 0 is within the capacity, and no element becomes initialised by this.
             unsafe { self.set_len(0) };
-            // SAFETY: the elements are still in the buffer, which is not the caller's; behind the length there is room
-            // for them. They are plain, so their bytes are their wire form. Bytes may be uninitialised: an untyped
-            // copy.
+            // SAFETY: the elements are still in the buffer, which does not overlap `out`; behind
+            // the length there is room for them. They are plain, so their bytes are their wire
+            // form. Bytes may be uninitialised, which an untyped copy allows.
             unsafe { out.copy_from_nonoverlapping(self.as_ptr().cast(), bytes) };
         } else {
             for element in self {
@@ -70,7 +72,7 @@ unsafe impl<T: Wire> Wire for Vec<T> {
     }
 }
 
-/// The bytes of a length and of these elements.
+/// Returns the number of bytes of a length and these elements.
 #[inline]
 fn elements_bytes<T: Wire>(elements: &[T]) -> usize {
     if T::PLAIN {
@@ -80,7 +82,7 @@ fn elements_bytes<T: Wire>(elements: &[T]) -> usize {
     }
 }
 
-/// Reads a length, and refuses one whose elements cannot all be there.
+/// Reads a length. Refuses it if so many elements do not fit in the remaining bytes.
 #[inline]
 fn read_length<T: Wire>(input: &mut Reader<'_>) -> Result<usize, WireError> {
     // SAFETY: any bytes are a valid `u64`.
@@ -96,15 +98,17 @@ fn read_length<T: Wire>(input: &mut Reader<'_>) -> Result<usize, WireError> {
 /// Reads `length` plain elements with one copy.
 ///
 /// # Safety
-/// `T` is plain, and as many values of it are in `input`, unless it is too short.
+/// `T` is plain. `input` holds `length` values of it, unless it is too short.
 #[inline]
 unsafe fn read_all_plain<T: Wire>(length: usize, input: &mut Reader<'_>) -> Result<Vec<T>, WireError> {
     let bytes = length.saturating_mul(size_of::<T>());
     let from = input.take_for::<Vec<T>>(bytes)?;
     let mut elements = Vec::<T>::with_capacity(length);
-    // SAFETY: `from` has `bytes` readable bytes, the fresh buffer has as many, and they are not the same memory.
+    // SAFETY: `from` has `bytes` readable bytes, the fresh buffer has as many, and the two do not
+    // overlap.
     unsafe { elements.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from, bytes) };
-    // SAFETY: the capacity is at least `length`, and the bytes of as many valid elements are there.
+    // SAFETY: the capacity is at least `length`, and the bytes of that many valid elements are
+    // there.
     unsafe { elements.set_len(length) };
     Ok(elements)
 }
@@ -161,12 +165,12 @@ unsafe impl<T: Wire> Wire for Box<[T]> {
     }
 }
 
-/// The byte in front of the value of a `Box`. It is there because a value that is not plain has at least one byte, and
-/// the box of an empty value would have none.
+/// The byte in front of the value of a `Box`. A value that is not plain must have at least one
+/// byte, and without the tag the box of an empty value would have none.
 const BOX_TAG: u8 = 1;
 
-// SAFETY: (1, 3) the value travels, by its own promise, and its memory stays; (2, 4) the tag and the value are what
-// `wire_bytes` counts; (6) the tag is a byte.
+// SAFETY: (1, 3) the value travels, as `T` promises, and its memory stays at the sender; (2, 4) the
+// tag and the value are what `wire_bytes` counts; (6) the tag is a byte.
 unsafe impl<T: Wire> Wire for Box<T> {
     const PLAIN: bool = false;
 

@@ -1,14 +1,15 @@
-//! Values made of parts: arrays, tuples, `Option`, `Result`. Plain if all their parts are.
+//! Values made of parts: arrays, tuples, `Option`, `Result`. They are plain if all their parts are.
 
 use std::array;
 
 use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_next, write_plain};
 
-/// The bytes of a variant's number on the wire, for enums that are not plain.
+/// The number of bytes of a variant's number on the wire, for enums that are not plain.
 const TAG_BYTES: usize = size_of::<u32>();
 
-// SAFETY: plain if its elements are, and then (5) one copy. Otherwise (1, 3) the elements travel, by their own promise;
-// (2, 4) `write` and `read` go through the same elements; (6) there is at least one, as no element makes it plain.
+// SAFETY: plain if its elements are, and then (5) one copy. Otherwise (1, 3) the elements travel,
+// as `T` promises; (2, 4) `write` and `read` go through the same elements; (6) there is at least
+// one element, as an empty array is plain.
 unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
     const PLAIN: bool = T::PLAIN || N == 0;
 
@@ -63,7 +64,7 @@ unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
     }
 }
 
-/// An array of what is read element by element.
+/// Reads an array element by element.
 #[inline]
 fn array_of<T, const N: usize>(mut read: impl FnMut() -> Result<T, WireError>) -> Result<[T; N], WireError> {
     let mut failure = None;
@@ -79,8 +80,8 @@ fn array_of<T, const N: usize>(mut read: impl FnMut() -> Result<T, WireError>) -
     }
 }
 
-// SAFETY: plain if the value is, and then (5) one copy. Otherwise (1, 3) the value travels, by its own promise; (2, 4)
-// the tag says whether it follows; (6) the tag has 4 bytes.
+// SAFETY: plain if the value is, and then (5) one copy. Otherwise (1, 3) the value travels, as `T`
+// promises; (2, 4) the tag says whether it follows; (6) the tag has 4 bytes.
 unsafe impl<T: Wire> Wire for Option<T> {
     const PLAIN: bool = T::PLAIN;
 
@@ -148,8 +149,8 @@ unsafe impl<T: Wire> Wire for Option<T> {
     }
 }
 
-// SAFETY: plain if both values are, and then (5) one copy. Otherwise (1, 3) the value travels, by its own promise; (2,
-// 4) the tag says which one follows; (6) the tag has 4 bytes.
+// SAFETY: plain if both values are, and then (5) one copy. Otherwise (1, 3) the value travels, as
+// `T` and `E` promise; (2, 4) the tag says which one follows; (6) the tag has 4 bytes.
 unsafe impl<T: Wire, E: Wire> Wire for Result<T, E> {
     const PLAIN: bool = T::PLAIN && E::PLAIN;
 
@@ -182,7 +183,7 @@ unsafe impl<T: Wire, E: Wire> Wire for Result<T, E> {
     #[inline(always)]
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         if Self::PLAIN {
-            // SAFETY: the caller vouches for plain values, and a result of such is one.
+            // SAFETY: the caller vouches for plain values, and a result of plain values is one.
             return unsafe { read_plain(input) };
         }
         // SAFETY: any bytes are a valid `u32`.
@@ -222,12 +223,12 @@ unsafe impl<T: Wire, E: Wire> Wire for Result<T, E> {
     }
 }
 
-/// A tuple with the parts `$part`, whose fields are bound to `$field`.
+/// Implements a tuple with the parts `$part`, whose fields are bound to `$field`.
 macro_rules! tuple {
     ($($part:ident $field:ident),+) => {
-        // SAFETY: plain if its parts are, and then (5) one copy. Otherwise (1, 3) the parts travel, by their own
-        // promise; (2, 4) `write` and `read` go through the same parts; (6) the part that is not plain has at least one
-        // byte.
+        // SAFETY: plain if its parts are, and then (5) one copy. Otherwise (1, 3) the parts travel,
+        // as their types promise; (2, 4) `write` and `read` go through the same parts; (6) the part
+        // that is not plain has at least one byte.
         unsafe impl<$($part: Wire),+> Wire for ($($part,)+) {
             const PLAIN: bool = $($part::PLAIN)&&+;
 
@@ -258,7 +259,8 @@ macro_rules! tuple {
             #[inline(always)]
             unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
                 if Self::PLAIN {
-                    // SAFETY: the caller vouches for plain values, and a tuple of such is one.
+                    // SAFETY: the caller vouches for plain values, and a tuple of plain parts is
+                    // one.
                     return unsafe { read_plain(input) };
                 }
                 $(

@@ -5,9 +5,10 @@ use std::arch::asm;
 
 use super::{Reader, Wire, WireError};
 
-/// Moves `value` out to a buffer of its own.
+/// Moves `value` out to a new buffer.
 ///
-/// Every byte is initialised, padding too, so the buffer may be read, compared and copied as bytes.
+/// Every byte is initialised, padding included, so the buffer may be read, compared and copied as
+/// bytes.
 ///
 /// # Cost
 /// One allocation, zeroed, and one [`Wire::write`].
@@ -17,10 +18,10 @@ pub fn to_bytes<T: Wire>(value: T) -> Vec<u8> {
     bytes
 }
 
-/// As [`to_bytes`], to a buffer that is there.
+/// Moves a value out to an existing buffer, as [`to_bytes`] does to a new one.
 ///
 /// # Panics
-/// Unless the buffer is just as long as the value.
+/// If the buffer is not exactly as long as the value.
 pub fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), value.wire_bytes(), "a buffer as long as the value");
     // SAFETY: the buffer has exactly `wire_bytes` bytes.
@@ -31,7 +32,7 @@ pub fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
 /// Moves a value in from a buffer that [`to_bytes`] made.
 ///
 /// # Errors
-/// [`WireError`] if `bytes` is no `T`, or more than a `T`.
+/// [`WireError`] if `bytes` is not exactly one `T`.
 ///
 /// # Safety
 /// That of [`Wire::read`], with `bytes` as the input.
@@ -42,13 +43,14 @@ pub unsafe fn from_bytes<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
     unsafe { read_all(input) }
 }
 
-/// As [`from_bytes`], with the [context](Reader::context) that handles need to become usable.
+/// Moves a value in as [`from_bytes`] does, with the [context](Reader::context) that handles need
+/// to become usable.
 ///
 /// # Errors
-/// See there.
+/// Those of [`from_bytes`].
 ///
 /// # Safety
-/// See there.
+/// That of [`from_bytes`].
 pub unsafe fn from_bytes_in<T: Wire>(bytes: &[u8], context: &dyn Any) -> Result<T, WireError> {
     // SAFETY: the slice stays borrowed, and so readable and unchanged, until this function returns.
     let input = unsafe { Reader::new(bytes.as_ptr(), bytes.len()) };
@@ -59,7 +61,7 @@ pub unsafe fn from_bytes_in<T: Wire>(bytes: &[u8], context: &dyn Any) -> Result<
 /// # Safety
 /// That of [`Wire::read`].
 unsafe fn read_all<T: Wire>(mut input: Reader<'_>) -> Result<T, WireError> {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `Wire::read`, which is that of this function.
     let value = unsafe { T::read(&mut input) }?;
     match input.remaining() {
         0 => Ok(value),
@@ -69,11 +71,12 @@ unsafe fn read_all<T: Wire>(mut input: Reader<'_>) -> Result<T, WireError> {
 
 /// Makes padding that was moved into `bytes` count as initialised.
 ///
-/// A move leaves the padding of a type uninitialised as far as the compiler knows, whatever the memory holds.
+/// A move leaves the padding of a type uninitialised as far as the compiler knows, whatever the
+/// memory holds.
 fn settle_padding(bytes: &mut [u8]) {
-    // SAFETY: no instruction at all. The compiler sees the address escape to code that may write the bytes behind it,
-    // so from here on each has the value that the memory holds. The pages were zeroed or written, so that value is
-    // stable.
+    // SAFETY: the assembly contains no instruction. The compiler sees the address escape to code
+    // that may write the bytes behind it. So from here on each byte has the value that the memory
+    // holds. The pages were zeroed or written, so that value is stable.
     unsafe { asm!("/* {0} */", in(reg) bytes.as_mut_ptr(), options(nostack, preserves_flags)) };
 }
 
@@ -101,7 +104,7 @@ mod tests {
 
         let bytes = to_bytes(vec![Gaps(0xA1, 0xB2, 0xC3); 4]);
         assert_eq!(bytes.len(), 8 + 4 * size_of::<Gaps>());
-        // Reading every byte is what would go wrong.
+        // Reading every byte would detect uninitialised padding.
         assert!(bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>() >= 4 * (0xA1 + 0xB2 + 0xC3));
     }
 

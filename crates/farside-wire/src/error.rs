@@ -1,11 +1,11 @@
-//! What can be wrong with the bytes of a record.
+//! [`WireError`]: defects of the bytes of a record.
 
 use std::any::type_name;
 
-/// The bytes of a record do not hold what its type says.
+/// The bytes of a record do not match its type.
 ///
-/// Processes of one job run the same binary and publish whole records, so this is a defect of a hand-written
-/// [`Wire`](super::Wire), or memory that was overwritten.
+/// Processes of one job run the same binary and publish whole records. So the cause is a defect of
+/// a hand-written [`Wire`](super::Wire), or memory that was overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -17,17 +17,17 @@ pub enum WireError {
     Truncated {
         /// The type that was being read.
         type_name: &'static str,
-        /// The bytes it needs next, at least.
+        /// The least number of bytes that it needs next.
         wanted: usize,
-        /// The bytes that are left.
+        /// The number of bytes that are left.
         available: usize,
     },
-    /// A tag or a checked value is none that the type has.
+    /// A tag or a checked value does not belong to the type.
     #[error("{value:#x} is no {type_name}: check that `write` and `read` of its `Wire` agree")]
     Invalid {
         /// The type that was being read.
         type_name: &'static str,
-        /// What stood in the record.
+        /// The value in the record.
         value: u64,
     },
     /// The bytes of a `String` are not UTF-8.
@@ -36,21 +36,21 @@ pub enum WireError {
          check that `write` and `read` of the `Wire` around it agree"
     )]
     NotUtf8 {
-        /// How many bytes, from the start, are UTF-8.
+        /// The number of bytes, from the start, that are UTF-8.
         valid_bytes: usize,
     },
-    /// The value means something only in a process of a job.
+    /// The value is usable only in a process of a job.
     #[error("{type_name} was read outside a job: it is the handle of something that a job owns")]
     OutsideAJob {
         /// The type that was being read.
         type_name: &'static str,
     },
-    /// Values lie in each other deeper than anybody writes them.
+    /// Values are nested too deeply.
     #[error("{type_name} lies more than {depth_max} values deep: send a flatter one")]
     TooDeep {
         /// The type that was being read.
         type_name: &'static str,
-        /// How deep it may lie.
+        /// The largest nesting depth.
         depth_max: u32,
     },
     /// The type travels only among processes of one binary.
@@ -61,7 +61,7 @@ pub enum WireError {
         /// The type.
         type_name: &'static str,
     },
-    /// The sender's type is another.
+    /// The sender's type differs from the receiver's.
     #[error("it was sent as another type than {type_name}: use types of the same shape in all programs of the job")]
     OtherType {
         /// The type that was to be read.
@@ -72,13 +72,13 @@ pub enum WireError {
     LeftOver {
         /// The type that was read.
         type_name: &'static str,
-        /// The bytes that it did not consume.
+        /// The number of bytes that it did not consume.
         left_bytes: usize,
     },
 }
 
 impl WireError {
-    /// `value`, read as a tag or to be checked, is no `T`.
+    /// Returns the error for a tag or a checked value that is not a `T`.
     #[cold]
     #[must_use]
     pub fn invalid<T>(value: impl Into<u64>) -> Self {
@@ -100,21 +100,22 @@ impl WireError {
         Self::NotPortable { type_name: type_name::<T>() }
     }
 
-    /// The sender's type is not `T`.
+    /// Returns the error for a sender's type that is not `T`.
     #[cold]
     #[must_use]
     pub fn other_type<T>() -> Self {
         Self::OtherType { type_name: type_name::<T>() }
     }
 
-    /// A `T` was read without the [context](super::Reader::context) that it needs.
+    /// Returns the error for a `T` that was read without the [context](super::Reader::context) that
+    /// it needs.
     #[cold]
     #[must_use]
     pub fn outside_a_job<T>() -> Self {
         Self::OutsideAJob { type_name: type_name::<T>() }
     }
 
-    /// `left_bytes` bytes follow the value of type `T`.
+    /// Returns the error for `left_bytes` bytes that follow the value of type `T`.
     #[cold]
     #[must_use]
     pub fn left_over<T>(left_bytes: usize) -> Self {

@@ -1,8 +1,11 @@
-//! What may travel inside a job: [`Wire`].
+//! The codec of a job's messages: [`Wire`], the trait of the values that may travel.
 //!
-//! Processes of a job run the same binary, so a value needs no schema and no tags of its own on the way: most values
-//! are *plain*, and travel as the bytes they already are. Values that own heap memory are taken apart by the sender and
-//! put together again by the receiver.
+//! This crate knows no process and no worker. Handles get what they need from the context of a
+//! [`Reader`] or [`Decoder`].
+//!
+//! Processes that run the same binary need no schema and no tags. Most values are *plain*, and
+//! travel as the bytes that they already are. The sender takes apart a value that owns heap memory,
+//! and the receiver puts it together again.
 //!
 //! | type | on the wire |
 //! |---|---|
@@ -12,16 +15,18 @@
 //! | `Option`, `Result` and derived enums with a part that is not plain | the variant as `u32`, then its fields |
 //! | arrays, tuples and derived structs with a part that is not plain | the parts in order |
 //!
-//! Nothing on the wire is aligned, and all of it is in the byte order of the machine.
+//! Nothing on the wire is aligned. All of it is in the byte order of the machine.
 //!
-//! # Between unlike binaries
+//! # Between different binaries
 //!
-//! Where programs that were built apart make one job, a type's layout is not the same everywhere, and nothing that arrives may be believed.
-//! There values take another form, in which every part is checked when it is read: [`Wire::encode`] and [`Wire::decode`], with
-//! [`Wire::describe`] to compare the types. Functions that are called by name use it, and collectives in such a job. A derived `Wire` has
-//! all three. A value that is *encoded* is copied, and dropped at the sender as any other.
+//! If separately built programs form one job, the layout of a type is not the same everywhere, and
+//! no received bytes can be trusted. Values then travel in another encoding, in which every part is
+//! checked when it is read: [`Wire::encode`] and [`Wire::decode`]. [`Wire::describe`] serves to
+//! compare the types. Calls by name use this encoding, and so do collectives in such a job. A
+//! derived `Wire` has all three functions. Encoding copies a value; the sender drops its own as
+//! usual.
 
-/// The paths of derived code. Not for programs.
+/// Paths for derived code, not for programs.
 #[doc(hidden)]
 pub mod wire {
     pub use crate::*;
@@ -48,16 +53,16 @@ pub use schema::{Schema, hash_name};
 
 /// A value that may travel from one process of a job to another.
 ///
-/// Sending is a *move*: the value leaves the sender, whose destructor does not run, and lives on at the receiver. A
-/// record that never arrives, because its receiver died, leaks what it carries.
+/// Sending is a *move*: the value leaves the sender, whose destructor does not run, and lives on at
+/// the receiver. A record that never arrives, because its receiver died, leaks what it carries.
 ///
-/// References, raw pointers, function pointers, `Rc`, `Arc` and guards are not `Wire`: they are addresses of one
-/// process.
+/// References, raw pointers, function pointers, `Rc`, `Arc` and guards are not `Wire`: they are
+/// addresses of one process.
 ///
 /// # Deriving
-/// `#[derive(Wire)]` writes the implementation for structs and enums whose fields are all `Wire`, also for types that
-/// implement `Drop`. Type parameters get the bound `T: Wire`. `#[wire(crate = "path")]` names this crate where it is
-/// not `::farside`.
+/// `#[derive(Wire)]` writes the implementation for structs and enums whose fields are all `Wire`,
+/// also for types that implement `Drop`. Type parameters get the bound `T: Wire`. `#[wire(crate =
+/// "path")]` names this crate if it is not `::farside`.
 ///
 /// ```
 /// # extern crate farside_wire as farside;
@@ -81,25 +86,27 @@ pub use schema::{Schema, hash_name};
 /// ```
 ///
 /// # Safety
-/// Code that allocates the record, and code that copies whole containers, relies on the implementation without checking
-/// it. Whoever implements the trait promises that:
+/// Code that allocates the record, and code that copies whole containers, relies on the
+/// implementation without checking it. An implementation promises that:
 ///
-/// 1. `Self` means the same in every process of the job: it holds no address, file descriptor or thread identity of the
-///    process that made it, unless [`read`](Self::read) translates it.
-/// 2. [`write`](Self::write) writes exactly [`wire_bytes`](Self::wire_bytes) bytes from `out` on, and needs no
-///    alignment.
-/// 3. `write` takes the value: neither it nor any part of it is dropped or used at the sender afterwards, except for
-///    memory that only held the parts.
-/// 4. [`read`](Self::read) consumes exactly the bytes that `write` wrote, through the [`Reader`] alone, and checks
-///    lengths and tags before it acts on them. Bytes of the wrong length or with a wrong tag are an error; only plain
-///    values may be believed.
-/// 5. If [`PLAIN`](Self::PLAIN) is true, `write` and `read` do no more than copy `size_of::<Self>()` bytes. Containers
-///    of `Self` then make one copy of all elements and never call them.
-/// 6. If `PLAIN` is false, every value writes at least one byte. So a length that exceeds the bytes that are left is
-///    wrong, and is refused before anything is allocated.
+/// 1. `Self` means the same in every process of the job: it holds no address, file descriptor or
+///    thread identity of the process that made it, unless [`read`](Self::read) translates it.
+/// 2. [`write`](Self::write) writes exactly [`wire_bytes`](Self::wire_bytes) bytes from `out` on,
+///    and needs no alignment.
+/// 3. `write` takes the value: neither it nor any part of it is dropped or used at the sender
+///    afterwards, except for memory that only held the parts.
+/// 4. [`read`](Self::read) consumes exactly the bytes that `write` wrote, through the [`Reader`]
+///    alone, and checks lengths and tags before it acts on them. Bytes of the wrong length or with
+///    a wrong tag are an error; only plain values may be trusted.
+/// 5. If [`PLAIN`](Self::PLAIN) is true, `write` and `read` do no more than copy
+///    `size_of::<Self>()` bytes. Containers of `Self` then make one copy of all elements and never
+///    call them.
+/// 6. If `PLAIN` is false, every value writes at least one byte. So a length that exceeds the
+///    remaining bytes is wrong, and is refused before anything is allocated.
 ///
 /// # Examples
-/// By hand, for a type that the derive cannot see into, with the helpers of this module:
+/// An implementation by hand, for a type that the derive cannot see into, with the helpers of this
+/// module:
 ///
 /// ```
 /// # extern crate farside_wire as farside;
@@ -135,9 +142,10 @@ pub use schema::{Schema, hash_name};
 /// ```
 ///
 /// # Cost
-/// A plain value is one copy with a size known at compile time: moves, for the arguments of a call. Other values cost
-/// one pass over their parts to size them and one to write them, and an allocation for each `String`, `Vec` and `Box`
-/// at the receiver. Parts are sized again by each container around them, so deep nesting costs its depth once more.
+/// A plain value is one copy with a size known at compile time. Other values cost one pass over
+/// their parts to size them and one to write them, and an allocation for each `String`, `Vec` and
+/// `Box` at the receiver. Each surrounding container sizes its parts again, so deep nesting costs
+/// its depth once more.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel to another process",
     label = "this type is not `Wire`",
@@ -145,10 +153,11 @@ pub use schema::{Schema, hash_name};
     note = "references, pointers, `Rc`, `Arc` and guards are addresses of this process, and mean nothing in another"
 )]
 pub unsafe trait Wire: Sized + Send + 'static {
-    /// Every value travels as its own `size_of::<Self>()` bytes, padding included.
+    /// Whether every value travels as its own `size_of::<Self>()` bytes, padding included.
     const PLAIN: bool;
 
-    /// How many bytes [`write`](Self::write) will write. A sum that exceeds `usize` saturates, and fits no buffer.
+    /// Returns the number of bytes that [`write`](Self::write) will write. A sum that exceeds
+    /// `usize` saturates, and fits no buffer.
     fn wire_bytes(&self) -> usize;
 
     /// Moves the value out to `out`.
@@ -160,43 +169,45 @@ pub unsafe trait Wire: Sized + Send + 'static {
     /// Moves a value in.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes that are left are too few, or stand for no value of the type. How much was consumed
-    /// by then is not specified.
+    /// [`WireError`] if too few bytes are left, or they are not a value of the type. The number of
+    /// bytes consumed by then is not specified.
     ///
     /// # Safety
-    /// Wherever `Self` reads a plain value, `input` holds one: written by a process that runs the same binary.
-    /// Everything else is checked. A value is read once: reading moves it.
+    /// Wherever `Self` reads a plain value, `input` holds one: written by a process that runs the
+    /// same binary. Everything else is checked. A value is read once: reading moves it.
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError>;
 
-    // Between unlike binaries. Nothing unsafe relies on these.
+    // Between different binaries. No unsafe code relies on these functions.
 
-    /// Describes the type, for processes of other binaries to compare. Unless it is implemented, the type does not travel there.
+    /// Describes the type, so that processes of other binaries can compare it. A type that does not
+    /// implement this cannot travel to them.
     fn describe(schema: &mut Schema) {
         schema.not_portable::<Self>();
     }
 
-    /// Writes the value as [`decode`](Self::decode) reads it, in any binary that describes its type alike.
+    /// Writes the value in the form that [`decode`](Self::decode) reads, in any binary that
+    /// describes its type in the same way.
     fn encode(&self, out: &mut Encoder) {
         let _ = out;
     }
 
-    /// Reads a value from bytes that anybody may have written.
+    /// Reads a value from untrusted bytes.
     ///
     /// # Errors
-    /// [`WireError`] if they are no value of the type.
+    /// [`WireError`] if the bytes are not a value of the type.
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
         let _ = input;
         Err(WireError::not_portable::<Self>())
     }
 
-    /// Writes values one behind the other.
+    /// Writes values one after the other.
     #[doc(hidden)]
     #[inline]
     fn encode_each(values: &[Self], out: &mut Encoder) {
         values.iter().for_each(|value| value.encode(out));
     }
 
-    /// Reads so many values.
+    /// Reads `count` values.
     ///
     /// # Errors
     /// Those of [`decode`](Self::decode).
@@ -218,8 +229,8 @@ pub unsafe trait Wire: Sized + Send + 'static {
 pub unsafe fn write_plain<T: Wire>(value: T, out: *mut u8) {
     debug_assert!(T::PLAIN);
     let out = out.cast::<MaybeUninit<T>>();
-    // SAFETY: the caller passes room for a `T`, and `MaybeUninit<T>` is as large; no alignment is asked for. Padding
-    // travels as uninitialised bytes.
+    // SAFETY: the caller passes room for a `T`, and `MaybeUninit<T>` has the same size; the write
+    // needs no alignment. Padding travels as uninitialised bytes.
     unsafe { out.write_unaligned(MaybeUninit::new(value)) };
 }
 
@@ -229,8 +240,8 @@ pub unsafe fn write_plain<T: Wire>(value: T, out: *mut u8) {
 /// [`WireError::Truncated`] if fewer than `size_of::<T>()` bytes are left.
 ///
 /// # Safety
-/// `T` is plain. The next `size_of::<T>()` bytes, if so many are left, are a valid `T`, moved out by [`write_plain`] and
-/// read only once.
+/// `T` is plain. The next `size_of::<T>()` bytes, if that many are left, are a valid `T`, moved out
+/// by [`write_plain`] and read only once.
 ///
 /// # Cost
 /// One comparison and one copy with a size known at compile time.
@@ -238,12 +249,12 @@ pub unsafe fn write_plain<T: Wire>(value: T, out: *mut u8) {
 pub unsafe fn read_plain<T: Wire>(input: &mut Reader<'_>) -> Result<T, WireError> {
     debug_assert!(T::PLAIN);
     let from = input.take_for::<T>(size_of::<T>())?.cast::<T>();
-    // SAFETY: `take_for` returned `size_of::<T>()` readable bytes, which the caller says are a `T`; no alignment is
-    // asked for.
+    // SAFETY: `take_for` returned `size_of::<T>()` readable bytes, which the caller guarantees are
+    // a `T`; the read needs no alignment.
     Ok(unsafe { from.read_unaligned() })
 }
 
-/// Moves `value` out to `out` and returns where the next value goes.
+/// Moves `value` out to `out` and returns the address for the next value.
 ///
 /// # Safety
 /// `out` is valid for writes of `value.wire_bytes()` bytes.

@@ -1,4 +1,4 @@
-//! Numbers and other values that are their own bytes.
+//! Plain values: numbers and other types that travel as their own bytes.
 
 use std::marker::PhantomData;
 use std::num::{
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain};
 
-/// What the implementations of plain types have in common: all but `read`.
+/// The common part of the implementations of plain types: everything but `read`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! plain_but_read {
@@ -29,7 +29,8 @@ macro_rules! plain_but_read {
     };
 }
 
-/// The same with `read`, for types whose bytes are believed: also for types elsewhere that have parameters.
+/// The implementation of a plain type whose bytes are trusted, including `read`. Other crates use
+/// it for types with parameters.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! plain_whole {
@@ -44,11 +45,12 @@ macro_rules! plain_whole {
     };
 }
 
-/// Types whose bytes are believed: promises 1 to 5 of [`Wire`], for values without address or destructor.
+/// Implements types whose bytes are trusted: promises 1 to 5 of [`Wire`], for values without
+/// address or destructor.
 macro_rules! plain {
     ($($type:ty { $($portable:tt)* })*) => {$(
-        // SAFETY: (1) a number or a time span, the same everywhere; (2, 4, 5) `write_plain` and `read_plain` copy
-        // `size_of` bytes; (3) there is no destructor.
+        // SAFETY: (1) a number or a time span, the same everywhere; (2, 4, 5) `write_plain` and
+        // `read_plain` copy `size_of` bytes; (3) there is no destructor.
         unsafe impl Wire for $type {
             plain_whole!();
 
@@ -57,7 +59,7 @@ macro_rules! plain {
     )*};
 }
 
-/// Numbers. Between unlike binaries each is its own bytes, little endian.
+/// Implements numbers. Between different binaries each travels as its own bytes, little endian.
 macro_rules! numbers {
     ($($type:ident)*) => {
         plain! {$(
@@ -96,7 +98,7 @@ macro_rules! numbers {
     };
 }
 
-/// Types that are made from another, which travels for them between unlike binaries.
+/// Implements types that travel as another type between different binaries.
 macro_rules! as_another {
     ($($type:ident = $raw:ty where $raw_of:expr, $made_of:expr;)*) => {
         plain! {$(
@@ -126,13 +128,13 @@ macro_rules! as_another {
     };
 }
 
-/// Types that are another type with some values left out. Where one is read by itself this is checked, as that costs a
-/// comparison; inside a plain container its bytes are believed.
+/// Implements types that exclude some values of another type. A value that is read by itself is
+/// checked, which costs a comparison. Inside a plain container its bytes are trusted.
 macro_rules! plain_checked {
     ($($type:ident = $raw:ty where $check:expr, $raw_of:expr;)*) => {$(
-        // SAFETY: (1) a number or a character, the same everywhere; (2, 4) it has the size of the raw type, which is
-        // read, and is made from it by a checked conversion; (5) that adds nothing for valid bytes; (3) there is no
-        // destructor.
+        // SAFETY: (1) a number or a character, the same everywhere; (2, 4) it has the size of the
+        // raw type, which is read, and is made from it by a checked conversion; (5) the check
+        // changes nothing for valid bytes; (3) there is no destructor.
         unsafe impl Wire for $type {
             plain_but_read!();
 
@@ -236,7 +238,7 @@ unsafe impl<T: Wire> Wire for Wrapping<T> {
 
     #[inline(always)]
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: as for `T`.
+        // SAFETY: the caller keeps the contract of `T::write`, which is the same.
         unsafe { self.0.write(out) };
     }
 

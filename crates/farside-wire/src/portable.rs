@@ -1,7 +1,7 @@
-//! Values on their way between processes of different binaries.
+//! The encoding of values between processes of different binaries.
 //!
-//! Every part is written by itself, little endian, and checked when it is read: nothing depends on how a compiler lays a type out, and no
-//! bytes can make a value that its type does not have.
+//! Every part is written separately, little endian, and checked when it is read. Nothing depends on
+//! how a compiler lays out a type, and no bytes can make a value that its type does not have.
 //!
 //! ```text
 //! numbers, char            their bytes; usize and isize 8 B; bool 1 B
@@ -16,37 +16,38 @@ use std::any::Any;
 
 use super::{Wire, WireError};
 
-/// How deep values may lie in each other, by way of `Vec`s and `Box`es. The bytes decide about that, and the stack is short.
+/// The largest nesting depth of values through `Vec`s and `Box`es. The received bytes determine the
+/// depth, and the stack is short.
 const DEPTH_MAX: u32 = 128;
-/// How much memory is set aside for elements before they have been read, per byte that is left.
+/// The memory reserved for elements before they are read, in bytes per remaining input byte.
 const ELEMENT_BYTES_PER_BYTE: usize = 4;
 
-/// Where [`Wire::encode`] writes to.
+/// The output of [`Wire::encode`].
 #[derive(Debug, Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
 }
 
 impl Encoder {
-    /// Writes behind what stands in `bytes`.
+    /// Returns an encoder that appends to `bytes`.
     #[must_use]
     pub fn behind(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// The bytes written so far.
+    /// Returns the bytes, including those that were there before.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds room for bytes, to be filled.
+    /// Appends zeroed room for `bytes` bytes and returns it to be filled.
     #[inline]
     pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
         let at = self.bytes.len();
@@ -54,19 +55,20 @@ impl Encoder {
         &mut self.bytes[at..]
     }
 
-    /// Adds a length and elements.
+    /// Appends a length and elements.
     pub(crate) fn elements<T: Wire>(&mut self, elements: &[T]) {
         self.bytes(&(elements.len() as u64).to_le_bytes());
         let at = self.bytes.len();
         T::encode_each(elements, self);
-        // So that a length which is longer than what is left can be refused, even of elements that have no bytes.
+        // Padding makes the input at least as long as the length. So a decoder can refuse a longer
+        // length, even for elements without bytes.
         if self.bytes.len() < at + elements.len() {
             self.bytes.resize(at + elements.len(), 0);
         }
     }
 }
 
-/// What [`Wire::decode`] reads from: bytes that anybody may have written.
+/// The input of [`Wire::decode`]: bytes that are not trusted.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     left: &'a [u8],
@@ -75,32 +77,32 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads these bytes.
+    /// Returns a decoder of these bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { left: bytes, depth: 0, context: None }
     }
 
-    /// The same decoder with a context: what handles need to become usable where they are read.
+    /// Sets the context that handles need to become usable at the receiver.
     #[must_use]
     pub fn within(self, context: &'a dyn Any) -> Self {
         Self { context: Some(context), ..self }
     }
 
-    /// The context, if it is a `C`.
+    /// Returns the context, if it is a `C`.
     #[must_use]
     pub fn context<C: Any>(&self) -> Option<&'a C> {
         self.context?.downcast_ref()
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.left.len()
     }
 
-    /// Takes `bytes` bytes, on behalf of `T`, which an error names.
+    /// Takes `bytes` bytes. An error names `T` as the type that was read.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if fewer are left.
@@ -112,7 +114,7 @@ impl<'a> Decoder<'a> {
         Ok(taken)
     }
 
-    /// Takes an array of bytes, on behalf of `T`.
+    /// Takes an array of bytes. An error names `T` as the type that was read.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if fewer are left.
@@ -124,7 +126,7 @@ impl<'a> Decoder<'a> {
         Ok(*taken)
     }
 
-    /// Reads something that lies in `T`, one step deeper.
+    /// Reads a value inside a `T`, one level deeper.
     pub(crate) fn inside<T, V>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<V, WireError>,
@@ -163,17 +165,17 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// A value as it travels to processes of other binaries.
+/// Encodes a value for processes of other binaries. Appends it to `bytes` and returns them.
 pub fn encode<T: Wire>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
     let mut out = Encoder::behind(bytes);
     value.encode(&mut out);
     out.into_bytes()
 }
 
-/// The value that these bytes are, of which `padding_max` may be left.
+/// Decodes a value, after which at most `padding_max` bytes may be left.
 ///
 /// # Errors
-/// [`WireError`] if they are none, or more than one.
+/// [`WireError`] if the bytes are not a value of the type, or more bytes are left.
 pub fn decode<T: Wire>(mut input: Decoder<'_>, padding_max: usize) -> Result<T, WireError> {
     let value = T::decode(&mut input)?;
     match input.remaining() {
@@ -257,7 +259,7 @@ mod tests {
             })
     }
 
-    /// Whatever the bytes, there is no panic, and a value that they are is the same when it has travelled once more.
+    /// Any bytes decode without a panic. If they are a value, it survives another round trip.
     fn check<T: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
         if let Ok(value) = decode::<T>(Decoder::new(bytes), 0) {
             let again = encode(&value, Vec::new());
@@ -280,7 +282,7 @@ mod tests {
             check::<Vec<[(); 3]>>(&bytes);
         }
 
-        /// Most random bytes stop at once; these come further.
+        /// Most random bytes are refused early; damaged values are decoded further.
         #[test]
         fn damaged_bytes_are_a_value_or_refused(value in all(), place: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
             let mut bytes = encode(&value, Vec::new());
@@ -398,7 +400,7 @@ mod tests {
         distinct.sort();
         distinct.dedup();
         assert_eq!(distinct.len(), hashes.len());
-        // Programs that were built apart must agree, also with those of tomorrow.
+        // Separately built programs must agree on the hash, and so must later versions.
         assert_eq!(hash::<(u32, String)>(), 0x7674_3ed5_330b_4e8f);
     }
 

@@ -1,4 +1,4 @@
-//! The receiving end of a record.
+//! [`Reader`]: the receiving end of a record.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -11,45 +11,46 @@ pub struct Reader<'a> {
     next: *const u8,
     end: *const u8,
     record: PhantomData<&'a [u8]>,
-    /// Where the value is read, for values that mean something only there.
+    /// The context for handles, which become usable only at the receiver.
     context: Option<&'a dyn Any>,
 }
 
 impl<'a> Reader<'a> {
-    /// The same reader with a context: what handles need to become usable where they are read.
+    /// Sets the context that handles need to become usable at the receiver.
     #[inline(always)]
     #[must_use]
     pub fn within(self, context: &'a dyn Any) -> Self {
         Self { context: Some(context), ..self }
     }
 
-    /// The context, if it is a `C`.
+    /// Returns the context, if it is a `C`.
     #[must_use]
     pub fn context<C: Any>(&self) -> Option<&'a C> {
         self.context?.downcast_ref()
     }
 
-    /// A reader of the `bytes` bytes at `start`.
+    /// Returns a reader of the `bytes` bytes at `start`.
     ///
     /// # Safety
-    /// For the life of the reader the bytes are readable, part of one allocation, and written by nobody.
+    /// For the life of the reader the bytes are readable, part of one allocation, and not written.
     #[inline(always)]
     #[must_use]
     pub unsafe fn new(start: *const u8, bytes: usize) -> Self {
-        // SAFETY: the caller says that all the bytes belong to one allocation, so its end may be computed.
+        // SAFETY: the caller guarantees that all the bytes belong to one allocation, so its end may
+        // be computed.
         let end = unsafe { start.add(bytes) };
         Self { next: start, end, record: PhantomData, context: None }
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     #[inline(always)]
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.end.addr() - self.next.addr()
     }
 
-    /// Consumes `bytes` bytes and returns where they are: readable for the life of the reader, not aligned, and
-    /// uninitialised where the value that was written has padding.
+    /// Consumes `bytes` bytes and returns their address. They are readable for the life of the
+    /// reader. They are not aligned, and uninitialised where the written value has padding.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if fewer are left; then nothing is consumed.
@@ -58,7 +59,7 @@ impl<'a> Reader<'a> {
         self.take_for::<[u8]>(bytes)
     }
 
-    /// [`take`](Self::take) on behalf of `T`, which an error names.
+    /// Consumes bytes as [`take`](Self::take) does. An error names `T` as the type that was read.
     #[inline(always)]
     pub(crate) fn take_for<T: ?Sized>(&mut self, bytes: usize) -> Result<*const u8, WireError> {
         let available = self.remaining();

@@ -1,28 +1,31 @@
-//! What a value looks like on the way to a process of another binary.
+//! [`Schema`]: the shape of a type in the encoding between different binaries.
 
 use std::any::type_name;
 
 use super::Wire;
 
-/// How far the description of a type goes into `Vec`s and `Box`es. A type that holds itself ends there.
+/// The largest depth of a description through `Vec`s and `Box`es, which ends that of a recursive
+/// type.
 const CONTAINERS_MAX: u32 = 64;
 
-/// What [`Wire::describe`] writes: the shape of a type, as processes of different binaries compare it.
+/// The shape of a type, as processes of different binaries compare it. [`Wire::describe`] writes
+/// it.
 ///
-/// Two types of the same shape have the same fields, of the same names and shapes, in the same order, and the same variants. What the
-/// types themselves are called, and where they are defined, does not count. Only the hash of it is kept; it depends on nothing but
-/// the source of the types, so that it is the same in programs that were built apart.
+/// Two types have the same shape if they have the same variants, and the same fields in the same
+/// order, with the same names and shapes. The names and paths of the types themselves do not count.
+/// Only the hash of the shape is kept. It depends only on the source of the types, so it is the
+/// same in separately built programs.
 #[derive(Debug)]
 pub struct Schema {
     hash: u64,
     containers_left: u32,
-    /// No value is longer when it is encoded, if there is a limit.
+    /// The largest encoded size of a value, if there is a limit.
     bytes_max: Option<usize>,
     unportable: Option<&'static str>,
 }
 
 impl Schema {
-    /// The shape of `T`.
+    /// Returns the shape of `T`.
     #[inline]
     #[must_use]
     pub fn of<T: Wire>() -> Self {
@@ -36,7 +39,7 @@ impl Schema {
     #[inline]
     pub fn word(&mut self, word: &str) {
         self.hash = hash_bytes(self.hash, word.as_bytes());
-        // No word ends where another goes on.
+        // A separator, so that no word runs into the next one.
         self.hash = hash_bytes(self.hash, &[0xff]);
     }
 
@@ -46,13 +49,13 @@ impl Schema {
         self.hash = hash_bytes(self.hash, &number.to_le_bytes());
     }
 
-    /// Adds a value that is encoded in so many bytes at most.
+    /// Adds a value whose encoding has at most `bytes` bytes.
     #[inline]
     pub fn bytes(&mut self, bytes: usize) {
         self.bytes_max = self.bytes_max.and_then(|sum| sum.checked_add(bytes));
     }
 
-    /// Adds what `part` does, `times` times in a row.
+    /// Adds what `part` adds, as a sequence of `times` equal values.
     pub(crate) fn repeated(&mut self, times: usize, part: fn(&mut Self)) {
         let before = self.bytes_max.replace(0);
         part(self);
@@ -60,7 +63,7 @@ impl Schema {
         self.bytes_max = before.zip(all).and_then(|(before, all)| before.checked_add(all));
     }
 
-    /// Adds a value that another one owns on the heap, any number of times. Its type may be one that holds itself.
+    /// Adds heap-owned values, any number of them. Their type may be recursive.
     pub(crate) fn owned(&mut self, part: fn(&mut Self)) {
         if self.containers_left > 0 {
             self.containers_left -= 1;
@@ -71,25 +74,25 @@ impl Schema {
         self.bytes_max = None;
     }
 
-    /// Says that values of `T` travel only among processes of one binary.
+    /// Notes that values of `T` travel only among processes of one binary.
     pub fn not_portable<T>(&mut self) {
         self.unportable.get_or_insert(type_name::<T>());
     }
 
-    /// What two types have in common that are the same to the wire.
+    /// Returns the hash of the shape. Types of the same shape have the same hash.
     #[inline]
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// The longest that a value can be when it is encoded, if there is a limit.
+    /// Returns the largest encoded size of a value, if there is a limit.
     #[must_use]
     pub fn bytes_max(&self) -> Option<usize> {
         self.bytes_max
     }
 
-    /// A type that is part of this one and does not travel to other binaries.
+    /// Returns a type inside this one that cannot travel to other binaries, if there is one.
     #[inline]
     #[must_use]
     pub fn unportable(&self) -> Option<&'static str> {
@@ -97,14 +100,14 @@ impl Schema {
     }
 }
 
-/// Names a function or a type by its text, everywhere in the same way.
+/// Returns the hash of a name of a function or a type, the same in every binary.
 #[inline]
 #[must_use]
 pub const fn hash_name(name: &str) -> u64 {
     hash_bytes(0xcbf2_9ce4_8422_2325, name.as_bytes())
 }
 
-/// FNV-1a, which is short enough to be computed where a call is made.
+/// FNV-1a, which is short enough to be computed at each call site.
 #[inline]
 const fn hash_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut next = 0;

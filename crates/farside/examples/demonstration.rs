@@ -1,5 +1,5 @@
-//! Seriema's Listing 1: each worker sends buffers to another, handles what comes while it does, tells worker 0 that it is done, waits until
-//! that has run there, and shuts down.
+//! Seriema's Listing 1. Each worker sends buffers to another and serves calls meanwhile. Then it
+//! reports to worker 0, waits until that report has run, and shuts down.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use farside::prelude::*;
 const OPERATIONS: u64 = 10_000;
 const BUFFER_BYTES: usize = 4096;
 
-/// The user's function: fills some of a buffer, and says how much.
+/// The user's function: fills a part of a buffer and returns its length.
 fn fill_data(operation: u64, buffer: &mut [u8]) -> usize {
     let filled = 1 + (operation as usize * 37) % buffer.len();
     buffer[..filled].fill(operation as u8);
@@ -24,8 +24,9 @@ fn demonstration(me: &Worker) -> farside::Result<()> {
     for operation in 0..OPERATIONS {
         let filled = fill_data(operation, &mut buffer);
         bytes_sent += filled as u64;
-        // Where there is no room this waits for some, and handles what comes meanwhile: the listing's `Retry`. (`RetryAsync` is
-        // `WhenFull::Queue`, which keeps calls here as far as a cap allows.) The buffer is free again at once.
+        // Without room, this call waits and serves others: the listing's `Retry`. (`RetryAsync` is
+        // `WhenFull::Queue`, which queues calls here up to a cap.) The buffer may be reused at
+        // once.
         me.to(destination).notify(&executed, On::Executed).call_buffer(
             (bytes_received, operation),
             &buffer[..filled],
@@ -41,7 +42,7 @@ fn demonstration(me: &Worker) -> farside::Result<()> {
     }
     executed.wait()?;
 
-    // No ring is set up for this one, since it goes through the lane of the process.
+    // This call needs no ring of its own: it goes through the lane of the process.
     let told = me.synchronizer(1)?;
     me.to(WorkerId::new(0)).send_based().notify(&told, On::Executed).call(
         (me.id(), bytes_sent),

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farside::Named;
 use farside::prelude::*;
 
-// What both programs know: the names, and what goes with them.
+// Shared by both programs: the names and types of the functions.
 
-/// Adds to a bucket.
+/// Adds to a bucket: its index and the amount.
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
-/// How much is in a bucket; `None` when there is no such bucket.
+/// Returns the count of a bucket; `None` if there is no such bucket.
 const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 
-/// This process's part of the histogram. The functions that are called by name capture nothing, and find it here.
+/// This process's part of the histogram. Functions that are called by name capture nothing, so they
+/// find it here.
 static BUCKETS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 fn main() -> farside::Result<()> {
@@ -24,7 +25,8 @@ fn main() -> farside::Result<()> {
         })
         .register(COUNT, |_, bucket| BUCKETS.get(bucket as usize).map(|bucket| bucket.load(Ordering::Relaxed)))
         .run(|me: &Worker| {
-            // Collectives are for all processes, whatever they run. What others call here runs meanwhile.
+            // All processes take part in collectives, whatever program they run. Calls from others
+            // run meanwhile.
             me.barrier()?;
             let own = BUCKETS.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum();
             let total: u64 = me.all_reduce(own, |a, b| a + b)?;

@@ -1,12 +1,15 @@
-//! A linked list through the memories of all processes: nobody owns it, nobody locks it, and nobody is asked.
+//! A linked list through the memories of all processes. It has no owner and no lock, and inserting
+//! needs no help from another process.
 //!
 //! ```console
 //! cargo run -p farside --example linked_list
 //! ```
 //!
-//! Each process keeps its nodes in a vector of its own, which is registered, so that every node has a global address. A node holds the address of the
-//! next, wherever that lies. The first one's address is in a word of process 0's starter memory, which everybody finds without being told. To
-//! insert at the head is to change that word from the old first address to the new one, atomically (a compare and swap), or to try again.
+//! Each process keeps its nodes in a vector of its own. The vector is registered, so every node has
+//! a global address. A node holds the address of the next one, in whichever process that lies. The
+//! address of the first node is in a word of process 0's starter memory, whose address all
+//! processes know. An insert at the head replaces the old first address in that word by the new
+//! one, with a compare and swap, and retries if that fails.
 
 use farside::bytemuck::{Pod, Zeroable};
 use farside::prelude::*;
@@ -23,7 +26,7 @@ struct Node {
     value: u64,
 }
 
-/// A list, by the word that holds the address of its first node.
+/// A list, identified by the word that holds the address of its first node.
 #[derive(Clone, Copy)]
 struct List {
     head: GlobalPtr<u64>,
@@ -34,12 +37,12 @@ impl List {
         Ok(GlobalAddress::from_bits(self.head.load(me)?).cast())
     }
 
-    /// Puts a node at the head, and says how often others were quicker.
+    /// Inserts a node at the head, and returns the number of failed attempts.
     fn push(self, me: &Worker, node: GlobalPtr<Node>) -> farside::Result<u64> {
         let mut first = self.first(me)?;
         let mut attempts = 0;
         loop {
-            // Nobody sees the node before the head leads to it.
+            // No other process can reach the node before the head leads to it.
             field!(node, Node, next)?.put(me, first)?;
             let (old, new) = (first.address().to_bits(), node.address().to_bits());
             match self.head.compare_swap(me, old, new)? {
@@ -50,7 +53,7 @@ impl List {
         }
     }
 
-    /// Goes through the list.
+    /// Visits all nodes of the list.
     fn for_each(
         self,
         me: &Worker,
@@ -76,14 +79,14 @@ fn main() -> farside::Result<()> {
         let mut attempts = 0;
         for index in 0..nodes.slice().len() {
             if index % TOGETHER == 0 {
-                // So that all insert at the same time, also where they share a processor.
+                // Makes all workers insert at the same time, also if they share a CPU.
                 me.barrier()?;
             }
             attempts += list.push(me, nodes.slice().at(index)?)?;
         }
         let attempts = me.all_reduce(attempts, |a, b| a + b)?;
 
-        // The same list for everybody.
+        // All workers read the same list.
         let (mut count, mut sum, mut borders, mut last) = (0_u64, 0, 0_u64, None);
         list.for_each(me, |at, node| {
             borders += u64::from(last.replace(at.process()).is_some_and(|last| last != at.process()));
@@ -98,7 +101,7 @@ fn main() -> farside::Result<()> {
             );
         }
 
-        // Nobody is in the list any more.
+        // After the barrier, no worker reads the list any more.
         me.barrier()?;
         nodes.deregister(me)?;
         Ok(())

@@ -1,12 +1,12 @@
-//! A lock service: several processes update something that Farside knows nothing of, here a file, and take turns at it.
+//! A lock service: several processes take turns to update something outside Farside, here a file.
 //!
 //! ```console
 //! cargo run -p farside --example lock_service
 //! cargo run -p farside --example lock_service -- without-lock
 //! ```
 //!
-//! An update reads the number in the file and writes the next. Without the lock two processes read the same number now and then, and one of their
-//! updates is lost.
+//! An update reads the number in the file and writes the next one. Without the lock, two processes
+//! sometimes read the same number, and one of their updates is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const UPDATES: u64 = 200;
 fn main() -> farside::Result<()> {
     let with_lock = !std::env::args().any(|argument| argument == "without-lock");
     farside::job().processes(4).run(|me: &Worker| {
-        // Process 0 makes the file and says where it is.
+        // Process 0 makes the file and broadcasts its name.
         let is_first = me.id().number() == 0;
         let path = is_first.then(|| format!("farside-lock-service-{}", std::process::id()));
         let path = std::env::temp_dir().join(me.broadcast(WorkerId::new(0), path)?);
@@ -28,7 +28,8 @@ fn main() -> farside::Result<()> {
 
         let counter = locks.named(me, "counter");
         for _ in 0..UPDATES {
-            // Dropped at the end of the turn, and also when the update panics or this process dies.
+            // The guard is dropped at the end of the turn. The lock is also released if the update
+            // panics or the process dies.
             let _guard = if with_lock { Some(counter.lock()?) } else { None };
             update(&path);
         }
@@ -42,7 +43,7 @@ fn main() -> farside::Result<()> {
     })
 }
 
-/// A file that is gone when this is dropped.
+/// A file that is removed when this is dropped.
 struct File(PathBuf);
 
 impl File {
@@ -54,13 +55,13 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Whoever cleans up the temporary folder may have been here.
+        // The file may be gone already if the temporary folder was cleaned up.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 fn read(path: &Path) -> u64 {
-    // Without the lock it may be empty, as another is just writing.
+    // Without the lock the file may be empty, while another process writes it.
     fs::read_to_string(path).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 

@@ -1,18 +1,23 @@
-//! A value through memory of the other side, and back: the sample program of the talk "rmalloc() and rpipe()" (Wickramasinghe and Lumsdaine,
-//! slide 36).
+//! A value through memory of the other process, and back: the sample program of the talk "rmalloc()
+//! and rpipe()" (Wickramasinghe and Lumsdaine, slide 36).
 //!
 //! ```console
 //! cargo run -p farside --example pipe
 //! ```
 //!
-//! The slide opens a half duplex pipe of width 8, allocates an `int` at the peer, and frees it right after use. In its text the branch of the *writer*
-//! stores the value and the other one calls both `rwrite` and `rread`, so that the roles are mixed up. Here whoever has the writer writes:
+//! The slide opens a half duplex pipe of width 8, allocates an `int` at the peer, and frees it
+//! right after use. In its text, the *writer* stores the value and the other branch calls both
+//! `rwrite` and `rread`, so the roles are mixed up. Here the process with the writer writes:
 //!
-//! 1. The slide's way. `rmalloc` is [`alloc`](RemoteHeap::alloc), `rmem` the [local view](farside::heap::Block::local_mut), and `rwrite` a
-//!    [`put`](farside::heap::Block::put) and the block's name through a pipe. The reader [opens](RemoteBlock::open) it in its own memory, and frees it.
-//! 2. Through the pipe's own memory, which is allocated once: [`write`](farside::pipe::PipeWriter::write), or a loan that is committed.
-//!    It is free for the next message when the reader releases it.
-//! 3. `rread`: an [offer](farside::pipe::PipeWriter::offer) of the writer's memory, which the reader fetches.
+//! 1. As on the slide. `rmalloc` is [`alloc`](RemoteHeap::alloc), `rmem` is the [local
+//!    view](farside::heap::Block::local_mut), and `rwrite` is a [`put`](farside::heap::Block::put)
+//!    followed by the block's name through a pipe. The reader [opens](RemoteBlock::open) the block
+//!    in its own memory, and frees it.
+//! 2. Through the pipe's own memory, which is allocated once:
+//!    [`write`](farside::pipe::PipeWriter::write), or a loan that is committed. The memory is free
+//!    for the next message once the reader releases it.
+//! 3. `rread`: an [offer](farside::pipe::PipeWriter::offer) of the writer's memory, which the
+//!    reader fetches.
 
 use farside::heap::{HeapOptions, RemoteBlock, RemoteHeap};
 use farside::prelude::*;
@@ -30,14 +35,15 @@ fn main() -> farside::Result<()> {
             let mut block = heap.alloc(size_of::<i32>() as u64)?;
             block.local_mut().copy_from_slice(&SEND_VALUE.to_ne_bytes());
             block.put()?;
-            // From here on it is the reader's.
+            // From here on the block belongs to the reader.
             names.send(block.hand_over()?).map_err(|refused| refused.error)?;
             let mut pipe = me.pipe(reader).width(PIPE_WIDTH).writer()?;
-            // Written where it will be read; from `commit` on it is the reader's.
+            // The message is built where the reader will read it, and belongs to the reader from
+            // `commit` on.
             let mut place = pipe.loan(size_of::<i32>())?;
             place.copy_from_slice(&SEND_VALUE.to_ne_bytes());
             place.commit()?;
-            // Kept here, until the reader fetches it.
+            // The memory stays here until the reader fetches it.
             let kept = me.allocate(1 << 20)?;
             kept.fill(7);
             pipe.offer(kept)?;

@@ -5,11 +5,11 @@
 use farside::Named;
 use farside::prelude::*;
 
-// What both programs know: the names, and what goes with them.
+// Shared by both programs: the names and types of the functions.
 
-/// Adds to a bucket.
+/// Adds to a bucket: its index and the amount.
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
-/// How much is in a bucket; `None` when there is no such bucket.
+/// Returns the count of a bucket; `None` if there is no such bucket.
 const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 
 fn main() -> farside::Result<()> {

@@ -1,10 +1,11 @@
-//! Heat in a plate whose upper edge is held hot: each worker has some of its rows, and neighbors put the rows at their edges into each
-//! other's memory. In the end there is a picture of the field.
+//! Heat in a plate with a hot upper edge. Each worker has some of its rows, and neighbors put their
+//! edge rows into each other's memory. The result is a picture of the field.
 //!
 //! `cargo run --release -p farside --example stencil -- picture.pgm`
 //!
-//! A row goes into memory of the neighbor with a flag behind, and while it travels the inside is computed, which does not need it. There is no
-//! barrier: a neighbor may be a step ahead, and has a second place for its row then.
+//! A row is put into the neighbor's memory, followed by a flag. While it travels, the worker
+//! computes the inner rows, which do not need it. There is no barrier: a neighbor may be a step
+//! ahead, and has a second place for its row for that case.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,7 +17,7 @@ use farside::prelude::*;
 use farside::{Comparison, Error, GlobalPtr, GlobalSlice, Incoming, Order, Result, Signal};
 
 const WORKERS: u32 = 4;
-/// Rows and columns of the plate, with its edges.
+/// The number of rows and of columns of the plate, including its edges.
 const SIZE: usize = 128;
 const STEPS: usize = 1000;
 const HOT: f64 = 255.0;
@@ -24,14 +25,15 @@ const FIRST: WorkerId = WorkerId::new(0);
 
 type Row = [f64; SIZE];
 
-/// What every worker has for its neighbors: for each side two places for rows, and a flag with the number of the step whose row came last.
+/// The memory that every worker has for its neighbors. For each side it holds two places for rows,
+/// and a flag with the step of the last row that arrived.
 struct Edges {
     rows: Symmetric<f64>,
     flags: Symmetric<u64>,
 }
 
 impl Edges {
-    /// Two places for rows, and their flag.
+    /// Returns the two places for rows of a side, and their flag.
     fn of(&self, process: ProcessId, side: usize) -> Result<(GlobalSlice<f64>, GlobalPtr<u64>)> {
         let first = side * 2 * SIZE;
         Ok((self.rows.at(process)?.part(first..first + 2 * SIZE)?, self.flags.at(process)?.at(side)?))
@@ -48,13 +50,13 @@ struct Border<'w> {
 }
 
 impl<'w> Border<'w> {
-    /// With the neighbor on a side: 0 is above, 1 below.
+    /// Returns the border with the neighbor on a side: 0 is above, 1 below.
     fn with(me: &'w Worker, edges: &Edges, neighbor: u32, side: usize) -> Result<Self> {
         let there = edges.of(me.process_of(WorkerId::new(neighbor)), 1 - side)?;
         Ok(Self { me, there, here: edges.of(me.process(), side)?, sent: None })
     }
 
-    /// Sends the row of a step, and waits for nothing but the end of the last one.
+    /// Sends the row of a step. Waits only for the previous row to be sent.
     fn send(&mut self, step: usize, row: &Row) -> Result<()> {
         let mut buffer = self.sent.take().map_or(Ok(Vec::new()), |sent| sent.take(self.me))?;
         buffer.clear();
@@ -74,7 +76,7 @@ impl<'w> Border<'w> {
     }
 }
 
-/// The new value of the inner cells of a row: the mean of their neighbors.
+/// Returns the new values of a row: each inner cell becomes the mean of its neighbors.
 fn compute(above: &Row, row: &Row, below: &Row) -> Row {
     let mut next = *row;
     for column in 1..SIZE - 1 {
@@ -83,7 +85,8 @@ fn compute(above: &Row, row: &Row, below: &Row) -> Row {
     next
 }
 
-/// This worker's rows after all steps, the first and the last one being a neighbor's, or an edge of the plate.
+/// Returns this worker's rows after all steps. The first and the last one belong to a neighbor, or
+/// are an edge of the plate.
 fn solve(me: &Worker, rows: usize) -> Result<Vec<Row>> {
     let number = me.id().number();
     let edges = Edges { rows: me.symmetric(4 * SIZE)?, flags: me.symmetric(2)? };
@@ -111,10 +114,10 @@ fn solve(me: &Worker, rows: usize) -> Result<Vec<Row>> {
         for row in [1, rows] {
             next[row] = compute(&now[row - 1], &now[row], &now[row + 1]);
         }
-        // The edges of the plate are the same in both.
+        // The edges of the plate are the same in both arrays.
         std::mem::swap(&mut now, &mut next);
     }
-    // Nothing is under way any more when the memory goes.
+    // No transfer may be under way when the memory is freed.
     me.flush_all()?;
     edges.rows.free(me)?;
     edges.flags.free(me)?;

@@ -1,33 +1,35 @@
-//! A work-stealing queue: every worker has a deque of work, and one that has none takes half of what another has.
+//! A work-stealing queue: every worker has a deque of work, and a worker without work steals half
+//! of another's.
 //!
 //! ```console
 //! cargo run --release -p farside --example work_stealing
 //! farside run -n 2 -t 2 target/release/examples/work_stealing
 //! ```
 //!
-//! The work is to count the nodes of an unbalanced tree (the UTS benchmark: Olivier et al., LCPC 2006, its binomial trees). A node's number says
-//! how many children it has: mostly none, now and then eight. So a subtree may end at once or be half of the tree, nobody knows
-//! beforehand, and a division of the work that is made once is always a bad one.
+//! The work is to count the nodes of an unbalanced tree (the UTS benchmark: Olivier et al., LCPC
+//! 2006, its binomial trees). A node's number determines how many children it has: mostly none,
+//! sometimes eight. So a subtree may end at once or be half of the tree, which cannot be known
+//! beforehand. Any fixed division of the work is therefore a bad one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use farside::prelude::*;
 
-/// Children of the root, and of those nodes that have any.
+/// The number of children of the root, and of the other nodes that have any.
 const ROOT_CHILDREN: u64 = 40_000;
 const CHILDREN: u64 = 8;
-/// One node in so many has children, on the average: 8 / 8.08 are the children that each node has.
+/// The fraction of nodes that have children. On average a node has 8 / 8.08 children.
 const PARENTS: f64 = 1.0 / 8.08;
-/// Nodes that a worker counts before it looks whether somebody wants some of its work.
+/// The number of nodes that a worker counts between two turns of serving thieves.
 const NODES_PER_TURN: usize = 256;
-/// Nodes that are stolen at once, at most. They fit into a reply.
+/// The largest number of nodes stolen at once. They fit into a reply.
 const STOLEN_MAX: usize = 500;
 
-/// A node is a number, from which those of its children follow.
+/// A node is a number, from which the numbers of its children follow.
 type Node = u64;
 
-/// SplitMix64: numbers that follow from each other and seem to have nothing to do with each other.
+/// SplitMix64: a hash that makes a sequence of numbers look random.
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -49,7 +51,7 @@ fn roots() -> impl Iterator<Item = Node> {
     children(19, ROOT_CHILDREN)
 }
 
-/// The tree's nodes, without its root, counted by one worker alone.
+/// Counts the tree's nodes, without its root, with one worker alone.
 fn count_alone() -> u64 {
     let mut nodes: Vec<Node> = roots().collect();
     let mut count = 0;
@@ -60,20 +62,21 @@ fn count_alone() -> u64 {
     count
 }
 
-/// What a worker has, and what others tell it.
+/// A worker's state, which other workers change through calls.
 #[derive(Default)]
 struct Part {
     work: RefCell<VecDeque<Node>>,
-    /// Somebody took work from here since the token was here last: who had none and let the token pass may have some now.
+    /// Whether a thief took work from here since the token last left. A worker that had no work and
+    /// passed the token on may then have some now.
     gave: Cell<bool>,
-    /// The token, while it is here, and whether anybody on its way gave work away.
+    /// The token, while it is here, and whether any worker on its way gave work away.
     token: Cell<Option<bool>>,
     is_over: Cell<bool>,
 }
 
 type Parts = PerWorker<Part>;
 
-/// Gives half of the work away, the oldest: its subtrees are the largest.
+/// Gives away the older half of the work: those subtrees are the largest.
 fn give(there: &Worker, parts: Parts) -> Vec<Node> {
     let part = parts.here(there);
     let mut work = part.work.borrow_mut();
@@ -88,7 +91,7 @@ fn main() -> farside::Result<()> {
         let part = parts.here(me);
         let is_first = me.id().number() == 0;
         if is_first {
-            // All the work is here at first.
+            // All the work starts at the first worker.
             part.work.borrow_mut().extend(roots());
             part.token.set(Some(true));
         }
@@ -98,12 +101,12 @@ fn main() -> farside::Result<()> {
         let (mut counted, mut stolen, mut tries) = (0_u64, 0_u64, u64::from(me.id().number()));
         while !part.is_over.get() {
             for _ in 0..NODES_PER_TURN {
-                // The newest: its subtree is the smallest, and so the deque stays short.
+                // Takes the newest node: its subtree is the smallest, so the deque stays short.
                 let Some(node) = part.work.borrow_mut().pop_back() else { break };
                 counted += 1;
                 grow(node, |child| part.work.borrow_mut().push_back(child));
             }
-            // Here others steal.
+            // Thieves are served here.
             me.progress()?;
             if !part.work.borrow().is_empty() {
                 continue;
@@ -128,9 +131,12 @@ fn main() -> farside::Result<()> {
     })
 }
 
-/// Finds out when nobody has work any more (Dijkstra, Feijen and van Gasteren, 1983). A token goes round; who has it and no work passes it on, with
-/// a note if it gave work away since. If the token comes back without a note, nobody had any behind its back, and all is over. (A
-/// thief has no work while it waits for its loot; but then it does not pass the token either, and its victim has made the note.)
+/// Detects the end of all work (Dijkstra, Feijen and van Gasteren, 1983).
+///
+/// A token goes round. A worker without work passes it on, with a note if it gave work away since
+/// the token last left. If the token comes back without a note, no worker has any work, and all is
+/// over. (A thief has no work while it waits for its loot. But it keeps the token during that time,
+/// and its victim will add the note.)
 fn pass_token(me: &Worker, parts: Parts) -> farside::Result<()> {
     let part = parts.here(me);
     let Some(noted) = part.token.take() else { return Ok(()) };
@@ -142,7 +148,7 @@ fn pass_token(me: &Worker, parts: Parts) -> farside::Result<()> {
         }
         return Ok(());
     }
-    // A round begins without a note.
+    // The first worker starts each round without a note.
     let note = !is_first && (noted || gave);
     me.call(me.neighbor(1), (parts, note), |there, (parts, note)| parts.here(there).token.set(Some(note)))?;
     Ok(())

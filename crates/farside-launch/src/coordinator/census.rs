@@ -1,18 +1,19 @@
-//! Detects quiescence: whether every sent call has been executed, and no more will be sent.
+//! Detection of quiescence: whether every call that was sent was executed, and no more will be
+//! sent.
 //!
 //! This is the four-counter method (F. Mattern, "Algorithms for distributed termination detection",
-//! 1987). In each round, every process reports how many calls it has sent and executed. Reports of
-//! one round are made at different times, so a call may go from a process that has not reported to
-//! one that has. But suppose that a second round, begun after the first was complete, finds the
-//! same sums. Then nothing happened in between. If the sums of sent and executed calls are also
-//! equal, no call was under way.
+//! 1987). In each round, every process reports at some moment how many calls it has sent and
+//! executed. The counts of one round are taken at different times, so a call may go from a process
+//! that is still to be counted to one that was counted. But suppose that a second round, begun
+//! after the first was complete, finds the same sums. Then nothing happened in between. If the sums
+//! of sent and executed calls are also equal, no call was under way either.
 //!
-//! The counts of a lost process are unknown, so the sums need no longer agree. Then two equal
-//! rounds must suffice: they show that no survivor was active in between.
+//! When a process is lost, its counts are unknown, and the sums need not balance any more. Two
+//! equal rounds are then the best evidence available: no survivor was active in between.
 
 use farside_fabric::ProcessId;
 
-/// Calls sent and executed, by one process or by all.
+/// The numbers of calls that a process, or all processes together, sent and executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
@@ -21,38 +22,39 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// No answer in this round yet.
+    /// The process has not answered in this round.
     Open,
     Given(Counts),
-    /// The process is lost.
+    /// The process is no longer counted.
     Lost,
 }
 
-/// The rounds of counting. Round 0 is under way from the beginning.
+/// Counts round by round. Round 0 is under way from the beginning.
 #[derive(Debug)]
 pub(crate) struct Census {
     round: u32,
     answers: Vec<Answer>,
     /// The sums of the previous round, if it counted the same processes.
     previous: Option<Counts>,
-    any_lost: bool,
+    somebody_lost: bool,
 }
 
 /// The result of a complete round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conclusion {
-    /// Whether the job is quiescent.
+    /// Whether the job is quiescent: no call is under way, and none will be.
     pub(crate) at_rest: bool,
-    /// Whether as many calls were executed as were sent.
+    /// Whether the sums of sent and executed calls are equal.
     pub(crate) balanced: bool,
 }
 
 impl Census {
     pub(crate) fn new(processes: usize) -> Self {
-        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, any_lost: false }
+        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, somebody_lost: false }
     }
 
-    /// Takes a process's answer. Returns `false` unless it is the process's first in this round.
+    /// Takes a process's answer. Returns whether it counts: only the first answer in the current
+    /// round does.
     pub(crate) fn answer(&mut self, process: ProcessId, round: u32, counts: Counts) -> bool {
         let answer = &mut self.answers[process.index()];
         let wanted = round == self.round && matches!(answer, Answer::Open);
@@ -62,11 +64,11 @@ impl Census {
         wanted
     }
 
-    /// Excludes a lost process, and discards the sums that include it.
+    /// Stops counting a process. Discards the sums of the previous round, which included it.
     pub(crate) fn lose(&mut self, process: ProcessId) {
         self.answers[process.index()] = Answer::Lost;
         self.previous = None;
-        self.any_lost = true;
+        self.somebody_lost = true;
     }
 
     /// Returns whether all processes have answered.
@@ -74,16 +76,16 @@ impl Census {
         !self.answers.iter().any(|answer| matches!(answer, Answer::Open))
     }
 
-    /// Concludes a complete round.
+    /// Returns the result of a complete round.
     pub(crate) fn conclude(&mut self) -> Conclusion {
         debug_assert!(self.is_complete());
         let sums = self.sums();
         let unchanged = self.previous.replace(sums) == Some(sums);
         let balanced = sums.sent == sums.executed;
-        Conclusion { at_rest: unchanged && (balanced || self.any_lost), balanced }
+        Conclusion { at_rest: unchanged && (balanced || self.somebody_lost), balanced }
     }
 
-    /// Begins the next round. Returns its number.
+    /// Begins the next round and returns its number.
     pub(crate) fn begin_round(&mut self) -> u32 {
         self.round = self.round.wrapping_add(1);
         for answer in &mut self.answers {
@@ -106,7 +108,7 @@ impl Census {
         let mut sums = Counts::default();
         for answer in &self.answers {
             if let Answer::Given(counts) = answer {
-                // Only differences matter, and wrapping preserves them.
+                // Only differences matter, and those survive an overflow.
                 sums.sent = sums.sent.wrapping_add(counts.sent);
                 sums.executed = sums.executed.wrapping_add(counts.executed);
             }
@@ -163,7 +165,7 @@ mod tests {
             census.begin_round();
         }
         census.lose(B);
-        // The sums are the same as before only because A was active.
+        // The sums equal those of the last round, but only because A was active.
         assert!(census.answer(A, 5, counts(6, 4)));
         assert!(!census.conclude().at_rest, "the round before counted others");
         census.begin_round();

@@ -1,4 +1,4 @@
-//! The coordinator against scripts, and against processes that do anything at all.
+//! Tests of the coordinator: against scripts, and against processes that behave arbitrarily.
 
 use proptest::prelude::*;
 
@@ -20,13 +20,13 @@ fn hello() -> ToCoordinator {
     ToCoordinator::Hello(greeting())
 }
 
-/// The greeting of these tests' processes.
+/// Returns the greeting of the processes in these tests.
 fn greeting() -> Greeting {
     let shape = JobShape { processes: 3, threads: 1, service_threads: 0 };
     Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::Auto }
 }
 
-/// The greeting of a process on this machine.
+/// Returns a greeting from another machine.
 fn hello_from(host: u8) -> ToCoordinator {
     ToCoordinator::Hello(Greeting { host: [host; 16], ..greeting() })
 }
@@ -35,7 +35,7 @@ fn start() -> ToProcess {
     ToProcess::Start { job_id: 42, secret: SECRET }
 }
 
-/// A coordinator with a clock that the test sets.
+/// A coordinator at a time that the test sets.
 struct Script {
     coordinator: Coordinator,
     now: Duration,
@@ -46,7 +46,7 @@ impl Script {
         Self { coordinator: Coordinator::new(plan(processes)), now: Duration::ZERO }
     }
 
-    /// All processes have greeted and were told to start.
+    /// Returns a script in which all processes have greeted and were told to start.
     fn started(processes: u32) -> Self {
         let mut script = Self::new(processes);
         for process in 0..processes {
@@ -57,7 +57,7 @@ impl Script {
         script
     }
 
-    /// All processes were told to return.
+    /// Returns a script in which all processes were told to return.
     fn finished(processes: u32) -> Self {
         let mut script = Self::started(processes);
         (0..processes).for_each(|process| script.idle(process, 0, 1, 1));
@@ -87,7 +87,7 @@ impl Script {
         self.coordinator.ended(id(process), end, self.now);
     }
 
-    /// Advances the clock to the coordinator's next tick.
+    /// Lets time pass until the moment at which the coordinator wants to be called again.
     fn sleep(&mut self) {
         self.now = self.coordinator.next_tick().expect("the coordinator waits for time to pass");
         self.coordinator.tick(self.now);
@@ -99,7 +99,7 @@ impl Script {
             .collect()
     }
 
-    /// Ends the remaining processes with status 0, and returns the verdict.
+    /// Ends the remaining processes with status 0. Returns the verdict.
     fn verdict(mut self) -> Result<()> {
         let running: Vec<_> = self.coordinator.running().collect();
         for process in running {
@@ -109,7 +109,7 @@ impl Script {
         self.coordinator.verdict().expect("a verdict when all have ended")
     }
 
-    /// Returns the process that failed first, and how.
+    /// Returns the process that decided the verdict, and how it ended.
     fn first_failure(self) -> (u32, ProcessEnd) {
         match self.verdict() {
             Err(Error::ProcessFailed { process, how }) => (process.number(), how),
@@ -118,7 +118,7 @@ impl Script {
     }
 }
 
-/// One way for a process to be lost.
+/// A loss of a process.
 type Loss = fn(&mut Script);
 
 fn to_all(processes: impl IntoIterator<Item = u32>, message: &ToProcess) -> Vec<(u32, ToProcess)> {
@@ -133,7 +133,7 @@ fn reported(text: &str) -> ProcessEnd {
     ProcessEnd::Reported(text.into())
 }
 
-/// Checks that all processes are told the same reason, and returns it.
+/// Checks that all processes were told the same reason, and returns it.
 fn ending(told: &[(u32, ToProcess)], processes: impl IntoIterator<Item = u32>) -> String {
     let Some((_, ToProcess::Ended { why: Ending::Other(why) })) = told.first() else { panic!("no end: {told:?}") };
     let all = to_all(processes, &ToProcess::Ended { why: Ending::Other(why.clone()) });
@@ -395,7 +395,8 @@ fn who_was_lost_is_the_verdict_and_not_who_noticed_it() {
     script.failed(0, "it fails later");
     assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(9)));
 
-    // If the reported process ends well, the process that reported its loss is named.
+    // If the process reported as lost turns out to be well, the verdict names the process that
+    // reported the loss.
     let mut script = Script::started(3);
     script.failed_of_a_loss(1, 2);
     for (round, process) in [(0, 0), (0, 2), (1, 0), (1, 2)] {
@@ -582,7 +583,7 @@ enum Happening {
     Said(u32, ToCoordinator),
     Ended(u32, ProcessEnd),
     Passed(Duration),
-    /// A process carries out its orders.
+    /// The process obeys its next order.
     Obeys(u32),
 }
 
@@ -608,7 +609,7 @@ fn happening(processes: u32) -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A well-behaved process: it greets, becomes idle, answers, and ends when it is told to.
+/// A correct process: it greets, is idle, answers, and ends when it is told to.
 #[derive(Clone, Debug, Default)]
 struct Dutiful {
     to_say: VecDeque<ToCoordinator>,
@@ -633,7 +634,7 @@ impl Dutiful {
     }
 }
 
-/// The coordinator and its processes.
+/// A coordinator and its processes.
 struct World {
     script: Script,
     processes: Vec<Dutiful>,
@@ -670,7 +671,7 @@ impl World {
         }
     }
 
-    /// Returns `false` if the process has nothing to do.
+    /// Makes a process obey its next order. Returns `false` if it has none.
     fn obey(&mut self, process: u32) -> bool {
         let state = &mut self.processes[process as usize];
         if state.ended {
@@ -686,8 +687,8 @@ impl World {
         }
     }
 
-    /// Runs all processes well-behaved from here on. Advances the clock when no process can act,
-    /// and kills stragglers. Returns whether there is a verdict.
+    /// Lets all processes obey until there is a verdict. Lets time pass when no process has an
+    /// order, and kills stragglers. Returns whether there was a verdict.
     fn comes_to_a_verdict(&mut self) -> bool {
         for _ in 0..10_000 {
             self.deliver();

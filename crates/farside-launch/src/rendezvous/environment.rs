@@ -1,4 +1,4 @@
-//! The environment variables that other launchers set for their processes.
+//! The variables that other launchers set for the processes that they start.
 
 use farside_sys::process::user_id;
 use sha2::{Digest, Sha256};
@@ -6,28 +6,29 @@ use sha2::{Digest, Sha256};
 use crate::error::{RendezvousError, Result};
 use crate::settings::{Lookup, variable};
 
-/// The port of process 0. It overrides `MASTER_PORT`, which a program may need for another purpose.
+/// The port of process 0. It overrides `MASTER_PORT`, which a program may need for something else.
 const PORT: &str = "FARSIDE_PORT";
 const MASTER_ADDR: &str = "MASTER_ADDR";
 const MASTER_PORT: &str = "MASTER_PORT";
-/// The variables that together identify one start of a job.
+/// The variables that together identify one start of a job under some launcher.
 const JOB_NAMES: [&str; 4] = ["SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid"];
-/// The range of derived ports, below the ports that systems assign.
+/// The range of derived ports. It lies below the ports that systems assign automatically.
 const PORT_MIN: u16 = 20_480;
 const PORT_COUNT: u16 = 8192;
 
-/// The variables with a process's number and the number of processes.
+/// The variables in which a launcher gives a process its number and the number of processes.
 struct Family {
     process: &'static str,
     processes: &'static str,
-    /// If not empty, the variables count only if one of these is set, too.
+    /// If not empty, the other variables count only if one of these is set as well. They can be set
+    /// for other reasons.
     only_with: &'static [&'static str],
 }
 
 const FAMILIES: [Family; 3] = [
     Family { process: "RANK", processes: "WORLD_SIZE", only_with: &[] },
     Family { process: "OMPI_COMM_WORLD_RANK", processes: "OMPI_COMM_WORLD_SIZE", only_with: &[] },
-    // A batch script has these variables, too, and is not one of the processes that `srun` starts.
+    // A batch script has these variables too, but is not one of the processes that `srun` starts.
     Family {
         process: "SLURM_PROCID",
         processes: "SLURM_NTASKS",
@@ -35,12 +36,12 @@ const FAMILIES: [Family; 3] = [
     },
 ];
 
-/// The place of this process in a job, from its launcher's variables.
+/// The place of this process in a job, as its launcher says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The process's number.
+    /// The number of this process.
     pub(crate) process: u32,
-    /// Processes of the job.
+    /// The number of processes.
     pub(crate) processes: u32,
     /// The machine of process 0.
     host: Option<String>,
@@ -75,7 +76,7 @@ impl Place {
         Ok(Some(Self { process, processes, host: host(lookup), port }))
     }
 
-    /// Returns the port of process 0.
+    /// Returns the port at which process 0 listens.
     pub(crate) fn port(&self) -> Result<u16> {
         Ok(self.port.ok_or(RendezvousError::NoAddress { what: "MASTER_PORT (or FARSIDE_PORT)" })?)
     }
@@ -102,8 +103,8 @@ fn host(lookup: Lookup<'_>) -> Option<String> {
         .or_else(|| text("SLURM_LAUNCH_NODE_IPADDR"))
 }
 
-/// Derives a port that is the same for all processes of one start of a job, and unlikely the same
-/// for another job.
+/// Derives a port from the name of the job. It is the same for all processes of one start, and is
+/// unlikely to be that of another job.
 fn derived_port(lookup: Lookup<'_>) -> Option<u16> {
     let names: Vec<_> = JOB_NAMES.iter().filter_map(|name| lookup(name)).collect();
     if names.is_empty() {
@@ -118,7 +119,7 @@ fn derived_port(lookup: Lookup<'_>) -> Option<u16> {
     Some(PORT_MIN + u16::from_le_bytes([digest[0], digest[1]]) % PORT_COUNT)
 }
 
-/// Returns the first host of a list in Slurm's format: `n[01-04,7],login`.
+/// Returns the first host of a list in Slurm's notation: `n[01-04,7],login`.
 fn first_host(list: &str) -> Option<String> {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let (prefix, rest) = list.split_at(end);
@@ -127,7 +128,7 @@ fn first_host(list: &str) -> Option<String> {
     let number = numbers.split([',', '-']).next()?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let suffix = suffix.split(',').next().unwrap_or_default();
-    // Host names with more than one range need MASTER_ADDR.
+    // Names with more than one dimension are not parsed; such a job needs MASTER_ADDR.
     (is_number && !suffix.contains('[')).then(|| format!("{prefix}{number}{suffix}"))
 }
 
@@ -170,7 +171,7 @@ mod tests {
         let (host, port) = address.unwrap();
         assert_eq!((process, processes, host.as_str()), (3, 8, "n03"));
         assert!((PORT_MIN..PORT_MIN + PORT_COUNT).contains(&port));
-        // Farside's own port is in front of the one that the program may use itself.
+        // Farside's own port overrides the one that the program may use itself.
         assert_eq!(found(&[&torch[..], &[("FARSIDE_PORT", "9")]].concat()).2, at("n1", 9));
     }
 

@@ -1,4 +1,4 @@
-//! A length that lies does not make the receiver set memory aside for it.
+//! A wrong length does not make the receiver reserve memory for it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,11 +10,11 @@ use farside::wire::{Reader, WireError};
 use crate::record::{Record, read, write};
 
 thread_local! {
-    /// The largest request of this thread since it was last reset.
+    /// The largest request of this thread since the last reset.
     static LARGEST_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, watched.
+/// The system's allocator, with a record of the largest request.
 struct Watched;
 
 #[global_allocator]
@@ -24,7 +24,8 @@ fn watch(bytes: usize) {
     LARGEST_BYTES.set(LARGEST_BYTES.get().max(bytes));
 }
 
-// SAFETY: all is left to the system's allocator; a thread-local without destructor neither allocates nor unwinds.
+// SAFETY: every request goes to the system's allocator; a thread-local without destructor neither
+// allocates nor unwinds.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         watch(layout.size());
@@ -55,8 +56,8 @@ impl Roomy {
     }
 }
 
-// SAFETY: (1) numbers; (2, 4) the first of them is written and read, and the others are 0; (3) numbers have no
-// destructor; (6) it has 8 bytes.
+// SAFETY: (1) numbers; (2, 4) the first of them is written and read, and the others are 0; (3)
+// numbers have no destructor; (6) it has 8 bytes.
 unsafe impl Wire for Roomy {
     const PLAIN: bool = false;
 
@@ -78,7 +79,7 @@ unsafe impl Wire for Roomy {
     }
 }
 
-/// A length, and then bytes of which no element can be made.
+/// Returns a length followed by bytes of which no element can be made.
 fn lying_record(elements: u64, record_bytes: usize) -> Record {
     let rest = vec![0xFF; record_bytes - size_of::<u64>()];
     elements.to_le_bytes().into_iter().chain(rest).map(MaybeUninit::new).collect()
@@ -87,7 +88,8 @@ fn lying_record(elements: u64, record_bytes: usize) -> Record {
 #[test]
 fn memory_is_bounded_by_the_record() {
     const RECORD_BYTES: usize = 1 << 16;
-    // As many elements as a record of this size can have, if each has one byte: 1 GiB in memory.
+    // The most elements that a record of this size can claim, if each has one byte: 1 GiB in
+    // memory.
     let record = lying_record((RECORD_BYTES - size_of::<u64>()) as u64, RECORD_BYTES);
     LARGEST_BYTES.set(0);
     // SAFETY: the plain part of a `Roomy` is a number.

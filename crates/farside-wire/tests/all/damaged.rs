@@ -1,5 +1,5 @@
-//! Bytes that are not what they should be: refused, never a panic. Only types whose plain parts take any bytes are read
-//! here, as plain values are believed.
+//! Damaged bytes are refused without a panic. These tests read only types whose plain parts accept
+//! any bytes, because plain values are trusted.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::record::{Record, read, write};
 /// Reads bytes that need not be a `T`.
 fn read_bytes<T: AnyBytes>(bytes: &[u8]) -> Result<(T, usize), WireError> {
     let record: Record = bytes.iter().copied().map(MaybeUninit::new).collect();
-    // SAFETY: each plain part of a `T` takes any bytes.
+    // SAFETY: each plain part of a `T` accepts any bytes.
     unsafe { read(&record) }
 }
 
@@ -25,21 +25,22 @@ fn to_bytes<T: AnyBytes>(value: T) -> Vec<u8> {
     write(value, 0).iter().map(|byte| unsafe { byte.assume_init() }).collect()
 }
 
-/// Types whose plain parts take any bytes and have no padding.
+/// Types whose plain parts accept any bytes and have no padding.
 ///
 /// # Safety
-/// The implementor promises just that.
+/// The implementor promises exactly this.
 unsafe trait AnyBytes: Wire + Debug {}
 
 macro_rules! any_bytes {
     ($($type:ty),* $(,)?) => {$(
-        // SAFETY: its plain parts are numbers, read one by one or in arrays of numbers; or values that are checked when
-        // they are read by themselves, which is how they are read as a part of what is not plain.
+        // SAFETY: the plain parts are numbers, read one by one or in arrays of numbers; or values
+        // that are checked when they are read by themselves, which is how they are read as a part
+        // of a value that is not plain.
         unsafe impl AnyBytes for $type {}
     )*};
 }
 
-/// An enum that is not plain, with every shape of variant, inside itself.
+/// An enum that is not plain, with every shape of variant, also recursive.
 #[derive(Debug, Clone, PartialEq, Wire)]
 enum Tree {
     Nothing,
@@ -54,7 +55,7 @@ any_bytes!(bool, char, NonZeroU16, u32, u64, String, Vec<u8>, Vec<u64>, Vec<Stri
 any_bytes!(Option<String>, Result<String, u8>, Box<u8>, Tree, Vec<Tree>, [Option<String>; 3], Box<[(String, u16)]>);
 any_bytes!((String, Option<Vec<u32>>, u8), Vec<Option<Result<Vec<String>, Box<[u16]>>>>);
 
-/// What is read, if anything, is exactly what these bytes say: written again it gives them back.
+/// Checks that a value read from these bytes writes the same bytes again.
 fn check_any<T: AnyBytes>(bytes: &[u8]) {
     if let Ok((value, left_bytes)) = read_bytes::<T>(bytes) {
         let consumed = &bytes[..bytes.len() - left_bytes];
@@ -77,7 +78,7 @@ fn check_every_type(bytes: &[u8]) {
     check_any::<Vec<Option<Result<Vec<String>, Box<[u16]>>>>>(bytes);
 }
 
-/// Bytes that look like lengths and tags more often than chance has it.
+/// Generates bytes that resemble lengths and tags more often than random bytes do.
 fn likely_bytes() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         (0_u64..6).prop_map(|word| word.to_le_bytes().to_vec()),
@@ -173,9 +174,9 @@ fn wrong_lengths_are_refused() {
         is_truncated::<Vec<String>>(&with_length(vec![String::from("a"); 3], length));
         is_truncated::<Vec<Tree>>(&with_length(vec![Tree::Nothing; 3], length));
     }
-    // Too short a length leaves bytes over, which is for the reader of the record to see.
+    // Too short a length leaves bytes over, which the reader of the record must detect.
     assert_eq!(read_bytes::<Vec<u64>>(&with_length(vec![1_u64, 2, 3], 2)), Ok((vec![1, 2], 8)));
-    // Elements without bytes are as many as the length says.
+    // Elements without bytes: any length is valid.
     let (units, _) = read_bytes::<Vec<()>>(&u64::MAX.to_le_bytes()).unwrap();
     assert_eq!(units.len() as u64, u64::MAX);
 }

@@ -1,4 +1,5 @@
-//! `#[derive(Wire)]`. Nothing here may write `unsafe`, so that deriving works where it is forbidden.
+//! Tests of `#[derive(Wire)]`. This file forbids unsafe code, so deriving works in crates that
+//! forbid it.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -64,7 +65,8 @@ impl Store for Memory {
     type Key = String;
 }
 
-/// Bounds of its own, an associated type, a marker (whose parameter is bounded like any other), a default.
+/// Has bounds of its own, an associated type, a marker (whose parameter gets a bound like any
+/// other) and a default.
 #[derive(Debug, Clone, PartialEq, Wire)]
 struct Entry<S, V = u32>
 where
@@ -171,7 +173,8 @@ impl Drop for Booking {
 
 #[test]
 fn a_destructor_runs_once_and_at_the_receiver() {
-    /// How many destructors run when `value` is sent, and when what arrives is dropped.
+    /// Returns how many destructors run when `value` is sent, and when the arrived value is
+    /// dropped.
     fn drops<T: Wire>(value: T) -> (u32, u32) {
         DROPS.set(0);
         let arrived = transfer(value);

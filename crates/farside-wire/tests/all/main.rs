@@ -1,4 +1,4 @@
-//! [`farside_wire::Wire`]: what is written is read again, and what is damaged is refused.
+//! Tests of [`farside_wire::Wire`]: round trips, and the refusal of damaged records.
 
 // Derived code names the crate as programs do.
 extern crate farside_wire as farside;

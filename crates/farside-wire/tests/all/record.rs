@@ -1,4 +1,4 @@
-//! Records by hand: values written to, and read from, exact and unaligned places.
+//! Records for tests: values written to and read from places of exact size and any alignment.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
@@ -12,8 +12,8 @@ pub(crate) type Record = Box<[MaybeUninit<u8>]>;
 const CANARY: u8 = 0xC5;
 const MARGIN_BYTES: usize = 32;
 
-/// Writes `value` at `misalignment` bytes past a multiple of 16 and returns what was written. Panics if `write` went
-/// beyond the bytes that `wire_bytes` said.
+/// Writes `value` at `misalignment` bytes past a multiple of 16 and returns the written bytes.
+/// Panics if `write` wrote outside the bytes that `wire_bytes` announced.
 pub(crate) fn write<T: Wire>(value: T, misalignment: usize) -> Record {
     let wire_bytes = value.wire_bytes();
     let mut buffer = vec![MaybeUninit::new(CANARY); wire_bytes + 2 * MARGIN_BYTES];
@@ -26,7 +26,8 @@ pub(crate) fn write<T: Wire>(value: T, misalignment: usize) -> Record {
     let (before, rest) = buffer.split_at(start);
     let (record, after) = rest.split_at(wire_bytes);
     for byte in before.iter().chain(after) {
-        // SAFETY: all bytes were initialised, and nothing but bytes can have been written over these.
+        // SAFETY: all bytes were initialised, and only initialised bytes can have been written over
+        // these.
         let byte = unsafe { byte.assume_init() };
         assert_eq!(byte, CANARY, "written outside the record");
     }
@@ -40,7 +41,7 @@ pub(crate) fn write<T: Wire>(value: T, misalignment: usize) -> Record {
 pub(crate) unsafe fn read<T: Wire>(record: &[MaybeUninit<u8>]) -> Result<(T, usize), WireError> {
     // SAFETY: the record is borrowed until the reader is gone.
     let mut input = unsafe { Reader::new(record.as_ptr().cast(), record.len()) };
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller keeps the contract of `Wire::read`.
     let value = unsafe { T::read(&mut input) }?;
     Ok((value, input.remaining()))
 }
@@ -54,11 +55,13 @@ pub(crate) fn transfer<T: Wire>(value: T) -> T {
 /// Sends `value` through a record of which only the first `length` bytes arrive.
 pub(crate) fn transfer_part<T: Wire>(value: T, length: usize) -> Result<T, WireError> {
     let record: Record = write(value, 0)[..length].into();
-    // SAFETY: the start of a `T`, read this one time: the plain values that are there at all are valid.
+    // SAFETY: the record holds the start of a `T`, which is read once: every plain value that is
+    // complete is valid.
     unsafe { read(&record) }.map(|(value, _)| value)
 }
 
-/// `value` arrives equal from every alignment, to its last byte, and no part of its record will do instead of the whole.
+/// Checks that `value` arrives equal at every alignment, to its last byte, and that no part of its
+/// record suffices.
 pub(crate) fn check<T: Wire + Clone + PartialEq + Debug>(value: &T) {
     for misalignment in [0, 1, 2, 4, 8, 15] {
         let record = write(value.clone(), misalignment);
@@ -76,13 +79,14 @@ pub(crate) fn check<T: Wire + Clone + PartialEq + Debug>(value: &T) {
     check_truncated(value);
 }
 
-/// Every record that ends too early is refused for that reason. Of a large one, a hundred parts are tried.
+/// Checks that every record that ends too early is refused as truncated. Tries about a hundred
+/// lengths of a large record.
 fn check_truncated<T: Wire + Clone + Debug>(value: &T) {
     let whole = write(value.clone(), 0);
     for length in (0..whole.len()).step_by(whole.len() / 100 + 1) {
-        // A copy with nothing behind it, so that a tool that watches memory sees a read past the end.
+        // The part is a separate copy, so that a memory checker sees a read past its end.
         let part: Record = whole[..length].into();
-        // SAFETY: the start of a `T`: the plain values that are there at all are valid.
+        // SAFETY: the part is the start of a `T`: every plain value that is complete is valid.
         match unsafe { read::<T>(&part) } {
             Err(WireError::Truncated { wanted, available, .. }) => assert!(wanted > available && available <= length),
             other => panic!("{length} of {} bytes read as {other:?}", whole.len()),

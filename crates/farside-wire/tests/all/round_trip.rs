@@ -1,4 +1,4 @@
-//! Every implementation of the library, over arbitrary values.
+//! Round trips of arbitrary values through every implementation of this crate.
 
 use std::marker::PhantomData;
 use std::num::{
@@ -55,7 +55,7 @@ round_trips! {
     mixed: (u8, String, Option<u64>, Vec<u16>, bool),
 }
 
-/// Values that another value of their kind stands for: each by itself, not only inside a tuple.
+/// Limits and special values, each by itself instead of inside a tuple.
 #[test]
 fn limits_of_numbers() {
     macro_rules! limits {

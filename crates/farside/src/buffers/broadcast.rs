@@ -237,7 +237,6 @@ impl<B: Body> Onward<'_, B> {
     ///
     /// # Errors
     /// Lasting errors only.
-    /// Those that do not pass.
     fn send(&self, to: WorkerId, place: u32) -> Result<()> {
         let spot = Spot { root: self.root, place };
         let way = self.worker.to(to).when_full(self.when_full);
@@ -304,7 +303,7 @@ impl<'w> Everyone<'w> {
     /// Runs `function(there, arguments)` on every worker.
     ///
     /// *Completion*: the arguments were copied when this returns. *Cost*: with n processes, this
-    /// worker sends to log₂ n of them, and to the other workers of its own process.
+    /// worker sends to about log₂ n of them, and to the other workers of its own process.
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a process is known to be gone; the others run the function all the

@@ -93,9 +93,9 @@ impl<R: Wire> ResultPlace<R> {
     /// Returns the result, if it is there. The result stays in place.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`] when the function panicked; it names the first worker of the memory's
-    /// process. [`Error::TooLarge`] when there was no room; [`Error::Wire`] when the bytes are no such
-    /// result; those of [`RemoteMemory::get`].
+    /// [`Error::RemotePanic`] when the function panicked; the error names the first worker of the
+    /// memory's process. [`Error::TooLarge`] when there was no room; [`Error::Wire`] when the bytes
+    /// are no such result; those of [`RemoteMemory::get`].
     #[track_caller]
     pub fn poll(&self, me: &Worker) -> Result<Option<R>> {
         self.poll_from(me, Location::caller())

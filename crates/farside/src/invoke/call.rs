@@ -1,4 +1,4 @@
-//! Calling functions on other workers.
+//! Calls of functions on other workers.
 
 mod aggregator;
 mod by_name;
@@ -49,18 +49,17 @@ pub enum WhenFull {
 ///
 /// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
 /// the lane of its process. They call a worker, or the [consumers](Worker::consumers_of) of a
-/// process. Calls to the same receiver run in the order in which they were made, except for the
-/// form marked otherwise.
+/// process. All forms but the marked one keep their order among the calls of the same way.
 ///
-/// | form | what travels | who copies the buffer | it may be used again | `On::Sent` | `On::Executed` |
+/// | form | what travels | the buffer is copied by | reuse of the buffer | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|
 /// | [`call`](Self::call) | the arguments | | at once | published | has run |
 /// | [`call_buffer`](Self::call_buffer) | arguments and buffer side by side, in one record | caller | at once | published | has run |
 /// | [`call_buffer_put`](Self::call_buffer_put) | the buffer into a place there; then the call with the place | caller | at return | published, buffer in place | has run |
-/// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`] says so | **buffer was read** | has run |
-/// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`] says so | **buffer was read** | has run |
+/// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
+/// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
 /// | [`call_return`](Self::call_return), [`call_with_reply`](Self::call_with_reply) | the call; the result into a slot of the caller's | | at once | published | not counted: the [`Pending`] tells |
-/// | [`call_into`](Self::call_into) | the call; the result into registered memory of anybody | | at once | published | result is in place |
+/// | [`call_into`](Self::call_into) | the call; the result into registered memory of any process | | at once | published | result is in place |
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
 ///
 /// With [`counting`](Self::counting) instead of [`notify`](Self::notify), calls count down a word

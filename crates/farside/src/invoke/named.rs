@@ -12,7 +12,7 @@
 //! signature   hash of the shapes of arguments and result, 8 B
 //! after       1: worker, index, generation of the latch, 4 B each
 //!             2: worker, slot, generation, capacity, 4 B each, and place, 8 B, of the answer
-//! arguments   as `wire::portable` has it
+//! arguments   encoded by `wire::encode`
 //! ```
 //!
 //! All numbers are little endian. The library registers its own functions under names that begin

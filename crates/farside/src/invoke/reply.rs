@@ -264,7 +264,7 @@ impl Answer for &[u8] {
 /// # use farside::prelude::*;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let doubled = me.call_with_reply(me.neighbor(1), 21_u64, |there, x, reply: Reply<u64>| {
-///     // Not now: after another call has come back.
+///     // Answers later, when another call has returned.
 ///     let pending = there.call_return(there.neighbor(1), x, |_, x| x * 2);
 ///     match pending {
 ///         Ok(pending) => pending.then(move |_, result| {

@@ -139,7 +139,7 @@ impl ReplySlots {
     ///
     /// The bytes stay unchanged until the slot is released.
     pub(crate) fn outcome(&self, handle: SlotHandle) -> Option<(Status, *const u8, usize)> {
-        // SYNC: pairs with the release store in `reply::answer`.
+        // SYNC: pairs with the release store in `reply::finish`.
         let state = SlotState::from_word(self.state_word(handle.index).load(Ordering::Acquire));
         let (place, room) = self.place(handle.index);
         match state {

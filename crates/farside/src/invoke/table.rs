@@ -21,9 +21,9 @@ use crate::runtime::worker::Worker;
 /// malformed.
 ///
 /// # Safety
-/// The bytes from the first pointer to the second are the payload of a record that a sender of this
-/// binary made for this very trampoline. They are readable, and no thread writes them until this
-/// returns.
+/// The bytes from the first pointer to the second are the payload of a record. A sender of this
+/// binary made it for this very trampoline. The bytes are readable, and no thread writes them until
+/// this returns.
 pub(crate) type Trampoline = unsafe fn(&Worker, *const u8, *const u8, u32) -> *const u8;
 
 /// A kind of call, with its types: an entry of the table.
@@ -46,7 +46,7 @@ struct Entry {
 
 const LISTED: u32 = 0x4661_7253;
 
-/// The length limit of a table: this number is no entry's in any binary.
+/// The maximum length of a table. No entry of any binary has this number.
 const ENTRY_COUNT_MAX: usize = NAMED as usize;
 
 #[used]

@@ -575,7 +575,6 @@ impl Way {
     ///
     /// # Errors
     /// Any error of the transport.
-    /// What the transport said.
     pub(super) fn close(&mut self, process: &Process) -> Result<()> {
         debug_assert!(self.may_close());
         if let Some(ring) = self.ring.take() {

@@ -1,8 +1,8 @@
 //! Mailbox lanes: the way from a whole process to a worker, shared by all its threads.
 //!
-//! A lane is a ring like any other, except that its source is a process and its sending side is
-//! behind a lock of that process. A lock shared by several processes could stay locked when one of
-//! them dies. This lock dies with its users (Seriema §4.3).
+//! A lane is a ring like any other. But its source is a process, and its sending side is behind a
+//! lock of that process. A lock shared by several processes could stay locked when one of them
+//! dies. This lock dies with its users (Seriema §4.3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -20,8 +20,8 @@ use crate::runtime::process::{Process, lock};
 pub(crate) struct Lanes {
     /// Boxed, because a process of a large job has thousands of lanes and uses few.
     by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
-    /// Whether some lane has staged records. Set by the thread that stages one, cleared by the
-    /// thread that found them all sent.
+    /// Whether some lane has staged records. Set by the thread that stages one. `send_lanes` clears
+    /// it, and sets it again if some are left.
     queued: AtomicBool,
 }
 

@@ -11,9 +11,9 @@
 //!    process's program, on any of its threads.
 //! 2. The message goes through the system, or the transport, after those stores. Its receiver sees
 //!    them all, and none comes after.
-//! 3. The worker that reads the ring runs what is left in it, drops its
-//!    [`Receiver`](farside_fabric::ring::Receiver), which held the other mappings, and only then
-//!    gives the pieces back here.
+//! 3. The worker that reads the ring runs what is left in it. It then drops its
+//!    [`Receiver`](farside_fabric::ring::Receiver), which held the other mappings. Only after that
+//!    does it give the pieces back here.
 //!
 //! A killed process sends no `Close`. The job may regard it as lost while it is still about to
 //! write, so its pieces are retired: they are no longer counted, and never given out again.
