@@ -17,7 +17,7 @@ struct Unit;
 #[derive(Debug, Clone, PartialEq, Wire)]
 struct Nothing {}
 
-/// Seven bytes of padding behind the first field, and six behind the last.
+/// Has seven bytes of padding behind the first field, and six behind the last.
 #[derive(Debug, Clone, PartialEq, Wire)]
 #[repr(C)]
 struct Padded {

@@ -80,7 +80,7 @@ pub(crate) struct Process {
     rooms: Rooms,
 }
 
-/// What the service thread has for one worker.
+/// The notices for one worker, and a counter of its news.
 #[derive(Debug, Default)]
 struct Mailbox {
     notices: Mutex<VecDeque<Notice>>,
