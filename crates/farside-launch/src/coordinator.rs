@@ -371,7 +371,6 @@ impl Coordinator {
 
     fn failed(&mut self, process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId>, now: Duration) {
         let why = how.to_string();
-        tracing::warn!(process = process.number(), why, "process lost");
         self.processes[process.index()].lost = true;
         if self.is_first(process) {
             self.first_failure = Some(Failure::Process { process, how, because_of });
@@ -382,11 +381,14 @@ impl Coordinator {
                 self.end_job(Ending::Other(format!("{process} failed before the job began: {why}")));
             }
             Phase::Running | Phase::Settling { .. } => {
+                tracing::warn!(process = process.number(), why, "process lost");
                 self.tell_all(ToProcess::Lost { process, why });
                 self.census.lose(process);
                 self.conclude_round(now);
             }
-            Phase::Finished | Phase::Ended => {}
+            Phase::Finished | Phase::Ended => {
+                tracing::debug!(process = process.number(), why, "process failed after the job ended");
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! The shape of a job, and the layout of each process's *starter memory*: the memory that it keeps for its peers.
+//! The shape of a job, and the layout of each process's *starter memory*: the memory that it keeps
+//! for its peers.
 //!
 //! ```text
 //! per callable thread of the process, and once for its other threads
@@ -27,7 +28,8 @@ pub const REPLY_SLOT_COUNT: usize = 256;
 pub const REPLY_SLOT_BYTES: usize = 64;
 /// Size of a result that fits into the slot itself.
 pub const REPLY_INLINE_BYTES: usize = REPLY_SLOT_BYTES - 8;
-/// Size of the space for results that do not fit into their slots: 240 KiB, so that the replies of a worker take 256 KiB.
+/// Size of the space for results that do not fit into their slots: 240 KiB, so that the replies of
+/// a worker take 256 KiB.
 pub const REPLY_SPACE_BYTES: usize = 240 << 10;
 /// Number of reply slots of all threads of a process that are not workers.
 pub const CALLER_SLOT_COUNT: usize = 64;
@@ -48,7 +50,8 @@ pub struct Shape {
     pub processes: u32,
     /// Number of workers of each process.
     pub threads: u32,
-    /// Number of threads of each process that only run calls: the user's service threads and the threads of pools.
+    /// Number of threads of each process that only run calls: the user's service threads and the
+    /// threads of pools.
     pub service_threads: u32,
 }
 
@@ -97,12 +100,14 @@ impl Shape {
         }
     }
 
-    /// The name under which the threads of a process that are not workers receive their replies. It is the name of the process's lane.
+    /// The name under which the threads of a process that are not workers receive their replies. It
+    /// is the name of the process's lane.
     pub fn callers_of(self, process: ProcessId) -> WorkerId {
         WorkerId::new(self.callable() + process.number())
     }
 
-    /// The process that receives replies under the name `worker`, and the index of its reply space. `None` if there is no such name.
+    /// The process that receives replies under the name `worker`, and the index of its reply space.
+    /// `None` if there is no such name.
     pub fn answer_place(self, worker: u32) -> Option<(ProcessId, usize)> {
         match worker.checked_sub(self.callable()) {
             None => Some(self.place_of(WorkerId::new(worker))),
@@ -111,12 +116,14 @@ impl Shape {
         }
     }
 
-    /// The index of the part of the starter memory that belongs to the threads that are not workers.
+    /// The index of the part of the starter memory that belongs to the threads that are not
+    /// workers.
     pub fn callers(self) -> usize {
         self.callable_per_process() as usize
     }
 
-    /// Number of rings that may lead to one worker: one from each callable thread, and one lane from each process.
+    /// Number of rings that may lead to one worker: one from each callable thread, and one lane
+    /// from each process.
     pub fn sources(self) -> usize {
         (self.callable() + self.processes) as usize
     }

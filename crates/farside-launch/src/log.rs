@@ -1,4 +1,4 @@
-//! Printing what happens, for people who ask for it.
+//! Prints events of the library, if the user asks for them.
 //!
 //! The crates of Farside emit events by `tracing` and print none of them. A program that installs a
 //! subscriber of its own receives them. For any other program the variable `FARSIDE_LOG` selects

@@ -1,7 +1,8 @@
 //! The settings of a job: one table, from whoever chooses them to the processes that use them.
 //!
-//! The program chooses with the methods of `farside::Job`. The options of the command `farside run` win over the program.
-//! The launcher passes the choices to the processes in their environment. Each process gives the rest the same defaults.
+//! The program chooses with the methods of `farside::Job`. The options of the command `farside run`
+//! win over the program. The launcher passes the choices to the processes in their environment.
+//! Each process gives the rest the same defaults.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -18,15 +19,17 @@ use crate::layout::HomeLayout;
 use crate::nic::Nics;
 use crate::ring_options::RingOptions;
 
-/// A global address has 18 bits for its process. The value 0 stands for null and the last value is unused.
+/// A global address has 18 bits for its process. The value 0 stands for null and the last value is
+/// unused.
 const PROCESSES_MAX: u32 = (1 << 18) - 2;
 /// Least memory of a process: the touched parts of its text and stacks, and a first ring.
 const PROCESS_BYTES_MIN: u64 = 4 << 20;
-/// Open files of the launcher, besides those for its processes: three standard streams, and some for libraries and for
-/// starting a process.
+/// Open files of the launcher, besides those for its processes: three standard streams, and some
+/// for libraries and for starting a process.
 const OWN_FILES: u64 = 16;
 
-/// The longest time that anything waits: 136 years, which can be added to any point in time. `Duration::MAX` is clamped to it.
+/// The longest time that anything waits: 136 years, which can be added to any point in time.
+/// `Duration::MAX` is clamped to it.
 pub const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Default size of the memory of each process that has well-known addresses.
@@ -38,9 +41,10 @@ const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
 /// The address of this machine that libfabric listens at.
 pub const ADDRESS: &str = "FARSIDE_ADDRESS";
 
-/// Extra time that each process of a machine may need to open the fabric when the machine is busy. One process takes 100 ms of processor
-/// time: libfabric lets each provider search for its devices, and `verbs` reads the whole of `/proc/kallsyms` twice. With 21
-/// processes at once on two busy CPUs, each took 8 s (measured).
+/// Extra time that each process of a machine may need to open the fabric when the machine is busy.
+/// One process takes 100 ms of processor time: libfabric lets each provider search for its devices,
+/// and `verbs` reads the whole of `/proc/kallsyms` twice. With 21 processes at once on two busy
+/// CPUs, each took 8 s (measured).
 const OPENING_EACH: Duration = Duration::from_millis(500);
 
 /// Extra time for opening the fabric when `processes` processes of a machine do so at once.
@@ -48,7 +52,8 @@ pub fn opening_time(processes: u32) -> Duration {
     OPENING_EACH.saturating_mul(processes)
 }
 
-/// Number of threads of a pool with this many consumers: the consumers, and one thread that receives the calls.
+/// Number of threads of a pool with this many consumers: the consumers, and one thread that
+/// receives the calls.
 pub fn threads_of_pool(consumers: u32) -> u64 {
     if consumers == 0 { 0 } else { u64::from(consumers) + 1 }
 }
@@ -135,8 +140,8 @@ impl Setting for Duration {
     }
 }
 
-/// The table of settings. A line has the documentation, the name, the type, the environment variable and the default. A setting
-/// without a default stays open.
+/// The table of settings. A line has the documentation, the name, the type, the environment
+/// variable and the default. A setting without a default stays open.
 macro_rules! settings {
     (
         with default { $($(#[$doc:meta])* $name:ident: $type:ty, $variable:literal, $default:expr;)* }
@@ -171,7 +176,8 @@ macro_rules! settings {
                 Settings { $($name: self.$name.unwrap_or_else(|| $default),)* $($open: self.$open,)* }
             }
 
-            /// Returns the variables that tell a process the choices. Variables of open settings must be unset.
+            /// Returns the variables that tell a process the choices. Variables of open settings
+            /// must be unset.
             pub fn to_environment(&self) -> Vec<(&'static str, String)> {
                 let mut variables = Vec::new();
                 $(variables.extend(self.$name.as_ref().map(|value| ($variable, value.to_text())));)*
@@ -182,7 +188,8 @@ macro_rules! settings {
             /// Reads the choices of the launcher of this process.
             ///
             /// # Errors
-            /// [`LaunchError::JobEnded`](Error::JobEnded) when a variable holds a value that no launcher writes.
+            /// [`LaunchError::JobEnded`](Error::JobEnded) when a variable holds a value that no
+            /// launcher writes.
             pub fn from_environment(lookup: Lookup<'_>) -> Result<Self> {
                 Ok(Self { $($name: setting(lookup, $variable)?,)* $($open: setting(lookup, $open_variable)?,)* })
             }
@@ -250,11 +257,12 @@ impl Choices {
         Ok(self)
     }
 
-    /// Chooses what is open: first from the variables that people set (`FARSIDE_TIMEOUT_S`, `FARSIDE_NIC`, `FARSIDE_CHECK`), then by
-    /// the defaults.
+    /// Chooses what is open: first from the variables that people set (`FARSIDE_TIMEOUT_S`,
+    /// `FARSIDE_NIC`, `FARSIDE_CHECK`), then by the defaults.
     ///
     /// # Errors
-    /// [`LaunchError`](Error): `JobShape`, `RingOptions`, and `JobEnded` when a variable has an invalid value.
+    /// [`LaunchError`](Error): `JobShape`, `RingOptions`, and `JobEnded` when a variable has an
+    /// invalid value.
     pub fn resolve(mut self, lookup: Lookup<'_>) -> Result<Settings> {
         if self.deadline.is_none() {
             self.deadline = default_deadline(lookup)?;
@@ -326,7 +334,8 @@ impl Settings {
         if self.processes > PROCESSES_MAX {
             return Err(self.refused(format!("at most {PROCESSES_MAX} processes can be told apart")));
         }
-        // Every callable thread and every process is a source of rings. Sources are numbered with 32 bits.
+        // Every callable thread and every process is a source of rings. Sources are numbered with
+        // 32 bits.
         let sources = u64::from(self.processes) * (u64::from(self.threads) + self.threads_without_body() + 1);
         if sources > u64::from(u32::MAX) {
             return Err(self.refused(format!(
@@ -341,13 +350,15 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses a job that does not fit on this machine, as far as that can be told before it starts.
+    /// Refuses a job that does not fit on this machine, as far as that can be told before it
+    /// starts.
     ///
     /// # Errors
     /// [`Error::JobShape`] with the numbers.
     pub fn check_limits(&self, limits: &Limits) -> Result<()> {
         let processes = u64::from(self.processes);
-        // The main thread, the workers, the threads that only run calls, and the library's service thread.
+        // The main thread, the workers, the threads that only run calls, and the library's service
+        // thread.
         let tasks = processes * (u64::from(self.threads) + self.threads_without_body() + 2);
         if let Some(max) = limits.tasks.filter(|max| tasks > *max) {
             return Err(self.refused(format!(

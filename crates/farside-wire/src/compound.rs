@@ -244,7 +244,8 @@ macro_rules! tuple {
             #[inline(always)]
             unsafe fn write(self, out: *mut u8) {
                 if Self::PLAIN {
-                    // SAFETY: the caller passes room for `wire_bytes`; a tuple of plain parts is plain.
+                    // SAFETY: the caller passes room for `wire_bytes`; a tuple of plain parts is
+                    // plain.
                     return unsafe { write_plain(self, out) };
                 }
                 let ($($field,)+) = self;

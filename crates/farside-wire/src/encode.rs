@@ -23,7 +23,7 @@ pub fn to_bytes<T: Wire>(value: T) -> Vec<u8> {
 /// # Panics
 /// If the buffer is not exactly as long as the value.
 pub fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
-    assert_eq!(bytes.len(), value.wire_bytes(), "a buffer as long as the value");
+    assert_eq!(bytes.len(), value.wire_bytes(), "the buffer must be as long as the value");
     // SAFETY: the buffer has exactly `wire_bytes` bytes.
     unsafe { value.write(bytes.as_mut_ptr()) };
     settle_padding(bytes);

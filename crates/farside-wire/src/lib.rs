@@ -115,8 +115,8 @@ pub use schema::{Schema, hash_name};
 /// /// A half-open range of rows.
 /// struct Rows(std::ops::Range<u64>);
 ///
-/// // SAFETY: (1) two numbers; (2, 4) both go through `write_next` and `read`, in the same order; (3) numbers have no
-/// // destructor; (6) they are 16 bytes.
+/// // SAFETY: (1) two numbers; (2, 4) both go through `write_next` and `read`, in the same order;
+/// // (3) numbers have no destructor; (6) they are 16 bytes.
 /// unsafe impl Wire for Rows {
 ///     const PLAIN: bool = false;
 ///
@@ -127,7 +127,7 @@ pub use schema::{Schema, hash_name};
 ///     unsafe fn write(self, out: *mut u8) {
 ///         // SAFETY: `out` has room for both ends, the start first.
 ///         let out = unsafe { wire::write_next(self.0.start, out) };
-///         // SAFETY: as above; the end is what remains.
+///         // SAFETY: behind the start there is room for the end.
 ///         unsafe { self.0.end.write(out) };
 ///     }
 ///
@@ -143,8 +143,8 @@ pub use schema::{Schema, hash_name};
 ///
 /// # Cost
 /// A plain value is one copy with a size known at compile time. Other values cost one pass over
-/// their parts to size them and one to write them, and an allocation for each `String`, `Vec` and
-/// `Box` at the receiver. Each surrounding container sizes its parts again, so deep nesting costs
+/// their parts to size them and one to write them. The receiver allocates once for each `String`,
+/// `Vec` and `Box`. Each surrounding container sizes its parts again, so deep nesting costs
 /// its depth once more.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel to another process",

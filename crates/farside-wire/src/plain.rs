@@ -244,7 +244,7 @@ unsafe impl<T: Wire> Wire for Wrapping<T> {
 
     #[inline(always)]
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // SAFETY: as for `T`.
+        // SAFETY: the caller keeps the contract of `T::read`, which is the same.
         unsafe { T::read(input) }.map(Self)
     }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! numbers, char            their bytes; usize and isize 8 B; bool 1 B
 //! Duration                 seconds 8 B, nanoseconds 4 B
-//! Vec, Box<[T]>, String    length 8 B, the elements, and zeroes until there are as many bytes as elements
+//! Vec, Box<[T]>, String    length 8 B, the elements, and zeroes up to one byte for each element
 //! Option, Result           variant 1 B, value
 //! enum                     variant 4 B, fields
 //! array, tuple, struct     the parts in order

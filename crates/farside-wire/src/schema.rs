@@ -11,10 +11,9 @@ const CONTAINERS_MAX: u32 = 64;
 /// The shape of a type, as processes of different binaries compare it. [`Wire::describe`] writes
 /// it.
 ///
-/// Two types have the same shape if they have the same variants, and the same fields in the same
-/// order, with the same names and shapes. The names and paths of the types themselves do not count.
-/// Only the hash of the shape is kept. It depends only on the source of the types, so it is the
-/// same in separately built programs.
+/// Two types have the same shape if their variants and fields agree: in names, shapes and order.
+/// The names and paths of the types themselves do not count. Only the hash of the shape is kept. It
+/// depends only on the source of the types, so it is the same in separately built programs.
 #[derive(Debug)]
 pub struct Schema {
     hash: u64,

@@ -9,7 +9,7 @@
 //! a global address. A node holds the address of the next one, in whichever process that lies. The
 //! address of the first node is in a word of process 0's starter memory, whose address all
 //! processes know. An insert at the head replaces the old first address in that word by the new
-//! one, with a compare and swap, and retries if that fails.
+//! one. It does so with a compare and swap, and retries if that fails.
 
 use farside::bytemuck::{Pod, Zeroable};
 use farside::prelude::*;

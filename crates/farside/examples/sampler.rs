@@ -1,4 +1,5 @@
-//! One of two programs of a job: it adds samples to the histogram that the other program, `histogram`, keeps.
+//! One of two programs of a job: it adds samples to the histogram that the other program,
+//! `histogram`, keeps.
 //!
 //! `farside run -n 2 ./histogram : -n 2 ./sampler`
 

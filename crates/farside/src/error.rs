@@ -46,7 +46,7 @@ pub enum Error {
     CorruptRing {
         /// The sender that fills the ring.
         from: Source,
-        /// What is wrong.
+        /// The defect.
         cause: CorruptRecord,
     },
     /// The deadline passed.
@@ -97,7 +97,7 @@ pub enum Error {
     Full {
         /// The receiver.
         to: WorkerId,
-        /// What is full.
+        /// The resource that is full.
         cause: FullCause,
     },
     /// A function that was called here panicked, and no caller waits for its result.

@@ -235,8 +235,8 @@ impl Job {
     /// same name.
     ///
     /// # Panics
-    /// If this job already has a function of that name, if the name begins with `farside/`, or if a
-    /// type travels only among processes of one binary.
+    /// If this job already has a function of that name, or the name begins with `farside/`. Also if
+    /// a type of the function travels only among processes of one binary.
     #[track_caller]
     pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
         self.names.register(name, function);

@@ -41,7 +41,7 @@
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
 //! | share structures: locks, combining, read-modify-write by name | [`sync`] |
-//! | test | [`macro@test`], [`simulate`], [`Simulation`] |
+//! | test | [`macro@test`], [`simulate()`], [`Simulation`] |
 //!
 //! The [tour](mod@tour) shows all of it level by level, from a raw endpoint to aggregated closures.
 //!

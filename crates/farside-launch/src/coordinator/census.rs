@@ -3,10 +3,10 @@
 //!
 //! This is the four-counter method (F. Mattern, "Algorithms for distributed termination detection",
 //! 1987). In each round, every process reports at some moment how many calls it has sent and
-//! executed. The counts of one round are taken at different times, so a call may go from a process
-//! that is still to be counted to one that was counted. But suppose that a second round, begun
-//! after the first was complete, finds the same sums. Then nothing happened in between. If the sums
-//! of sent and executed calls are also equal, no call was under way either.
+//! executed. The counts of one round are taken at different times. So a call may go from a process
+//! that is not counted yet to one that was. But suppose that a second round, begun after the first
+//! was complete, finds the same sums. Then nothing happened in between. If the sums of sent and
+//! executed calls are also equal, no call was under way either.
 //!
 //! When a process is lost, its counts are unknown, and the sums need not balance any more. Two
 //! equal rounds are then the best evidence available: no survivor was active in between.
@@ -167,7 +167,7 @@ mod tests {
         census.lose(B);
         // The sums equal those of the last round, but only because A was active.
         assert!(census.answer(A, 5, counts(6, 4)));
-        assert!(!census.conclude().at_rest, "the round before counted others");
+        assert!(!census.conclude().at_rest, "the previous round counted other processes");
         census.begin_round();
         assert!(census.answer(A, 6, counts(6, 4)));
         assert!(census.conclude().at_rest);

@@ -34,8 +34,8 @@ unsafe trait AnyBytes: Wire + Debug {}
 macro_rules! any_bytes {
     ($($type:ty),* $(,)?) => {$(
         // SAFETY: the plain parts are numbers, read one by one or in arrays of numbers; or values
-        // that are checked when they are read by themselves, which is how they are read as a part
-        // of a value that is not plain.
+        // that are checked when they are read by themselves. A part of a value that is not plain is
+        // read by itself.
         unsafe impl AnyBytes for $type {}
     )*};
 }

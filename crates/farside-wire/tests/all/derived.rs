@@ -17,7 +17,7 @@ struct Unit;
 #[derive(Debug, Clone, PartialEq, Wire)]
 struct Nothing {}
 
-/// Seven bytes of padding behind the first field, and six behind the last.
+/// Has seven bytes of padding behind the first field, and six behind the last.
 #[derive(Debug, Clone, PartialEq, Wire)]
 #[repr(C)]
 struct Padded {
@@ -173,7 +173,7 @@ impl Drop for Booking {
 
 #[test]
 fn a_destructor_runs_once_and_at_the_receiver() {
-    /// Returns how many destructors run when `value` is sent, and when the arrived value is
+    /// Returns the numbers of destructors that run when `value` is sent, and when the arrived value is
     /// dropped.
     fn drops<T: Wire>(value: T) -> (u32, u32) {
         DROPS.set(0);

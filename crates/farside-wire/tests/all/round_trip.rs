@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::record::{check, read, write};
 
-/// One property test per type.
+/// Makes one property test for each type.
 macro_rules! round_trips {
     ($($name:ident: $type:ty),* $(,)?) => {
         proptest! {$(

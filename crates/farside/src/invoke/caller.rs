@@ -346,7 +346,7 @@ impl<'c> CallerTo<'c> {
         self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
     }
 
-    /// Runs a function that answers with a [`Reply`](crate::Reply), as
+    /// Runs a function that answers with a [`Reply`], as
     /// [`To::call_with_reply`](crate::To::call_with_reply) does.
     ///
     /// # Errors

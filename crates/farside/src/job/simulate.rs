@@ -102,7 +102,8 @@ impl Default for Programs {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Simulated {
-    /// The job's verdict: what [`Job::run`](crate::Job::run) returns in the process that starts the job.
+    /// The job's verdict: the result of [`Job::run`](crate::Job::run) in the process that starts
+    /// the job.
     pub verdict: Result<()>,
     /// The virtual time that passed.
     pub time: Duration,

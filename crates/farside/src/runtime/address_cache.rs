@@ -66,8 +66,8 @@ impl AddressCache {
 
     /// Returns the address of `bytes` bytes at `offset` in a segment.
     ///
-    /// Returns `None` unless the line holds that segment, the bytes are inside it, its region still
-    /// exists, and no process was lost since the line was filled.
+    /// Returns `None` unless the line holds that segment, the bytes are inside it and its region
+    /// still exists. Also returns `None` if a process was lost since the line was filled.
     #[inline(always)]
     pub(crate) fn find(&self, line: usize, segment: u32, offset: u32, bytes: usize, losses: u32) -> Option<*mut u8> {
         let line = &self.lines[line];

@@ -131,7 +131,7 @@ impl Worker {
         self.begin_collective("a broadcast")?;
         let exchange = self.begin_exchange(root)?;
         let bytes = if self.id() == root {
-            self.bytes_of(value.expect("the root of a broadcast has a value"))?
+            self.bytes_of(value.expect("the root of a broadcast must pass a value"))?
         } else {
             self.wait_for_value(exchange, self.parent(root))?
         };

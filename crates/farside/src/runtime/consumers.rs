@@ -1,4 +1,4 @@
-//! Pools of consumer threads: calls on a process that any free thread of a pool runs (Seriema §3.1,
+//! Pools of consumer threads, of which any free one runs a call on the process (Seriema §3.1,
 //! "helper threads").
 //!
 //! A pool has one callable thread, its *receiver*. Rings and lanes lead to the receiver as they
@@ -250,7 +250,7 @@ mod tests {
         // SAFETY: the range is empty, and a dangling pointer is valid for zero bytes.
         let record =
             unsafe { HandedOver::copy(Source::Process(ProcessId::new(0)), Header::new(1, 0, 8), nothing, nothing) };
-        assert!(record.bytes() > 0, "or such calls would be queued without end");
+        assert!(record.bytes() > 0, "otherwise the cap would not bound the number of such calls");
     }
 
     #[test]

@@ -21,17 +21,18 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// The memory of a buffer of this process. It stays the buffer's while the buffer is kept.
+    /// Returns the memory of a buffer of this process. It belongs to the buffer until that is
+    /// dropped.
     pub(crate) fn of(buffer: &Registered) -> Self {
         Self { key: buffer.key(), offset: buffer.offset(), bytes: buffer.bytes() as u64 }
     }
 
-    /// A whole region.
+    /// Returns the extent of a whole region.
     pub(crate) fn whole(key: RemoteKey) -> Self {
         Self { key, offset: 0, bytes: key.bytes }
     }
 
-    /// The owner of the memory.
+    /// Returns the owner of the memory.
     pub(crate) fn process(&self) -> ProcessId {
         self.key.process
     }
@@ -40,7 +41,7 @@ impl Extent {
         self.bytes
     }
 
-    /// The offset after the last byte.
+    /// Returns the offset after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -91,8 +92,8 @@ impl Extent {
         }
     }
 
-    /// Reads all of this memory, also in a handler: it waits for no worker, and for the owner's
-    /// service thread at most for the job's deadline.
+    /// Reads all of this memory. A handler may call it: it waits for no worker. It waits for the
+    /// owner's service thread, for at most the job's deadline.
     pub(crate) fn read_in_handler(&self, me: &Worker) -> Result<Vec<u8>> {
         let process = me.process_handle();
         let region = self.region(process)?;

@@ -26,7 +26,7 @@ impl Home {
     /// # Panics
     /// If the memory is smaller than the layout: the endpoint was opened with another size.
     pub(crate) fn new(layout: HomeLayout, memory: Arc<SharedMemory>) -> Self {
-        assert!(layout.bytes() <= memory.bytes(), "the starter memory has the size of the layout");
+        assert!(layout.bytes() <= memory.bytes(), "the starter memory is smaller than the layout");
         Self { layout, memory }
     }
 

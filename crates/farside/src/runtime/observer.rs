@@ -50,7 +50,7 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Reports that the operation was not made, or that others may know that it has completed.
     fn end(&self, process: &Process, hold: Hold);
 
-    /// Returns a note on who releases memory and where, for [`released`](Self::released) at the
+    /// Returns a note of the worker that releases memory, and its place in the program, for [`released`](Self::released) at the
     /// owner.
     fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8>;
 

@@ -80,7 +80,7 @@ pub(crate) struct Process {
     rooms: Rooms,
 }
 
-/// What the service thread has for one worker.
+/// The notices for one worker, and a counter of its news.
 #[derive(Debug, Default)]
 struct Mailbox {
     notices: Mutex<VecDeque<Notice>>,
@@ -98,9 +98,9 @@ pub(crate) enum Notice {
     RingGrown { ring: RingName, chunks: Vec<Extent> },
     /// Nothing more will arrive through a ring that leads to this worker.
     RingClosing { ring: RingName },
-    /// The owner's answer about the way to this worker has arrived.
+    /// The process of worker `to` has answered a request about the ring to it.
     WayAnswered { to: WorkerId },
-    /// The process of this worker wants the memory of its ring back.
+    /// The process of worker `to` wants the memory of the ring to it back.
     WayWanted { to: WorkerId },
     /// A peer that cannot map this process's memory sent records.
     Frame { ring: RingName, position: u64, bytes: Vec<u8> },

@@ -137,7 +137,7 @@ impl RoomEntry {
 
     /// Returns the entry of `R`.
     pub(crate) const fn of<R: Room>() -> Self {
-        assert!((R::TAG as usize) < TAG_COUNT, "a room's tag is below 16");
+        assert!((R::TAG as usize) < TAG_COUNT, "a room's tag must be below 16");
         Self { tag: R::TAG, make: |seed| Slot { kind: TypeId::of::<R>(), state: Box::new(R::new(seed)) } }
     }
 }

@@ -84,7 +84,7 @@ fn take_events(process: &Arc<Process>) -> bool {
                 }
             }
             Event::Disconnected { process: peer } => {
-                tracing::debug!(process = peer.number(), "loss: its connection ended");
+                tracing::debug!(process = peer.number(), "loss: the connection with a process ended");
                 process.lose(peer, "its connection ended".to_owned());
             }
         }

@@ -229,7 +229,7 @@ impl Worker {
     /// If there is no such worker.
     #[track_caller]
     pub fn process_of(&self, worker: WorkerId) -> ProcessId {
-        self.process.place_of(worker).expect("a worker of this job").0
+        self.process.place_of(worker).expect("the worker belongs to this job").0
     }
 
     /// Returns the first worker of a process, for errors that know only the process.

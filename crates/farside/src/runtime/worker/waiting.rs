@@ -49,7 +49,8 @@ impl Worker {
     /// # Errors
     /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
     /// [`Error::JobEnded`].
-    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`]; [`Error::JobEnded`].
+    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
+    /// [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
         let moved = self.step()?;
@@ -205,14 +206,15 @@ impl Worker {
                 continue;
             }
             tell_credit(self);
-            // The watch is counted before the fence in `prepare`, and others check it after that
-            // fence.
+            // The watch is counted before the fence in `prepare`, and `look` reads the watched memory
+            // after it.
             let _watching = self.watches.get().then(|| self.home.watch());
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
-                // A call that ran during this look may have waited itself and so used up the ring.
+                // A call that ran during this look may have waited itself. That cleared the asleep
+                // flag, so no sender would ring any more.
                 None if nothing_new && self.home.doorbell(self.local).is_asleep() => {
                     self.hand_over();
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };

@@ -95,7 +95,7 @@ impl Worker {
     /// If there is no such worker.
     #[track_caller]
     pub fn counters_to(&self, to: WorkerId) -> SendCounters {
-        let outbox = self.outboxes.get(to.index()).expect("a worker of this job");
+        let outbox = self.outboxes.get(to.index()).expect("the worker belongs to this job");
         outbox.get().map_or_else(SendCounters::default, |outbox| outbox.borrow().counters())
     }
 
