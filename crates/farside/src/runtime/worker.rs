@@ -386,7 +386,7 @@ impl Worker {
     /// Returns a counter of `calls` calls, to wait until they are sent or executed.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) if this process already uses 1024 of them.
+    /// [`Error::TooLarge`] if this process already uses 1024 of them.
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
         Synchronizer::new(Waiter::Worker(self), calls)
     }
