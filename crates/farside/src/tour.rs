@@ -149,7 +149,7 @@
 //! assert_eq!(block.to_vec()?, [7; 64]);
 //! block.free()?;
 //! // Waits until its blocks are freed.
-//! heap.close()
+//! Ok(heap.close()?)
 //! # }
 //! ```
 //!

@@ -29,7 +29,7 @@ fn is_told<T: std::fmt::Debug>(result: Result<T>, kind: AccessKind, line: u32) -
     assert_eq!((there.worker, there.kind, there.site.line()), (ROOT, AccessKind::Release, line), "{conflict}");
     assert!(there.site.file().ends_with("released.rs"));
     assert_eq!((here.kind, *in_use), (kind, false));
-    assert!(conflict.to_string().contains("nobody's"), "{conflict}");
+    assert!(conflict.to_string().contains("no worker may access"), "{conflict}");
     conflict
 }
 
