@@ -13,7 +13,7 @@
 //! # Progress
 //!
 //! Over `tcp`, nothing happens at a process that does not make
-//! [`progress`](crate::Transport::progress), not even to its memory. The thread that sleeps in
+//! [`progress`](crate::Carrier::progress), not even to its memory. The thread that sleeps in
 //! [`wait`](crate::Transport::wait) blocks on libfabric's descriptor, and every arrival wakes it.
 //! While another thread makes progress repeatedly, the sleeping thread stands back, so that the two
 //! do not wake each other for every message. It does not even request the lock then, which the

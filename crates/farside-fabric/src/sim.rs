@@ -30,7 +30,8 @@
 //! decide anything.
 //!
 //! **Freely** ([`SimFabric::new`]): threads run as the system schedules them. A nanosecond passes
-//! with every call of [`progress`](Transport::progress), and what is due by then happens, in order.
+//! with every call of [`progress`](crate::Carrier::progress), and what is due by then happens, in
+//! order.
 //! A [`wait`](Transport::wait) of a process that has something in transit returns at once. Service
 //! threads therefore drive the clock, and other threads run meanwhile. A process that calls
 //! `progress` repeatedly without a wait has nothing else to do. If the other processes have nothing

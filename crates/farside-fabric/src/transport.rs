@@ -9,7 +9,7 @@
 //!    Connections are made on first use. Attaching never needs the attention of the target's
 //!    workers, only of its service thread.
 //! 3. If the region is *mapped*, accesses are the caller's own loads and stores. Otherwise they are
-//!    [posted](Transport::post) as an [`Operation`] and end as a [`Completion`].
+//!    [posted](Carrier::post) as an [`Operation`] and end as a [`Completion`].
 //!    [Deregistration](Transport::deregister) withdraws a key at once, and every holder learns of
 //!    it. When the owner is told that the deregistration is over, no access of any process reaches
 //!    the memory any more (mapped pages stay with the peer).
@@ -31,7 +31,7 @@
 //! messages.
 //!
 //! A transport has no thread of its own. A thread that needs something from it calls
-//! [`progress`](Transport::progress). In a job that is the service thread, which sleeps in
+//! [`progress`](Carrier::progress). In a job that is the service thread, which sleeps in
 //! [`wait`](Transport::wait) in between.
 
 use std::any::Any;
@@ -164,7 +164,7 @@ pub trait Transport: Carrier + Any {
     fn receive(&self) -> Option<Event>;
 
     /// Sleeps until progress can be made, one of `also` is readable, another thread calls
-    /// [`wake`](Self::wake), or the deadline has passed.
+    /// [`wake`](Carrier::wake), or the deadline has passed.
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>);
 
     /// Declares a peer dead, because another component has found out. Operations that wait for it

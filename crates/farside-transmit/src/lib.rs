@@ -1,7 +1,7 @@
 //! Puts and gets whose local side is registered memory of this process, most of which report no
 //! completion of their own.
 //!
-//! An operation that is [posted](farside_fabric::Transport::post) has its own buffer and its own
+//! An operation that is [posted](farside_fabric::Carrier::post) has its own buffer and its own
 //! completion: one allocation and one answer each. Here the bytes are sent in place, and one answer
 //! covers many operations. An operation is posted *signalled* or not. When a signalled one is over,
 //! so are all that were posted to that peer before it. There are two levels.

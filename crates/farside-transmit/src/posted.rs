@@ -19,13 +19,13 @@ const SPARE_BYTES_MAX: usize = 16 << 10;
 
 /// The target of posted operations.
 pub trait Poster: Send + Sync + fmt::Debug {
-    /// Posts an operation, as [`Transport::post`] does.
+    /// Posts an operation, as [`Carrier::post`](farside_fabric::Carrier::post) does.
     ///
     /// # Errors
-    /// Those of [`Transport::post`].
+    /// Those of [`Carrier::post`](farside_fabric::Carrier::post).
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
 
-    /// Makes progress, as [`Transport::progress`] does.
+    /// Makes progress, as [`Carrier::progress`](farside_fabric::Carrier::progress) does.
     fn progress(&self);
 }
 

@@ -55,7 +55,7 @@ pub struct Queue {
 
 impl Queue {
     /// Opens a queue to a peer: the transport's own, or one made of operations that are
-    /// [posted](Transport::post) one by one.
+    /// [posted](farside_fabric::Carrier::post) one by one.
     ///
     /// # Errors
     /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], or the transport's own

@@ -82,7 +82,7 @@ fn elements_bytes<T: Wire>(elements: &[T]) -> usize {
     }
 }
 
-/// Reads a length. Refuses it if so many elements do not fit in the remaining bytes.
+/// Reads a length. Refuses it if the remaining bytes cannot hold that many elements.
 #[inline]
 fn read_length<T: Wire>(input: &mut Reader<'_>) -> Result<usize, WireError> {
     // SAFETY: any bytes are a valid `u64`.

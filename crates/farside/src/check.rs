@@ -21,13 +21,13 @@
 //! where waiting is not allowed. A report is never wrong: whatever orders two accesses begins with
 //! the first one's thread incrementing its epoch, and that thread has not done so.
 //!
-//! An operation that runs beside its worker keeps its accesses [open](crate::runtime::observer::Hold)
+//! An operation that runs beside its worker keeps its accesses *open*
 //! until it ends, for its own worker, too. Its accesses end with it if it was not made, or if
 //! others may know of its end before its worker does (the reader of a lent buffer; a process that
 //! sees what was ordered after the operation). Otherwise they belong to the epoch in which it
 //! completed.
 //!
-//! The owner also records [releases](Life::Released), as it takes the memory back. A release
+//! The owner also records releases, as it takes the memory back. A release
 //! conflicts with every access, and ends when the memory is allocated again.
 //!
 //! **Cost when it is off**: a branch where a call is answered and on slow paths. Mapped accesses and

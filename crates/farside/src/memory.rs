@@ -77,7 +77,7 @@ const STAMP_BYTES: u64 = 64;
 ///
 /// - Where the memory is mapped (on one machine, and in this process), every access first reads a
 ///   word before the memory, which the owner changes when the memory is released. An access that
-///   begins after that is [`MemoryError::Released`](crate::memory::MemoryError::Released), unless
+///   begins after that is [`MemoryError::Released`], unless
 ///   the place has been given out again and holds the same word by chance. An access that is under
 ///   way at the time is not detected.
 /// - Where it is not mapped (libfabric, the simulator), a process knows what its own workers
@@ -114,7 +114,7 @@ impl RemoteMemory {
     /// only by the handle, or in a job whose accesses are [checked](crate::Job::check_accesses).
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
+    /// [`MemoryError::NoAddress`] when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
     pub fn address(&self) -> Result<GlobalAddress> {
         GlobalAddress::in_region(self.key, self.offset).ok_or_else(|| MemoryError::no_address(self.key).into())
     }
@@ -137,7 +137,7 @@ impl RemoteMemory {
     /// thread answers.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`MemoryError::Released`](crate::memory::MemoryError::Released) as far as that is
+    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`MemoryError::Released`] as far as that is
     /// noticed (see [stale handles](Self#stale-handles)); [`Error::InHandler`] where the memory is not mapped.
     #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
@@ -229,7 +229,7 @@ impl RemoteMemory {
     /// *Cost*: a round trip where the memory is not mapped.
     ///
     /// # Errors
-    /// [`MemoryError::Released`](crate::memory::MemoryError::Released), and those of [`put`](Self::put).
+    /// [`MemoryError::Released`], and those of [`put`](Self::put).
     pub fn check(&self, me: &Worker) -> Result<()> {
         let stamp_at = self.stamp_at()?;
         let stamp =

@@ -23,7 +23,8 @@ const PHRASES: [&str; 11] = [
 pub(super) fn wide_comments(source: &str) -> usize {
     let is_wide = |line: &&str| line.chars().count() > COLUMNS_MAX;
     let comments = source.lines().filter(is_wide).filter_map(comment);
-    comments.filter(|text| !text.starts_with('|') && !(text.contains("://") && !text.contains(' '))).count()
+    let is_address = |text: &str| text.contains("://") && !text.contains(' ');
+    comments.filter(|text| !text.starts_with('|') && !is_address(text)).count()
 }
 
 /// How often the phrases stand in the comments of a source.

@@ -462,7 +462,7 @@ impl Port {
 /// it knows.
 pub(super) fn random_key() -> Result<u64, FabricError> {
     let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
-    Ok(u64::from_le_bytes(random))
+    Ok(u64::from_ne_bytes(random))
 }
 
 /// The direction of a transfer.

@@ -1,7 +1,7 @@
 //! The messages between endpoints, and their decoder.
 //!
-//! A message is one byte that names its kind, and a body. The bodies of control messages derive [`Wire`]. Those of
-//! the frequent kinds are the borrowed bytes of another layer, and are copied as they are.
+//! A message is one byte that names its kind, and a body. The bodies of control messages derive
+//! [`Wire`]. Those of the frequent kinds are the borrowed bytes of another layer, and are copied.
 
 use farside_wire::{Decoder, Wire};
 

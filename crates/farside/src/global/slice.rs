@@ -207,6 +207,7 @@ mod tests {
             prop_assert_eq!(read, Ok(slice));
             prop_assert_eq!(decode(Decoder::new(&encode(&slice, Vec::new())), 0), Ok(slice));
             // So does one in a container, which is copied as a whole.
+            // SAFETY: the bytes are those of the same type.
             let read = unsafe { from_bytes::<Vec<GlobalSlice<Bare>>>(&to_bytes(vec![slice; 3])) };
             prop_assert_eq!(read, Ok(vec![slice; 3]));
         }

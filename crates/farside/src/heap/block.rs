@@ -304,8 +304,8 @@ impl RemoteBlock {
     /// accesses do not check whether the place still holds this block; only opening the name does.
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), as for [`RemoteMemory::address`]; [`HeapError::Stale`] for a damaged
-    /// name.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), as for
+    /// [`RemoteMemory::address`]; [`HeapError::Stale`] for a damaged name.
     pub fn address(&self) -> Result<GlobalAddress> {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
@@ -321,8 +321,8 @@ impl RemoteBlock {
     /// # Errors
     /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in another process than
     /// the peer's, [`HeapError::OtherWorker`] on another worker than the peer;
-    /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`]; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is
-    /// gone; [`Error::PeerLost`] if its initiator is lost.
+    /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`];
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone; [`Error::PeerLost`] if its initiator is lost.
     pub fn open(self, me: &Worker) -> Result<OwnedBlock<'_>> {
         OwnedBlock::open(me, self)
     }

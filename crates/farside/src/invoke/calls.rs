@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use farside_fabric::{ProcessId, WorkerId};
+use farside_fabric::{MachineId, ProcessId, WorkerId};
 use farside_launch::settings::Settings;
 
 use crate::error::{Error, Result, Source};
@@ -28,6 +28,8 @@ pub(crate) struct Functions {
     pub(crate) names: Names,
     /// Whether each process runs this binary. Empty if all do.
     pub(crate) alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one. `Process` takes it.
+    pub(crate) machines: Box<[MachineId]>,
 }
 
 /// The state of calls in one process.

@@ -121,8 +121,7 @@ struct Quiet {
 impl Process {
     pub(crate) fn new(
         settings: Settings,
-        functions: Functions,
-        machines: Box<[MachineId]>,
+        mut functions: Functions,
         transport: Arc<dyn Transport>,
         control: Arc<dyn Control>,
         cpus: usize,
@@ -145,6 +144,7 @@ impl Process {
         };
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
+        let machines = std::mem::take(&mut functions.machines);
         let calls = Calls::new(functions, id, shape, &settings, &home);
         let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
         let process = Self {

@@ -237,9 +237,8 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
         TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
-    let functions = Functions { table, names, alike: orders.alike(process) };
-    let machines = orders.machines();
-    let process = Process::new(settings, functions, machines, transport, control, cpus, kill_plan, rooms);
+    let functions = Functions { table, names, alike: orders.alike(process), machines: orders.machines() };
+    let process = Process::new(settings, functions, transport, control, cpus, kill_plan, rooms);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)
 }

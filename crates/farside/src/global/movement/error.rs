@@ -134,7 +134,8 @@ impl Failure {
     /// Another failure, with at most [`TEXT_BYTES_MAX`] bytes of its text.
     fn other(error: impl ToString) -> Self {
         let mut what = error.to_string();
-        what.truncate(what.floor_char_boundary(TEXT_BYTES_MAX));
+        let end = (0..=TEXT_BYTES_MAX.min(what.len())).rev().find(|end| what.is_char_boundary(*end));
+        what.truncate(end.unwrap_or(0));
         Self::Other { what }
     }
 
