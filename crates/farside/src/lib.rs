@@ -84,11 +84,9 @@ pub use bytemuck;
 pub use check::AccessConflict;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
-/// The layer below: transports, registered memory, queues and transmitters.
-pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
-pub use farside_fabric::{MachineId, ProcessId, WorkerId};
+pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 pub use farside_launch::LaunchError;
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;

@@ -15,8 +15,9 @@
 //! | [calls through rings](#d-calls-through-rings) | functions that run where the data is, tens of nanoseconds apiece | the rings |
 //! | [aggregated calls](#e-aggregated-calls) | some nanoseconds apiece | the rings, a batch at a time |
 //!
-//! The pieces of this page are one program: `me` is the [`Worker`](crate::Worker) that a job passes
-//! to its body, and all pieces may stand in that body, side by side.
+//! The first two levels use the crates `farside-fabric` and `farside-transmit`, without a job. The
+//! other pieces are one program: `me` is the [`Worker`](crate::Worker) that a job passes to its
+//! body, and all pieces may stand in that body, side by side.
 //!
 //! # (a) A raw endpoint
 //!
@@ -24,24 +25,29 @@
 //! signalled operation is complete, so are all before it.
 //!
 //! ```no_run
-//! use std::time::Duration;
+//! use std::sync::Arc;
+//! use std::time::{Duration, Instant};
 //!
+//! use farside_fabric::sim::{SimFabric, SimOptions};
+//! use farside_fabric::{ProcessId, Transport};
 //! use farside_transmit::{Queue, QueueOptions, Span};
-//! # use farside::prelude::*;
-//! # fn level(me: &Worker) -> farside::Result<()> {
-//! let there = me.process_of(me.neighbor(1));
-//! let memory = me.allocate_at(there, 4096)?;
-//! let (region, start) = memory.region(me)?;
-//! let local = me.transport().register(4096)?;
+//! # fn level() -> farside::Result<()> {
+//! // Two endpoints in one program; shared memory and libfabric have the same trait.
+//! let fabric = SimFabric::new(2, 4096, 1, SimOptions::default())?;
+//! let (near, far) = (ProcessId::new(0), ProcessId::new(1));
+//! let here: Arc<dyn Transport> = fabric.endpoint(near);
+//! let deadline = Instant::now() + Duration::from_secs(10);
+//! let region = here.attach(fabric.endpoint(far).starter().key(), deadline)?;
+//! let local = here.register(4096)?;
 //!
-//! let queue = Queue::open(me.transport(), there, QueueOptions::default())?;
+//! let queue = Queue::open(&here, far, QueueOptions::default())?;
 //! for offset in (0..4096 - 64).step_by(64) {
-//!     queue.put(Span::new(&local, offset, 64)?, &region, start + offset, None)?;
+//!     queue.put(Span::new(&local, offset, 64)?, &region, offset, None)?;
 //! }
-//! queue.put(Span::new(&local, 4032, 64)?, &region, start + 4032, Some(1))?;
-//! queue.wait(1, me.now() + Duration::from_secs(10))?;
+//! queue.put(Span::new(&local, 4032, 64)?, &region, 4032, Some(1))?;
+//! queue.wait(1, deadline)?;
 //! // All 64 are over, and `local` may be written again.
-//! # me.release(memory)
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -52,24 +58,22 @@
 //! units, and the allocator reuses them in its next round.
 //!
 //! ```no_run
-//! use std::time::Duration;
+//! use std::sync::Arc;
+//! use std::time::{Duration, Instant};
 //!
+//! use farside_fabric::{ProcessId, RemoteRegion, Transport};
 //! use farside_transmit::{Circular, CircularOptions, QueueOptions, Transmitter};
-//! # use farside::prelude::*;
-//! # fn level(me: &Worker) -> farside::Result<()> {
-//! # let there = me.process_of(me.neighbor(1));
-//! # let memory = me.allocate_at(there, 8000)?;
-//! # let (region, start) = memory.region(me)?;
-//! let transmitter = Transmitter::open(me.transport(), there, QueueOptions::default())?;
-//! let mut buffers = Circular::new(Box::new(me.transport().clone()), CircularOptions::default());
-//! let deadline = me.now() + Duration::from_secs(10);
+//! # fn level(here: &Arc<dyn Transport>, far: ProcessId, region: RemoteRegion) -> farside::Result<()> {
+//! let transmitter = Transmitter::open(here, far, QueueOptions::default())?;
+//! let mut buffers = Circular::new(Box::new(here.clone()), CircularOptions::default());
+//! let deadline = Instant::now() + Duration::from_secs(10);
 //! for number in 0..1000_u64 {
 //!     let unit = buffers.take_by(deadline)?;
 //!     unit.write(0, &number.to_le_bytes());
-//!     transmitter.put_unit(&unit, 0..8, &region, start + 8 * number, deadline)?;
+//!     transmitter.put_unit(&unit, 0..8, &region, 8 * number, deadline)?;
 //! }
 //! transmitter.flush(deadline)?;
-//! # me.release(memory)
+//! # Ok(())
 //! # }
 //! ```
 //!

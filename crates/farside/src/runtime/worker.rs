@@ -307,10 +307,8 @@ impl Worker {
         self.lost.borrow().contains(&process)
     }
 
-    /// Returns the job's transport, for queues and transmitters of the program's own (crate
-    /// `farside-transmit`). Its messages and events belong to the job: a program that takes any of
-    /// them breaks the job.
-    pub fn transport(&self) -> &Arc<dyn Transport> {
+    /// The transport of the job.
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
         self.process.transport()
     }
 

@@ -4,7 +4,7 @@ use crate::support::room;
 use std::process::exit;
 use std::time::Duration;
 
-use farside::fabric::RemoteRegion;
+use farside::RemoteRegion;
 use farside::prelude::*;
 use farside::{AccessConflict, GlobalAddress, GlobalPtr, Result, Simulation};
 
