@@ -5,7 +5,7 @@ use super::harness::{Process, Service, Trial, assert_same, pattern};
 use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{Event, FabricError};
 
-/// The message number `index` from one process to another. It differs from all others.
+/// Returns message number `index` from one process to another, with a pattern of its own.
 fn message(from: ProcessId, to: ProcessId, index: usize, bytes: usize) -> Vec<u8> {
     let pair = u64::from(from.number()) << 16 | u64::from(to.number());
     pattern(pair << 32 | index as u64, bytes)

@@ -172,7 +172,7 @@ pub fn a_full_queue_of_transfers_loses_nothing(fabric: &dyn Fabric) {
             let queue = open(process, 16);
             let mut before = 0;
             for number in 0..COUNT {
-                // Not more signals than there are completions.
+                // Few enough signals for the completions of the queue.
                 let signal = (number % 4 == 3).then_some(number as u64);
                 let from = span(&memory, 8 * number, 8);
                 post(process, &queue, || queue.put(from, &region, 8 * number as u64, signal));
