@@ -158,7 +158,8 @@ fn text_of(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
 }
 
-/// Returns whether a transport has no tagged messages, and checks that it says so in both directions.
+/// Returns whether a transport has no tagged messages, and checks that it then refuses them in both
+/// directions.
 fn lacks_tagged(end: &dyn Transport) -> bool {
     let capabilities = end.capabilities();
     let lacks = capabilities.tagged_receives_max == 0;

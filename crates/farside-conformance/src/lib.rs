@@ -18,7 +18,11 @@
 //!         "sim".into()
 //!     }
 //!
-//!     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+//!     fn start(
+//!         &self,
+//!         processes: u32,
+//!         starter_bytes: usize,
+//!     ) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
 //!         let fabric = SimFabric::new(processes, starter_bytes, 1, SimOptions::default())?;
 //!         Ok((0..processes).map(|number| fabric.endpoint(ProcessId::new(number))).collect())
 //!     }

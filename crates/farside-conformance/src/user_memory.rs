@@ -246,8 +246,8 @@ pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
                 UserMemory::owned(vec![0; BYTES])
             } else {
                 // SAFETY: the box is touched again only after the deregistration is over. If that
-                // never happens, it is leaked: from its registration on, a `ManuallyDrop` below keeps
-                // a panic from freeing it.
+                // never happens, it is leaked: from its registration on, a `ManuallyDrop` below
+                // keeps a panic from freeing it.
                 unsafe { UserMemory::borrowed(base, BYTES) }
             };
             let own = expect(process.end().register_user(Arc::new(memory)), "registering private memory");
