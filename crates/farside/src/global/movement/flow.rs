@@ -16,7 +16,7 @@ use crate::runtime::process::Process;
 /// long as in halves.
 const PIECE_BYTES: u64 = 512 << 10;
 /// The longest buffer that goes to the transport whole and comes back. A longer buffer is copied in
-/// pieces, so that its progress shows.
+/// pieces, so that its progress can be observed.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
 /// The most pieces of one operation under way.
 const PIECES_MAX: usize = 4;
@@ -34,8 +34,8 @@ pub(super) struct Room {
     pieces: usize,
     /// The bytes that may still be copied.
     mapped_bytes: u64,
-    /// The bytes of these that one operation may copy at each look, so that a large one leaves some
-    /// to others.
+    /// The bytes that one operation may copy at each look. A large operation thus leaves some to
+    /// others.
     share: u64,
 }
 
@@ -489,7 +489,7 @@ fn write(
 }
 
 /// Posts an operation on a part of a buffer. If the part is the whole buffer, the operation takes
-/// the buffer itself. Returns `None`, with the buffer unchanged, if the transport has no room.
+/// the buffer itself. If the transport has no room, returns `None` and leaves the buffer unchanged.
 fn hand_over(
     process: &Arc<Process>,
     spot: &Spot,

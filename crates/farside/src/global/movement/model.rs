@@ -233,7 +233,7 @@ impl World {
                 let failed = ToOwner::Failed(origin.number, Failure::Earlier { number });
                 self.executors[process].back.push_back(failed);
             }
-            assert_eq!(self.executors[process].table.begin_held(), [], "one look is enough");
+            assert_eq!(self.executors[process].table.begin_held(), [], "one look begins or fails all that can");
             let begun: Vec<u64> = self.executors[process].table.begun().map(|(_, number)| *number).collect();
             for number in begun {
                 if !self.begun.contains(&number) {

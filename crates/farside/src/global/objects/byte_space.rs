@@ -93,7 +93,7 @@ impl ByteSpace {
     /// Reads from an offset on, until `data` is full or the space ends. Returns the number of bytes
     /// read. It is less than the length of `data` only at the end of the space.
     ///
-    /// *Cost*: a get from each slice that the range touches.
+    /// *Cost*: one get from each slice that the range touches.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). The contents of `data` are unspecified
@@ -110,7 +110,8 @@ impl ByteSpace {
     /// Writes from an offset on, until all data is written or the space ends. Returns the number of
     /// bytes written.
     ///
-    /// *Completion*: as [`GlobalPtr::put`](crate::GlobalPtr::put). *Cost*: a put to each slice that the range touches.
+    /// *Completion*: as for [`GlobalPtr::put`](crate::GlobalPtr::put). *Cost*: one put to each
+    /// slice that the range touches.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). Some slices may have been written then.
@@ -158,7 +159,7 @@ impl ByteSpace {
     fn place(&self, offset: u64) -> (GlobalAddress, u64) {
         let (slice, within) = self.slice_bytes.divide(offset);
         let base = self.spread.base(ProcessId::new(self.first + slice as u32));
-        let address = base.checked_add(within).expect("a slice is no longer than what addresses reach");
+        let address = base.checked_add(within).expect("a slice is at most as long as an address can name");
         (address, self.slice_bytes.value() - within)
     }
 

@@ -111,14 +111,14 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         (0..self.length).map(move |index| slice.get(index))
     }
 
-    /// Returns the values of a range of indices.
+    /// Returns the part of the slice in a range of indices.
     ///
     /// # Panics
     /// If the range leaves the slice, or ends before it begins.
     #[track_caller]
     pub fn part(&self, range: Range<usize>) -> Self {
         let Range { start, end } = range;
-        assert!(start <= end, "the range begins at {start} and ends at {end}, before that");
+        assert!(start <= end, "invalid range {start}..{end}: it ends before it begins");
         let length = end - start;
         self.check(start, length);
         Self { start: self.start.wrapping_add(start), length, of: PhantomData }
@@ -158,7 +158,11 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     #[track_caller]
     fn check(&self, index: usize, count: usize) {
         let is_inside = index.checked_add(count).is_some_and(|end| end <= self.length);
-        assert!(is_inside, "{count} values from index {index} on leave the slice, which has {}", self.length);
+        assert!(
+            is_inside,
+            "{count} values from index {index} on are outside of the slice: it has {} values",
+            self.length
+        );
     }
 }
 

@@ -118,8 +118,8 @@ impl From<Failure> for Error {
 }
 
 impl Spread {
-    /// Gives each of some processes memory. All workers call this, also those whose `parts` are an
-    /// error: the others may have none.
+    /// Gives each of some processes memory. All workers call this, even those whose `parts` are an
+    /// error, because the others wait for their votes.
     ///
     /// # Errors
     /// [`ObjectError::Unequal`], [`MemoryError::Refused`](crate::memory::MemoryError::Refused),
@@ -174,7 +174,8 @@ impl Spread {
         }
     }
 
-    /// Returns a pointer to a piece of this process's part, or `None` if the part does not have it.
+    /// Returns a pointer to a piece of this process's part, or `None` if the piece is not inside
+    /// it.
     pub(super) fn here(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
         let end = offset.checked_add(bytes)?;
         let here = self.here.as_ref().filter(|_| end <= self.bytes)?;

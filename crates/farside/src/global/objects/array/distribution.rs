@@ -28,7 +28,7 @@ impl Distribution {
     /// If `block` is 0.
     #[track_caller]
     pub const fn block_cyclic(block: usize) -> Self {
-        assert!(block > 0, "a block has at least one value");
+        assert!(block > 0, "invalid block length 0: a block has at least one value");
         Self { block, is_over_processes: false }
     }
 

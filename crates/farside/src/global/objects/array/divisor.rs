@@ -4,7 +4,7 @@
 ///
 /// Shifts take a third of the time of a division: 0.7 to 1 ns against 1.8 to 3.3 ns for an index of
 /// an array, one after the other. Multiplying by the reciprocal was no quicker than a division if
-/// one result waits for another, and took a quarter of its time if none does.
+/// one result waits for another, and a quarter quicker if none does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divisor {
     value: u64,
@@ -18,7 +18,7 @@ impl Divisor {
     /// # Panics
     /// If `value` is 0.
     pub(crate) const fn new(value: u64) -> Self {
-        assert!(value > 0, "nothing can be divided by zero");
+        assert!(value > 0, "a divisor must not be 0");
         Self { value, shift: if value.is_power_of_two() { value.trailing_zeros() } else { NONE } }
     }
 
