@@ -1,4 +1,4 @@
-//! Atomics: each change as the model has it, and none lost between several processes.
+//! Atomics: each change follows the model, and concurrent processes lose none.
 
 use super::Fabric;
 use super::harness::{Process, Trial};
@@ -9,10 +9,10 @@ use farside_fabric::transport::AtomicChange;
 
 const OWNER: ProcessId = ProcessId::new(0);
 
-/// How often each process changes a word that all of them change.
+/// Number of changes by each process to a word that all of them change.
 const CHANGES: u64 = 300;
 
-/// What a change makes of a word.
+/// Returns the value of a word after a change.
 fn apply(change: AtomicChange<u64>, word: u64) -> u64 {
     match change {
         AtomicChange::Load => word,
@@ -33,8 +33,8 @@ fn apply(change: AtomicChange<u64>, word: u64) -> u64 {
     }
 }
 
-/// Any change, with the values that are at an edge of one width or sign drawn often. Half of the compare-swaps expect
-/// what the word holds.
+/// Draws a change. Values at the edge of a width or sign are frequent. Half of the compare-swaps
+/// expect the current value.
 fn draw_change(random: &mut Random, word: u64) -> AtomicChange<u64> {
     let edges = [0, 1, u64::MAX, 1 << 63, 1 << 31, u64::from(u32::MAX), 1 << 32, random.next(), random.next()];
     let value = edges[random.index(edges.len())];
@@ -83,7 +83,7 @@ fn widen(change: AtomicChange<u32>) -> AtomicChange<u64> {
     }
 }
 
-/// Every change of a 64-bit word does what the model does and leaves the neighbours alone.
+/// Every change of a 64-bit word follows the model and does not touch its neighbours.
 pub fn changes_of_64_bits_follow_the_model(fabric: &dyn Fabric) {
     Trial::new("changes_of_64_bits_follow_the_model", 2).starter_bytes(64).run(fabric, |process| {
         if process.id() != OWNER {
@@ -102,7 +102,8 @@ pub fn changes_of_64_bits_follow_the_model(fabric: &dyn Fabric) {
     });
 }
 
-/// Every change of a 32-bit word does what the model does and leaves the neighbours alone, also the other half of 64 bits.
+/// Every change of a 32-bit word follows the model and does not touch its neighbours, including the
+/// other half of 64 bits.
 pub fn changes_of_32_bits_follow_the_model(fabric: &dyn Fabric) {
     Trial::new("changes_of_32_bits_follow_the_model", 2).starter_bytes(64).run(fabric, |process| {
         if process.id() != OWNER {
@@ -127,7 +128,8 @@ fn words(process: &Process, region: &RemoteRegion) -> Vec<u64> {
     bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("a chunk of eight"))).collect()
 }
 
-/// Several processes add to one word: the sum is right, and every value on the way is found exactly once.
+/// Several processes add to one word. The sum is right, and each intermediate value is found
+/// exactly once.
 pub fn sums_lose_nothing(fabric: &dyn Fabric) {
     Trial::new("sums_lose_nothing", 4).run(fabric, |process| {
         let region = process.attach_starter(OWNER);
@@ -145,7 +147,7 @@ pub fn sums_lose_nothing(fabric: &dyn Fabric) {
     });
 }
 
-/// The numbers from 0, in any order.
+/// Asserts that the values are the numbers from 0 to `count - 1`, in any order.
 #[track_caller]
 fn expect_each_once(mut found: Vec<u64>, count: u64) {
     found.sort_unstable();
@@ -154,12 +156,13 @@ fn expect_each_once(mut found: Vec<u64>, count: u64) {
     assert_eq!(found.len() as u64, count, "as many values as changes");
 }
 
-/// Several processes swap values of their own into one word: each is found by exactly one other, or stays.
+/// Several processes swap values of their own into one word. Exactly one swap finds each value, or
+/// the value stays.
 pub fn swaps_hand_on_each_value_once(fabric: &dyn Fabric) {
     Trial::new("swaps_hand_on_each_value_once", 4).run(fabric, |process| {
         let region = process.attach_starter(OWNER);
         process.meet();
-        // The word holds 0 at first, so the tokens are the numbers from 1.
+        // The word holds 0 at first, so the tokens start at 1.
         let first = 1 + u64::from(process.number()) * CHANGES;
         let tokens = first..first + CHANGES;
         let mut found: Vec<u64> =
@@ -172,7 +175,7 @@ pub fn swaps_hand_on_each_value_once(fabric: &dyn Fabric) {
     });
 }
 
-/// Several processes count by compare-swap, which tells each whether it was its turn.
+/// Several processes count by compare-swap, which tells each whether it succeeded.
 pub fn compare_swaps_count(fabric: &dyn Fabric) {
     const COUNTS: u64 = 100;
     Trial::new("compare_swaps_count", 4).run(fabric, |process| {
@@ -206,7 +209,7 @@ pub fn the_owners_own_atomics_count_too(fabric: &dyn Fabric) {
         process.meet();
         let narrow = (0..CHANGES).map(|_| u64::from(process.atomic32(&region, 52, AtomicChange::Add(1))));
         expect_each_once(process.gather(&narrow.collect::<Vec<_>>()), 3 * CHANGES);
-        // The owner is far faster than anybody who posts. So it goes on for as long as they are at it.
+        // The owner is much faster than its peers, which post. So it continues until they are done.
         const DONE: u64 = 40;
         let mut found = Vec::new();
         let mut add = || found.push(process.atomic64(&region, 32, AtomicChange::Add(1)));
@@ -226,7 +229,8 @@ pub fn the_owners_own_atomics_count_too(fabric: &dyn Fabric) {
     });
 }
 
-/// Or, and, xor, min and max from several processes at once: in whatever order, all of them take effect.
+/// Several processes apply or, and, xor, min and max at once. All changes take effect, in whatever
+/// order.
 pub fn commuting_changes_all_take_effect(fabric: &dyn Fabric) {
     Trial::new("commuting_changes_all_take_effect", 4).run(fabric, |process| {
         let region = process.attach_starter(OWNER);

@@ -1,4 +1,4 @@
-//! Processes that end, or are taken for dead: an error, and not a silence.
+//! Processes that end, or are declared dead: an error, not a silence.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use farside_fabric::transport::{AtomicChange, Completion, Event, FabricError, Op
 
 const LEAVER: ProcessId = ProcessId::new(1);
 
-/// A process that leaves is reported to those who were connected with it, once; the others go on, and what is sent to it
-/// from then on is an error.
+/// A process that leaves is reported once to each connected process. The others continue, and
+/// messages to it are errors from then on.
 pub fn a_process_that_leaves_is_reported_once(fabric: &dyn Fabric) {
     Trial::new("a_process_that_leaves_is_reported_once", 3).run_with_leavers(fabric, |process| {
         let unused = expect(process.end().register(4096), "registering").key();
@@ -29,7 +29,7 @@ pub fn a_process_that_leaves_is_reported_once(fabric: &dyn Fabric) {
             return;
         }
         assert_eq!(process.next_event("the news of an end"), Event::Disconnected { process: LEAVER });
-        // From here on there is nothing but messages to come.
+        // From here on only messages arrive.
         process.meet();
         let refused = process.end().send(LEAVER, b"there?");
         assert!(is_disconnected(&refused, LEAVER), "sending to one that left: {refused:?}");
@@ -47,7 +47,7 @@ fn is_disconnected<T>(result: &Result<T, FabricError>, from: ProcessId) -> bool 
     matches!(result, Err(FabricError::Disconnected { process }) if *process == from)
 }
 
-/// Attaching fails with the one error or the other, depending on what the transport can know.
+/// Asserts that attaching fails. The error depends on what the transport can know.
 #[track_caller]
 fn expect_unreachable(process: &Process, key: farside_fabric::RemoteKey) {
     let refused = process.end().attach(key, Instant::now() + Duration::from_millis(300));
@@ -55,7 +55,8 @@ fn expect_unreachable(process: &Process, key: farside_fabric::RemoteKey) {
     assert!(is_deadline || is_disconnected(&refused, key.process), "attaching to one that left: {refused:?}");
 }
 
-/// Attaching a key of a process that left before there was a connection fails, at the deadline at the latest.
+/// Attaching a key of a process that left before there was a connection fails, at the deadline at
+/// the latest.
 pub fn attaching_to_a_process_that_left_is_an_error(fabric: &dyn Fabric) {
     Trial::new("attaching_to_a_process_that_left_is_an_error", 2).run_with_leavers(fabric, |process| {
         let key = expect(process.end().register(4096), "registering").key();
@@ -73,7 +74,8 @@ pub fn attaching_to_a_process_that_left_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// Of the messages that a process sent before it left, the first few arrive, in order, and then the news.
+/// Of the messages that a process sent before it left, the first few arrive in order, followed by
+/// the news of its end.
 pub fn messages_of_a_process_that_leaves_are_the_first_few(fabric: &dyn Fabric) {
     const MESSAGES: u32 = 300;
     Trial::new("messages_of_a_process_that_leaves_are_the_first_few", 2).run_with_leavers(fabric, |process| {
@@ -106,7 +108,8 @@ pub fn messages_of_a_process_that_leaves_are_the_first_few(fabric: &dyn Fabric) 
     });
 }
 
-/// Operations on a process that leaves while they are under way, and those posted later, end: well, or with the news.
+/// Operations on a process that leaves while they are in flight end, successfully or with the news.
+/// So do those posted later.
 pub fn operations_on_a_process_that_leaves_end(fabric: &dyn Fabric) {
     Trial::new("operations_on_a_process_that_leaves_end", 2).run_with_leavers(fabric, |process| {
         if process.id() == LEAVER {
@@ -124,7 +127,7 @@ pub fn operations_on_a_process_that_leaves_end(fabric: &dyn Fabric) {
     });
 }
 
-/// As many operations as go, at most thirty.
+/// Posts operations until the queue is full, at most thirty.
 fn post_some(process: &Process, key: farside_fabric::RemoteKey) -> Vec<Completion> {
     let operations = (0..30_u64).map(|index| match index % 3 {
         0 => Operation::Put { offset: 8 * index, data: vec![1; 500] },
@@ -149,8 +152,8 @@ fn expect_end(process: &Process, completion: Completion) {
     assert!(ended.is_ok() || is_disconnected(&ended, LEAVER), "an operation on a process that left: {ended:?}");
 }
 
-/// Who is told that a peer is dead waits for it no longer, though it is only silent: neither in what is under way nor in
-/// anything new.
+/// A process that is told of the death of a silent peer no longer waits for it, neither in
+/// operations in flight nor in new ones.
 pub fn forgetting_a_peer_ends_waits(fabric: &dyn Fabric) {
     Trial::new("forgetting_a_peer_ends_waits", 2).service(Service::Nobody).run_with_leavers(fabric, |process| {
         let keys: Vec<_> = (0..2)
@@ -158,7 +161,7 @@ pub fn forgetting_a_peer_ends_waits(fabric: &dyn Fabric) {
             .collect();
         if process.id() == LEAVER {
             process.meet();
-            // Lives, and does nothing.
+            // This process lives, and does nothing.
             process.meet_inattentively();
             return;
         }

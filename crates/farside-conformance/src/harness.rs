@@ -1,4 +1,5 @@
-//! What the checks are made with: processes that are threads, a meeting point beside the fabric, and a watchdog.
+//! The parts of every check: processes that are threads, a meeting point beside the fabric, and a
+//! watchdog.
 
 mod process;
 
@@ -16,7 +17,7 @@ use farside_fabric::transport::{FabricError, RemoteKey, Tag, Transport};
 
 pub(super) use self::process::Process;
 
-/// How a check is set up.
+/// The setup of a check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
     check: &'static str,
@@ -27,7 +28,7 @@ pub(super) struct Trial {
     is_tagged: bool,
 }
 
-/// Who has a service thread.
+/// The processes that have a service thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Everybody,
@@ -37,7 +38,8 @@ pub(super) enum Service {
 }
 
 impl Trial {
-    /// A check with so many processes, a page of starter memory each, and service threads for all.
+    /// Sets up a check with `processes` processes, each with a page of starter memory and a service
+    /// thread.
     pub(super) fn new(check: &'static str, processes: u32) -> Self {
         Self { check, processes, starter_bytes: 4096, service: Service::Everybody, is_tagged: false }
     }
@@ -55,7 +57,7 @@ impl Trial {
         Self { service, ..self }
     }
 
-    /// Runs `body` as each process. None leaves before all are done.
+    /// Runs `body` as each process. No process leaves before all are done.
     #[track_caller]
     pub(super) fn run(self, fabric: &dyn Fabric, body: impl Fn(&Process) + Send + Sync + 'static) {
         self.run_with_leavers(fabric, move |process| {
@@ -64,9 +66,10 @@ impl Trial {
         });
     }
 
-    /// Runs `body` as each process. The end of its `Process` is the end of the process.
+    /// Runs `body` as each process. A process ends when its `Process` is dropped.
     ///
-    /// Nothing joins the threads: when one is stuck in the fabric, the check must still be able to fail.
+    /// The threads are not joined: if one is stuck in the fabric, the check must still be able to
+    /// fail.
     #[track_caller]
     pub(super) fn run_with_leavers(self, fabric: &dyn Fabric, body: impl Fn(Process) + Send + Sync + 'static) {
         let fail = |why: &str| -> ! { panic!("{} on fabric {}: {why}", self.check, fabric.name()) };
@@ -88,7 +91,7 @@ impl Trial {
                     }
                     body(Process::new(end, shared));
                 });
-                // The receiver is gone when the check has failed already.
+                // The receiver is gone if the check has already failed.
                 let _ = ended.send(());
             });
         }
@@ -105,15 +108,15 @@ impl Trial {
     }
 }
 
-/// What the processes of a check share beside the fabric under test.
+/// The state that the processes of a check share beside the fabric under test.
 #[derive(Debug)]
 struct Shared {
     trial: Trial,
     patience: Duration,
     open_queue: QueueOpener,
-    /// Why the check failed; everybody who waits for something looks here too.
+    /// The reason for which the check failed. Every thread that waits looks here too.
     failure: OnceLock<String>,
-    /// How often processes have come to the meeting point.
+    /// Number of arrivals at the meeting point, of all processes together.
     arrivals: AtomicU64,
     keys: Mutex<Vec<Option<RemoteKey>>>,
     values: Mutex<Vec<u64>>,
@@ -132,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// The first failure counts: the others follow from it.
+    /// Records a failure. The first one counts, because the others follow from it.
     fn fail(&self, why: String) {
         self.failure.get_or_init(|| why);
     }
@@ -155,7 +158,8 @@ fn text_of(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
 }
 
-/// Returns whether a transport has no tagged messages, and checks that it says so in both directions.
+/// Returns whether a transport has no tagged messages, and checks that it then refuses them in both
+/// directions.
 fn lacks_tagged(end: &dyn Transport) -> bool {
     let capabilities = end.capabilities();
     let lacks = capabilities.tagged_receives_max == 0;
@@ -174,14 +178,14 @@ pub(super) fn expect<T>(result: Result<T, impl Display>, what: &str) -> T {
     result.unwrap_or_else(|error| panic!("{what} failed: {error}"))
 }
 
-/// Bytes that are different for every seed.
+/// Returns bytes that differ for each seed.
 pub(super) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
     Random::new(seed).fill(&mut data);
     data
 }
 
-/// Asserts that two runs of bytes are the same, and says briefly where not.
+/// Asserts that two byte strings are equal, and reports briefly where they differ.
 #[track_caller]
 pub(super) fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}: the length");

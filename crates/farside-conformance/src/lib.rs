@@ -1,6 +1,8 @@
-//! The contract in [`transport`](farside_fabric::transport) as checks that every fabric must pass.
+//! Checks of the contract in [`transport`](farside_fabric::transport), which every fabric must
+//! pass.
 //!
-//! Whoever writes a [`Transport`] implements [`Fabric`] for something that can start it, and makes one test of each check:
+//! The author of a [`Transport`] implements [`Fabric`] for a type that can start it, and generates
+//! one test for each check:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,7 +18,11 @@
 //!         "sim".into()
 //!     }
 //!
-//!     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+//!     fn start(
+//!         &self,
+//!         processes: u32,
+//!         starter_bytes: usize,
+//!     ) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
 //!         let fabric = SimFabric::new(processes, starter_bytes, 1, SimOptions::default())?;
 //!         Ok((0..processes).map(|number| fabric.endpoint(ProcessId::new(number))).collect())
 //!     }
@@ -26,11 +32,13 @@
 //! # farside_conformance::regions::new_memory_is_zero(&Simulated);
 //! ```
 //!
-//! A check starts a fabric, gives each process a thread, and panics with the check's name when the contract is broken
-//! or the check does not come to its end. In most checks a service thread for each process makes the progress, as in a
-//! job, so that the process itself may look away; some leave that to the process alone, and say so.
+//! A check starts a fabric and gives each process a thread. It panics with the check's name if the
+//! transport breaks the contract or the check does not end in time. In most checks each process has
+//! a service thread that makes its progress, as in a job. The process itself then need not make
+//! progress. Some checks have fewer service threads, and say so.
 //!
-//! What the contract leaves open, a check must accept: it asserts no order that is not promised, and no duration.
+//! A check accepts everything that the contract leaves open: it asserts no order that is not
+//! promised, and no duration.
 
 mod harness;
 
@@ -52,48 +60,50 @@ use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{FabricError, Transport};
 use farside_transmit::{Queue, QueueOptions};
 
-/// Something that can start a fabric, as often as it is asked to.
+/// A type that can start a fabric any number of times.
 ///
-/// The checks send messages of up to eight bytes without asking whether so much travels as one.
+/// The checks assume that a message may have eight bytes, and do not ask for the limit first.
 pub trait Fabric: Sync {
-    /// What failed checks call it.
+    /// The name of the fabric in the messages of failed checks.
     fn name(&self) -> String;
 
-    /// Starts a fabric of so many processes, each with so much starter memory: their ends, in order. A process is gone
-    /// when its end is dropped.
+    /// Starts a fabric of `processes` processes, each with `starter_bytes` bytes of starter memory.
+    /// Returns their endpoints, in order. A process is gone when its endpoint is dropped.
     ///
     /// # Errors
-    /// What keeps the fabric from starting. It fails the check.
+    /// The reason for which the fabric cannot start. It fails the check.
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError>;
 
-    /// What the thread of a process does before all else; the threads that it starts inherit what this changes. So a fabric
-    /// can give each process a network of its own.
+    /// Returns a function that the thread of a process calls first. The threads that it starts
+    /// inherit what the function changes. In this way a fabric can give each process a network of
+    /// its own.
     fn entrance(&self, process: ProcessId) -> Box<dyn FnOnce() + Send> {
         let _ = process;
         Box::new(|| ())
     }
 
-    /// Returns how the checks open a queue from one of this fabric's ends. A fabric whose queues
-    /// [`Queue::open`] does not know returns its own.
+    /// Returns the function by which the checks open a queue from an endpoint of this fabric. A
+    /// fabric whose queues [`Queue::open`] does not know returns its own.
     fn queue_opener(&self) -> QueueOpener {
         Queue::open
     }
 
-    /// How long something that must happen may take before the check gives up. Long: a busy machine is no fault.
+    /// The time after which the check gives up waiting for an event that must happen. It is long,
+    /// because a busy machine is not a fault.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
 }
 
-/// Opens a queue from an end to a peer.
+/// Opens a queue from an endpoint to a peer.
 pub type QueueOpener = fn(&Arc<dyn Transport>, ProcessId, QueueOptions) -> Result<Queue, FabricError>;
 
 /// One check of the suite.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// Its module and name.
+    /// The module and the name of the check.
     pub name: &'static str,
-    /// Panics when the fabric does not pass.
+    /// The check, which panics if the fabric fails it.
     pub run: fn(&dyn Fabric),
 }
 
@@ -103,17 +113,17 @@ impl fmt::Debug for Check {
     }
 }
 
-/// Runs every check, one after the other.
+/// Runs all checks in order.
 ///
 /// # Panics
-/// When a check fails.
+/// If a check fails.
 pub fn run_all(fabric: &dyn Fabric) {
     for check in CHECKS {
         (check.run)(fabric);
     }
 }
 
-/// The one list of all checks: hands them to another macro, after whatever that macro wants for itself.
+/// The only list of all checks: passes them to another macro, after the arguments of that macro.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_checks {
@@ -219,7 +229,7 @@ macro_rules! conformance_checks {
 
 macro_rules! list_checks {
     ($($room:ident: { $($check:ident,)+ })+) => {
-        /// Every check there is.
+        /// All checks.
         pub const CHECKS: &[Check] = &[$($(
             Check { name: concat!(stringify!($room), "::", stringify!($check)), run: $room::$check },
         )+)+];
@@ -228,7 +238,7 @@ macro_rules! list_checks {
 
 conformance_checks! { [list_checks] }
 
-/// Makes a module with one test for each check, of the fabric that the expression names.
+/// Creates a module with one test for each check, for the fabric of the expression.
 #[macro_export]
 macro_rules! conformance_tests {
     (@each $module:ident, $fabric:expr; $($room:ident: { $($check:ident,)+ })+) => {

@@ -1,24 +1,26 @@
-//! Messages: whole, once, in order, and never lost in silence.
+//! Messages: whole, once, in order, and never lost silently.
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, pattern};
 use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{Event, FabricError};
 
-/// The message that one process sends another as its `index`th: what comes instead of it is wrong.
+/// Returns message number `index` from one process to another, with a pattern of its own.
 fn message(from: ProcessId, to: ProcessId, index: usize, bytes: usize) -> Vec<u8> {
     let pair = u64::from(from.number()) << 16 | u64::from(to.number());
     pattern(pair << 32 | index as u64, bytes)
 }
 
-/// Sizes from 0 to `max`, and everything around the powers of two. No two neighbours are the same.
+/// Returns sizes from 0 to `max`, among them those around the powers of two. No two neighbours are
+/// equal.
 fn sizes(max: usize) -> Vec<usize> {
     let around = (3..usize::BITS).map_while(|power| 1_usize.checked_shl(power)).take_while(|size| *size < max);
     let around = around.flat_map(|size| [size - 1, size, size + 1]).filter(|size| *size < max);
     [0, 1, 2, 3].into_iter().chain(around).chain([max - 1, max]).collect()
 }
 
-/// Everybody sends to everybody, itself too, at once and in all sizes: all arrives, whole, once and in order.
+/// Each process sends messages of all sizes to all processes at once, including itself. All arrive
+/// whole, once and in order.
 pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
     const MESSAGES: usize = 200;
     Trial::new("messages_between_all_pairs_keep_their_order", 4).run(fabric, |process| {
@@ -49,7 +51,7 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
     });
 }
 
-/// The largest message goes, one byte more is a typed error and sends nothing.
+/// The longest message arrives. One byte more is a typed error and sends nothing.
 pub fn a_message_too_long_is_an_error(fabric: &dyn Fabric) {
     Trial::new("a_message_too_long_is_an_error", 2).run(fabric, |process| {
         let (sender, receiver) = (ProcessId::new(0), ProcessId::new(1));
@@ -74,7 +76,7 @@ pub fn a_message_too_long_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// A message to a process that the job does not have is a typed error.
+/// A message to a process that does not exist in the job is a typed error.
 pub fn a_message_to_nobody_is_an_error(fabric: &dyn Fabric) {
     Trial::new("a_message_to_nobody_is_an_error", 2).run(fabric, |process| {
         for number in [2, u32::MAX] {
@@ -84,7 +86,8 @@ pub fn a_message_to_nobody_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// A sender whose peer receives nothing is told that the queue is full, or not; either way all that was taken arrives.
+/// A sender whose peer receives nothing may find the queue full. All messages that the queue took
+/// arrive.
 pub fn a_full_queue_of_messages_loses_nothing(fabric: &dyn Fabric) {
     const ABSORBED_MAX: usize = 3000;
     const MORE: usize = 200;
@@ -123,7 +126,7 @@ fn send_until_full(process: &Process, to: ProcessId, max: usize, wanted: impl Fn
     max
 }
 
-/// A process's messages to itself arrive like any others, with nobody's help.
+/// A process's messages to itself arrive like all others, without help from other threads.
 pub fn a_process_sends_itself_messages(fabric: &dyn Fabric) {
     Trial::new("a_process_sends_itself_messages", 1).service(Service::Nobody).run(fabric, |process| {
         let this = process.id();

@@ -1,4 +1,4 @@
-//! Puts and gets: what they move, when it is visible, and what they refuse.
+//! Puts and gets: the bytes that they move, when these are visible, and which accesses are refused.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use farside_fabric::transport::{AtomicChange, Completion, FabricError, NeedsTarg
 
 const OWNER: ProcessId = ProcessId::new(1);
 
-/// 0, 1, and everything around the powers of two up to 1 MiB.
+/// Returns small sizes, and those around the powers of two up to 1 MiB.
 fn sizes() -> Vec<usize> {
     let around = (3..=20).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
     [0, 1, 2, 3, 4, 5].into_iter().chain(around).collect()
 }
 
-/// Puts and gets of all sizes at odd offsets move what they should and touch nothing beside.
+/// Puts and gets of all sizes at odd offsets move the right bytes and touch nothing else.
 pub fn puts_and_gets_of_every_size(fabric: &dyn Fabric) {
     const BYTES: usize = (1 << 20) + 4096;
     Trial::new("puts_and_gets_of_every_size", 2).starter_bytes(BYTES).run(fabric, |process| {
@@ -43,7 +43,7 @@ pub fn puts_and_gets_of_every_size(fabric: &dyn Fabric) {
     });
 }
 
-/// An access that does not lie in the region, or an atomic that is not aligned, is a typed error and changes nothing.
+/// An access outside the region, or a misaligned atomic, is a typed error and changes nothing.
 pub fn accesses_outside_a_region_are_errors(fabric: &dyn Fabric) {
     Trial::new("accesses_outside_a_region_are_errors", 2).starter_bytes(1001).run(fabric, |process| {
         if process.id() != OWNER {
@@ -92,7 +92,7 @@ fn is_misaligned(error: &FabricError) -> bool {
     matches!(error, FabricError::Misaligned { .. })
 }
 
-/// Posts; the error may come at once or with the completion.
+/// Posts an operation that must fail. The error may come at once or with the completion.
 #[track_caller]
 fn refuses(process: &Process, region: &RemoteRegion, operation: Operation, expected: impl Fn(&FabricError) -> bool) {
     let posted = process.end().post(region.key(), operation.clone()).map_err(FabricError::from);
@@ -100,9 +100,10 @@ fn refuses(process: &Process, region: &RemoteRegion, operation: Operation, expec
     assert!(ended.as_ref().is_err_and(expected), "{operation:?} ended with {ended:?}");
 }
 
-/// A posted put gives its buffer back, a get brings the bytes, an atomic what the word held.
+/// A posted put returns its buffer, a get returns the bytes, and an atomic the previous value of
+/// the word.
 pub fn outcomes_bring_back_buffers_and_values(fabric: &dyn Fabric) {
-    // More than goes at once.
+    // More than one transfer can carry.
     const LARGE: usize = (5 << 20) + 3;
     Trial::new("outcomes_bring_back_buffers_and_values", 2).starter_bytes(3 + LARGE).run(fabric, |process| {
         if process.id() != OWNER {
@@ -126,7 +127,8 @@ pub fn outcomes_bring_back_buffers_and_values(fabric: &dyn Fabric) {
     });
 }
 
-/// Two puts posted one after the other, before either is completed, both take effect; of two to the same word, one stays.
+/// Two puts posted before either completes both take effect. Of two puts to the same word, one
+/// stays.
 pub fn pipelined_puts_both_arrive(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 100;
     Trial::new("pipelined_puts_both_arrive", 3).starter_bytes(4096).run(fabric, |process| {
@@ -141,7 +143,8 @@ pub fn pipelined_puts_both_arrive(fabric: &dyn Fabric) {
                     put(1024, word(2 * round + 1)),
                     put(1024, word(2 * round + 2)),
                 ];
-                // Ended from the last to the first, for who asks first must not matter.
+                // Finished from the last to the first, because the order of waiting must not
+                // matter.
                 for put in puts.into_iter().rev() {
                     process.finish(put, OWNER);
                 }
@@ -162,7 +165,8 @@ pub fn pipelined_puts_both_arrive(fabric: &dyn Fabric) {
     });
 }
 
-/// More operations than the queue takes: some are refused as long as it is full, and given back, and what was taken takes effect.
+/// With more operations than the queue takes, a full queue returns some of them. All that it took
+/// take effect.
 pub fn a_full_queue_of_operations_loses_nothing(fabric: &dyn Fabric) {
     const COUNT: usize = 2000;
     const BYTES: usize = 24;
@@ -197,11 +201,12 @@ pub fn a_full_queue_of_operations_loses_nothing(fabric: &dyn Fabric) {
     });
 }
 
-/// Sizes for the checks of visibility: what may tear, and what is torn in practice.
+/// Sizes for the checks of visibility: lengths that may be torn, and lengths that are torn in
+/// practice.
 const VISIBLE_SIZES: [usize; 6] = [8, 9, 64, 1000, 4096, 65_537];
 
-/// Once puts are completed, whoever gets a message sent after them finds the bytes: the owner by its own loads, others by
-/// gets.
+/// Once puts have completed, the receiver of a later message finds the bytes. The owner finds them
+/// by its own loads, others by gets.
 pub fn a_put_is_visible_after_a_message(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 100;
     const PUTS: u64 = 4;
@@ -232,7 +237,7 @@ pub fn a_put_is_visible_after_a_message(fabric: &dyn Fabric) {
     });
 }
 
-/// Once a put is completed, whoever finds a flag set after it by an atomic finds the bytes.
+/// Once a put has completed, a process that finds a later flag by an atomic finds the bytes.
 pub fn a_put_is_visible_after_a_flag(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 100;
     const FLAG: u64 = 0;
@@ -263,7 +268,7 @@ pub fn a_put_is_visible_after_a_flag(fabric: &dyn Fabric) {
     });
 }
 
-/// A put of one aligned word is seen whole or not at all, also before it is completed.
+/// A put of one aligned word is seen whole or not at all, even before it completes.
 pub fn a_word_is_never_torn(fabric: &dyn Fabric) {
     const ROUNDS: u8 = 200;
     Trial::new("a_word_is_never_torn", 3).run(fabric, |process| {
@@ -288,7 +293,8 @@ pub fn a_word_is_never_torn(fabric: &dyn Fabric) {
     });
 }
 
-/// Everything one-sided works while the target's own thread does nothing at all; its service thread suffices.
+/// All one-sided operations work while the target's own thread does nothing, because its service
+/// thread suffices.
 pub fn targets_need_not_pay_attention(fabric: &dyn Fabric) {
     Trial::new("targets_need_not_pay_attention", 3).starter_bytes(1 << 16).run(fabric, |process| {
         if process.number() == 0 {
@@ -302,8 +308,8 @@ pub fn targets_need_not_pay_attention(fabric: &dyn Fabric) {
     });
 }
 
-/// Once attached, a region can be worked on while nobody but the caller makes progress, unless the transport says that it
-/// needs the target's.
+/// Operations on an attached region complete while only the caller makes progress. Excepted are
+/// those for which the transport declares that it needs the target's progress.
 pub fn the_caller_alone_makes_progress(fabric: &dyn Fabric) {
     let trial = Trial::new("the_caller_alone_makes_progress", 3).starter_bytes(1 << 16);
     trial.service(Service::Nobody).run(fabric, |process| {

@@ -1,4 +1,4 @@
-//! Queues of transfers that are signalled or not, by hand and by a transmitter.
+//! Queues of transfers with and without signals, used directly and through a transmitter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -29,7 +29,7 @@ fn read(region: &LocalRegion, offset: usize, bytes: usize, process: &Process) ->
     process.get(&region.as_remote(), offset as u64, bytes)
 }
 
-/// Does something of a queue, making progress while it is full.
+/// Calls a function of a queue, and makes progress while the queue is full.
 #[track_caller]
 fn post(process: &Process, queue: &Queue, what: impl Fn() -> Result<(), FabricError>) {
     process.until("room in a queue", || match what() {
@@ -44,7 +44,7 @@ fn post(process: &Process, queue: &Queue, what: impl Fn() -> Result<(), FabricEr
     });
 }
 
-/// Puts and gets between registered memories move what they should and touch nothing beside.
+/// Puts and gets between registered memories move the right bytes and touch nothing else.
 pub fn transfers_of_every_size(fabric: &dyn Fabric) {
     const BYTES: usize = (1 << 20) + 4096;
     Trial::new("transfers_of_every_size", 2).starter_bytes(BYTES).run(fabric, |process| {
@@ -79,7 +79,8 @@ pub fn transfers_of_every_size(fabric: &dyn Fabric) {
     });
 }
 
-/// When a signalled operation is over so are all before it: their bytes are there, and their local memory is free.
+/// Once a signalled operation is over, all before it are over: their bytes are there, and their
+/// local memory is free.
 pub fn a_signal_tells_of_all_before_it(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 30;
     const BYTES: usize = 512;
@@ -117,7 +118,7 @@ pub fn a_signal_tells_of_all_before_it(fabric: &dyn Fabric) {
                     expect(queue.poll(), "polling");
                     (queue.completed() >= round).then_some(())
                 });
-                // The memory is free: what is written now must not arrive.
+                // The memory is free: bytes written from now on must not arrive.
                 write(&memory, 0, &vec![0xEE; last], process);
                 for number in 0..count {
                     let at = number * BYTES;
@@ -135,7 +136,8 @@ pub fn a_signal_tells_of_all_before_it(fabric: &dyn Fabric) {
     });
 }
 
-/// One operation too many without a signal is refused and says so. (Where memory is mapped nothing is ever under way.)
+/// One operation too many without a signal is refused as such. (On mapped memory no operation is
+/// ever in flight.)
 pub fn an_overrun_is_an_error(fabric: &dyn Fabric) {
     Trial::new("an_overrun_is_an_error", 2).run(fabric, |process| {
         if process.id() != OWNER {
@@ -158,7 +160,7 @@ pub fn an_overrun_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// A queue that is kept full moves everything, and its numbers come in their order.
+/// A queue that stays full moves everything, and its numbers come in order.
 pub fn a_full_queue_of_transfers_loses_nothing(fabric: &dyn Fabric) {
     const COUNT: usize = 300;
     Trial::new("a_full_queue_of_transfers_loses_nothing", 2).starter_bytes(8 * COUNT).run(fabric, |process| {
@@ -170,7 +172,7 @@ pub fn a_full_queue_of_transfers_loses_nothing(fabric: &dyn Fabric) {
             let queue = open(process, 16);
             let mut before = 0;
             for number in 0..COUNT {
-                // Not more than there are completions for.
+                // Few enough signals for the completions of the queue.
                 let signal = (number % 4 == 3).then_some(number as u64);
                 let from = span(&memory, 8 * number, 8);
                 post(process, &queue, || queue.put(from, &region, 8 * number as u64, signal));
@@ -184,7 +186,8 @@ pub fn a_full_queue_of_transfers_loses_nothing(fabric: &dyn Fabric) {
     });
 }
 
-/// Many threads put through one transmitter from few units: each unit is sent as it was when it was posted.
+/// Several threads put through one transmitter from few units. Each unit is sent with the bytes
+/// that it had when it was posted.
 pub fn threads_share_a_transmitter(fabric: &dyn Fabric) {
     const THREADS: usize = 4;
     const PUTS: usize = 200;
@@ -236,7 +239,7 @@ pub fn threads_share_a_transmitter(fabric: &dyn Fabric) {
     });
 }
 
-/// Operations on a process that leaves end with its loss, and every unit comes back or is counted.
+/// Operations on a process that leaves end with its loss. Every unit comes back or is counted.
 pub fn a_queue_to_a_process_that_leaves_fails(fabric: &dyn Fabric) {
     Trial::new("a_queue_to_a_process_that_leaves_fails", 2).starter_bytes(1 << 20).run_with_leavers(
         fabric,
@@ -262,7 +265,7 @@ pub fn a_queue_to_a_process_that_leaves_fails(fabric: &dyn Fabric) {
             assert!(transmitter.has_failed());
             let again = transmitter.flush(process.deadline());
             assert!(matches!(again, Err(FabricError::Disconnected { .. })), "a flush to one that left: {again:?}");
-            // What the transport has not let go of is set aside, and the others go round.
+            // The units that the transport still holds are set aside, and the others are reused.
             for _ in 0..3 * options.units {
                 expect(units.take_by(process.deadline()), "a unit after the loss");
             }

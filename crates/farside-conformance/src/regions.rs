@@ -1,4 +1,4 @@
-//! Registering memory, and reaching it by its key.
+//! Registering memory, and accessing it by its key.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Barrier};
@@ -12,7 +12,7 @@ use farside_fabric::ids::ProcessId;
 use farside_fabric::region::LocalRegion;
 use farside_fabric::transport::{FabricError, Operation, RemoteKey};
 
-/// The starter memory of every process is reached by a key that anybody can compute.
+/// The starter memory of each process is attached by a key that every process can compute.
 pub fn the_starter_is_attached_by_its_computed_key(fabric: &dyn Fabric) {
     Trial::new("the_starter_is_attached_by_its_computed_key", 4).starter_bytes(5000).run(fabric, |process| {
         let own = process.end().starter();
@@ -31,7 +31,7 @@ pub fn the_starter_is_attached_by_its_computed_key(fabric: &dyn Fabric) {
     });
 }
 
-/// Memory is zero when it is made, the starter and registered memory alike, in used slots too.
+/// New memory is zero: the starter memory and registered memory, even in reused slots.
 pub fn new_memory_is_zero(fabric: &dyn Fabric) {
     Trial::new("new_memory_is_zero", 2).starter_bytes(5000).run(fabric, |process| {
         let check = |local: &LocalRegion, bytes: usize| {
@@ -49,7 +49,7 @@ pub fn new_memory_is_zero(fabric: &dyn Fabric) {
     });
 }
 
-/// Memory that was made elsewhere becomes a region as it is: with what it holds, and with no copy of it.
+/// Existing memory becomes a region with its contents, and without a copy.
 pub fn memory_that_is_there_is_registered(fabric: &dyn Fabric) {
     Trial::new("memory_that_is_there_is_registered", 2).run(fabric, |process| {
         for (bytes, pages) in [(5000, PageKind::Base), (4 << 20, PageKind::Gigantic)] {
@@ -77,7 +77,7 @@ pub fn memory_that_is_there_is_registered(fabric: &dyn Fabric) {
     });
 }
 
-/// Keys that name no region are typed errors, not access to something else.
+/// Keys that name no region are typed errors, and give no access to another region.
 pub fn a_key_that_names_nothing_is_refused(fabric: &dyn Fabric) {
     Trial::new("a_key_that_names_nothing_is_refused", 2).run(fabric, |process| {
         let local = expect(process.end().register(1000), "registering");
@@ -98,7 +98,7 @@ pub fn a_key_that_names_nothing_is_refused(fabric: &dyn Fabric) {
         let nobody = RemoteKey { process: ProcessId::new(process.end().process_count()), ..true_key };
         let refused = process.end().attach(nobody, process.deadline());
         assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "no such process: {refused:?}");
-        // The refusals did no harm to what is there.
+        // The refusals did not affect the existing region.
         let region = process.attach(true_key);
         process.put(&region, 0, b"still");
         process.meet();
@@ -106,7 +106,8 @@ pub fn a_key_that_names_nothing_is_refused(fabric: &dyn Fabric) {
     });
 }
 
-/// Once deregistered, a key cannot be attached, nor deregistered again; other processes' keys and the starter never can.
+/// A deregistered key cannot be attached, nor deregistered again. Keys of other processes and the
+/// starter's key can never be deregistered.
 pub fn a_deregistered_key_is_stale(fabric: &dyn Fabric) {
     Trial::new("a_deregistered_key_is_stale", 3).run(fabric, |process| {
         let local = expect(process.end().register(4096), "registering");
@@ -127,12 +128,13 @@ pub fn a_deregistered_key_is_stale(fabric: &dyn Fabric) {
     });
 }
 
-/// A slot may be used again, but never under the same key: who holds an old one does not reach the new memory.
+/// A slot may be reused, but never under the same key: the holder of an old key does not access the
+/// new memory.
 pub fn a_slot_used_again_has_a_new_generation(fabric: &dyn Fabric) {
     Trial::new("a_slot_used_again_has_a_new_generation", 2).run(fabric, |process| {
         let mut names = HashSet::new();
         let mut latest = None;
-        // More than there are slots before one is used again.
+        // More regions than there are slots, so that one slot is reused.
         for _ in 0..1100 {
             if let Some(old) = latest.replace(expect(process.end().register(100), "registering").key()) {
                 expect(process.end().deregister(old), "deregistering");
@@ -150,7 +152,8 @@ pub fn a_slot_used_again_has_a_new_generation(fabric: &dyn Fabric) {
     });
 }
 
-/// A key that is taken back ends for those who hold it, and its end is told. What takes its place is untouched.
+/// A withdrawn key becomes stale for its holders, and the end of its deregistration is reported.
+/// The next region is untouched.
 pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
     Trial::new("a_key_taken_back_ends_for_its_holders", 3).run(fabric, |process| {
         let local = expect(process.end().register(8192), "registering");
@@ -170,7 +173,7 @@ pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
             .map_err(FabricError::from)
             .and_then(|posted| posted.wait(process.end(), key.process, process.deadline()));
         assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "posting to the stale {key:?}: {posted:?}");
-        // Pages that are mapped stay with whoever has them.
+        // Mapped pages stay with the peers that mapped them.
         if region.mapped().is_none() {
             let late = region.put(200, b"after", process.deadline());
             assert!(matches!(late, Err(FabricError::StaleKey { .. })), "a put to the stale {key:?}: {late:?}");
@@ -183,7 +186,7 @@ pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
     });
 }
 
-/// More memory than there is, is an error that leaves everything as it was.
+/// A request for more memory than there is fails and changes nothing.
 pub fn too_much_memory_is_an_error(fabric: &dyn Fabric) {
     Trial::new("too_much_memory_is_an_error", 1).run(fabric, |process| {
         for bytes in [1 << 50, usize::MAX / 2, usize::MAX] {
@@ -196,7 +199,7 @@ pub fn too_much_memory_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// Many regions of many sizes at once, each reached by its own key.
+/// Many regions of many sizes exist at once, and each is accessed by its own key.
 pub fn many_regions_do_not_mix(fabric: &dyn Fabric) {
     const REGIONS: usize = 40;
     let content = |owner: u32, index: usize| pattern(u64::from(owner) << 32 | index as u64, 100 + index * 37);
@@ -221,7 +224,8 @@ pub fn many_regions_do_not_mix(fabric: &dyn Fabric) {
     });
 }
 
-/// Several threads of a process attach the same key at once, also while it is the first use of the connection.
+/// Several threads of a process attach the same key at once, also as the first use of the
+/// connection.
 pub fn threads_attach_the_same_key_at_once(fabric: &dyn Fabric) {
     const THREADS: usize = 6;
     Trial::new("threads_attach_the_same_key_at_once", 2).run(fabric, |process| {
@@ -264,7 +268,7 @@ pub fn attached_finds_what_was_attached(fabric: &dyn Fabric) {
     });
 }
 
-/// A process reaches its own memory by its keys, alone and with nobody's help.
+/// A process accesses its own memory by its keys, without help from other threads.
 pub fn a_process_attaches_its_own_keys(fabric: &dyn Fabric) {
     Trial::new("a_process_attaches_its_own_keys", 1).service(Service::Nobody).run(fabric, |process| {
         let local = expect(process.end().register(4096), "registering");

@@ -1,5 +1,5 @@
-//! Tagged messages: each completes the first receive of its sender and tag, none is lost, and the number of
-//! early messages is bounded.
+//! Tagged messages: each completes the first receive of its sender and tag, none is lost, and the
+//! number of early messages is bounded.
 //!
 //! A transport without tagged messages passes these checks by refusing both calls as
 //! [`FabricError::Unsupported`], which the defaults of the trait do.
@@ -24,7 +24,7 @@ fn post(process: &Process, from: ProcessId, tag: Tag, room: usize) -> Completion
     expect(process.end().receive_tagged(from, tag, room), "expecting a message")
 }
 
-/// Sends, making progress while there is no room.
+/// Sends a tagged message, and makes progress while there is no room.
 #[track_caller]
 pub(super) fn send(process: &Process, to: ProcessId, tag: Tag, message: &[u8]) {
     process.until("room for an expected message", || match process.end().send_tagged(to, tag, message) {
@@ -57,8 +57,8 @@ fn message(from: ProcessId, to: ProcessId, index: usize, bytes: usize) -> Vec<u8
     pattern(u64::from(from.number()) << 48 | u64::from(to.number()) << 32 | index as u64, bytes)
 }
 
-/// Everybody expects messages of all sizes from everybody, itself too, and then they are sent: each brings its bytes, and none comes as
-/// an event.
+/// Each process posts receives of all sizes from all processes, including itself, and then all
+/// send. Each message arrives with its bytes, and none arrives as an event.
 pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
     Trial::tagged("expected_messages_of_every_size_arrive", 3).run(fabric, |process| {
         let max = process.end().capabilities().tagged_bytes_max;
@@ -69,7 +69,7 @@ pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
         let mut expected = Vec::new();
         for (index, bytes) in sizes.iter().enumerate() {
             for from in process.everybody() {
-                // Just enough, or too much: the message's own length counts.
+                // Exactly enough room, or too much: the completion has the length of the message.
                 let room = bytes + 100 * (index % 2);
                 expected.push((post(process, from, tag(index), room), from, index, *bytes));
             }
@@ -88,9 +88,10 @@ pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
     });
 }
 
-/// Of several expectations a message goes to the one of its sender and its whole tag, whatever was expected or sent first.
+/// A message completes the receive with its sender and its whole tag, whatever was posted or sent
+/// first.
 pub fn a_message_goes_to_its_own_sender_and_tag(fabric: &dyn Fabric) {
-    // They differ in one bit each, high or low.
+    // The tags differ in one bit each, high or low.
     const TAGS: [Tag; 4] = [Tag(1), Tag(0), Tag(1 | 1 << 32), Tag(1 | 1 << 63)];
     Trial::tagged("a_message_goes_to_its_own_sender_and_tag", 3).run(fabric, |process| {
         let receiver = ProcessId::new(0);
@@ -115,7 +116,8 @@ pub fn a_message_goes_to_its_own_sender_and_tag(fabric: &dyn Fabric) {
     });
 }
 
-/// Of messages and of expectations that could go with each other, the first goes with the first; whether they came early or late.
+/// Among equal messages and receives, the first message completes the first receive, whether it is
+/// early or late.
 pub fn equals_are_matched_in_their_order(fabric: &dyn Fabric) {
     const MESSAGES: usize = 200;
     Trial::tagged("equals_are_matched_in_their_order", 2).run(fabric, |process| {
@@ -134,14 +136,14 @@ pub fn equals_are_matched_in_their_order(fabric: &dyn Fabric) {
                 assert_got(process, completion, SENDER, &wanted(index));
                 index += 1;
             }
-            // Let some come early.
+            // Gives some messages time to arrive early.
             thread::sleep(Duration::from_millis(2));
             expected = expect_some(7.min(MESSAGES - index));
         }
     });
 }
 
-/// A message that comes before it is expected is kept, and is no event.
+/// A message that arrives before its receive is kept, and is not an event.
 pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
     Trial::tagged("an_early_message_waits_until_it_is_expected", 2).run(fabric, |process| {
         if process.id() == SENDER {
@@ -155,7 +157,7 @@ pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
         while Instant::now() < enough {
             assert_no_event(process, "an expected message is no event");
         }
-        // Another tag does not get it.
+        // A receive with another tag does not get it.
         let other = post(process, SENDER, Tag(TAG.0 + 1), 100);
         assert_got(process, post(process, SENDER, TAG, 100), SENDER, b"early");
         assert!(!other.has_ended());
@@ -163,7 +165,7 @@ pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
     });
 }
 
-/// Who sends more than is kept before it is expected is told so, and loses nothing; messages of the other kind go through all the while.
+/// A sender of too many early messages is refused, and loses none. Plain messages arrive meanwhile.
 pub fn too_many_early_messages_are_refused_and_none_is_lost(fabric: &dyn Fabric) {
     const MORE: usize = 200;
     Trial::tagged("too_many_early_messages_are_refused_and_none_is_lost", 2).run(fabric, |process| {
@@ -197,7 +199,8 @@ pub fn too_many_early_messages_are_refused_and_none_is_lost(fabric: &dyn Fabric)
     });
 }
 
-/// A message longer than its room is a typed error at the receiver, early or late, and the next goes to the next expectation.
+/// A message longer than its room is a typed error at the receiver, early or late. The next message
+/// completes the next receive.
 pub fn a_message_longer_than_its_room_is_an_error(fabric: &dyn Fabric) {
     Trial::tagged("a_message_longer_than_its_room_is_an_error", 2).run(fabric, |process| {
         let bytes = process.end().capabilities().tagged_bytes_max.min(100);
@@ -230,7 +233,7 @@ pub fn a_message_longer_than_its_room_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// The largest expected message goes; one byte more is a typed error and sends nothing.
+/// The longest tagged message arrives. One byte more is a typed error and sends nothing.
 pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
     Trial::tagged("an_expected_message_too_long_is_an_error", 2).run(fabric, |process| {
         let max_bytes = process.end().capabilities().tagged_bytes_max;
@@ -244,14 +247,15 @@ pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
             process.meet();
             send(process, RECEIVER, TAG, &largest);
         } else {
-            // What was refused is looked at first, or else it would be chance which of the two finds out about it.
+            // The receive is posted after the refusal; otherwise chance would decide which process
+            // notices a refused message that was sent.
             process.meet();
             assert_got(process, post(process, SENDER, TAG, 2 * max_bytes), SENDER, &largest);
         }
     });
 }
 
-/// No message goes to an expectation that was cancelled: it goes to the next, or waits for one.
+/// A cancelled receive takes no message: the message goes to the next receive, or waits for one.
 pub fn a_cancelled_expectation_takes_nothing(fabric: &dyn Fabric) {
     Trial::tagged("a_cancelled_expectation_takes_nothing", 2).run(fabric, |process| {
         if process.id() == SENDER {
@@ -275,7 +279,7 @@ pub fn a_cancelled_expectation_takes_nothing(fabric: &dyn Fabric) {
     });
 }
 
-/// A process that expects as much as it may is refused more, and is not when it has cancelled something.
+/// A process with the maximum number of receives is refused another one, until it cancels one.
 pub fn too_many_expectations_are_refused(fabric: &dyn Fabric) {
     const TRIED_MAX: usize = 1 << 16;
     Trial::tagged("too_many_expectations_are_refused", 2).run(fabric, |process| {
@@ -296,7 +300,7 @@ pub fn too_many_expectations_are_refused(fabric: &dyn Fabric) {
     });
 }
 
-/// Expecting something of a process that the job does not have, or sending it, is a typed error.
+/// Receiving from a process that does not exist in the job, or sending to it, is a typed error.
 pub fn an_expected_message_of_nobody_is_an_error(fabric: &dyn Fabric) {
     Trial::tagged("an_expected_message_of_nobody_is_an_error", 2).run(fabric, |process| {
         for nobody in [2, u32::MAX].map(ProcessId::new) {
@@ -308,7 +312,8 @@ pub fn an_expected_message_of_nobody_is_an_error(fabric: &dyn Fabric) {
     });
 }
 
-/// What a process expects of itself arrives with nobody's help; what it does not expect is refused at some time.
+/// Tagged messages to the process itself arrive without help from other threads. Too many without a
+/// receive are refused.
 pub fn a_process_expects_its_own_messages(fabric: &dyn Fabric) {
     Trial::tagged("a_process_expects_its_own_messages", 1).service(Service::Nobody).run(fabric, |process| {
         let this = process.id();
@@ -329,7 +334,8 @@ pub fn a_process_expects_its_own_messages(fabric: &dyn Fabric) {
     });
 }
 
-/// What is expected of a process that leaves ends with the news of it, and so does all that comes later.
+/// Receives from a process that leaves end with the news of its end. Later calls fail in the same
+/// way.
 pub fn expectations_of_a_process_that_leaves_end(fabric: &dyn Fabric) {
     Trial::tagged("expectations_of_a_process_that_leaves_end", 2).run_with_leavers(fabric, |process| {
         let leaver = RECEIVER;
@@ -350,7 +356,7 @@ pub fn expectations_of_a_process_that_leaves_end(fabric: &dyn Fabric) {
     });
 }
 
-/// What is expected of a peer that this process is told is dead ends, though the peer is only silent.
+/// Receives from a silent peer end when this process is told that the peer is dead.
 pub fn forgetting_a_peer_ends_what_is_expected_of_it(fabric: &dyn Fabric) {
     let trial = Trial::tagged("forgetting_a_peer_ends_what_is_expected_of_it", 2);
     trial.service(Service::Nobody).run_with_leavers(fabric, |process| {

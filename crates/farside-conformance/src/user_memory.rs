@@ -1,4 +1,5 @@
-//! Private memory: ordinary memory of a process, reached by its peers, and its owner's again afterwards.
+//! User memory: ordinary memory of a process that peers access, and that belongs to its owner alone
+//! afterwards.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use farside_fabric::region::RemoteRegion;
 use farside_fabric::region::{UserMemory, UserRegion};
 use farside_fabric::transport::{AtomicChange, FabricError, Operation, RemoteKey};
 
-/// Owned memory with this content, registered.
+/// Registers owned memory with this content.
 fn register(process: &Process, content: Vec<u8>) -> UserRegion {
     expect(process.end().register_user(Arc::new(UserMemory::owned(content))), "registering private memory")
 }
 
-/// Everybody registers memory, and has the next one's attached.
+/// Registers memory in each process, and attaches that of the next process.
 fn exchange(process: &Process, content: Vec<u8>) -> (UserRegion, RemoteRegion) {
     let own = register(process, content);
     let region = process.attach(process.share_key(own.key())[next_of(process)]);
@@ -27,7 +28,7 @@ fn next_of(process: &Process) -> usize {
     (process.number() as usize + 1) % process.everybody().count()
 }
 
-/// Takes a key back and waits until that is over.
+/// Withdraws a key and waits until the deregistration is over.
 #[track_caller]
 fn deregister(process: &Process, key: RemoteKey) {
     let over = expect(process.end().deregister(key), "deregistering");
@@ -38,7 +39,8 @@ fn is_stale<T>(result: &Result<T, FabricError>) -> bool {
     matches!(result, Err(FabricError::StaleKey { .. }))
 }
 
-/// Peers read and write a process's heap and its stack, whatever the length and wherever it begins, and touch nothing beside.
+/// Peers read and write the heap and the stack of a process, with any length and start, and touch
+/// nothing else.
 pub fn user_memory_is_read_and_written(fabric: &dyn Fabric) {
     const BYTES: usize = (3 << 20) + 77;
     Trial::new("user_memory_is_read_and_written", 2).run(fabric, |process| {
@@ -63,8 +65,9 @@ pub fn user_memory_is_read_and_written(fabric: &dyn Fabric) {
 
         let mut words = [u64::from(process.number()); 8];
         let base = NonNull::from(&mut words).cast();
-        // SAFETY: the array is touched again when its deregistration is over, which this function waits for, or panics. Then the check has
-        // failed, and its process leaves without being asked to make progress, so that nobody reaches the stack.
+        // SAFETY: this function touches the array again only after its deregistration is over, for
+        // which it waits. If that fails, it panics. Then the check has failed, and its process
+        // leaves without being asked to make progress, so no process accesses the stack.
         let memory = unsafe { UserMemory::borrowed(base, 64) };
         let own = expect(process.end().register_user(Arc::new(memory)), "registering a stack");
         let region = process.attach(process.share_key(own.key())[peer as usize]);
@@ -76,7 +79,8 @@ pub fn user_memory_is_read_and_written(fabric: &dyn Fabric) {
     });
 }
 
-/// Atomics on private words are the owner's: with peers and owner at it at once, nothing is lost.
+/// The owner executes atomics on words of user memory. Changes of the owner and its peers at once
+/// lose nothing.
 pub fn changes_of_private_words_lose_nothing(fabric: &dyn Fabric) {
     const EACH: u64 = 200;
     Trial::new("changes_of_private_words_lose_nothing", 3).run(fabric, |process| {
@@ -91,7 +95,7 @@ pub fn changes_of_private_words_lose_nothing(fabric: &dyn Fabric) {
             process.atomic32(&region, 20, AtomicChange::Add(3));
             changes += 1;
         };
-        // The owner is far faster than the others. So it goes on for as long as they are at it.
+        // The owner is much faster than its peers. So it continues until they are done.
         const DONE: u64 = 24;
         if own.is_some() {
             process.until("the others", || {
@@ -113,7 +117,7 @@ pub fn changes_of_private_words_lose_nothing(fabric: &dyn Fabric) {
     });
 }
 
-/// Memory that is registered to be read is not written, whatever is tried.
+/// Memory that is registered as read-only is not written by any operation.
 pub fn user_memory_may_be_read_only(fabric: &dyn Fabric) {
     Trial::new("user_memory_may_be_read_only", 2).run(fabric, |process| {
         let memory = UserMemory::owned(pattern(1, 1000)).read_only();
@@ -144,7 +148,7 @@ pub fn user_memory_may_be_read_only(fabric: &dyn Fabric) {
     });
 }
 
-/// What lies outside, or no word there, is a typed error and no access.
+/// An access outside the region, or a misaligned atomic, is a typed error and does nothing.
 pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
     Trial::new("accesses_outside_private_memory_are_errors", 2).run(fabric, |process| {
         let (_own, region) = exchange(process, pattern(1, 1000));
@@ -170,7 +174,7 @@ pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
     });
 }
 
-/// The same memory registered twice is two regions, each with its own end.
+/// The same memory registered twice is two regions, each with a deregistration of its own.
 pub fn the_same_memory_is_registered_twice(fabric: &dyn Fabric) {
     Trial::new("the_same_memory_is_registered_twice", 2).run(fabric, |process| {
         let memory = Arc::new(UserMemory::owned(vec![0; 100]));
@@ -191,7 +195,8 @@ pub fn the_same_memory_is_registered_twice(fabric: &dyn Fabric) {
     });
 }
 
-/// Memory is its owner's alone when the deregistration is over; the key is stale to everybody, the owner too.
+/// After its deregistration the memory belongs to its owner alone. The key is stale for all
+/// processes, including the owner.
 pub fn user_memory_comes_back(fabric: &dyn Fabric) {
     Trial::new("user_memory_comes_back", 3).run(fabric, |process| {
         let unseen = register(process, vec![5; 50]);
@@ -220,7 +225,8 @@ pub fn user_memory_comes_back(fabric: &dyn Fabric) {
     });
 }
 
-/// While peers write as fast as they can, a key is taken back. Once that is over, not a byte changes.
+/// An owner withdraws a key while peers write as fast as they can. Once the deregistration is over,
+/// no byte changes.
 pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
     const BYTES: usize = 2 << 20;
     const WORDS: usize = BYTES / 8;
@@ -239,7 +245,9 @@ pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
             let memory = if is_owned {
                 UserMemory::owned(vec![0; BYTES])
             } else {
-                // SAFETY: the box is touched again when the deregistration is over. Should that never be, it is leaked: see below.
+                // SAFETY: the box is touched again only after the deregistration is over. If that
+                // never happens, it is leaked: from its registration on, a `ManuallyDrop` below
+                // keeps a panic from freeing it.
                 unsafe { UserMemory::borrowed(base, BYTES) }
             };
             let own = expect(process.end().register_user(Arc::new(memory)), "registering private memory");
@@ -251,16 +259,18 @@ pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
                 (found != [0; 8]).then_some(())
             });
             deregister(process, own.key());
-            // The bytes, which stay where they are. What comes late is looked for by racy copies.
+            // The bytes stay at their address. Racy copies find late writes.
             let kept = is_owned.then(|| own.memory().take_back().expect("it is ours again"));
             let base = own.memory().base().as_ptr();
             let mark = pattern(3, BYTES);
-            // SAFETY: the memory is in `kept` or in `words`, and nobody looks at it through them.
+            // SAFETY: `kept` or `words` keeps the memory alive, and no code accesses it through
+            // either.
             unsafe { racy::copy_out(mark.as_ptr(), base, BYTES) };
-            // The writers find out, and what they had begun has had time to arrive.
+            // The writers notice, and their earlier accesses have had time to arrive.
             process.meet();
             let mut found = vec![0; BYTES];
-            // SAFETY: as above.
+            // SAFETY: `kept` or `words` still keeps the memory alive, and no code accesses it
+            // through either.
             unsafe { racy::copy_in(base, found.as_mut_ptr(), BYTES) };
             assert_same(&found, &mark, "memory whose deregistration is over");
             drop((kept, std::mem::ManuallyDrop::into_inner(words)));
@@ -268,7 +278,7 @@ pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
     });
 }
 
-/// Puts of all lengths, blocking and posted, until one fails.
+/// Puts with all lengths, blocking and posted, until one fails.
 fn write_until_refused(process: &Process, region: &RemoteRegion) -> Result<(), FabricError> {
     let (deadline, half) = (process.deadline(), region.key().bytes / 2);
     let mut byte = 0;
@@ -288,7 +298,7 @@ fn write_until_refused(process: &Process, region: &RemoteRegion) -> Result<(), F
     }
 }
 
-/// Who has left holds nothing up, neither memory that can be mapped nor private memory.
+/// A holder that has left delays no deregistration, neither of mappable memory nor of user memory.
 pub fn a_holder_that_leaves_holds_nothing_up(fabric: &dyn Fabric) {
     Trial::new("a_holder_that_leaves_holds_nothing_up", 3).run_with_leavers(fabric, |process| {
         let shared = expect(process.end().register(5000), "registering");
@@ -309,7 +319,7 @@ pub fn a_holder_that_leaves_holds_nothing_up(fabric: &dyn Fabric) {
         process.meet_inattentively();
         if process.number() == 0 {
             keys.into_iter().for_each(|key| deregister(&process, key));
-            // Where the one that left may still be heard of, the memory stays in quarantine.
+            // If accesses of the lost holder may still arrive, the memory stays quarantined.
             if let Some(back) = own.memory().take_back() {
                 assert_eq!(&back[..4], b"held");
             }

@@ -1,7 +1,7 @@
-//! Sleeping in `wait`, and everything that must end it.
+//! Sleeping in `wait`, and all events that must end it.
 //!
-//! A wait that never ends shows as a check that does not come to its end. A wait may end early: who waits looks whether
-//! there is something, and waits again.
+//! A wait that never ends shows as a check that does not end in time. A wait may end early: the
+//! caller looks for an event, and waits again.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Tag, Tr
 
 const PEER: ProcessId = ProcessId::new(1);
 
-/// With nothing to wait for, the deadline ends the wait; one that has passed does too.
+/// The deadline ends a wait without events. So does a deadline that has already passed.
 pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
     let trial = Trial::new("a_wait_ends_at_its_deadline", 2);
     trial.service(Service::Nobody).run(fabric, |process| {
@@ -30,7 +30,7 @@ pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
     });
 }
 
-/// A process with nothing to do sleeps in its wait and does not come out of it over and over.
+/// An idle process sleeps in its wait, and does not return from it again and again.
 pub fn an_idle_wait_sleeps(fabric: &dyn Fabric) {
     const RETURNS_MAX: usize = 500;
     Trial::new("an_idle_wait_sleeps", 2).service(Service::Nobody).run(fabric, |process| {
@@ -40,7 +40,7 @@ pub fn an_idle_wait_sleeps(fabric: &dyn Fabric) {
     });
 }
 
-/// Waits, making progress, until the deadline has passed, and counts the waits.
+/// Waits and makes progress until the deadline has passed. Returns the number of waits.
 fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
     let mut returns = 0;
     while Instant::now() < deadline {
@@ -52,7 +52,7 @@ fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
     returns
 }
 
-/// Connects everybody, and leaves nothing under way.
+/// Connects all processes, and leaves nothing in flight.
 fn greet_everybody(process: &Process) {
     process.meet();
     process.others().for_each(|peer| process.send(peer, b"hello"));
@@ -60,7 +60,7 @@ fn greet_everybody(process: &Process) {
     process.meet();
 }
 
-/// A wake-up ends the wait that is under way, or the next one if it comes too early.
+/// A wake ends the wait that is under way, or the next one if it comes too early.
 pub fn a_wake_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 200;
     Trial::new("a_wake_ends_a_wait", 1).service(Service::Nobody).run(fabric, |process| {
@@ -76,7 +76,7 @@ pub fn a_wake_ends_a_wait(fabric: &dyn Fabric) {
                 }
             });
             for round in 1..=ROUNDS {
-                // Sometimes at once, sometimes when the other has certainly fallen asleep.
+                // Sometimes at once, sometimes when the other thread has certainly fallen asleep.
                 if round % 16 == 0 {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -88,13 +88,13 @@ pub fn a_wake_ends_a_wait(fabric: &dyn Fabric) {
     });
 }
 
-/// A wake-up while nobody waits is kept for the next wait.
+/// A wake without a wait is kept for the next wait.
 pub fn a_wake_ends_the_next_wait(fabric: &dyn Fabric) {
     Trial::new("a_wake_ends_the_next_wait", 1).service(Service::Nobody).run(fabric, |process| {
         for _ in 0..20 {
             process.end().wake();
             process.end().wait(&[], None);
-            // Two are no more than one to a wait that comes after both, but no less either.
+            // Two wakes before a wait count as one, and still end it.
             process.end().wake();
             process.end().wake();
             process.end().wait(&[], None);
@@ -102,7 +102,8 @@ pub fn a_wake_ends_the_next_wait(fabric: &dyn Fabric) {
     });
 }
 
-/// Two processes that do nothing but wait for each other's messages, without a service thread, never oversleep one.
+/// Two processes wait only for each other's messages, without a service thread, and never oversleep
+/// one.
 pub fn a_message_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u32 = 200;
     Trial::new("a_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
@@ -130,8 +131,9 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
     }
 }
 
-/// A message that another thread has taken in, which waits for something else, ends the wait of the one that sleeps for messages: also when what
-/// has woken that one is gone by the time that it looks.
+/// A message ends the wait of a thread that sleeps for messages, even if another thread, which
+/// waits for something else, took it in. This holds even if the cause of the wake is gone when the
+/// sleeping thread looks.
 pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 500;
     Trial::new("a_message_that_another_takes_in_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
@@ -161,7 +163,7 @@ pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
                 });
                 let mut looks = 0_u32;
                 process.until("the sleeper", || {
-                    // It takes in without a pause, mostly.
+                    // This thread makes progress almost without a pause.
                     looks += 1;
                     while !looks.is_multiple_of(1000) && heard.load(Ordering::SeqCst) < ROUNDS {
                         end.progress();
@@ -175,7 +177,8 @@ pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
     });
 }
 
-/// As between those two, with messages that are expected.
+/// Two processes wait only for each other's tagged messages, without a service thread, and never
+/// oversleep one.
 pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u32 = 200;
     const TAG: Tag = Tag(7);
@@ -203,7 +206,7 @@ pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
     });
 }
 
-/// The end of an operation ends its poster's wait.
+/// The end of an operation ends the wait of the process that posted it.
 pub fn a_completion_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 100;
     Trial::new("a_completion_ends_a_wait", 2).service(Service::TargetsOnly).run(fabric, |process| {
@@ -226,7 +229,7 @@ pub fn a_completion_ends_a_wait(fabric: &dyn Fabric) {
     });
 }
 
-/// A descriptor that becomes readable ends a wait to which it was given.
+/// A descriptor that becomes readable ends a wait to which it was passed.
 pub fn a_readable_descriptor_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u8 = 50;
     Trial::new("a_readable_descriptor_ends_a_wait", 1).service(Service::Nobody).run(fabric, |process| {

@@ -2,10 +2,10 @@
 //!
 //! [`Worker::allocate`] returns buffers of this process, which return to it when they are dropped.
 //!
-//! For memory that others are to reach, a worker asks a process, on a NUMA node or near one of its
-//! workers. It gets a [`RemoteMemory`]: a plain value that can be sent anywhere in the job. Any
-//! worker that has it puts, gets, and changes words atomically. The service thread of the owner
-//! answers such requests, so no worker there need be attentive.
+//! For memory that others access, a worker asks a process: for memory anywhere in it, on one of its
+//! NUMA nodes, or near one of its workers. It receives a [`RemoteMemory`], a plain value that can
+//! be sent anywhere in the job. Any worker that has it can put, get, and change words atomically.
+//! The service thread of the owner answers such requests, so no worker there takes part.
 
 pub(crate) mod address;
 mod deferred;
@@ -114,7 +114,8 @@ impl RemoteMemory {
     /// only by the handle, or in a job whose accesses are [checked](crate::Job::check_accesses).
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`] when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
+    /// [`MemoryError::NoAddress`] if the owner has too many regions, or the memory lies in a region
+    /// of more than 4 GiB.
     pub fn address(&self) -> Result<GlobalAddress> {
         GlobalAddress::in_region(self.key, self.offset).ok_or_else(|| MemoryError::no_address(self.key).into())
     }
@@ -137,8 +138,10 @@ impl RemoteMemory {
     /// thread answers.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`MemoryError::Released`] as far as that is
-    /// noticed (see [stale handles](Self#stale-handles)); [`Error::InHandler`] where the memory is not mapped.
+    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`] if the release is detected (see [stale
+    /// handles](Self#stale-handles)); [`Error::InHandler`] in a handler, if the memory is not
+    /// mapped.
     #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
         self.put_from(me, offset, data, Location::caller())

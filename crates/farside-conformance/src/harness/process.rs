@@ -1,4 +1,4 @@
-//! A process of a check: a thread with an end of the fabric, and a service thread beside it.
+//! A process of a check: a thread with an endpoint of the fabric, and a service thread beside it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,22 +16,22 @@ use farside_fabric::transport::{
 };
 use farside_fabric::wait::{Backoff, WaitPolicy};
 
-/// How long a service thread sleeps at most before it looks whether it is to stop.
+/// Maximum time for which a service thread sleeps before it checks whether to stop.
 const SERVICE_NAP: Duration = Duration::from_millis(20);
 
-/// How long who polls in vain sleeps.
+/// The time for which a thread sleeps after it has polled in vain for a while.
 const POLL_NAP: Duration = Duration::from_micros(50);
 
-/// A process of a check, as its own thread sees it.
+/// A process of a check, as its own thread uses it.
 #[derive(Debug)]
 pub(crate) struct Process {
-    // Kept for its drop, which comes before the end's: fields are dropped in order.
+    // Kept for its drop, which precedes that of the endpoint: fields are dropped in order.
     _service: Option<ServiceThread>,
     end: Arc<dyn Transport>,
     seat: Seat,
 }
 
-/// A thread's place at the meeting point; it may outlive its process.
+/// A thread's place at the meeting point. It may outlive its process.
 #[derive(Debug)]
 pub(crate) struct Seat {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ impl Process {
         Self { _service, end, seat: Seat { shared, meetings: Cell::new(0) } }
     }
 
-    /// Ends the process. Its thread goes on, and can still meet the others.
+    /// Ends the process. Its thread continues, and can still meet the others.
     pub(crate) fn leave(self) -> Seat {
         self.seat
     }
@@ -75,17 +75,17 @@ impl Process {
         self.id().number()
     }
 
-    /// The starter memory's size, as the check chose it.
+    /// The size of the starter memory, which the check chose.
     pub(crate) fn starter_bytes(&self) -> u64 {
         self.seat.shared.trial.starter_bytes as u64
     }
 
-    /// Everybody, this process too.
+    /// All processes, including this one.
     pub(crate) fn everybody(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.seat.shared.trial.processes).map(ProcessId::new)
     }
 
-    /// Everybody else.
+    /// All other processes.
     pub(crate) fn others(&self) -> impl Iterator<Item = ProcessId> + use<> {
         let this = self.id();
         self.everybody().filter(move |process| *process != this)
@@ -95,17 +95,17 @@ impl Process {
         Instant::now() + self.seat.shared.patience
     }
 
-    /// Waits for everybody, making progress.
+    /// Waits for all processes, and makes progress meanwhile.
     pub(crate) fn meet(&self) {
         self.seat.meet_doing(|| self.end.progress());
     }
 
-    /// Waits for everybody and makes no progress.
+    /// Waits for all processes, and makes no progress.
     pub(crate) fn meet_inattentively(&self) {
         self.seat.meet();
     }
 
-    /// Tells everybody a key, beside the fabric, and learns everybody's.
+    /// Shares a key with all processes, beside the fabric, and returns the keys of all.
     pub(crate) fn share_key(&self, key: RemoteKey) -> Vec<RemoteKey> {
         let keys = || self.seat.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys()[self.id().index()] = Some(key);
@@ -115,7 +115,7 @@ impl Process {
         all
     }
 
-    /// Everybody's values in one heap, in no order.
+    /// Returns the values of all processes, in no particular order.
     pub(crate) fn gather(&self, values: &[u64]) -> Vec<u64> {
         let heap = || self.seat.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
         heap().extend_from_slice(values);
@@ -127,7 +127,7 @@ impl Process {
         all
     }
 
-    /// Attempts something until it succeeds, and makes progress in between.
+    /// Repeats an attempt until it succeeds, and makes progress in between.
     #[track_caller]
     pub(crate) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         let give_up = self.deadline();
@@ -144,7 +144,7 @@ impl Process {
     }
 }
 
-/// Calls of the seam that must succeed.
+/// Calls of the transport that must succeed.
 impl Process {
     #[track_caller]
     pub(crate) fn attach(&self, key: RemoteKey) -> RemoteRegion {
@@ -178,7 +178,7 @@ impl Process {
         expect(region.atomic32(offset, change, self.deadline()), "an atomic")
     }
 
-    /// Posts, making progress while the queue is full.
+    /// Posts an operation, and makes progress while the queue is full.
     #[track_caller]
     pub(crate) fn post(&self, key: RemoteKey, operation: &Operation) -> Completion {
         self.until("room for an operation", || match self.end.post(key, operation.clone()) {
@@ -187,8 +187,8 @@ impl Process {
         })
     }
 
-    /// Waits until an operation has ended, without a call of the fabric once it has: what it promises then must hold
-    /// at once.
+    /// Waits until an operation has ended, and does not call the fabric after that: the promises of
+    /// the completion must hold at once.
     #[track_caller]
     pub(crate) fn await_end(&self, completion: &Completion) {
         self.until("the end of an operation", || completion.has_ended().then_some(()));
@@ -199,7 +199,7 @@ impl Process {
         expect(completion.wait(&*self.end, peer, self.deadline()), "an operation")
     }
 
-    /// Sends, making progress while the queue is full.
+    /// Sends a message, and makes progress while the queue is full.
     #[track_caller]
     pub(crate) fn send(&self, to: ProcessId, message: &[u8]) {
         self.until("room for a message", || match self.end.send(to, message) {
@@ -232,7 +232,7 @@ impl Process {
 }
 
 impl Seat {
-    /// Waits for everybody, without a look at the fabric.
+    /// Waits for all processes, without a call to the fabric.
     pub(crate) fn meet(&self) {
         self.meet_doing(|| ());
     }
@@ -244,14 +244,15 @@ impl Seat {
         let mut pauses = Pauses::new();
         while self.shared.arrivals.load(Ordering::SeqCst) < complete {
             chore();
-            // Who does not come fails by itself, or by the watchdog.
+            // A process that does not arrive fails on its own, or by the watchdog.
             self.shared.check_failure();
             pauses.pause();
         }
     }
 }
 
-/// The pauses of somebody who polls. Checks run with more threads than there are CPUs, so they soon become naps.
+/// The pauses of a polling thread. Checks run with more threads than CPUs, so the thread soon
+/// sleeps.
 struct Pauses(Backoff);
 
 impl Pauses {
@@ -266,7 +267,7 @@ impl Pauses {
     }
 }
 
-/// Makes a process's progress, and does nothing else.
+/// A thread that only makes progress for a process.
 #[derive(Debug)]
 struct ServiceThread {
     end: Arc<dyn Transport>,
@@ -283,7 +284,7 @@ impl ServiceThread {
                 while !its_stop.load(Ordering::SeqCst) {
                     its_end.progress();
                     its_end.wait(&[], Some(Instant::now() + SERVICE_NAP));
-                    // A wait need not sleep while the process leaves its messages lying.
+                    // A wait need not sleep while the process has not received its messages.
                     thread::yield_now();
                 }
             });
@@ -296,7 +297,7 @@ impl Drop for ServiceThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         self.end.wake();
-        // Its panics are caught and told; there is nothing left to learn from its end.
+        // Its panics are caught and reported, so its result carries no information.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

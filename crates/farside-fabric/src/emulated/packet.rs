@@ -1,4 +1,4 @@
-//! What travels between engines, and its decoder.
+//! Packets between engines, and their decoder.
 
 use crate::operation::{AtomicChange, RegionName};
 
@@ -17,134 +17,136 @@ const TAGGED: u8 = 12;
 const REVOKE: u8 = 13;
 const RELEASED: u8 = 14;
 
-/// What a message of the user, or a frame of an expected one, costs on top of its own bytes: the kind.
+/// Bytes that a packet adds to a message of the layer above, or to a frame of a tagged message: the
+/// kind.
 pub const USER_HEADER_BYTES: usize = 1;
 
-/// What a put costs on top of its data: kind, request, slot and generation, offset.
+/// Bytes that a packet adds to the data of a put: kind, request, slot and generation, offset.
 pub(super) const PUT_HEADER_BYTES: usize = 1 + 8 + 8 + 8;
 
-/// What the answer to a get costs on top of its data: kind, request.
+/// Bytes that a packet adds to the data of an answer to a get: kind, request.
 pub(super) const GOT_HEADER_BYTES: usize = 1 + 8;
 
-/// The longest packet that carries no data is a 64-bit compare-swap: as a put without data, with a byte for the change and
-/// two words.
+/// Maximum length of a packet without data. The longest one is a 64-bit compare-swap: the header of
+/// a put, one byte for the change, and two words.
 pub(super) const DATALESS_BYTES_MAX: usize = PUT_HEADER_BYTES + 1 + 2 * 8;
 
-/// One message between two engines. All numbers travel little-endian, without gaps, after one byte that tells the kind.
+/// A message between two engines: one byte for the kind, then all numbers little-endian and without
+/// gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message of the layer above, which the engine hands through.
+    /// A message of the layer above, which the engine passes on.
     User(&'a [u8]),
-    /// A frame of a message that its receiver expects, or of the credit for it ([`expected`](crate::tagged)).
+    /// A frame of tagged messages: a message or a credit (see [`tagged`](crate::tagged)).
     Tagged(&'a [u8]),
-    /// The owner takes a region back, of the process that gets this: it is to let go of it.
+    /// The sender withdraws a region of its own; the receiver must release it.
     Revoke(RegionName),
-    /// The process that sends this has let go of a region: nothing of its is under way there.
+    /// The sender has released a region: none of its accesses to it is in flight.
     Released(RegionName),
-    /// Asks the owner of a region for something.
+    /// A request to the owner of a region.
     Request {
-        /// What the answer will be known by.
+        /// The identifier that the answer repeats.
         id: RequestId,
-        /// Which region.
+        /// The region.
         region: RegionName,
-        /// What to do with it.
+        /// The requested action.
         ask: Ask<'a>,
     },
-    /// Tells what came of a request.
+    /// The answer to a request.
     Answer {
-        /// Of which.
+        /// The identifier of the request.
         id: RequestId,
-        /// What came of it.
+        /// The result.
         answer: Answer<'a>,
     },
 }
 
-/// Tells the requests of one engine apart.
+/// Distinguishes the requests of one engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
 
-/// What is asked of the owner of a region.
+/// An action that a process requests from the owner of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// To let the asker reach it from now on.
+    /// Allows the requesting process to access the region from now on.
     Attach,
-    /// To write.
+    /// Writes bytes.
     Put {
-        /// Where.
+        /// Offset from the start of the region.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: &'a [u8],
     },
-    /// To read.
+    /// Reads bytes.
     Get {
-        /// Where.
+        /// Offset from the start of the region.
         offset: u64,
-        /// How much.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// To change a 32-bit word.
+    /// Changes a 32-bit word.
     Atomic32 {
-        /// Where.
+        /// Offset from the start of the region.
         offset: u64,
-        /// How.
+        /// The change.
         change: AtomicChange<u32>,
     },
-    /// To change a 64-bit word.
+    /// Changes a 64-bit word.
     Atomic64 {
-        /// Where.
+        /// Offset from the start of the region.
         offset: u64,
-        /// How.
+        /// The change.
         change: AtomicChange<u64>,
     },
 }
 
-/// What the owner of a region answers.
+/// The answer of the owner of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The region can be reached.
+    /// The requesting process can access the region.
     Attached {
-        /// Its size.
+        /// The size of the region, in bytes.
         bytes: u64,
-        /// How else than by messages, if there is a way.
+        /// The native access to the region; `None` if peers access it only by messages.
         access: Option<NativeAccess>,
-        /// Whether it may be written.
+        /// Whether peers may write the region.
         is_writable: bool,
     },
     /// The put is visible.
     Done,
     /// The bytes read.
     Got(&'a [u8]),
-    /// What the word held, widened.
+    /// The previous value of the word, widened to 64 bits.
     Previous(u64),
-    /// Nothing was done.
+    /// The owner did nothing.
     Refused(Refusal),
 }
 
-/// What a peer needs to know of a region to reach it in the transport's own way. The transport that registered the
-/// region chose it; to engines it means nothing.
+/// The data that a peer needs to access a region in the transport's own way. The transport that
+/// registered the region chooses it; it means nothing to engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NativeAccess {
-    /// What the transport's hardware or library calls the memory.
+    /// The key of the memory in the transport's hardware or library.
     pub key: u64,
-    /// Where it begins there.
+    /// The address or offset at which the region starts there.
     pub base: u64,
 }
 
-/// Why an owner did nothing.
+/// The reason for which an owner did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has no such region, or the asker has not attached it.
+    /// The owner has no such region, or the requesting process has not attached it.
     StaleKey,
-    /// The access does not lie in the region.
+    /// The access is not inside the region.
     OutOfRange,
-    /// An atomic must be on a multiple of its size.
+    /// The offset of an atomic is not a multiple of its size.
     Misaligned,
-    /// It may only be read.
+    /// The region is read-only.
     ReadOnly,
 }
 
 impl Packet<'_> {
-    /// The bytes that travel.
+    /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::User(message) => [&[USER], *message].concat(),
@@ -158,7 +160,7 @@ impl Packet<'_> {
 }
 
 impl<'a> Packet<'a> {
-    /// `None` when the bytes are no packet.
+    /// Decodes a packet. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (&kind, mut rest) = bytes.split_first()?;
         let rest = &mut rest;
@@ -264,7 +266,7 @@ impl<'a> Answer<'a> {
                 let bytes = take_u64(rest)?;
                 let access = NativeAccess { key: take_u64(rest)?, base: take_u64(rest)? };
                 let is_native = flags & 1 != 0;
-                // One that is none has no numbers.
+                // An absent access is encoded as zeros.
                 let is_sound = is_native || access == NativeAccess::default();
                 is_sound.then_some(Self::Attached {
                     bytes,
@@ -351,11 +353,11 @@ fn take_all<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     std::mem::take(rest)
 }
 
-/// Decodes arbitrary bytes as a packet from a peer: for fuzzing. Says whether they were one, and that one encodes to the
-/// bytes it came from.
+/// Decodes arbitrary bytes as a packet from a peer, for fuzzing. Returns whether they are a packet,
+/// and checks that the packet encodes to the same bytes.
 ///
 /// # Panics
-/// When a decoded packet encodes to other bytes.
+/// If a decoded packet encodes to other bytes.
 pub fn fuzz_decode(bytes: &[u8]) -> bool {
     let Some(packet) = Packet::decode(bytes) else { return false };
     assert_eq!(packet.encode(), bytes, "a packet has one spelling");

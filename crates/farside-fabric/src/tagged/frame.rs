@@ -1,4 +1,4 @@
-//! What travels between matchers, and its decoder.
+//! Frames between matchers, and their decoder.
 
 use std::ops::{Add, Sub};
 
@@ -7,13 +7,13 @@ use crate::transport::Tag;
 const MESSAGE: u8 = 1;
 const CREDIT: u8 = 2;
 
-/// What an expected message costs on top of its own bytes: kind, tag.
+/// Bytes that a frame adds to a tagged message: kind, tag.
 pub const HEADER_BYTES: usize = 1 + 8;
 
-/// The length of a credit: kind, messages, bytes.
+/// Length of a credit: kind, messages, bytes.
 pub(crate) const CREDIT_BYTES: usize = 1 + 8 + 8;
 
-/// A run of messages.
+/// A number of messages and the sum of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Volume {
     pub(super) messages: u64,
@@ -21,17 +21,17 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// That of one message.
+    /// Returns the volume of one message.
     pub(super) fn of(message: &[u8]) -> Self {
         Self { messages: 1, bytes: message.len() as u64 }
     }
 
-    /// Whether it is no more than that, in both respects.
+    /// Returns whether neither number exceeds that of the other volume.
     pub(super) fn fits(self, that: Self) -> bool {
         self.messages <= that.messages && self.bytes <= that.bytes
     }
 
-    /// Whether it is at least the `part`th part of that, in one respect.
+    /// Returns whether at least one number reaches 1/`part` of that of the other volume.
     pub(super) fn is_part(self, part: u64, that: Self) -> bool {
         self.messages * part >= that.messages || self.bytes.saturating_mul(part) >= that.bytes
     }
@@ -53,14 +53,16 @@ impl Sub for Volume {
     }
 }
 
-/// One frame. All numbers travel little-endian, without gaps, after one byte that tells the kind.
+/// A message between two matchers: one byte for the kind, then all numbers little-endian and
+/// without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     Message {
         tag: Tag,
         message: &'a [u8],
     },
-    /// So much of what its receiver has sent was matched at its sender, from the beginning on.
+    /// The total volume of the messages that the receiver of this frame sent and its sender has
+    /// matched, so far.
     Credit {
         matched: Volume,
     },
@@ -76,7 +78,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// `None` when the bytes are no frame.
+    /// Decodes a frame. Returns `None` if the bytes are not one.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         let (first, rest) = rest.split_first_chunk()?;
@@ -92,11 +94,11 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Decodes arbitrary bytes as a frame from a peer: for fuzzing. Says whether they were one, and that one encodes to the
-/// bytes it came from.
+/// Decodes arbitrary bytes as a frame from a peer, for fuzzing. Returns whether they are a frame,
+/// and checks that the frame encodes to the same bytes.
 ///
 /// # Panics
-/// When a decoded frame encodes to other bytes.
+/// If a decoded frame encodes to other bytes.
 pub fn fuzz_decode(bytes: &[u8]) -> bool {
     let Some(frame) = Frame::decode(bytes) else { return false };
     assert_eq!(frame.encode(), bytes, "a frame has one spelling");

@@ -1,7 +1,8 @@
-//! Operations that do not wait: copies from anywhere to anywhere, puts, gets and changes of words, with their order.
+//! Operations that do not wait: copies from anywhere to anywhere, puts, gets and changes of words,
+//! with their order.
 //!
-//! Each gets a [`Handle`]. [`Worker::complete`] waits for it and all before it, and [`Order`] says when it may start. `movement/README.md` goes
-//! through one copy, and has the proof that orders are kept.
+//! Each has a [`Handle`]. [`Worker::complete`] waits for it and all before it, and [`Order`] says
+//! when it may start. `movement/README.md` follows one copy, and proves that orders are kept.
 
 mod complete;
 mod error;

@@ -311,7 +311,8 @@ impl Worker {
     /// its memory goes to the next buffer, and other workers are not told.
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when the process has too many regions, or a single one of more than 4 GiB.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
+    /// many regions, or a single one of more than 4 GiB.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
         GlobalAddress::in_region(buffer.key(), buffer.offset())
@@ -347,7 +348,8 @@ impl Worker {
     /// Seriema §3.2.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with the reason; [`Error::PeerLost`]; [`Error::Deadline`] (what comes later is given back);
+    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with the reason;
+    /// [`Error::PeerLost`]; [`Error::Deadline`], after which memory that arrives late is released;
     /// [`Error::UnknownProcess`], [`Error::UnknownWorker`]; [`Error::InHandler`].
     pub fn allocate_at(&self, place: impl Into<Place>, bytes: u64) -> Result<RemoteMemory> {
         let process = self.process_handle();
@@ -373,17 +375,24 @@ impl Worker {
         }
     }
 
-    /// Releases memory that any worker of the job has allocated. All workers must be done with it:
-    /// what they put there afterwards may change memory of others (see [stale
+    /// Releases memory that any worker of the job has allocated. All workers must have finished
+    /// with it: what they put there afterwards may change memory of others (see [stale
     /// handles](RemoteMemory#stale-handles)).
     ///
     /// *Cost*: a round trip to the owner's service thread; little in this process.
     ///
     /// # Errors
-    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) when somebody has released it before, or it was taken back since the process that asked for it is
-    /// lost; [`MemoryError::Foreign`](crate::memory::MemoryError::Foreign) when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
-    /// it; [`Error::Deadline`] when it does not answer, and may have taken it back or not; [`Error::InHandler`]. In a job whose accesses are
-    /// [checked](crate::Job::check_accesses) [`AccessConflict`](crate::AccessConflict), when another worker may be using it: then it is not released.
+    /// - [`MemoryError::Released`](crate::memory::MemoryError::Released) if another call has
+    ///   released it, or it was taken back because the process that asked for it is lost.
+    /// - [`MemoryError::Foreign`](crate::memory::MemoryError::Foreign) if its owner never gave it
+    ///   out.
+    /// - [`Error::PeerLost`] if the owner is lost, and the memory with it.
+    /// - [`Error::Deadline`] if the owner does not answer; it may or may not have released the
+    ///   memory.
+    /// - [`Error::InHandler`].
+    /// - [`AccessConflict`](crate::AccessConflict) in a job whose accesses are
+    ///   [checked](crate::Job::check_accesses), if another worker may be using the memory; it is
+    ///   not released then.
     #[track_caller]
     pub fn release(&self, memory: RemoteMemory) -> Result<()> {
         let touch = Touch::here(AccessKind::Release);

@@ -1,4 +1,4 @@
-//! One operation, carried out: in pieces, of which a few are under way. Never waits.
+//! Executes one operation, in pieces of which a few are under way. Never waits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,41 +12,45 @@ use super::error::Failure;
 use super::work::{Attaching, Brought, FoundNothing, Spot, Work, change_at_hand, copy_mapped};
 use crate::runtime::process::Process;
 
-/// What goes at a time of a copy. Less is slower over TCP: 1 MiB in eighths took 1.5 to 2 times as long as in halves.
+/// The size of a piece. Smaller pieces are slower over TCP: 1 MiB in eighths took 1.5 to 2 times as
+/// long as in halves.
 const PIECE_BYTES: u64 = 512 << 10;
-/// A buffer of so many bytes goes to the transport whole, and comes back. Of a longer one pieces are copied, so that it is seen to move.
+/// The longest buffer that goes to the transport whole and comes back. A longer buffer is copied in
+/// pieces, so that its progress can be observed.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
-/// Pieces of one operation that are under way.
+/// The most pieces of one operation under way.
 const PIECES_MAX: usize = 4;
-/// Pieces of all operations of a process: at most 32 x 512 KiB = 16 MiB of buffers, and half of what the simulator's queues take.
+/// The most pieces of all operations of a process: 32 x 512 KiB = 16 MiB of buffers, and half of
+/// what the simulator's queues hold.
 const ALL_PIECES_MAX: usize = 32;
-/// What the operations of a process copy together in one turn, under its lock, where both places, or the one, are at hand: some 50 µs. (A
-/// piece that is begun is copied whole.)
+/// The most bytes that all operations of a process copy in one turn under its lock, where memory is
+/// at hand: about 50 µs. A piece that has begun is copied whole.
 const MAPPED_BYTES: u64 = 1 << 20;
 
-/// What the operations of a process share in one turn.
+/// The limits that the operations of a process share in one turn.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// For how many more pieces there is room.
+    /// The number of pieces that may still begin.
     pieces: usize,
-    /// How many more bytes may be copied.
+    /// The bytes that may still be copied.
     mapped_bytes: u64,
-    /// How many of those one operation takes at a look, so that a large one leaves some to others.
+    /// The bytes that one operation may copy at each look. A large operation thus leaves some to
+    /// others.
     share: u64,
 }
 
 impl Room {
-    /// Beside so many pieces that are under way.
+    /// Makes the limits of a turn that begins with `pieces` pieces under way.
     pub(super) fn new(pieces: usize) -> Self {
         Self { pieces: ALL_PIECES_MAX.saturating_sub(pieces), mapped_bytes: MAPPED_BYTES, share: MAPPED_BYTES }
     }
 
-    /// Has so many operations share what there is in one look at them.
+    /// Divides the bytes of one look among this number of operations.
     pub(super) fn share_among(&mut self, operations: usize) {
         self.share = (MAPPED_BYTES / operations.max(1) as u64).max(1);
     }
 
-    /// Whether all that may be copied in this turn was.
+    /// Returns whether this turn may copy no more.
     pub(super) fn is_used_up(&self) -> bool {
         self.mapped_bytes == 0
     }
@@ -56,26 +60,26 @@ impl Room {
 #[derive(Debug)]
 pub(super) struct Flow {
     work: Work,
-    /// Its bytes; 1 for what is one step.
+    /// The size in bytes; 1 for work that is a single step.
     size: u64,
     attaching: Option<Attaching>,
-    /// Bytes that were begun, or for a change whether it was.
+    /// The bytes that have begun. For a change, 1 once it has begun.
     begun: u64,
     pieces: Vec<Piece>,
     failure: Option<Failure>,
     previous: Option<u64>,
     raising: Raising,
-    /// Others have copied all that may be copied in this turn.
+    /// Whether the operation waits because this turn may copy no more.
     is_held_back: bool,
-    /// When something last moved, once it has begun.
+    /// The time of the last progress, once the operation has begun.
     moved_at: Option<Instant>,
 }
 
-/// How far the signal is that comes behind data.
+/// The state of the signal that follows data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Raising {
     NotYet,
-    /// Its word's owner was asked.
+    /// The owner of the signal's word was asked, by this request.
     Asked(u32),
     Over,
 }
@@ -84,7 +88,7 @@ enum Raising {
 struct Piece {
     offset: u64,
     bytes: usize,
-    /// What a copy has read, or room for it. Puts and gets have a buffer of their own.
+    /// The bytes that a copy reads and then writes. Puts and gets have a buffer of their own.
     buffer: Vec<u8>,
     stage: Stage,
 }
@@ -92,16 +96,16 @@ struct Piece {
 #[derive(Debug)]
 enum Stage {
     Reading(Completion),
-    /// To be started, when there is room for it.
+    /// Starts once the transport has room for it.
     Waiting,
-    /// It was read, and is to be written.
+    /// It was read, and must be written.
     Unwritten,
     Writing(Completion),
     Changing(Completion),
     Over,
 }
 
-/// How far it has come.
+/// The result of one look at an operation.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing moved.
@@ -112,7 +116,7 @@ pub(super) enum Step {
 
 impl Flow {
     pub(super) fn new(work: Work) -> Self {
-        // Most have none.
+        // Most operations have no signal.
         let raising = if matches!(work, Work::PutSignal { .. }) { Raising::NotYet } else { Raising::Over };
         Self {
             size: work.size(),
@@ -128,12 +132,12 @@ impl Flow {
         }
     }
 
-    /// How many pieces are under way.
+    /// Returns the number of pieces under way.
     pub(super) fn piece_count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Goes on as far as that is possible without waiting.
+    /// Continues as far as possible without waiting.
     pub(super) fn advance(&mut self, process: &Arc<Process>, now: Instant, room: &mut Room) -> Step {
         self.is_held_back = false;
         let mut moved = self.end_pieces(process, room);
@@ -146,13 +150,13 @@ impl Flow {
             moved |= self.raise(process);
         }
         let since = *self.moved_at.get_or_insert(now);
-        // Those that have all the pieces, or copy, move, or end by their own deadlines.
+        // The operations that hold the pieces make progress, or end by their own deadlines.
         let has_nothing = self.pieces.is_empty() && self.attaching.is_none() && self.begun < self.size;
         let waits_for_room = self.is_held_back || room.pieces == 0 && has_nothing;
         if moved || waits_for_room {
             self.moved_at = Some(now);
         } else if now.saturating_duration_since(since) >= process.settings().deadline {
-            // What is under way may take effect, but nobody waits for it.
+            // The pieces under way may still take effect, but no operation waits for them.
             self.failure.get_or_insert(Failure::Deadline);
             room.pieces += self.pieces.len();
             self.pieces.drain(..).for_each(Piece::give_up);
@@ -173,7 +177,8 @@ impl Flow {
         }
     }
 
-    /// Gives the signal, when the data is there, or looks whether it was given.
+    /// Gives the signal once the data has been put, or checks for the owner's answer. Returns
+    /// whether anything moved.
     fn raise(&mut self, process: &Process) -> bool {
         let Work::PutSignal { data, word, signal, .. } = &self.work else { return false };
         if self.failure.is_some() || self.begun < self.size || !self.pieces.is_empty() || self.attaching.is_some() {
@@ -214,7 +219,7 @@ impl Flow {
         }
     }
 
-    /// Looks at what is under way.
+    /// Continues the pieces under way. Returns whether anything moved.
     fn end_pieces(&mut self, process: &Arc<Process>, room: &mut Room) -> bool {
         let before = self.pieces.len();
         let mut moved = false;
@@ -240,7 +245,7 @@ impl Flow {
         moved
     }
 
-    /// Begins what may be.
+    /// Begins new pieces within the limits. Returns whether any has begun.
     fn begin(&mut self, process: &Arc<Process>, room: &mut Room) -> Result<bool, Failure> {
         if !self.find_regions(process)? {
             return Ok(false);
@@ -268,7 +273,7 @@ impl Flow {
                     }
                     None => match post(process, target, change.clone())? {
                         Ok(completion) => Stage::Changing(completion),
-                        // The transport is full.
+                        // The transport has no room.
                         Err(_) => break,
                     },
                 },
@@ -281,7 +286,7 @@ impl Flow {
         Ok(moved)
     }
 
-    /// How much goes at a time.
+    /// Returns the size of the next piece.
     fn piece_bytes(&self, process: &Process) -> Result<u64, Failure> {
         let goes_whole = match &self.work {
             Work::Put { target, .. } | Work::PutSignal { target, .. } => at_hand(target, process, true)?.is_none(),
@@ -291,7 +296,7 @@ impl Flow {
         Ok(if goes_whole && self.size <= WHOLE_BYTES_MAX { self.size } else { PIECE_BYTES })
     }
 
-    /// Whether all the regions are attached. What is not, is asked for.
+    /// Returns whether all regions are attached. Starts to attach one that is not.
     fn find_regions(&mut self, process: &Arc<Process>) -> Result<bool, Failure> {
         if let Some(attaching) = &self.attaching {
             match attaching.get() {
@@ -313,10 +318,10 @@ impl Flow {
     }
 }
 
-/// How far a piece has come.
+/// The result of one look at a piece.
 enum Gone {
     Not,
-    /// It is to wait for another turn.
+    /// The piece waits for the next turn.
     HeldBack,
     On,
 }
@@ -333,7 +338,7 @@ impl Piece {
         begin..begin + self.bytes
     }
 
-    /// Does what comes next, if it can.
+    /// Takes the next step of the piece, if it can.
     fn go_on(
         &mut self,
         process: &Arc<Process>,
@@ -405,7 +410,7 @@ impl Piece {
         }
     }
 
-    /// Whether its bytes are copied here and now when it is started.
+    /// Returns whether starting the piece copies its bytes in this process at once.
     fn is_copied(&self, process: &Process, work: &Work) -> Result<bool, Failure> {
         match work {
             Work::Copy { source, .. } | Work::Get { source, .. } => Ok(at_hand(source, process, false)?.is_some()),
@@ -416,7 +421,7 @@ impl Piece {
         }
     }
 
-    /// Starts it, if there is room for that.
+    /// Starts the piece. Returns [`Stage::Waiting`] if the transport has no room.
     fn start(&mut self, process: &Arc<Process>, work: &mut Work) -> Result<Stage, Failure> {
         match work {
             Work::Copy { source, .. } => {
@@ -447,7 +452,8 @@ impl Piece {
     }
 }
 
-/// Reads a part of a place into a part of a buffer, now or by the transport, if that has room.
+/// Reads a part of a place into a part of a buffer: at once, or through the transport if it has
+/// room.
 fn read(
     process: &Arc<Process>,
     source: &Spot,
@@ -464,7 +470,8 @@ fn read(
     read.map_err(|error| Failure::of(error, false)).map(|()| Stage::Over)
 }
 
-/// Writes a part of a buffer to a part of a place, now or by the transport, if that has room.
+/// Writes a part of a buffer to a part of a place: at once, or through the transport if it has
+/// room.
 fn write(
     process: &Arc<Process>,
     target: &Spot,
@@ -481,8 +488,8 @@ fn write(
     written.map_err(|error| Failure::of(error, true)).map(|()| Stage::Over)
 }
 
-/// Posts an operation on a part of a buffer; if that is all of it, on the buffer itself. `None`, and the buffer is as it was, when the
-/// transport has no room for it.
+/// Posts an operation on a part of a buffer. If the part is the whole buffer, the operation takes
+/// the buffer itself. If the transport has no room, returns `None` and leaves the buffer unchanged.
 fn hand_over(
     process: &Arc<Process>,
     spot: &Spot,
@@ -501,14 +508,14 @@ fn hand_over(
     }
 }
 
-/// A buffer that was [handed over](hand_over) is where it was.
+/// Restores a buffer that was [handed over](hand_over) whole.
 fn give_back(buffer: &mut Vec<u8>, part: Vec<u8>) {
     if buffer.is_empty() {
         *buffer = part;
     }
 }
 
-/// Posts an operation, or gives it back when the transport has no room for it.
+/// Posts an operation, or returns it if the transport has no room.
 fn post(process: &Arc<Process>, spot: &Spot, operation: Operation) -> Result<Result<Completion, Operation>, Failure> {
     let is_target = !matches!(operation, Operation::Get { .. });
     match process.transport().post(spot.key, operation) {
@@ -556,7 +563,7 @@ mod tests {
     use crate::Worker;
     use crate::error::Result;
 
-    /// A copy of so many bytes from one half of new memory of this process to the other.
+    /// A copy of `bytes` bytes from one half of new memory of this process to the other.
     fn copy(me: &Worker, bytes: u64) -> Result<Flow> {
         let memory = me.allocate_at(ProcessId::new(0), 2 * bytes)?;
         let spot = |offset| -> Result<Spot> {
@@ -572,7 +579,8 @@ mod tests {
         Ok(Flow::new(Work::Put { target, data: vec![1; bytes as usize] }))
     }
 
-    /// However many operations there are, one turn copies no more than is allowed, each gets on, and none is late for having waited.
+    /// For any number of operations, one turn copies no more than the limit. Each operation makes
+    /// progress, and none fails at its deadline because it waited for a turn.
     #[test]
     fn a_turn_copies_so_much_in_all() {
         let body = |me: &Worker| -> Result<()> {
@@ -599,10 +607,10 @@ mod tests {
                     });
                 }
                 let after: u64 = flows.iter().map(|flow| flow.begun).sum();
-                // A put has four pieces waiting besides.
+                // In addition, a put has four pieces waiting.
                 assert!(after + ended - before <= MAPPED_BYTES + (1 + PIECES_MAX as u64) * PIECE_BYTES);
                 assert!(flows.iter().all(|flow| flow.begun > 0), "all get on");
-                // Longer than anything may stand still.
+                // Longer than the time without progress after which an operation fails.
                 now += process.settings().deadline * 2;
             }
             assert!(turns >= 8, "8 MiB in {turns} turns");
@@ -611,7 +619,8 @@ mod tests {
         crate::Simulation::new(1, 1, 1).run(body).unwrap().verdict.unwrap();
     }
 
-    /// What others have used up, pieces or bytes, makes nobody late.
+    /// An operation that waits for pieces or bytes that others have used up does not reach its
+    /// deadline.
     #[test]
     fn who_waits_for_others_is_not_late() {
         let body = |me: &Worker| -> Result<()> {
@@ -634,7 +643,7 @@ mod tests {
         crate::Simulation::new(1, 1, 1).run(body).unwrap().verdict.unwrap();
     }
 
-    /// Buffers go whole to a transport, and none is lost when that has no room.
+    /// Buffers go to a transport whole, and none is lost if the transport has no room.
     #[test]
     fn a_buffer_that_finds_no_room_is_kept() {
         const BYTES: usize = 300_000;

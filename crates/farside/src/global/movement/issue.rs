@@ -154,7 +154,9 @@ impl Worker {
     /// and waits there.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy); [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooLong` for more than 64 bytes.
+    /// Those of [`copy`](Self::copy);
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooLong` for more than
+    /// 64 bytes.
     #[inline]
     #[track_caller]
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {

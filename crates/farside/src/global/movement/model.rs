@@ -1,5 +1,6 @@
-//! Orders and tables against the rules, over channels that keep order and nothing else: commands are refused, operations fail, answers
-//! are late, and no operation may begin before those that it is ordered after have ended well.
+//! Tests [`Orders`] and [`Table`] against the rules, over channels that only keep order. Commands
+//! are refused, operations fail, and answers are late. No operation may begin before those that it
+//! is ordered after have ended well.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -26,12 +27,12 @@ enum Step {
     Fence {
         peer: u8,
     },
-    /// The next command, or answer, of a channel arrives.
+    /// The next command or answer of a channel arrives.
     Deliver {
         process: u8,
         to_executor: bool,
     },
-    /// Something that is under way ends.
+    /// An operation under way ends.
     End {
         process: u8,
         which: u16,
@@ -63,27 +64,27 @@ enum ToOwner {
     Refused(u64, u64),
 }
 
-/// A process that carries things out, and the channels to and from it.
+/// A process that executes commands, and the channels to and from it.
 struct Executor {
     table: Table<u64>,
     there: VecDeque<ToExecutor>,
     back: VecDeque<ToOwner>,
 }
 
-/// Everything, and what must be so.
+/// The state of all processes, and the history that the rules are checked against.
 struct World {
     orders: Orders<u64>,
     executors: Vec<Executor>,
-    /// Those that this process carries out.
+    /// The operations that this process executes.
     here: Vec<u64>,
     now: Instant,
     last: u64,
     fails: BTreeSet<u64>,
-    /// What each was ordered after when it was started, of what was open then.
+    /// The operations that each was ordered after, of those that were open when it started.
     after: HashMap<u64, Vec<u64>>,
     begun: BTreeSet<u64>,
     failed: BTreeSet<u64>,
-    /// Commands that came with others to wait for.
+    /// The number of commands that arrived with operations to wait for.
     held_there: usize,
     refusals: usize,
 }
@@ -213,7 +214,7 @@ impl World {
         }
     }
 
-    /// Starts what may start.
+    /// Starts all operations that may start.
     fn go_on(&mut self) {
         while let Some(start) = self.orders.next_start(self.now) {
             match start.what {
@@ -232,7 +233,7 @@ impl World {
                 let failed = ToOwner::Failed(origin.number, Failure::Earlier { number });
                 self.executors[process].back.push_back(failed);
             }
-            assert_eq!(self.executors[process].table.begin_held(), [], "one look is enough");
+            assert_eq!(self.executors[process].table.begin_held(), [], "one look begins or fails all that can");
             let begun: Vec<u64> = self.executors[process].table.begun().map(|(_, number)| *number).collect();
             for number in begun {
                 if !self.begun.contains(&number) {
@@ -242,7 +243,8 @@ impl World {
         }
     }
 
-    /// The rule.
+    /// Checks the rule: an operation begins once, after those that it is ordered after have ended
+    /// well.
     fn note_begun(&mut self, number: u64) {
         assert!(self.begun.insert(number), "{number} began twice");
         for earlier in &self.after[&number] {
@@ -251,14 +253,14 @@ impl World {
         }
     }
 
-    /// Whether an operation was carried out, whoever knows of that.
+    /// Returns whether an operation was executed, whether or not its worker knows.
     fn has_ended_well(&self, number: u64) -> bool {
         let is_under_way = self.here.contains(&number)
             || self.executors.iter().any(|executor| executor.table.is_here(Origin { process: OWN, local: 0, number }));
         self.begun.contains(&number) && !is_under_way && !self.fails.contains(&number)
     }
 
-    /// Everything arrives and ends.
+    /// Delivers all messages and ends all operations.
     fn run_out(&mut self) {
         for _ in 0..20 * OPEN_MAX {
             if !self.orders.are_under_way(u64::MAX) {
@@ -306,7 +308,7 @@ proptest! {
     }
 }
 
-/// The runs above have in them what they are about.
+/// The random runs do hold and refuse commands.
 #[test]
 fn commands_are_held_and_refused() {
     let at = |condition| Step::Start { condition, after: 0, place: 2, touches: 1, fails: false };
@@ -317,7 +319,7 @@ fn commands_are_held_and_refused() {
     assert!(world.refusals >= 1);
 }
 
-/// A process that is lost fails what it was asked for, and what waits for that.
+/// The operations that a lost process was asked for fail, and so do those that wait for them.
 #[test]
 fn what_was_asked_of_the_lost_fails() {
     let mut orders: Orders<u64> = Orders::default();
@@ -349,7 +351,8 @@ fn what_was_asked_of_the_lost_fails() {
     assert_eq!(table.take_in(origin(4), 0, Vec::new(), 4), Taken::In);
 }
 
-/// What follows a failure in a chain fails with it, in one look; what follows it no more, or is another's of the same number, begins.
+/// Operations that follow a failure in a chain fail with it, in one look. An operation of another
+/// worker with the same number begins.
 #[test]
 fn a_whole_chain_fails_in_one_look() {
     let mut table: Table<u64> = Table::new(OWN, 200);
@@ -358,7 +361,7 @@ fn a_whole_chain_fails_in_one_look() {
     for number in 2..=100 {
         assert_eq!(table.take_in(origin(0, number), 0, vec![number / 2, number - 1], number), Taken::In);
     }
-    // Of another worker; nothing of its own comes before it.
+    // An operation of another worker, which has none before it.
     assert_eq!(table.take_in(origin(1, 2), 0, vec![1], 2), Taken::In);
     assert_eq!(table.begin_held(), []);
     let begun = |table: &mut Table<u64>| table.begun().map(|(origin, _)| origin).collect::<Vec<_>>();

@@ -1,6 +1,8 @@
-//! What one worker has started: which operations are open, and which of those that wait may start. It does nothing itself.
+//! The operations that one worker has started: which are open, and which of the held ones may
+//! start. It executes nothing itself.
 //!
-//! An operation is *open* until it has ended well, or its failure was told to the program. `README.md` has the proof.
+//! An operation is *open* until it has ended well, or its failure was reported to the program.
+//! `README.md` has the proof.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,20 +11,22 @@ use farside_fabric::ProcessId;
 
 use super::error::Failure;
 
-/// Operations of a worker that may be open.
+/// The most open operations of a worker.
 pub(super) const OPEN_MAX: usize = 256;
-/// Operations that a command may be held for. With more it is held by its own worker.
+/// The most operations that a command can wait for at another process. An operation that waits for
+/// more is held by its own worker.
 pub(super) const FENCED_ON_MAX: usize = 64;
-/// When a command that was refused is sent again.
+/// The delay before a refused command is sent again.
 const RETRY_AFTER: Duration = Duration::from_micros(500);
 
-/// The processes whose memory an operation reaches.
+/// The processes whose memory an operation accesses.
 pub(super) type Touched = [Option<ProcessId>; 2];
 
-/// Who carries an operation out.
+/// The process that executes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// This process. Others could, as well, if the operation is to follow one that they carry out.
+    /// This process. Another process may do so instead, if the operation follows one that it
+    /// executes.
     Anywhere,
     /// This process.
     Here,
@@ -34,28 +38,29 @@ pub(super) struct Entry<W> {
     pub(super) number: u64,
     pub(super) touched: Touched,
     place: Place,
-    /// Those that it is ordered after and that are open.
+    /// The open operations that it is ordered after.
     after: Vec<u64>,
     state: State,
-    /// What is to be done, until it is begun here, or has ended elsewhere.
+    /// The work, until it begins here or ends elsewhere.
     work: Option<W>,
-    /// One that it was ordered after has failed while it was with another process, which has to say so.
+    /// An operation that it was ordered after has failed while this one was at another process.
+    /// That process must report how this one ended.
     is_hopeless_for: Option<u64>,
-    /// When it was refused for the first time.
+    /// The time of its first refusal.
     refused_since: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// This process is at it.
+    /// This process executes it.
     Running,
-    /// The command was sent. Commands to one process are numbered in their order.
+    /// The command was sent. Commands to one process are numbered in the order of sending.
     Sent {
         to: ProcessId,
         sequence: u64,
     },
-    /// Who was asked had no room.
+    /// The process that was asked had no room.
     Refused {
         by: ProcessId,
         again: Instant,
@@ -63,7 +68,7 @@ enum State {
     Failed(Failure),
 }
 
-/// Something that may start now.
+/// An operation that may start now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Start<W> {
     pub(super) number: u64,
@@ -72,34 +77,34 @@ pub(super) struct Start<W> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum What<W> {
-    /// By this process.
+    /// This process executes it.
     Here(W),
-    /// By that one, when it has carried these out.
+    /// Process `to` executes it, once the operations `after` have ended.
     Send { to: ProcessId, epoch: u64, after: Vec<u64>, work: W },
 }
 
-/// What is known of the way to another process.
+/// The commands to another process.
 #[derive(Debug, Default)]
 struct Way {
-    /// How often it has refused.
+    /// The number of its refusals.
     epoch: u64,
     sent: u64,
 }
 
-/// Operations up to a number come before later ones that reach the same process.
+/// Orders the operations up to a number before later ones that access memory of the same process.
 #[derive(Clone, Copy, Debug)]
 struct FenceMark {
     peer: Option<ProcessId>,
     up_to: u64,
 }
 
-/// How an operation waits for those before it.
+/// The order of an operation after earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     None,
     After(u64),
     All,
-    /// With the number of the previous operation.
+    /// Continues a chain. The number is that of the previous operation.
     Continuing(u64),
 }
 
@@ -117,7 +122,7 @@ impl<W> Default for Orders<W> {
 }
 
 impl<W: Clone> Orders<W> {
-    /// Those of the open operations that a new one is to be ordered after.
+    /// Returns the open operations that a new one is ordered after.
     pub(super) fn before(&self, condition: Condition, place: Place, touched: Touched) -> Vec<u64> {
         let all = || self.entries.iter().map(|entry| entry.number).collect();
         let mut after: Vec<u64> = match condition {
@@ -125,7 +130,7 @@ impl<W: Clone> Orders<W> {
             Condition::After(number) => self.find(number).map(|entry| entry.number).into_iter().collect(),
             Condition::All => all(),
             Condition::Continuing(previous) => match self.find(previous) {
-                // It has ended, so its condition was met.
+                // The previous operation has ended, so its condition was met.
                 None => Vec::new(),
                 Some(last) if last.place == place && last.touched == touched => vec![previous],
                 Some(_) => all(),
@@ -148,9 +153,10 @@ impl<W: Clone> Orders<W> {
         after
     }
 
-    /// Those of the open operations that come before one that is ordered after these.
+    /// Returns the open operations that directly or indirectly precede an operation that is ordered
+    /// after these.
     pub(super) fn all_before(&self, mut after: Vec<u64>) -> Vec<u64> {
-        // Each is ordered after earlier ones only.
+        // Each entry is ordered after earlier ones only.
         for entry in self.entries.iter().rev() {
             if after.contains(&entry.number) {
                 after.extend(&entry.after);
@@ -159,25 +165,26 @@ impl<W: Clone> Orders<W> {
         after
     }
 
-    /// Whether an open operation is ordered after this one.
+    /// Returns whether an open operation is ordered after this one.
     pub(super) fn is_followed(&self, number: u64) -> bool {
         self.entries.iter().any(|entry| entry.after.contains(&number))
     }
 
-    /// Puts all operations that come later behind the ones up to a number, as far as they reach memory of the same process: of this one, or any.
+    /// Orders all later operations after those up to a number, if both access memory of the same
+    /// process. `peer` names that process; `None` stands for every process.
     pub(super) fn fence(&mut self, peer: Option<ProcessId>, up_to: u64) {
         self.fences.retain(|fence| fence.peer != peer && peer.is_some());
         self.fences.push(FenceMark { peer, up_to });
     }
 
-    /// Whether a fence holds anything back.
+    /// Returns whether a fence may delay new operations.
     pub(super) fn is_fenced(&mut self) -> bool {
         let first = self.entries.front().map(|entry| entry.number);
         self.fences.retain(|fence| first.is_some_and(|first| first <= fence.up_to));
         !self.fences.is_empty()
     }
 
-    /// A new operation, with a number beyond all others'.
+    /// Adds a new operation, whose number is higher than all others.
     pub(super) fn push(&mut self, number: u64, touched: Touched, place: Place, after: Vec<u64>, work: W) {
         debug_assert!(self.entries.back().is_none_or(|last| last.number < number) && self.has_room());
         let failed = after.iter().copied().find(|earlier| self.failure(*earlier).is_some());
@@ -199,22 +206,22 @@ impl<W: Clone> Orders<W> {
         self.entries.len() < OPEN_MAX
     }
 
-    /// How many are open.
+    /// Returns the number of open operations.
     pub(super) fn open_count(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether one up to this number has not ended.
+    /// Returns whether an operation up to this number has not ended.
     pub(super) fn are_under_way(&self, up_to: u64) -> bool {
         self.entries.iter().take_while(|entry| entry.number <= up_to).any(Entry::is_under_way)
     }
 
-    /// Whether one that reaches memory of a process has not ended.
+    /// Returns whether an operation that accesses memory of a process has not ended.
     pub(super) fn are_under_way_to(&self, peer: ProcessId) -> bool {
         self.entries.iter().any(|entry| entry.is_under_way() && entry.touched.contains(&Some(peer)))
     }
 
-    /// Whether this very one has not ended.
+    /// Returns whether this operation has not ended.
     pub(super) fn is_under_way(&self, number: u64) -> bool {
         self.find(number).is_some_and(Entry::is_under_way)
     }
@@ -226,7 +233,7 @@ impl<W: Clone> Orders<W> {
         }
     }
 
-    /// The first failure among those that are wanted, which is forgotten here.
+    /// Takes the first failure among the wanted operations, and closes that operation.
     pub(super) fn take_failure(&mut self, wanted: impl Fn(&Entry<W>) -> bool) -> Option<(u64, Failure)> {
         let at = self.entries.iter().position(|entry| matches!(entry.state, State::Failed(_)) && wanted(entry))?;
         let entry = self.entries.remove(at)?;
@@ -236,7 +243,7 @@ impl<W: Clone> Orders<W> {
         }
     }
 
-    /// The next that may start, in the order of their numbers.
+    /// Returns the next operation that may start, in the order of numbers.
     pub(super) fn next_start(&mut self, now: Instant) -> Option<Start<W>> {
         let (at, to) = (0..self.entries.len()).find_map(|at| Some((at, self.may_go(&self.entries[at], now)?)))?;
         let entry = &mut self.entries[at];
@@ -256,7 +263,8 @@ impl<W: Clone> Orders<W> {
         Some(Start { number, what })
     }
 
-    /// Where an operation can go now: to a process, or (within) to this one. `None` while it must wait.
+    /// Returns where an operation can go now: another process, or `Some(None)` for this one. `None`
+    /// means that it must wait.
     fn may_go(&self, entry: &Entry<W>, now: Instant) -> Option<Option<ProcessId>> {
         match entry.state {
             State::Held => {}
@@ -269,7 +277,8 @@ impl<W: Clone> Orders<W> {
                 Place::At(process) => Some(process),
             });
         };
-        // What it waits for is under way at one process, which can hold it as well as we can, and knows sooner.
+        // The operations that it waits for are under way at one process. That process can hold the
+        // operation too, and learns of their ends sooner.
         let State::Sent { to, .. } = self.find(*first)?.state else { return None };
         let fits = match entry.place {
             Place::Anywhere => true,
@@ -280,7 +289,7 @@ impl<W: Clone> Orders<W> {
         (fits && entry.after.len() <= FENCED_ON_MAX && entry.after.iter().all(is_there)).then_some(Some(to))
     }
 
-    /// When something that was refused is to be sent again.
+    /// Returns when the next refused command is sent again.
     pub(super) fn next_try(&self) -> Option<Instant> {
         let again = |entry: &Entry<W>| match entry.state {
             State::Refused { again, .. } => Some(again),
@@ -289,7 +298,8 @@ impl<W: Clone> Orders<W> {
         self.entries.iter().filter_map(again).min()
     }
 
-    /// An operation has ended well. Says whether there was one: nothing else is believed.
+    /// Notes that an operation has ended well. Returns whether it had begun; other reports are
+    /// ignored.
     pub(super) fn end(&mut self, number: u64) -> bool {
         let Some(at) = self.entries.iter().position(|entry| entry.number == number && entry.is_begun()) else {
             return false;
@@ -299,7 +309,8 @@ impl<W: Clone> Orders<W> {
         true
     }
 
-    /// An operation has failed, and with it what waits for it here. What others hold, they fail.
+    /// Notes that an operation has failed, and with it those that wait for it here. Another process
+    /// fails those that it holds. Returns all operations that have failed.
     pub(super) fn fail(&mut self, number: u64, failure: Failure) -> Vec<u64> {
         let mut failed = vec![(number, failure)];
         let mut told = Vec::new();
@@ -315,7 +326,7 @@ impl<W: Clone> Orders<W> {
             for entry in self.entries.iter_mut().filter(|entry| entry.after.contains(&number)) {
                 match entry.is_waiting() {
                     true => failed.push((entry.number, Failure::Earlier { number })),
-                    // Whoever was sent it has seen that failure, too.
+                    // The process that it was sent to has seen that failure, too.
                     false => entry.is_hopeless_for = Some(number),
                 }
             }
@@ -323,7 +334,8 @@ impl<W: Clone> Orders<W> {
         told
     }
 
-    /// A process had no room for a command, and so takes none of those that were sent after it, either. Those that have failed thereby.
+    /// Notes that a process had no room for a command, and so drops those that were sent to it
+    /// later. Returns the operations that fail because of that.
     pub(super) fn refuse(&mut self, by: ProcessId, number: u64, epoch: u64, now: Instant) -> Vec<u64> {
         let Some(way) = self.ways.get_mut(&by).filter(|way| way.epoch == epoch) else { return Vec::new() };
         let first = self.entries.iter().find_map(|entry| match entry.state {
@@ -343,12 +355,13 @@ impl<W: Clone> Orders<W> {
                 hopeless.extend(entry.is_hopeless_for.map(|earlier| (entry.number, earlier)));
             }
         }
-        // It will not be sent again.
+        // These are not sent again.
         let fail = |(number, earlier)| self.fail(number, Failure::Earlier { number: earlier });
         hopeless.into_iter().flat_map(fail).collect()
     }
 
-    /// Those that were refused for so long that they are given up.
+    /// Returns the operations whose first refusal was at or before this time, with the process that
+    /// refused.
     pub(super) fn refused_since(&self, before: Instant) -> Vec<(u64, ProcessId)> {
         let is_overdue = |entry: &Entry<W>| match entry.state {
             State::Refused { by, .. } if entry.refused_since.is_some_and(|since| since <= before) => {
@@ -359,7 +372,7 @@ impl<W: Clone> Orders<W> {
         self.entries.iter().filter_map(is_overdue).collect()
     }
 
-    /// What a process is to do that is gone.
+    /// Returns the operations that a lost process was to execute.
     pub(super) fn asked_of(&self, lost: ProcessId) -> Vec<u64> {
         let is_asked = |entry: &&Entry<W>| match entry.state {
             State::Sent { to, .. } => to == lost,
@@ -369,7 +382,7 @@ impl<W: Clone> Orders<W> {
         self.entries.iter().filter(is_asked).map(|entry| entry.number).collect()
     }
 
-    /// Whether a process was sent this and has not said how it ended.
+    /// Returns whether the operation was sent to a process that has not reported its end.
     pub(super) fn is_sent_to(&self, number: u64, process: ProcessId) -> bool {
         self.find(number).is_some_and(|entry| matches!(entry.state, State::Sent { to, .. } if to == process))
     }

@@ -1,4 +1,4 @@
-//! Bytes in slices of several processes, read and written as a file.
+//! Bytes in slices of several processes, read and written like a file.
 
 use std::ops::Range;
 
@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::memory::GlobalAddress;
 use crate::runtime::worker::Worker;
 
-/// Bytes that lie in slices, one in each of some processes, and are read and written as those of a file: `read_at` and `write_at` from any worker, at
-/// any offset, over as many slices as it takes. They are zero at first.
+/// Bytes that lie in slices, one in each of some processes. Any worker reads and writes them like a
+/// file, with `read_at` and `write_at`. An access may begin at any offset and touch any number of
+/// slices. The bytes are zero at first.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -28,7 +29,8 @@ use crate::runtime::worker::Worker;
 /// # }
 /// ```
 ///
-/// Dropped without [`free`](Self::free), or after a process was lost, it is kept until the job ends.
+/// If it is dropped without [`free`](Self::free), or freed after a process was lost, its memory is
+/// kept until the job ends.
 ///
 /// ACP's workspaces.
 #[derive(Debug)]
@@ -41,16 +43,18 @@ pub struct ByteSpace {
 }
 
 impl Worker {
-    /// A byte space with slices of so many bytes in so many processes, from `first` on. All workers call this, in the same order as other collectives and with the
-    /// same arguments.
+    /// Makes a byte space of `slices` slices of `slice_bytes` bytes each, in as many processes from
+    /// `first` on. All workers call this, in the same order as other collectives and with the same
+    /// arguments.
     ///
     /// *Cost*: that of [`symmetric`](Self::symmetric).
     ///
     /// ACP's `acp_create_ws` and `acp_setparams_ws`.
     ///
     /// # Errors
-    /// [`ObjectError::TooManySlices`] when there are not so many processes from the first on, where ACP ends the program; [`ObjectError::TooLong`] when a
-    /// slice is longer than 4 GiB; and those of [`symmetric`](Self::symmetric).
+    /// [`ObjectError::TooManySlices`] if there are too few processes from `first` on (ACP ends the
+    /// program then); [`ObjectError::TooLong`] if a slice is longer than 4 GiB; those of
+    /// [`symmetric`](Self::symmetric).
     pub fn byte_space(&self, first: ProcessId, slices: u32, slice_bytes: u64) -> Result<ByteSpace> {
         let first = first.number();
         let processes = self.process_count();
@@ -67,17 +71,17 @@ impl Worker {
 }
 
 impl ByteSpace {
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The processes that have slices.
+    /// Returns the processes that have slices.
     pub fn processes(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<> {
         (self.first..self.first + self.slices).map(ProcessId::new)
     }
 
-    /// The address of a byte.
+    /// Returns the address of a byte.
     ///
     /// # Errors
     /// [`ObjectError::OutsideSpace`].
@@ -86,13 +90,14 @@ impl ByteSpace {
         Ok(self.place(offset).0)
     }
 
-    /// Reads from an offset on, as much as there is room for and the space has: says how much. It is less than `data` has room for only at the end of the
-    /// space.
+    /// Reads from an offset on, until `data` is full or the space ends. Returns the number of bytes
+    /// read. It is less than the length of `data` only at the end of the space.
     ///
-    /// *Cost*: a get from each slice that the range touches.
+    /// *Cost*: one get from each slice that the range touches.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). What is in `data` then is unspecified.
+    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). The contents of `data` are unspecified
+    /// then.
     #[track_caller]
     pub fn read_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
@@ -102,9 +107,11 @@ impl ByteSpace {
         Ok(length)
     }
 
-    /// Writes from an offset on, as much as the space has room for: says how much.
+    /// Writes from an offset on, until all data is written or the space ends. Returns the number of
+    /// bytes written.
     ///
-    /// *Completion*: as [`GlobalPtr::put`](crate::GlobalPtr::put). *Cost*: a put to each slice that the range touches.
+    /// *Completion*: as for [`GlobalPtr::put`](crate::GlobalPtr::put). *Cost*: one put to each
+    /// slice that the range touches.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). Some slices may have been written then.
@@ -117,44 +124,47 @@ impl ByteSpace {
         Ok(length)
     }
 
-    /// Reads from an offset on, as much as there is room for.
+    /// Reads from an offset on, until `data` is full.
     ///
     /// # Errors
-    /// [`ObjectError::OutsideSpace`] when the space has not so much, and those of [`read_at`](Self::read_at).
+    /// [`ObjectError::OutsideSpace`] if the space ends before `data` is full; those of
+    /// [`read_at`](Self::read_at).
     #[track_caller]
     pub fn read_exact_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         self.check(offset, data.len())?;
         self.read_at(me, offset, data).map(drop)
     }
 
-    /// Writes all of the data, from an offset on.
+    /// Writes all of the data from an offset on.
     ///
     /// # Errors
-    /// [`ObjectError::OutsideSpace`] when there is no room for all: nothing was written. And those of [`write_at`](Self::write_at).
+    /// [`ObjectError::OutsideSpace`] if the data does not fit; nothing was written then. Those of
+    /// [`write_at`](Self::write_at).
     #[track_caller]
     pub fn write_all_at(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
         self.check(offset, data.len())?;
         self.write_at(me, offset, data).map(drop)
     }
 
-    /// Gives the memory back. All workers call this, and it goes when all have come.
+    /// Releases the memory. All workers call this, and it is released once all have called.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    /// Those of [`Worker::barrier`]; the memory is then kept until the job ends.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)
     }
 
-    /// Where a byte lies, and how many there are from it to the end of its slice.
+    /// Returns the address of a byte, and the number of bytes from it to the end of its slice.
     fn place(&self, offset: u64) -> (GlobalAddress, u64) {
         let (slice, within) = self.slice_bytes.divide(offset);
         let base = self.spread.base(ProcessId::new(self.first + slice as u32));
-        let address = base.checked_add(within).expect("a slice is no longer than what addresses reach");
+        let address = base.checked_add(within).expect("a slice is at most as long as an address can name");
         (address, self.slice_bytes.value() - within)
     }
 
-    /// What each slice has of a range that lies inside: from where on, and which of the range's bytes.
+    /// Returns the pieces of a range inside the space, one for each slice: its address, and its
+    /// bytes as a part of the range.
     fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = (GlobalAddress, Range<usize>)> {
         let mut begin = 0;
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Values of the own process that others may write.
+//! Values of this process that others may write.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,14 +9,16 @@ use farside_sys::racy;
 
 use super::epoch::ReadEpoch;
 
-/// Values in memory of this process that others may read and write at any time: like a slice of [`Cell`](std::cell::Cell)s. Values go in and
-/// out by copy, and no reference leads there, except in a [`ReadEpoch`].
+/// Values in memory of this process that others may read and write at any time, like a slice of
+/// [`Cell`](std::cell::Cell)s. Values are copied in and out. No reference points there, except in a
+/// [`ReadEpoch`].
 ///
-/// A value of 1, 2, 4 or 8 bytes that lies at a multiple of its size is seen whole, unless the memory is private and others put there
-/// ([`Worker::register`](crate::Worker::register)); any other that others write meanwhile may be torn. Nothing is ordered: use barriers, or
-/// words that are changed [atomically](crate::GlobalPtr).
+/// A value of 1, 2, 4 or 8 bytes at a multiple of its size is read whole, unless the memory is
+/// private and others put there ([`Worker::register`](crate::Worker::register)). Any other value
+/// that others write meanwhile may be torn. Accesses are not ordered: use barriers, or words that
+/// are changed [atomically](crate::GlobalPtr).
 ///
-/// *Cost*: a load or a store each.
+/// *Cost*: a load or a store for each value.
 #[derive(Clone, Copy)]
 pub struct RacySlice<'a, T> {
     start: *mut T,
@@ -26,8 +28,8 @@ pub struct RacySlice<'a, T> {
 
 impl<'a, T: Pod> RacySlice<'a, T> {
     /// # Safety
-    /// At `start`, a multiple of the type's alignment, lie `length` values in memory that is mapped for as long as `'a`, and touched by racy copies, by
-    /// atomics or by other processes only.
+    /// `start` is a multiple of the type's alignment. `length` values lie there, in memory that
+    /// stays mapped for `'a`. Only racy copies, atomics and other processes access that memory.
     pub(in crate::global) unsafe fn new(start: *mut T, length: usize) -> Self {
         debug_assert!(start.is_aligned());
         Self { start, length, of: PhantomData }
@@ -37,27 +39,28 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         Self { start: std::ptr::null_mut(), length: 0, of: PhantomData }
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no values.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The value at an index.
+    /// Returns the value at an index.
     ///
     /// # Panics
-    /// When there are not so many, as slices do.
+    /// If the index is outside of the slice.
     #[inline]
     #[track_caller]
     pub fn get(&self, index: usize) -> T {
         self.check(index, 1);
         let mut value = T::zeroed();
         let source = self.at(index);
-        // SAFETY: the index is inside; the value is writable, and any bytes are one.
+        // SAFETY: the index is inside the slice; `value` is writable, and any bytes are a value of
+        // the type.
         unsafe { racy::copy_in(source, (&raw mut value).cast(), size_of::<T>()) };
         value
     }
@@ -65,69 +68,70 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     /// Writes the value at an index.
     ///
     /// # Panics
-    /// When there are not so many, as slices do.
+    /// If the index is outside of the slice.
     #[inline]
     #[track_caller]
     pub fn set(&self, index: usize, value: T) {
         self.check(index, 1);
-        // SAFETY: the index is inside; the value is readable.
+        // SAFETY: the index is inside the slice; `value` is readable.
         unsafe { racy::copy_out((&raw const value).cast(), self.at(index), size_of::<T>()) };
     }
 
-    /// Reads values from an index on, as many as there is room for.
+    /// Reads values from an index on, until `values` is full.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If the slice has too few values.
     #[track_caller]
     pub fn read(&self, index: usize, values: &mut [T]) {
         self.check(index, values.len());
-        // SAFETY: the range is inside; `values` is writable, and any bytes are values.
+        // SAFETY: the range is inside the slice; `values` is writable, and any bytes are values of
+        // the type.
         unsafe { racy::copy_in(self.at(index), values.as_mut_ptr().cast(), size_of_val(values)) };
     }
 
     /// Writes values from an index on.
     ///
     /// # Panics
-    /// When there is not so much room.
+    /// If the values do not fit.
     #[track_caller]
     pub fn write(&self, index: usize, values: &[T]) {
         self.check(index, values.len());
-        // SAFETY: the range is inside; `values` is readable.
+        // SAFETY: the range is inside the slice; `values` is readable.
         unsafe { racy::copy_out(values.as_ptr().cast(), self.at(index), size_of_val(values)) };
     }
 
-    /// Writes the same value everywhere.
+    /// Writes the same value at every index.
     pub fn fill(&self, value: T) {
         (0..self.length).for_each(|index| self.set(index, value));
     }
 
-    /// The values one after the other, each read when it is asked for.
+    /// Returns the values in order. Each is read when the iterator reaches it.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + DoubleEndedIterator + use<'a, T> {
         let slice = *self;
         (0..self.length).map(move |index| slice.get(index))
     }
 
-    /// Some of them.
+    /// Returns the part of the slice in a range of indices.
     ///
     /// # Panics
-    /// When there are not so many, and when the range ends before it begins, as slices do.
+    /// If the range leaves the slice, or ends before it begins.
     #[track_caller]
     pub fn part(&self, range: Range<usize>) -> Self {
         let Range { start, end } = range;
-        assert!(start <= end, "the range begins at {start} and ends at {end}, before that");
+        assert!(start <= end, "invalid range {start}..{end}: it ends before it begins");
         let length = end - start;
         self.check(start, length);
         Self { start: self.start.wrapping_add(start), length, of: PhantomData }
     }
 
-    /// Copies them all.
+    /// Copies all values.
     pub fn to_vec(&self) -> Vec<T> {
         let mut values = vec![T::zeroed(); self.length];
         self.read(0, &mut values);
         values
     }
 
-    /// The values themselves, while nobody writes.
+    /// Returns the values as a slice, while none is written.
     pub fn as_slice<'e>(&self, _: &'e ReadEpoch) -> &'e [T]
     where
         'a: 'e,
@@ -135,14 +139,17 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         if self.length == 0 {
             return &[];
         }
-        // SAFETY: who made the epoch promised that nobody writes while it lasts; the memory is mapped as long, aligned, and holds values.
+        // SAFETY: the caller of `read_epoch` promised that the memory is not written while the
+        // epoch lasts. The memory is mapped for `'a`, which outlives `'e`; it is aligned, and holds
+        // `length` values.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 
     #[inline(always)]
     fn at(&self, index: usize) -> *mut u8 {
         let at = self.start.wrapping_add(index);
-        // SAFETY: the first value is aligned, and so are those behind it.
+        // SAFETY: the first value is aligned, and a type's size is a multiple of its alignment, so
+        // all values are aligned.
         unsafe { std::hint::assert_unchecked(at.is_aligned()) };
         at.cast()
     }
@@ -151,7 +158,11 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     #[track_caller]
     fn check(&self, index: usize, count: usize) {
         let is_inside = index.checked_add(count).is_some_and(|end| end <= self.length);
-        assert!(is_inside, "{count} values from index {index} on leave the slice, which has {}", self.length);
+        assert!(
+            is_inside,
+            "{count} values from index {index} on are outside of the slice: it has {} values",
+            self.length
+        );
     }
 }
 
@@ -171,7 +182,7 @@ mod tests {
     #[expect(clippy::reversed_empty_ranges, reason = "the mistake that is looked for")]
     fn a_part_is_inside_and_goes_forward() {
         let mut values = [0_u64, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-        // SAFETY: so many values lie there, and are touched by the slice only from here on.
+        // SAFETY: the values lie there, and only the slice accesses them from here on.
         let slice = unsafe { RacySlice::new(values.as_mut_ptr(), values.len()) };
         for range in [5..3, 10..0, 11..10, 3..11, usize::MAX..usize::MAX] {
             let part = catch_unwind(|| slice.part(range.clone()).len());

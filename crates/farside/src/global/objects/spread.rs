@@ -1,8 +1,10 @@
-//! Memory of several processes that is had and given back by all workers together: what symmetric memory, arrays and byte spaces lie in.
+//! Memory of several processes that all workers allocate and release together. Symmetric memory,
+//! arrays and byte spaces lie in it.
 //!
-//! One worker of each process allocates. Then all vote: everybody learns whether somebody was refused, and whether the memory has the same
-//! address in every process but for the number of the process. Mostly it has, since the processes of a job do the same things in the same
-//! order; then the address is kept once, and otherwise a table of all.
+//! One worker of each process allocates. Then all workers vote. The vote tells each of them whether
+//! a process refused, and whether the memory has the same address in every process except for the
+//! process number. It usually has, since the processes of a job do the same things in the same
+//! order. Then one address is kept, and otherwise a table of all.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,19 +19,19 @@ use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory};
 use crate::runtime::worker::Worker;
 
-/// What is zeroed at a time.
+/// The bytes that are zeroed at a time.
 const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// The most that one process has of an object: what the offset of an address reaches.
+/// The most bytes of an object in one process: what the offset of an address can name.
 pub(super) const BYTES_MAX: u64 = SLOT_BYTES;
 
-/// What all workers must ask for alike.
+/// The request of a worker, which must be the same in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Wish {
-    /// What kind of object it is, and of which values.
+    /// The kind of object.
     pub(super) kind: ObjectKind,
     pub(super) value_bytes: u64,
-    /// Its size and shape, in numbers.
+    /// The numbers that give its size and shape.
     pub(super) shape: [u64; 3],
 }
 
@@ -40,29 +42,29 @@ pub(super) enum ObjectKind {
     Bytes,
 }
 
-/// Which processes have how much, each.
+/// The processes that have a part, and the size of each part.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) processes: Range<u32>,
     pub(super) bytes: u64,
 }
 
-/// Memory of the same size in some of the job's processes, zero at first.
+/// Memory of the same size in some of the job's processes. It is zero at first.
 #[derive(Debug)]
 pub(super) struct Spread {
     bases: Bases,
     bytes: u64,
     /// The part of this process, if it has one.
     here: Option<Here>,
-    /// What this worker allocated for its process, and will release.
+    /// The memory that this worker allocated for its process, and will release.
     granted: Option<RemoteMemory>,
 }
 
 #[derive(Debug)]
 enum Bases {
-    /// The same everywhere but for the process.
+    /// The same address in all processes, except for the process number.
     Alike(GlobalAddress),
-    /// By process.
+    /// The addresses by process.
     Each(Box<[GlobalAddress]>),
 }
 
@@ -73,12 +75,12 @@ struct Here {
     offset: u64,
 }
 
-/// What the workers of a subtree have found.
+/// The combined result of the workers of a subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 struct Vote {
     from: WorkerId,
     wish: Wish,
-    /// The address of the memory in one of the processes; null when they have none.
+    /// The address of the memory in one of the processes; null if none of them has memory.
     base: GlobalAddress,
     is_alike: bool,
     failure: Option<Failure>,
@@ -116,11 +118,13 @@ impl From<Failure> for Error {
 }
 
 impl Spread {
-    /// Gives each of some processes memory. All workers call this, also those whose wish comes to nothing: they may be the only ones.
+    /// Gives each of some processes memory. All workers call this, even those whose `parts` are an
+    /// error, because the others wait for their votes.
     ///
     /// # Errors
-    /// [`ObjectError::Unequal`], [`MemoryError::Refused`](crate::memory::MemoryError::Refused), [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) and what came of the wish, the same at all; and those of
-    /// [`Worker::barrier`].
+    /// [`ObjectError::Unequal`], [`MemoryError::Refused`](crate::memory::MemoryError::Refused),
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) and the error in `parts`,
+    /// the same in all workers; those of [`Worker::barrier`].
     pub(super) fn new(me: &Worker, wish: Wish, parts: Result<Parts, ObjectError>) -> Result<Self> {
         me.not_in_handler("making a collective object")?;
         if let Some(lost) = me.any_lost() {
@@ -135,14 +139,15 @@ impl Spread {
             None => (GlobalAddress::NULL, None),
         };
         let granted = granted.and_then(Result::ok).map(|(_, memory)| memory);
-        // What fails here and below is a loss, or the job's end. Then the memory is kept: somebody may have learned its address, and after
-        // a loss there is no next collective that could ask for more.
+        // A failure here and below is a loss, or the end of the job. The memory is kept then,
+        // because other workers may have learned its address. After a loss, no further collective
+        // could ask for more.
         let verdict = me.all_reduce(Vote { from: me.id(), wish, base, is_alike: true, failure }, Vote::and)?;
         if let Some(failure) = verdict.failure {
             granted.map_or(Ok(()), |memory| me.release(memory))?;
             return Err(failure.into());
         }
-        // All wished the same, so it came to nothing everywhere.
+        // All workers made the same request, so `parts` is an error in all or in none.
         let Parts { bytes, .. } = parts?;
         let bases = match verdict.is_alike {
             true => Bases::Alike(verdict.base),
@@ -159,7 +164,7 @@ impl Spread {
         Ok(spread)
     }
 
-    /// Where the memory of a process begins. For processes that have some.
+    /// Returns the start of the memory of a process that has some.
     #[inline(always)]
     pub(super) fn base(&self, process: ProcessId) -> GlobalAddress {
         match &self.bases {
@@ -169,14 +174,15 @@ impl Spread {
         }
     }
 
-    /// A piece of this process's part. `None` when it has no such.
+    /// Returns a pointer to a piece of this process's part, or `None` if the piece is not inside
+    /// it.
     pub(super) fn here(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
         let end = offset.checked_add(bytes)?;
         let here = self.here.as_ref().filter(|_| end <= self.bytes)?;
         Some(here.memory.base().as_ptr().wrapping_add((here.offset + offset) as usize))
     }
 
-    /// Gives the memory back. All workers call this, and none goes on before all have come.
+    /// Releases the memory. All workers call this, and none returns before all have called.
     ///
     /// # Errors
     /// Those of [`Worker::barrier`]. The memory is kept then.
@@ -190,13 +196,13 @@ impl Spread {
     }
 }
 
-/// Memory of this process, zeroed.
+/// Allocates zeroed memory of this process.
 fn allocate(me: &Worker, bytes: u64) -> Result<(GlobalAddress, RemoteMemory), Failure> {
     let refused = |why| Failure::Refused { process: me.process(), bytes, why };
     let memory = me.allocate_at(me.id(), bytes).map_err(|error| {
         refused(match error.room_error() {
             Some(MemoryError::Refused { why, .. }) => *why,
-            // The own process fails in no other way.
+            // An allocation in this process fails in no other way.
             _ => MemoryRefusal::NoMemory,
         })
     })?;
@@ -209,7 +215,7 @@ fn allocate(me: &Worker, bytes: u64) -> Result<(GlobalAddress, RemoteMemory), Fa
             Err(_) => Err(refused(MemoryRefusal::NoMemory)),
         },
     };
-    // It was given a moment ago, and nobody else knows of it.
+    // The memory is new, and no other worker knows it.
     let _ = me.release(memory);
     result
 }
@@ -224,7 +230,7 @@ fn zero(me: &Worker, memory: &RemoteMemory) -> Result<()> {
     Ok(zeroed?)
 }
 
-/// Everybody's addresses, by process.
+/// Collects the addresses of all processes.
 fn table(me: &Worker, own: GlobalAddress) -> Result<Box<[GlobalAddress]>> {
     let root = WorkerId::new(0);
     let threads = me.threads_per_process() as usize;

@@ -1,36 +1,37 @@
-//! The pieces of sections: what moves at once.
+//! The pieces of sections: the values that move in one copy.
 
 use super::{Form, LEVELS_MAX, Section};
 
-/// So many times what is inside, so many values apart.
+/// A repetition of what lies inside: `extent` times, `stride` values apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     pub(super) extent: usize,
     pub(super) stride: usize,
 }
 
-/// Values that lie one behind the other.
+/// Contiguous values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) offset: usize,
     pub(super) length: usize,
 }
 
-/// Whether each stride is at least what lies inside of it, so that no two runs overlap.
+/// Returns whether each stride is at least the size of what lies inside, so that no two runs
+/// overlap.
 pub(super) fn nest(levels: &[Level], run: usize) -> bool {
     let mut levels = levels.to_vec();
     levels.sort_unstable_by_key(|level| level.stride);
     let mut inside = run;
     levels.iter().all(|level| {
         let fits = level.stride >= inside;
-        // No more than the span, which is a number.
+        // This does not overflow: it is at most the span, which fits into a `usize`.
         inside += (level.extent - 1) * level.stride;
         fits
     })
 }
 
 impl Section {
-    /// Its runs, in order.
+    /// Returns its runs, in order.
     pub(super) fn runs(&self) -> Runs<'_> {
         let at = match &self.form {
             Form::Regular { offset, .. } => *offset,
@@ -44,11 +45,11 @@ impl Section {
 #[derive(Debug)]
 pub(super) struct Runs<'a> {
     section: &'a Section,
-    /// The place of the next run of a regular section, or the number of the next in the list.
+    /// The offset of the next run of a regular section, or the index of the next run in the list.
     at: usize,
-    /// How often each level went round.
+    /// The current index of each level.
     indices: [usize; LEVELS_MAX],
-    /// Values that are still to come.
+    /// The number of values in the remaining runs.
     left: usize,
 }
 
@@ -80,7 +81,7 @@ impl Iterator for Runs<'_> {
 }
 
 impl Runs<'_> {
-    /// On to the next run.
+    /// Moves to the next run.
     #[inline]
     fn turn(&mut self, levels: &[Level]) {
         for (level, index) in levels.iter().zip(&mut self.indices[..levels.len()]).rev() {
@@ -95,7 +96,7 @@ impl Runs<'_> {
     }
 }
 
-/// Values that lie one behind the other in both of two sections.
+/// Values that are contiguous in both of two sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) to: usize,
@@ -103,7 +104,7 @@ pub(super) struct Piece {
     pub(super) length: usize,
 }
 
-/// The pieces of two sections of as many values.
+/// The pieces of two sections with the same number of values.
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {
     to: Runs<'a>,
@@ -150,12 +151,12 @@ mod tests {
     use super::super::Hyperslab;
     use super::*;
 
-    /// Every value's place, one by one.
+    /// Returns the place of every value.
     fn places(section: &Section) -> Vec<usize> {
         section.runs().flat_map(|run| run.offset..run.offset + run.length).collect()
     }
 
-    /// What every section must be whose values are at the places `expected`.
+    /// Checks a section whose values are at the places `expected`.
     fn check(section: &Section, expected: &[usize]) -> Result<(), TestCaseError> {
         prop_assert_eq!(places(section), expected);
         prop_assert_eq!(section.len(), expected.len());
@@ -167,7 +168,7 @@ mod tests {
         Ok(())
     }
 
-    /// All indices of an array, the last going round first.
+    /// Returns all indices of an array. The last dimension changes fastest.
     fn indices(extents: &[usize]) -> Vec<Vec<usize>> {
         extents.iter().fold(vec![Vec::new()], |outer, &extent| {
             let inner = |index: &Vec<usize>| (0..extent).map(|next| [&index[..], &[next]].concat()).collect::<Vec<_>>();

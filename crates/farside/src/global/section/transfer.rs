@@ -1,4 +1,5 @@
-//! Moving sections between a program's own values and global memory, and within that.
+//! Moving sections between a program's own values and global memory, and between places in global
+//! memory.
 
 use std::ops::Range;
 
@@ -31,16 +32,19 @@ impl<T: Pod> GlobalSlice<T> {
     /// # }
     /// ```
     ///
-    /// *Completion*: when it returns, all values are visible. Until then they become so in any order.
+    /// *Completion*: all values are visible when it returns. Until then they become visible in any
+    /// order.
     ///
-    /// *Cost*: where the memory is mapped, a copy for each piece that lies together on both sides, and no allocation. In registered memory of
-    /// others on this machine a system call for each piece. Otherwise an operation for each, of which up to 64, or 512 KiB, are under way at a
-    /// time.
+    /// *Cost*: in mapped memory, one copy for each piece that is contiguous on both sides, and no
+    /// allocation. In registered memory of other processes on this machine, one system call for
+    /// each piece. Otherwise one operation for each piece, with up to 64 operations or 512 KiB
+    /// under way.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
-    /// value twice; those of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is lost or the deadline
-    /// passes meanwhile.
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section) if the sections differ in
+    /// their number of values, if either leaves its memory, or if `to` names a value twice. Those
+    /// of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is
+    /// lost or the deadline passes meanwhile.
     #[track_caller]
     pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
         check::<T>(to, self.len(), from, values.len())?;
@@ -56,7 +60,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// *Cost*: that of [`put_section`](Self::put_section).
     ///
     /// # Errors
-    /// Those of [`put_section`](Self::put_section). What is in `values` then is unspecified.
+    /// Those of [`put_section`](Self::put_section). The contents of `values` are unspecified then.
     #[track_caller]
     pub fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
         check::<T>(to, values.len(), from, self.len())?;
@@ -67,11 +71,12 @@ impl<T: Pod> GlobalSlice<T> {
         place.read(me, parts::<T>(to, from).map(|part| (part.from, part.to..part.to + part.bytes)), bytes)
     }
 
-    /// Copies the values at the places `from` of `source` to the places `to` of this slice. Where the two share memory, it is as if all were
-    /// read before the first is written.
+    /// Copies the values at the places `from` of `source` to the places `to` of this slice. If the
+    /// two share memory, the result is as if all values were read before the first is written.
     ///
-    /// *Cost*: where both are mapped and apart, a copy for each piece; otherwise they go through memory of this worker: 512 KiB at a
-    /// time, or, of two that share memory, all of them.
+    /// *Cost*: one copy for each piece, if both are mapped and share no memory. Otherwise the
+    /// values pass through memory of this worker: 512 KiB at a time, or all at once if the two
+    /// share memory.
     ///
     /// # Errors
     /// Those of [`put_section`](Self::put_section).
@@ -93,8 +98,9 @@ impl<T: Pod> GlobalSlice<T> {
         if let (Reach::Mapped(target), Reach::Mapped(origin)) = (&target.reach, &origin.reach) {
             for part in parts::<T>(to, from) {
                 let (source, place) = (origin.wrapping_add(part.from), target.wrapping_add(part.to));
-                // SAFETY: both parts lie inside the ranges that are mapped here from `origin` and `target` on, since no part leaves its section's
-                // span; the two places keep them mapped.
+                // SAFETY: `target` and `origin` are the starts of ranges that are mapped here, each
+                // as long as its section's span. No part leaves its section's span, so both parts
+                // lie inside these ranges. The two places keep them mapped.
                 unsafe { racy::copy_between(source, place, part.bytes) };
             }
             return Ok(());
@@ -117,7 +123,8 @@ impl<T: Pod> GlobalSlice<T> {
 }
 
 impl<T: Pod> GlobalSlice<T> {
-    /// Has the accesses to parts checked, each given by its place and its bytes, where accesses are.
+    /// Reports the accesses to parts, each given by its offset and its size, to the observer of
+    /// accesses, if there is one.
     fn touch_parts(&self, me: &Worker, mut parts: impl Iterator<Item = (usize, usize)>, touch: Touch) -> Result<()> {
         if !me.process_handle().is_observed() {
             return Ok(());
@@ -127,7 +134,7 @@ impl<T: Pod> GlobalSlice<T> {
     }
 }
 
-/// Refuses what cannot be moved.
+/// Refuses sections that cannot be moved.
 fn check<T>(to: &Section, to_length: usize, from: &Section, from_length: usize) -> Result<(), SectionFault> {
     if to.len() != from.len() {
         return Err(SectionFault::LengthsDiffer { from: from.len(), to: to.len() });
@@ -136,7 +143,7 @@ fn check<T>(to: &Section, to_length: usize, from: &Section, from_length: usize) 
         if section.span() > length {
             return Err(SectionFault::TooLong { span: section.span(), length });
         }
-        // A slice of global memory may claim any length.
+        // A slice of global memory may claim any length, so the size in bytes may overflow.
         if section.span().checked_mul(size_of::<T>()).is_none() {
             return Err(SectionFault::TooLarge);
         }
@@ -144,7 +151,7 @@ fn check<T>(to: &Section, to_length: usize, from: &Section, from_length: usize) 
     if to.is_disjoint() { Ok(()) } else { Err(SectionFault::Overlaps) }
 }
 
-/// Bytes that lie together on both sides.
+/// Bytes that are contiguous on both sides.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     to: usize,
@@ -152,34 +159,36 @@ struct Part {
     bytes: usize,
 }
 
-/// The pieces of two sections of values of a type, in bytes.
+/// Returns the pieces of two sections, in bytes.
 #[inline]
 fn parts<'a, T>(to: &'a Section, from: &'a Section) -> impl Iterator<Item = Part> + use<'a, T> {
     let size = size_of::<T>();
-    // No place is beyond its section's span, whose bytes are a number (`check`).
+    // The products do not overflow: no place is beyond its section's span, whose size in bytes fits
+    // into a `usize` (see `check`).
     let part =
         move |to: usize, from: usize, length: usize| Part { to: to * size, from: from * size, bytes: length * size };
     Pieces::new(to, from).map(move |piece| part(piece.to, piece.from, piece.length))
 }
 
-/// Memory that a section lies in.
+/// The memory that a section lies in.
 #[derive(Debug)]
 struct Place {
     address: GlobalAddress,
     bytes: usize,
     reach: Reach,
-    /// Keeps the memory mapped, whatever the worker finds out about others.
+    /// Keeps the memory mapped, even if the worker lets go of the region meanwhile.
     _region: Option<RemoteRegion>,
 }
 
 impl Place {
-    /// `None` when there is nothing to move.
+    /// Returns `None` if there is nothing to move.
     fn new<T: Pod>(me: &Worker, slice: &GlobalSlice<T>, section: &Section) -> Result<Option<Self>> {
         let Some((address, bytes)) = Self::range(slice, section)? else { return Ok(None) };
         Ok(Some(Self { address, bytes, reach: me.reach(address, bytes)?, _region: None }))
     }
 
-    /// As [`new`](Self::new), for one of two places.
+    /// As [`new`](Self::new), for one of two places. Keeps the memory mapped while the other is
+    /// looked up.
     fn kept<T: Pod>(me: &Worker, slice: &GlobalSlice<T>, section: &Section) -> Result<Option<Self>> {
         let Some((address, bytes)) = Self::range(slice, section)? else { return Ok(None) };
         let (reach, region) =
@@ -193,13 +202,13 @@ impl Place {
         Ok((bytes > 0).then_some((address, bytes)))
     }
 
-    /// Whether the two have bytes in common, as far as their first and last tell.
+    /// Returns whether the ranges from the first to the last byte of the two overlap.
     fn meets(&self, other: &Self) -> bool {
         let (one, two) = (self.address.offset() as usize, other.address.offset() as usize);
         self.address.segment() == other.address.segment() && one < two + other.bytes && two < one + self.bytes
     }
 
-    /// Writes parts, of which each is given by its place and its bytes.
+    /// Writes parts, each given by its offset and its bytes.
     fn write<'a>(&self, me: &Worker, parts: impl Iterator<Item = (usize, &'a [u8])>) -> Result<()> {
         let mut parts = parts;
         let (key, offset) = match &self.reach {
@@ -211,8 +220,9 @@ impl Place {
             }
             Reach::Mapped(base) => {
                 for (at, data) in parts {
-                    // SAFETY: `data` is readable. No part leaves its section's span, and so the range that is mapped from `base` on; nothing
-                    // was attached or let go since that was found.
+                    // SAFETY: `data` is readable. No part leaves its section's span, so each lies
+                    // inside the range that is mapped from `base` on. No region was attached or let
+                    // go since that range was found, so it is still mapped.
                     unsafe { copy_out(data.as_ptr(), base.wrapping_add(at), data.len()) };
                 }
                 return Ok(());
@@ -224,7 +234,7 @@ impl Place {
         posted.and_then(|()| flights.finish()).map_err(|error| me.access_failed(self.address, error))
     }
 
-    /// Reads parts, of which each is given by its place and where in `buffer` it goes.
+    /// Reads parts, each given by its offset and by its range in `buffer`.
     fn read(&self, me: &Worker, parts: impl Iterator<Item = (usize, Range<usize>)>, buffer: &mut [u8]) -> Result<()> {
         let mut parts = parts;
         let (key, offset) = match &self.reach {
@@ -238,8 +248,9 @@ impl Place {
             Reach::Mapped(base) => {
                 for (at, range) in parts {
                     let data = &mut buffer[range];
-                    // SAFETY: `data` is writable. No part leaves its section's span, and so the range that is mapped from `base` on; nothing
-                    // was attached or let go since that was found.
+                    // SAFETY: `data` is writable. No part leaves its section's span, so each lies
+                    // inside the range that is mapped from `base` on. No region was attached or let
+                    // go since that range was found, so it is still mapped.
                     unsafe { copy_in(base.wrapping_add(at), data.as_mut_ptr(), data.len()) };
                 }
                 return Ok(());
@@ -253,7 +264,7 @@ impl Place {
     }
 }
 
-/// Parts that go from memory to memory through this worker's, together.
+/// Parts that move together from memory to memory through a buffer of this worker.
 #[derive(Debug, Default)]
 struct Batch {
     parts: Vec<Part>,
@@ -266,7 +277,7 @@ impl Batch {
         self.parts.len() < OPERATIONS_MAX && self.bytes + bytes <= BYTES_MAX
     }
 
-    /// Moves what there is, and is empty again.
+    /// Moves its parts, and is empty afterwards.
     fn carry(&mut self, me: &Worker, target: &Place, origin: &Place) -> Result<()> {
         self.buffer.resize(self.bytes, 0);
         let mut end = 0;
@@ -285,34 +296,34 @@ impl Batch {
     }
 }
 
-/// [`racy::copy_out`], where most copies are of one number.
+/// [`racy::copy_out`], for callers whose copies are mostly of one number.
 ///
 /// # Safety
-/// As there.
+/// That of [`racy::copy_out`].
 #[inline(always)]
 unsafe fn copy_out(from: *const u8, to: *mut u8, bytes: usize) {
     match bytes {
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller makes the promises that this function asks for, with `bytes` = 8.
         8 => unsafe { racy::copy_out(from, to, 8) },
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises that this function asks for, with `bytes` = 4.
         4 => unsafe { racy::copy_out(from, to, 4) },
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises that this function asks for.
         _ => unsafe { racy::copy_out(from, to, bytes) },
     }
 }
 
-/// [`racy::copy_in`], where most copies are of one number.
+/// [`racy::copy_in`], for callers whose copies are mostly of one number.
 ///
 /// # Safety
-/// As there.
+/// That of [`racy::copy_in`].
 #[inline(always)]
 unsafe fn copy_in(from: *const u8, to: *mut u8, bytes: usize) {
     match bytes {
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller makes the promises that this function asks for, with `bytes` = 8.
         8 => unsafe { racy::copy_in(from, to, 8) },
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises that this function asks for, with `bytes` = 4.
         4 => unsafe { racy::copy_in(from, to, 4) },
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises that this function asks for.
         _ => unsafe { racy::copy_in(from, to, bytes) },
     }
 }

@@ -1,4 +1,5 @@
-//! Signals in memory that is not mapped: the owner's service thread gives them, so that it can wake who waits.
+//! Signals in memory that is not mapped here. The owner's service thread gives them, so that it can
+//! wake workers that wait for them.
 
 use farside_fabric::{FabricError, ProcessId, RemoteRegion};
 
@@ -16,15 +17,16 @@ use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
-/// Signals under way. The answer is why one was not given.
+/// The signal requests under way. The answer is the reason for a refusal, if there is one.
 pub(crate) type SignalRequests = Requests<Option<Refused>>;
 
-/// As much data goes along with a signal, where messages are so long. More would be copied through messages where it can be put; up to here the
-/// copies take less than the round trip of a put.
+/// The most bytes of data that travel with a signal, if messages can be that long. Longer data is
+/// put, if it can be put, since messages would copy it. Up to this size the copies take less time
+/// than the round trip of a put.
 const DATA_ALONG_MAX: usize = 12 << 10;
 
 impl Worker {
-    /// Writes bytes and signals, when one of the two is not mapped here, or not known.
+    /// Writes bytes and gives a signal, if one of the two places is not mapped here or not known.
     #[cold]
     #[track_caller]
     pub(super) fn put_signal_slowly(
@@ -59,12 +61,12 @@ impl Worker {
                 Vec::new()
             }
         };
-        // Only now: what was written before comes before the signal.
+        // Only now, since the data is written before the signal.
         self.touch(place, 8, word)?;
         self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
     }
 
-    /// Asks the owner, and waits for what it says.
+    /// Asks the owner for the signal, and waits for the answer.
     fn raise_there(&self, owner: ProcessId, ask: impl FnOnce(u32) -> SignalMessage) -> Result<()> {
         let doing = "giving a signal";
         self.not_in_handler(doing)?;
@@ -79,7 +81,7 @@ impl Worker {
                 worker.process_handle().lost(owner).map(Err)
             })
         });
-        // Without an answer it may have been given or not.
+        // Without an answer, the owner may or may not have given the signal.
         process.signals().give_up(request);
         let Some(Refused { address, why }) = answer? else { return Ok(()) };
         Err(address.refused(match why {
@@ -93,26 +95,27 @@ impl Worker {
     }
 }
 
-/// Whether data goes along with a signal that its owner is to give.
+/// Returns whether data travels with a signal that its owner must give.
 fn goes_along(process: &Process, address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> bool {
     let room = process.transport().capabilities().message_bytes_max.saturating_sub(CallMessage::OVERHEAD_BYTES);
     address.process() == signal.process() && bytes <= DATA_ALONG_MAX.min(room)
 }
 
-/// A signal for which nobody waits, behind data of the same operation.
+/// A signal that follows data in the same operation. No worker waits for its answer.
 #[derive(Clone, Debug)]
 pub(in super::super) struct RemoteSignal {
     place: GlobalAddress,
     what: Signal,
-    /// Where the data goes.
+    /// The place of the data.
     to: GlobalAddress,
     takes_data: bool,
-    /// The thread that gives it.
+    /// The thread that started the operation.
     local: usize,
 }
 
 impl RemoteSignal {
-    /// For so many bytes of data. `is_at_hand`: nobody needs to be asked for the signal.
+    /// Makes the signal for `bytes` bytes of data. If `is_at_hand`, this process gives it without
+    /// asking another.
     pub(in super::super) fn new(
         me: &Worker,
         (place, what): (GlobalAddress, Signal),
@@ -123,12 +126,13 @@ impl RemoteSignal {
         Self { place, what, to, takes_data, local: me.thread_index() }
     }
 
-    /// Whether the data goes along with the signal. Otherwise it must be there when that is given.
+    /// Returns whether the data travels with the signal. Otherwise the data must be written before
+    /// the signal is given.
     pub(in super::super) fn takes_data(&self) -> bool {
         self.takes_data
     }
 
-    /// Gives it in memory that is at hand.
+    /// Gives the signal in memory that is at hand.
     pub(in super::super) fn give(
         &self,
         process: &Process,
@@ -140,7 +144,7 @@ impl RemoteSignal {
         Ok(())
     }
 
-    /// Asks the owner for it, by a request.
+    /// Asks the owner for the signal. Returns the number of the request.
     pub(in super::super) fn ask(&self, process: &Process, data: &[u8]) -> Result<u32> {
         let owner = self.place.process().ok_or_else(|| self.place.refused(AddressFault::Null))?;
         let request = process.signals().begin(self.local);
@@ -153,7 +157,7 @@ impl RemoteSignal {
         asked.map(|()| request)
     }
 
-    /// What the owner said, once it has.
+    /// Takes the owner's answer, if it has arrived.
     pub(in super::super) fn answer(&self, process: &Process, request: u32) -> Option<Result<(), Failure>> {
         let refused = process.signals().take(request)?;
         Some(refused.map_or(Ok(()), |Refused { address, why }| {
@@ -168,12 +172,12 @@ impl RemoteSignal {
 }
 
 impl Process {
-    /// Gives a signal that another process asks for, or notes what an owner has answered.
+    /// Gives a signal for another process, or notes an owner's answer.
     pub(crate) fn take_signal_message(&self, from: ProcessId, message: SignalMessage) {
         match message {
             SignalMessage::Raise { request, signal, what, to, data } => {
                 let refused = self.raise_here(signal, what, to, &data).err();
-                // Who is gone by now needs no answer.
+                // A process that is lost by now needs no answer.
                 let _ =
                     self.send::<GlobalRoom>(from, &GlobalMessage::Signal(SignalMessage::Raised { request, refused }));
             }
@@ -186,8 +190,8 @@ impl Process {
         }
     }
 
-    /// A word in the memory of a process was changed by a read-modify-write of this one: wakes who watches it there. Where any of that memory is
-    /// mapped here, its starter memory is.
+    /// Wakes the watchers of an owner's memory, after this process has changed a word there with a
+    /// read-modify-write. If any memory of a process is mapped here, so is its starter memory.
     fn ring_watchers_of(&self, owner: ProcessId) {
         if let Some(home) = self.home_of(owner)
             && home.watchers().are_there_after_change()
@@ -199,7 +203,8 @@ impl Process {
     /// Writes data and gives a signal, both in this process's memory.
     ///
     /// # Errors
-    /// What is wrong with one of the addresses. Who asks has looked at both, so what they name was there a moment ago.
+    /// The fault of one of the addresses. The process that asks has checked both, so their memory
+    /// existed a moment ago.
     fn raise_here(&self, signal: GlobalAddress, what: Signal, to: GlobalAddress, data: &[u8]) -> Result<(), Refused> {
         let now = self.clock().now();
         let region_of =

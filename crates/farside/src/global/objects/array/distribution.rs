@@ -1,6 +1,7 @@
-//! How an array is to be dealt out.
+//! The distribution of an array.
 
-/// How the values of a [`GlobalArray`](super::GlobalArray) are dealt out, and to whom.
+/// How the values of a [`GlobalArray`](super::GlobalArray) are distributed over its parts, and
+/// whether workers or processes have the parts.
 ///
 /// | distribution | of 10 values, 4 parts have | good for |
 /// |---|---|---|
@@ -9,28 +10,30 @@
 /// | [`block_cyclic(2)`](Self::block_cyclic) | 4, 2, 2 and 2, pairs of neighbours | both at once |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Distribution {
-    /// The length of a block; 0 for as few as possible to each part.
+    /// The length of a block; 0 for one block per part, as short as possible.
     pub(super) block: usize,
     pub(super) is_over_processes: bool,
 }
 
 impl Distribution {
-    /// Each part is one block, all of the same length but for the last ones, which may be shorter or empty.
+    /// Each part is one block. All blocks have the same length, except the last ones, which may be
+    /// shorter or empty.
     pub const BLOCK: Self = Self { block: 0, is_over_processes: false };
-    /// One value each in turn.
+    /// Deals one value to each part in turn.
     pub const CYCLIC: Self = Self { block: 1, is_over_processes: false };
 
-    /// So many values each in turn.
+    /// Deals `block` values to each part in turn.
     ///
     /// # Panics
-    /// When blocks are to have no values.
+    /// If `block` is 0.
     #[track_caller]
     pub const fn block_cyclic(block: usize) -> Self {
-        assert!(block > 0, "a block has at least one value");
+        assert!(block > 0, "invalid block length 0: a block has at least one value");
         Self { block, is_over_processes: false }
     }
 
-    /// To processes, whose workers share a part; without this each worker has a part of its own.
+    /// Gives each process one part, which its workers share. Otherwise each worker has a part of
+    /// its own.
     pub const fn over_processes(mut self) -> Self {
         self.is_over_processes = true;
         self

@@ -1,10 +1,11 @@
-//! Which index of an array lies where.
+//! The places of an array's values.
 
 use super::divisor::Divisor;
 
-/// How the values of an array are dealt out to its parts: in blocks, block `k` to part `k` modulo the number of parts. A part has its blocks one
-/// behind the other. With blocks so long that each part gets one at most it is a block distribution, with blocks of one value a cyclic
-/// one.
+/// How the values of an array are distributed over its parts. They are dealt in blocks: block `k`
+/// goes to part `k` modulo the number of parts. The blocks of a part lie one after the other. If
+/// the blocks are so long that each part has at most one, this is a block distribution. With blocks
+/// of one value it is a cyclic distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     length: u64,
@@ -12,30 +13,31 @@ pub(crate) struct Layout {
     parts: Divisor,
 }
 
-/// Where a value lies: in which part, and how many of the part's values before it.
+/// The place of a value: its part, and the number of the part's values before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) part: u64,
     pub(crate) offset: u64,
 }
 
-/// What one part has of a range of indices. In the part it is one piece.
+/// The values that one part has of a range of indices. They are contiguous in the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Where the first of them lies.
+    /// The place of the first value.
     pub(crate) place: Place,
-    /// How many there are.
+    /// The number of values.
     pub(crate) count: u64,
-    /// The first of them, counted from the begin of the range, and how many follow it.
+    /// The position of the first value in the range, and the number of values in the first piece.
     first: u64,
     first_count: u64,
-    /// From the begin of one block of the part to that of the next.
+    /// The distance from the start of one block of the part to the start of the next.
     stride: u64,
     block: u64,
 }
 
 impl Layout {
-    /// So many values in blocks of so many, or, with blocks of 0, as few as possible to each part.
+    /// Makes the layout of `length` values in blocks of `block` values. If `block` is 0, each part
+    /// has one block, as short as possible.
     pub(crate) fn new(length: u64, block: u64, parts: u64) -> Self {
         debug_assert!(parts > 0);
         let even = length.div_ceil(parts);
@@ -51,11 +53,12 @@ impl Layout {
         self.parts.value()
     }
 
-    /// Where an index lies.
+    /// Returns the place of an index.
     #[inline(always)]
     pub(crate) fn place(&self, index: u64) -> Place {
         let (block, within) = self.block.divide(index);
-        // With a block distribution it is always so, with others seldom: the guess of the processor is good.
+        // Always true with a block distribution and seldom with others, so the processor predicts
+        // it well.
         if block < self.parts.value() {
             return Place { part: block, offset: within };
         }
@@ -63,22 +66,23 @@ impl Layout {
         Place { part, offset: round * self.block.value() + within }
     }
 
-    /// The index that lies there.
+    /// Returns the index at a place.
     pub(crate) fn index(&self, place: Place) -> u64 {
         let (round, within) = self.block.divide(place.offset);
         (round * self.parts.value() + place.part) * self.block.value() + within
     }
 
-    /// How many values a part has. The first has the most.
+    /// Returns the number of values of a part. The first part has the most.
     pub(crate) fn part_length(&self, part: u64) -> u64 {
         let block = self.block.value();
-        // What does not fit into 64 bits is more than there is.
+        // A product that overflows exceeds the length of any array.
         let round = block.saturating_mul(self.parts.value());
         let (rounds, rest) = (self.length / round, self.length % round);
         rounds * block + rest.saturating_sub(part.saturating_mul(block)).min(block)
     }
 
-    /// What each part has of `count` values from `start` on, for parts that have any. The range lies inside.
+    /// Returns the shares of the parts that have any of the `count` values from `start` on. The
+    /// range must be inside the array.
     pub(crate) fn shares(&self, start: u64, count: u64) -> impl Iterator<Item = Share> + use<> {
         let layout = *self;
         let (block, parts) = (self.block.value(), self.parts.value());
@@ -92,7 +96,8 @@ impl Layout {
             let place = layout.place(begin);
             let first = begin - start;
             let first_count = ((number + 1) * block - begin).min(count - first);
-            // Where the next block of the part would begin, from there whole blocks, and the last as far as the range goes.
+            // After the first piece come the gap to the part's next block, whole blocks, and the
+            // last block as far as the range reaches.
             let stride = block.saturating_mul(parts);
             let beyond = (count - first).saturating_sub(first_count);
             let gap = stride - block;
@@ -104,7 +109,8 @@ impl Layout {
 }
 
 impl Share {
-    /// Its pieces in the range: where each begins, and how many values it has. They are in the order of the part.
+    /// Returns its pieces in the range, in the order of the part: the start of each, and its number
+    /// of values.
     pub(crate) fn pieces(self) -> impl Iterator<Item = (usize, usize)> {
         let mut begin = self.first;
         let mut left = self.count;
@@ -112,14 +118,14 @@ impl Share {
         std::iter::from_fn(move || {
             let piece = (begin as usize, length as usize);
             left = left.checked_sub(length).filter(|_| length > 0)?;
-            // Only the first may be the end of a block.
+            // Only the first piece may begin inside a block.
             begin = begin.saturating_add(length).saturating_add(self.stride - self.block);
             length = self.block.min(left);
             Some(piece)
         })
     }
 
-    /// Where its only piece begins in the range, if it has one only.
+    /// Returns the start of its only piece in the range, or `None` if it has several.
     pub(crate) fn single(self) -> Option<usize> {
         (self.count == self.first_count).then_some(self.first as usize)
     }

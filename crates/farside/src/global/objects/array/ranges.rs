@@ -1,4 +1,4 @@
-//! Accesses to many values of an array at a time.
+//! Accesses to ranges of an array.
 
 use bytemuck::Pod;
 
@@ -9,14 +9,14 @@ use crate::runtime::worker::Worker;
 impl<T: Pod> GlobalArray<T> {
     /// Writes values from an index on.
     ///
-    /// *Completion*: as [`GlobalPtr::put`](crate::GlobalPtr::put), for all.
+    /// *Completion*: as for [`GlobalPtr::put`](crate::GlobalPtr::put), for all values.
     ///
-    /// *Cost*: one put to each part that the range touches, whatever the distribution; and a copy of the values, where a part has more than
-    /// one block of them.
+    /// *Cost*: one put to each part that the range touches, with any distribution. The values for a
+    /// part with several of the blocks are first copied together.
     ///
     /// # Errors
-    /// [`ObjectError::Outside`](super::super::ObjectError::Outside): nothing was written. Those of [`GlobalPtr::put`](crate::GlobalPtr::put): some
-    /// parts may have been.
+    /// [`ObjectError::Outside`](super::super::ObjectError::Outside), with nothing written. Those of
+    /// [`GlobalPtr::put`](crate::GlobalPtr::put); some parts may have been written then.
     #[track_caller]
     pub fn put_range(&self, me: &Worker, start: usize, values: &[T]) -> Result<()> {
         self.check(start, values.len())?;
@@ -36,12 +36,13 @@ impl<T: Pod> GlobalArray<T> {
         Ok(())
     }
 
-    /// Reads values from an index on, as many as there is room for.
+    /// Reads values from an index on, until `values` is full.
     ///
-    /// *Cost*: one get from each part that the range touches, and otherwise as [`put_range`](Self::put_range).
+    /// *Cost*: one get from each part that the range touches, and copies as in
+    /// [`put_range`](Self::put_range).
     ///
     /// # Errors
-    /// Those of [`put_range`](Self::put_range). What is in `values` then is unspecified.
+    /// Those of [`put_range`](Self::put_range). The contents of `values` are unspecified then.
     #[track_caller]
     pub fn get_range(&self, me: &Worker, start: usize, values: &mut [T]) -> Result<()> {
         self.check(start, values.len())?;
@@ -65,7 +66,7 @@ impl<T: Pod> GlobalArray<T> {
         Ok(())
     }
 
-    /// Reads them all.
+    /// Reads all values.
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put).
@@ -76,7 +77,8 @@ impl<T: Pod> GlobalArray<T> {
         Ok(values)
     }
 
-    /// Writes the same value everywhere. All workers call this, each fills what lies with it, and none goes on before all is written.
+    /// Writes the same value at every index. All workers call this. Each fills its own part, and
+    /// none returns before all is written.
     ///
     /// # Errors
     /// Those of [`Worker::barrier`].
