@@ -63,7 +63,8 @@
 //!
 //! use farside_fabric::{ProcessId, RemoteRegion, Transport};
 //! use farside_transmit::{Circular, CircularOptions, QueueOptions, Transmitter};
-//! # fn level(here: &Arc<dyn Transport>, far: ProcessId, region: RemoteRegion) -> farside::Result<()> {
+//! # type Endpoint = Arc<dyn Transport>;
+//! # fn level(here: &Endpoint, far: ProcessId, region: RemoteRegion) -> farside::Result<()> {
 //! let transmitter = Transmitter::open(here, far, QueueOptions::default())?;
 //! let mut buffers = Circular::new(Box::new(here.clone()), CircularOptions::default());
 //! let deadline = Instant::now() + Duration::from_secs(10);
