@@ -57,6 +57,7 @@ pub struct Shape {
 
 impl Shape {
     /// The shape of a job with these settings.
+    #[inline]
     pub fn new(settings: &Settings) -> Self {
         // `Settings` were refused if the number did not fit into 32 bits.
         let service_threads = settings.threads_without_body() as u32;
@@ -64,21 +65,25 @@ impl Shape {
     }
 
     /// Number of workers of the job.
+    #[inline]
     pub fn workers(self) -> u32 {
         self.processes * self.threads
     }
 
     /// Number of callable threads of the job: the workers, then the threads that only run calls.
+    #[inline]
     pub fn callable(self) -> u32 {
         self.processes * (self.threads + self.service_threads)
     }
 
     /// Number of callable threads of one process.
+    #[inline]
     pub fn callable_per_process(self) -> u32 {
         self.threads + self.service_threads
     }
 
     /// The process of a callable thread, and the index of the thread in its process.
+    #[inline]
     pub fn place_of(self, worker: WorkerId) -> (ProcessId, usize) {
         let number = worker.number();
         let workers = self.workers();
@@ -91,6 +96,7 @@ impl Shape {
     }
 
     /// The name of thread `local` of a process.
+    #[inline]
     pub fn worker_at(self, process: ProcessId, local: usize) -> WorkerId {
         let local = local as u32;
         if local < self.threads {
@@ -102,12 +108,14 @@ impl Shape {
 
     /// The name under which the threads of a process that are not workers receive their replies. It
     /// is the name of the process's lane.
+    #[inline]
     pub fn callers_of(self, process: ProcessId) -> WorkerId {
         WorkerId::new(self.callable() + process.number())
     }
 
     /// The process that receives replies under the name `worker`, and the index of its reply space.
     /// `None` if there is no such name.
+    #[inline]
     pub fn answer_place(self, worker: u32) -> Option<(ProcessId, usize)> {
         match worker.checked_sub(self.callable()) {
             None => Some(self.place_of(WorkerId::new(worker))),
@@ -118,12 +126,14 @@ impl Shape {
 
     /// The index of the part of the starter memory that belongs to the threads that are not
     /// workers.
+    #[inline]
     pub fn callers(self) -> usize {
         self.callable_per_process() as usize
     }
 
     /// Number of rings that may lead to one worker: one from each callable thread, and one lane
     /// from each process.
+    #[inline]
     pub fn sources(self) -> usize {
         (self.callable() + self.processes) as usize
     }
@@ -140,11 +150,13 @@ pub struct HomeLayout {
 
 impl HomeLayout {
     /// The layout of a job with these settings.
+    #[inline]
     pub fn of(settings: &Settings) -> Self {
         Self::new(Shape::new(settings), settings.starter_bytes as usize)
     }
 
     /// The layout of a job of this shape with `starter_bytes` of user memory.
+    #[inline]
     pub fn new(shape: Shape, starter_bytes: usize) -> Self {
         let arrival_bytes = shape.sources().div_ceil(64).next_multiple_of(16) * 8;
         let thread_bytes =
@@ -153,80 +165,95 @@ impl HomeLayout {
     }
 
     /// The shape of the job.
+    #[inline]
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
     /// Size of the starter memory.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.starter() + self.starter_bytes
     }
 
     /// The entry of a segment: its state, and the size of its region.
+    #[inline]
     pub fn segment(&self, slot: u32) -> usize {
         debug_assert!(slot <= SEGMENT_COUNT);
         self.watchers() + size_of::<Watchers>() + slot as usize * SEGMENT_BYTES
     }
 
     /// The count of watchers.
+    #[inline]
     pub fn watchers(&self) -> usize {
         self.latches() + LATCH_COUNT * 8
     }
 
     /// The user memory.
+    #[inline]
     pub fn starter(&self) -> usize {
         self.segment(SEGMENT_COUNT).next_multiple_of(STARTER_ALIGN)
     }
 
     /// Size of the user memory.
+    #[inline]
     pub fn starter_bytes(&self) -> usize {
         self.starter_bytes
     }
 
     /// The part of a thread, which begins with its doorbell.
+    #[inline]
     pub fn thread(&self, local: usize) -> usize {
         debug_assert!(local <= self.shape.callers());
         local * self.thread_bytes
     }
 
     /// A word of arrival bits of a thread.
+    #[inline]
     pub fn arrival_word(&self, local: usize, word: usize) -> usize {
         debug_assert!(word * 8 < self.arrival_bytes);
         self.thread(local) + size_of::<Doorbell>() + word * 8
     }
 
     /// A reply slot of a thread.
+    #[inline]
     pub fn reply_slot(&self, local: usize, slot: usize) -> usize {
         debug_assert!(slot <= self.reply_slots(local));
         self.thread(local) + size_of::<Doorbell>() + self.arrival_bytes + slot * REPLY_SLOT_BYTES
     }
 
     /// Number of reply slots of a thread.
+    #[inline]
     pub fn reply_slots(&self, local: usize) -> usize {
         if local == self.shape.callers() { CALLER_SLOT_COUNT } else { REPLY_SLOT_COUNT }
     }
 
     /// The reply space of a thread.
+    #[inline]
     pub fn reply_space(&self, local: usize) -> usize {
         self.reply_slot(local, self.reply_slots(local))
     }
 
     /// Size of the reply space of a thread.
+    #[inline]
     pub fn reply_space_bytes(&self, local: usize) -> usize {
         if local == self.shape.callers() { CALLER_SPACE_BYTES } else { REPLY_SPACE_BYTES }
     }
 
     /// The latches.
+    #[inline]
     pub fn latches(&self) -> usize {
         self.reply_space(self.shape.callers()) + CALLER_SPACE_BYTES
     }
 
     /// Size of the arrival bits of a thread.
+    #[inline]
     pub fn arrival_bytes(&self) -> usize {
         self.arrival_bytes
     }
 
     /// Number of words with arrival bits of a thread.
+    #[inline]
     pub fn arrival_words(&self) -> usize {
         self.shape.sources().div_ceil(64)
     }
