@@ -112,7 +112,7 @@ impl Worker {
     #[inline]
     #[track_caller]
     pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
-        if self.may_start_at_once(order)
+        if let Some(moves) = self.may_start_at_once(order)
             && let Ok(length) = usize::try_from(bytes)
             && !overlap(target, source, bytes)
             && let Some(to) = self.mapped(target, length)
@@ -120,7 +120,7 @@ impl Worker {
         {
             // SAFETY: `mapped` found both ranges inside memory that is mapped here.
             unsafe { racy::copy_between(from, to, length) };
-            return Ok(self.next_handle());
+            return Ok(self.next_handle(moves));
         }
         self.copy_slowly(target, source, bytes, order)
     }
@@ -161,13 +161,13 @@ impl Worker {
     #[track_caller]
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
         if data.len() <= PUT_BYTES_MAX
-            && self.may_start_at_once(order)
+            && let Some(moves) = self.may_start_at_once(order)
             && let Some(to) = self.mapped(target, data.len())
         {
             // SAFETY: `data` is readable; `mapped` found the target range inside memory that is
             // mapped here.
             unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
-            return Ok(self.next_handle());
+            return Ok(self.next_handle(moves));
         }
         self.put_slowly_from(target, data, order)
     }
@@ -266,12 +266,12 @@ impl Worker {
         change: AtomicChange<W>,
         order: Order,
     ) -> Result<Incoming<W>> {
-        if self.may_start_at_once(order)
+        if let Some(moves) = self.may_start_at_once(order)
             && let Some(place) = self.mapped(word.address(), size_of::<W>())
             && place.addr().is_multiple_of(size_of::<W>())
         {
             let previous = word.change(self, change)?;
-            return Ok(Incoming::over(self.next_handle(), Brought::Previous(previous.widen())));
+            return Ok(Incoming::over(self.next_handle(moves), Brought::Previous(previous.widen())));
         }
         self.admit(order)?;
         let (mut draft, part) = self.draft_change(word, change)?;
@@ -315,21 +315,23 @@ impl Worker {
         Ok((Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()), part))
     }
 
-    /// Returns whether a new operation need not look at those before it.
+    /// Returns the books of this worker's operations, if a new one need not look at those before it.
+    /// A caller passes them on, so that an operation looks them up once.
     #[inline]
-    pub(super) fn may_start_at_once(&self, order: Order) -> bool {
+    pub(super) fn may_start_at_once(&self, order: Order) -> Option<&Moves> {
+        let moves = self.moves();
         let is_free = match order {
-            Order::None => !self.moves().is_fenced.get(),
-            Order::After(handle) if self.check_handle(handle).is_err() => return false,
+            Order::None => !moves.is_fenced.get(),
+            Order::After(handle) if self.check_handle(handle).is_err() => return None,
             Order::After(_) | Order::All | Order::Continuing => false,
         };
-        is_free || self.process_handle().movement().open(self.thread_index()) == 0
+        (is_free || self.process_handle().movement().open(self.thread_index()) == 0).then_some(moves)
     }
 
     #[inline]
-    pub(super) fn next_handle(&self) -> Handle {
-        let number = self.moves().last.get() + 1;
-        self.moves().last.set(number);
+    pub(super) fn next_handle(&self, moves: &Moves) -> Handle {
+        let number = moves.last.get() + 1;
+        moves.last.set(number);
         self.handle(number)
     }
 
@@ -441,7 +443,7 @@ impl Worker {
         // that it is ordered after and that are over.
         self.end_accesses();
         self.moves().is_fenced.set(orders.is_fenced());
-        let handle = self.next_handle();
+        let handle = self.next_handle(self.moves());
         if after.is_empty() {
             drop(inner);
             if let Some(brought) = work.do_now(process) {
