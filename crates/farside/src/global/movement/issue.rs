@@ -315,8 +315,8 @@ impl Worker {
         Ok((Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()), part))
     }
 
-    /// Returns the books of this worker's operations, if a new one need not look at those before it.
-    /// A caller passes them on, so that an operation looks them up once.
+    /// Returns the books of this worker's operations, if a new one need not look at those before
+    /// it. A caller passes them on, so that an operation looks them up once.
     #[inline]
     pub(super) fn may_start_at_once(&self, order: Order) -> Option<&Moves> {
         let moves = self.moves();
