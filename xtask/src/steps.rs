@@ -25,6 +25,7 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
         calls_over_libfabric(without)?;
     }
     loom()?;
+    release()?;
     beds::run_all(&Arguments { without: without.to_vec(), ..Arguments::default() })?;
     println!("xtask: all tests passed");
     Ok(())
@@ -60,6 +61,12 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
     // A filter matches anywhere in the path of a test. These modules choose their transports.
     command.args(["--skip", "faults::", "--skip", "ways::"]);
     run(beds::tell(&mut command, without))
+}
+
+/// Searches with two processes of the command as users build it: optimised, without debug
+/// assertions. A call names its function by its place in the program, which must hold there, too.
+fn release() -> Result<(), String> {
+    run(cargo().args(["run", "--release", "--", "hex", "-n", "2", "-t", "2", "--rollouts", "20000", "--json"]))
 }
 
 /// Checks the protocols on shared words in all their interleavings.

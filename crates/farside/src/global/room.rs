@@ -70,9 +70,11 @@ impl Room for GlobalRoom {
     }
 
     fn serve(&self, process: &Arc<Process>) -> Result<Served> {
-        let served = process.advance_movement();
-        let sweep_again = self.own_segments.sweep().then(|| process.clock().now());
-        Ok(Served { again: [served.again, sweep_again].into_iter().flatten().min(), ..served })
+        Ok(process.advance_movement())
+    }
+
+    fn clean_up(&self, _process: &Process) -> bool {
+        self.own_segments.sweep()
     }
 
     fn is_over(&self, worker: &Worker) -> Result<bool> {

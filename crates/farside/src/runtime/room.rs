@@ -80,6 +80,12 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
         Ok(Served::NOTHING)
     }
 
+    /// Frees what no process can reach any more, which may take milliseconds. Only the service
+    /// thread and waiting workers in its place call it. Returns whether there may be more.
+    fn clean_up(&self, _process: &Process) -> bool {
+        false
+    }
+
     /// Ends the room's own threads, after the workers and the service thread of the process have
     /// ended.
     fn stop(&self, _process: &Process) {}
@@ -233,7 +239,7 @@ impl Rooms {
         self.all().for_each(|room| room.lose(process, lost));
     }
 
-    /// Serves all rooms, or only those that are busy.
+    /// Serves all rooms and lets them clean up, or only serves those that are busy.
     pub(crate) fn serve(&self, process: &Arc<Process>, only_busy: bool) -> Result<Served> {
         let which = if only_busy { self.busy.load(Ordering::Relaxed) } else { u32::MAX };
         let mut served = Served::NOTHING;
@@ -242,6 +248,9 @@ impl Rooms {
                 && which & (1 << tag) != 0
             {
                 served = served.and(slot.state.serve(process)?);
+                if !only_busy && slot.state.clean_up(process) {
+                    served = served.and(Served { moved: false, again: Some(process.clock().now()) });
+                }
             }
         }
         Ok(served)
@@ -305,6 +314,7 @@ trait AnyRoom: Debug + Send + Sync {
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()>;
     fn lose(&self, process: &Process, lost: ProcessId);
     fn serve(&self, process: &Arc<Process>) -> Result<Served>;
+    fn clean_up(&self, process: &Process) -> bool;
     fn stop(&self, process: &Process);
     fn is_over(&self, worker: &Worker) -> Result<bool>;
 }
@@ -331,6 +341,10 @@ impl<R: Room> AnyRoom for R {
 
     fn serve(&self, process: &Arc<Process>) -> Result<Served> {
         Room::serve(self, process)
+    }
+
+    fn clean_up(&self, process: &Process) -> bool {
+        Room::clean_up(self, process)
     }
 
     fn stop(&self, process: &Process) {
