@@ -49,7 +49,7 @@ pub use error::WireError;
 pub use farside_macros::Wire;
 pub use portable::{Decoder, Encoder, decode, encode};
 pub use reader::Reader;
-pub use schema::{Schema, hash_name};
+pub use schema::{Schema, hash_name, type_hash};
 
 /// A value that may travel from one process of a job to another.
 ///

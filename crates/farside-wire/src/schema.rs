@@ -1,6 +1,7 @@
 //! [`Schema`]: the shape of a type in the encoding between different binaries.
 
-use std::any::type_name;
+use std::any::{TypeId, type_name};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Wire;
 
@@ -97,6 +98,14 @@ impl Schema {
     pub fn unportable(&self) -> Option<&'static str> {
         self.unportable
     }
+}
+
+/// Returns a number that identifies a type among processes of one binary. Never 0.
+#[must_use]
+pub fn type_hash<T: 'static>() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    TypeId::of::<T>().hash(&mut hasher);
+    hasher.finish() | 1
 }
 
 /// Returns the hash of a name of a function or a type, the same in every binary.

@@ -49,6 +49,19 @@ pub enum Error {
         /// The defect.
         cause: CorruptRecord,
     },
+    /// Workers take part in different collectives. Collectives of this worker cannot continue.
+    #[error(
+        "{worker} takes part in {theirs} where this worker takes part in {ours}: all workers must call the same \
+         collectives, with the same types, in the same order"
+    )]
+    CollectiveMismatch {
+        /// The worker that takes part in something else.
+        worker: WorkerId,
+        /// What that worker takes part in.
+        theirs: Box<str>,
+        /// What this worker takes part in.
+        ours: Box<str>,
+    },
     /// The deadline passed.
     #[error("deadline passed after {after:?} while {doing}")]
     Deadline {

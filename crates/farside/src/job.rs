@@ -239,7 +239,7 @@ impl Job {
     /// a type of the function travels only among processes of one binary.
     #[track_caller]
     pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
-        self.names.register(name, function);
+        self.names.add(name, function);
         self
     }
 

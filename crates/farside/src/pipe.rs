@@ -210,7 +210,7 @@ impl<'w> Pipe<'w> {
         if !process.is_alike(peer) {
             return Err(Error::DifferentBinaries { a: process.id(), b: peer }.into());
         }
-        self.shape.content = channel::content_of::<T>();
+        self.shape.content = crate::wire::type_hash::<T>();
         Ok(self)
     }
 

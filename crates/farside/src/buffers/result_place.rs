@@ -89,8 +89,11 @@ impl<R: Wire> ResultPlace<R> {
     pub fn clear(&self, me: &Worker) -> Result<()> {
         self.place.memory.atomic64(me, self.place.offset, AtomicChange::Swap(0)).map(drop)
     }
+}
 
-    /// Returns the result, if it is there. The result stays in place.
+impl<R: Wire + Clone> ResultPlace<R> {
+    /// Returns the result, if it is there. The result stays in place, so each look at it makes a
+    /// copy.
     ///
     /// # Errors
     /// [`Error::RemotePanic`] when the function panicked; the error names the first worker of the
@@ -151,7 +154,9 @@ impl<R: Wire> ResultPlace<R> {
         let site = Location::caller();
         me.watch_until("watching for a result", time, |me| self.poll_from(me, site).transpose())
     }
+}
 
+impl<R> ResultPlace<R> {
     /// The process that owns the memory.
     pub fn process(&self) -> ProcessId {
         self.place.memory.process()

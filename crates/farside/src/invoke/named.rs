@@ -38,8 +38,10 @@ use crate::wire::{self, Decoder, Schema, Wire, WireError, hash_name};
 /// The entry of records that name their function. It lies beyond the end of every table.
 pub(crate) const NAMED: u16 = Header::ENTRY_COUNT_MAX as u16 - 1;
 
-/// The prefix of the names of the library's own functions.
-const OWN_PREFIX: &str = "farside/";
+/// Returns whether a name begins like those of the library's own functions.
+const fn is_of_the_library(name: &str) -> bool {
+    matches!(name.as_bytes(), [b'f', b'a', b'r', b's', b'i', b'd', b'e', b'/', ..])
+}
 
 /// The name and the types of a function that any program of the job can call, including one that
 /// was built separately.
@@ -79,9 +81,24 @@ pub struct Named<A, R = ()> {
 
 impl<A, R> Named<A, R> {
     /// The function of this name. By convention the name begins with that of its program or
-    /// library, and a slash. Names that begin with `farside/` belong to this library.
+    /// library, and a slash.
+    ///
+    /// # Panics
+    /// If the name begins with `farside/`: such names belong to this library. In a constant, this
+    /// is an error of compilation:
+    ///
+    /// ```compile_fail
+    /// # use farside::Named;
+    /// const VALUE: Named<u64> = Named::new("farside/value");
+    /// ```
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
+        assert!(!is_of_the_library(name), "names that begin with `farside/` belong to the library");
+        Self::of_the_library(name)
+    }
+
+    /// A function of this library.
+    pub(crate) const fn of_the_library(name: &'static str) -> Self {
         Self { name, function: hash_name(name), types: PhantomData }
     }
 
@@ -153,22 +170,10 @@ impl Names {
         names
     }
 
-    /// Adds a function of the program.
+    /// Adds a function.
     ///
     /// # Panics
-    /// When a function of this name exists, the name is reserved for the library, or a type cannot
-    /// travel.
-    #[track_caller]
-    pub(crate) fn register<A: Wire, R: Wire>(&mut self, named: Named<A, R>, function: fn(&Worker, A) -> R) {
-        assert!(
-            !named.name.starts_with(OWN_PREFIX),
-            "{}: names that begin with {OWN_PREFIX} are this library's",
-            named.name
-        );
-        self.add(named, function);
-    }
-
-    /// Adds any function.
+    /// When a function of this name exists, or a type cannot travel.
     #[track_caller]
     pub(crate) fn add<A: Wire, R: Wire>(&mut self, named: Named<A, R>, function: fn(&Worker, A) -> R) {
         let signature = match named.signature() {
@@ -469,19 +474,20 @@ mod tests {
     #[should_panic(expected = "two functions with one name")]
     fn a_name_is_registered_once() {
         let mut names = Names::of_the_library();
-        names.register(Named::<u8>::new("test/a"), |_, _| ());
-        names.register(Named::<u16>::new("test/a"), |_, _| ());
+        names.add(Named::<u8>::new("test/a"), |_, _| ());
+        names.add(Named::<u16>::new("test/a"), |_, _| ());
     }
 
     #[test]
-    #[should_panic(expected = "this library's")]
+    #[should_panic(expected = "belong to the library")]
     fn the_librarys_names_are_its_own() {
-        Names::of_the_library().register(Named::<u8>::new("farside/a"), |_, _| ());
+        let name = String::leak("farside/".to_owned() + "a");
+        let _ = Named::<u8>::new(name);
     }
 
     #[test]
     #[should_panic(expected = "among processes of one binary")]
     fn what_does_not_travel_is_not_registered() {
-        Names::of_the_library().register(Named::<crate::Reply<u8>>::new("test/a"), |_, _| ());
+        Names::of_the_library().add(Named::<crate::Reply<u8>>::new("test/a"), |_, _| ());
     }
 }

@@ -154,7 +154,7 @@ impl Simulation {
     /// Those of [`Job::register`](crate::Job::register).
     #[track_caller]
     pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
-        self.programs.names.register(name, function);
+        self.programs.names.add(name, function);
         self
     }
 

@@ -1,9 +1,7 @@
 //! Pipes of values.
 
-use std::any::TypeId;
 use std::fmt;
 use std::future::poll_fn;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -13,13 +11,6 @@ use super::writer::{Delivery, PipeWriter};
 use crate::Wire;
 use crate::error::Refused;
 use crate::wire::{from_bytes_in, write_to};
-
-/// Identifies a type among processes of one binary. Never 0.
-pub(super) fn content_of<T: Wire>() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    TypeId::of::<T>().hash(&mut hasher);
-    hasher.finish() | 1
-}
 
 /// The sending end of a channel of values.
 ///
@@ -197,7 +188,7 @@ fn value_in<T: Wire>(message: Received<'_, '_>, bytes: &mut Vec<u8>) -> Result<T
     bytes.resize(message.bytes(), 0);
     message.copy_to(0, bytes);
     // SAFETY: the message was written by the sender of a channel whose values are of the type `T`:
-    // the ends have compared `content_of` it and run the same binary, or they would not have been
+    // the ends have compared its `type_hash` and run the same binary, or they would not have been
     // opened. The message is read once, because dropping it releases it.
     let value = unsafe { from_bytes_in(bytes, message.process()) };
     value.map_err(|_| PipeError::Pipe {

@@ -3,7 +3,13 @@
 //! They are made of calls, so they need nothing else from a transport. A worker that waits in one
 //! runs calls meanwhile. A barrier is a dissemination barrier: in round `k` every worker notifies
 //! the worker `2^k` places after it.
+//!
+//! A program may break the order: one worker is at a barrier where another one broadcasts. So each
+//! message names its collective by number, kind and type. A worker that receives something else
+//! than it takes part in returns [`Error::CollectiveMismatch`], and never takes a value of one type
+//! for one of another.
 
+use std::any::type_name;
 use std::collections::HashMap;
 
 use farside_fabric::WorkerId;
@@ -11,20 +17,19 @@ use farside_fabric::WorkerId;
 use crate::error::{Error, Result};
 use crate::invoke::named::{Named, Names};
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes};
+use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes, type_hash};
 
 /// A worker's state of collectives: what has arrived for those that it is in or has not reached
 /// yet.
 #[derive(Debug, Default)]
 pub(crate) struct Collectives {
-    /// The number of barriers that this worker has entered.
-    barriers: u64,
-    /// The number of announcements of round `k` of a barrier. Each round always has the same
-    /// sender, and calls keep their order, so a count is enough.
-    arrived: Vec<u64>,
-    /// The number of exchanges of values that this worker has begun.
-    exchanges: u64,
-    /// Values that have arrived, by exchange and sender.
+    /// The number of collectives that this worker has begun, which is the number of the last one.
+    begun: u64,
+    /// What the last one is.
+    current: Content,
+    /// What was announced in round `k` of barriers.
+    arrived: Vec<Announced>,
+    /// Values that have arrived, by collective and sender.
     values: HashMap<(u64, WorkerId), Value>,
     /// The number of those values that came from other binaries.
     foreign_values: usize,
@@ -32,50 +37,176 @@ pub(crate) struct Collectives {
     /// Whether a value was dropped because too much had arrived. No later collective can complete
     /// then.
     is_overrun: bool,
+    /// Set when another worker takes part in something else than this one. No later collective can
+    /// complete then.
+    mismatch: Option<Mismatch>,
+}
+
+/// The announcements of one round of barriers. Each round always has the same sender, which is at
+/// most one barrier ahead.
+#[derive(Clone, Copy, Debug)]
+struct Announced {
+    from: WorkerId,
+    /// The number of the last barrier that was announced.
+    last: u64,
+    /// The number of the one before it.
+    before: u64,
+}
+
+/// Another worker takes part in something else than this one.
+#[derive(Clone, Debug)]
+struct Mismatch {
+    worker: WorkerId,
+    theirs: Box<str>,
+    ours: Box<str>,
+}
+
+/// The kind of a collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
+enum Kind {
+    #[default]
+    Barrier,
+    Broadcast,
+    Gather,
+    AllReduce,
+}
+
+/// What a collective is. All workers that take part in it agree on that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
+struct Content {
+    kind: Kind,
+    /// Identifies the type of the values: among processes of one binary, or by its shape in a job
+    /// of several binaries.
+    type_hash: u64,
+    /// The name of the type, for errors. Two binaries may print it differently.
+    type_name: String,
+}
+
+impl Content {
+    fn is_like(&self, other: &Self) -> bool {
+        (self.kind, self.type_hash) == (other.kind, other.type_hash)
+    }
+
+    fn describe(&self) -> Box<str> {
+        match self.kind {
+            Kind::Barrier => "a barrier".into(),
+            Kind::Broadcast => format!("a broadcast of `{}`", self.type_name).into(),
+            Kind::Gather => format!("a gather of `{}`", self.type_name).into(),
+            Kind::AllReduce => format!("an all_reduce of `{}`", self.type_name).into(),
+        }
+    }
+}
+
+/// A value on its way.
+#[derive(Debug, Wire)]
+struct Parcel {
+    /// The number of the collective.
+    number: u64,
+    from: WorkerId,
+    content: Content,
+    bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Value {
+    content: Content,
     bytes: Vec<u8>,
     /// Whether the value came from another binary.
     is_foreign: bool,
 }
 
 /// Bounds on what processes of other binaries may send to a worker for collectives that it has not
-/// reached. Processes of the same binary are trusted to take part in the same collectives; those of
-/// others are not.
+/// reached. Processes of the same binary are trusted not to flood it.
 const FOREIGN_VALUES_MAX: usize = 1 << 16;
 const FOREIGN_BYTES_MAX: usize = 256 << 20;
 
 impl Collectives {
-    fn make_room_for(&mut self, rounds: usize) {
-        if self.arrived.len() < rounds {
-            self.arrived.resize(rounds, 0);
+    /// Begins the next collective and returns its number.
+    fn begin(&mut self, content: Content) -> u64 {
+        self.begun += 1;
+        self.current = content;
+        let early = self
+            .values
+            .iter()
+            .find(|((number, _), value)| *number == self.begun && !value.content.is_like(&self.current));
+        if let Some(((_, from), value)) = early {
+            self.mismatch = Some(self.differs(*from, &value.content));
+        }
+        if self.current.kind != Kind::Barrier
+            && let Some(announced) = self.arrived.iter().find(|announced| announced.last == self.begun)
+        {
+            self.mismatch = Some(self.differs(announced.from, &Content::default()));
+        }
+        self.begun
+    }
+
+    /// Notes that `from` has announced round `round` of barrier `number`.
+    fn announce(&mut self, number: u64, round: usize, from: WorkerId) {
+        if self.arrived.len() <= round {
+            self.arrived.resize(round + 1, Announced { from, last: 0, before: 0 });
+        }
+        let before = self.arrived[round].last;
+        self.arrived[round] = Announced { from, last: number, before };
+        if number == self.begun && self.current.kind != Kind::Barrier {
+            self.mismatch = Some(self.differs(from, &Content::default()));
         }
     }
 
-    /// Keeps a value that another binary sent. Drops it if its exchange is past.
-    fn keep_foreign(&mut self, exchange: u64, from: WorkerId, bytes: Vec<u8>) {
-        if exchange < self.exchanges {
-            return;
+    /// Returns whether round `round` of the current barrier was announced.
+    fn is_announced(&mut self, round: usize) -> bool {
+        let Some(Announced { from, last, before }) = self.arrived.get(round).copied() else { return false };
+        if last > self.begun && before < self.begun {
+            // It waits at a later barrier, and has not been at this one.
+            self.mismatch = Some(self.differs(from, &Content::default()));
         }
-        self.take(exchange, from);
-        let (count, total) = (self.foreign_values + 1, self.foreign_bytes + bytes.len());
-        if count > FOREIGN_VALUES_MAX || total > FOREIGN_BYTES_MAX {
-            self.is_overrun = true;
-            return;
-        }
-        (self.foreign_values, self.foreign_bytes) = (count, total);
-        self.values.insert((exchange, from), Value { bytes, is_foreign: true });
+        last == self.begun || before == self.begun
     }
 
-    fn take(&mut self, exchange: u64, from: WorkerId) -> Option<Vec<u8>> {
-        let Value { bytes, is_foreign } = self.values.remove(&(exchange, from))?;
+    fn differs(&self, worker: WorkerId, theirs: &Content) -> Mismatch {
+        Mismatch { worker, theirs: theirs.describe(), ours: self.current.describe() }
+    }
+
+    /// Keeps a value. Drops it if its collective is past.
+    fn keep(&mut self, parcel: Parcel, is_foreign: bool) {
+        let Parcel { number, from, content, bytes } = parcel;
+        if number < self.begun {
+            if !is_foreign {
+                // This worker waited for all values of the collectives that it has left.
+                let ours = "another collective, which it has left".into();
+                self.mismatch = Some(Mismatch { worker: from, theirs: content.describe(), ours });
+            }
+            return;
+        }
+        if number == self.begun && !content.is_like(&self.current) {
+            self.mismatch = Some(self.differs(from, &content));
+            return;
+        }
+        self.remove(number, from);
         if is_foreign {
-            self.foreign_values -= 1;
-            self.foreign_bytes -= bytes.len();
+            let (count, total) = (self.foreign_values + 1, self.foreign_bytes + bytes.len());
+            if count > FOREIGN_VALUES_MAX || total > FOREIGN_BYTES_MAX {
+                self.is_overrun = true;
+                return;
+            }
+            (self.foreign_values, self.foreign_bytes) = (count, total);
         }
-        Some(bytes)
+        self.values.insert((number, from), Value { content, bytes, is_foreign });
+    }
+
+    /// Takes a value of the current collective.
+    fn take(&mut self, from: WorkerId) -> Option<Value> {
+        // `begin` and `keep` look at the content of what they let in. What does not match the
+        // current collective is never handed out.
+        self.remove(self.begun, from).filter(|value| value.content.is_like(&self.current))
+    }
+
+    fn remove(&mut self, number: u64, from: WorkerId) -> Option<Value> {
+        let value = self.values.remove(&(number, from))?;
+        if value.is_foreign {
+            self.foreign_values -= 1;
+            self.foreign_bytes -= value.bytes.len();
+        }
+        Some(value)
     }
 }
 
@@ -89,19 +220,13 @@ impl Worker {
     /// [`Error::PeerLost`] if any process of the job is lost; [`Error::Deadline`];
     /// [`Error::InHandler`].
     pub fn barrier(&self) -> Result<()> {
-        self.begin_collective("a barrier")?;
-        let count = self.worker_count();
-        let rounds = count.next_power_of_two().trailing_zeros();
-        let passed = {
-            let mut collectives = self.collectives.borrow_mut();
-            collectives.barriers += 1;
-            collectives.make_room_for(rounds as usize);
-            collectives.barriers
-        };
+        self.may_begin("a barrier")?;
+        let number = self.collectives.borrow_mut().begin(Content::default());
+        let rounds = self.worker_count().next_power_of_two().trailing_zeros();
         for round in 0..rounds {
-            self.tell(self.neighbor(1 << round), ARRIVED, round, announce_arrival)?;
+            self.tell(self.neighbor(1 << round), ARRIVED, (number, round), announce_arrival)?;
             self.wait_for_all("waiting at a barrier", |worker| {
-                (worker.collectives.borrow().arrived[round as usize] >= passed).then_some(())
+                worker.collectives.borrow_mut().is_announced(round as usize).then_some(())
             })?;
         }
         self.wait_until_sent((0..rounds).map(|round| self.neighbor(1 << round)))
@@ -127,20 +252,15 @@ impl Worker {
     ///
     /// # Panics
     /// If the root has no value.
-    pub fn broadcast<T: Wire>(&self, root: WorkerId, value: Option<T>) -> Result<T> {
-        self.begin_collective("a broadcast")?;
-        let exchange = self.begin_exchange(root)?;
-        let bytes = if self.id() == root {
-            self.bytes_of(value.expect("the root of a broadcast must pass a value"))?
+    pub fn broadcast<T: Wire + Clone>(&self, root: WorkerId, value: Option<T>) -> Result<T> {
+        let parts = self.begin::<T>(Kind::Broadcast, root)?;
+        let value = if self.id() == root {
+            value.expect("the root of a broadcast must pass a value")
         } else {
-            self.wait_for_value(exchange, self.parent(root))?
+            self.receive(&parts, self.parent(root))?
         };
-        let children = self.children(root);
-        for child in &children {
-            self.send_value(*child, exchange, bytes.clone())?;
-        }
-        self.wait_until_sent(children.into_iter())?;
-        self.value_of(root, &bytes)
+        self.pass_on(&parts, root, &value)?;
+        Ok(value)
     }
 
     /// Sends the values of all workers to worker `root`. The root gets them in the order of the
@@ -149,10 +269,9 @@ impl Worker {
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
     pub fn gather<T: Wire>(&self, root: WorkerId, value: T) -> Result<Option<Vec<T>>> {
-        self.begin_collective("a gather")?;
-        let exchange = self.begin_exchange(root)?;
+        let parts = self.begin::<T>(Kind::Gather, root)?;
         if self.id() != root {
-            self.send_value(root, exchange, self.bytes_of(value)?)?;
+            self.send_value(&parts, root, value)?;
             self.wait_until_sent([root].into_iter())?;
             return Ok(None);
         }
@@ -161,10 +280,7 @@ impl Worker {
         for from in self.workers() {
             gathered.push(match own.take_if(|_| from == root) {
                 Some(own) => own,
-                None => {
-                    let bytes = self.wait_for_value(exchange, from)?;
-                    self.value_of(from, &bytes)?
-                }
+                None => self.receive(&parts, from)?,
             });
         }
         Ok(Some(gathered))
@@ -185,23 +301,31 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`barrier`](Self::barrier).
-    pub fn all_reduce<T: Wire>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
-        self.begin_collective("an all_reduce")?;
+    pub fn all_reduce<T: Wire + Clone>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
         let root = WorkerId::new(0);
-        let exchange = self.begin_exchange(root)?;
+        let up = self.begin::<T>(Kind::AllReduce, root)?;
         let mut combined = value;
         for child in self.children(root) {
-            let bytes = self.wait_for_value(exchange, child)?;
-            combined = combine(combined, self.value_of(child, &bytes)?);
+            combined = combine(combined, self.receive(&up, child)?);
         }
-        if self.id() == root {
-            return self.broadcast(root, Some(combined));
-        }
-        self.send_value(self.parent(root), exchange, self.bytes_of(combined)?)?;
-        self.broadcast(root, None)
+        // The way down has a number of its own: values of both ways have one sender.
+        let combined = if self.id() == root {
+            Some(combined)
+        } else {
+            self.send_value(&up, self.parent(root), combined)?;
+            None
+        };
+        let down = self.begin::<T>(Kind::AllReduce, root)?;
+        let result = match combined {
+            Some(result) => result,
+            None => self.receive(&down, self.parent(root))?,
+        };
+        self.pass_on(&down, root, &result)?;
+        Ok(result)
     }
 
-    fn begin_collective(&self, what: &'static str) -> Result<()> {
+    /// Refuses a collective where none can be waited for.
+    fn may_begin(&self, what: &'static str) -> Result<()> {
         self.not_in_handler(what)?;
         if self.id().number() >= self.worker_count() {
             return Err(self.unknown(self.id()));
@@ -210,13 +334,38 @@ impl Worker {
         Ok(())
     }
 
-    fn begin_exchange(&self, root: WorkerId) -> Result<u64> {
+    /// Begins a collective in which values of type `T` travel.
+    fn begin<T: Wire>(&self, kind: Kind, root: WorkerId) -> Result<Parts> {
+        self.may_begin(match kind {
+            Kind::Barrier => "a barrier",
+            Kind::Broadcast => "a broadcast",
+            Kind::Gather => "a gather",
+            Kind::AllReduce => "an all_reduce",
+        })?;
         if root.number() >= self.worker_count() {
             return Err(self.unknown(root));
         }
-        let mut collectives = self.collectives.borrow_mut();
-        collectives.exchanges += 1;
-        Ok(collectives.exchanges)
+        let type_hash = match self.process_handle().is_mixed() {
+            false => type_hash::<T>(),
+            true => {
+                let schema = Schema::of::<T>();
+                if let Some(type_name) = schema.unportable() {
+                    let name = "a collective in a job of several binaries";
+                    return Err(Error::NotPortable { name, type_name });
+                }
+                schema.hash()
+            }
+        };
+        let content = Content { kind, type_hash, type_name: type_name::<T>().to_owned() };
+        let number = self.collectives.borrow_mut().begin(content.clone());
+        Ok(Parts { number, content })
+    }
+
+    /// Returns the worker that announces round `round` of a barrier to this one.
+    fn announcer(&self, round: u32) -> WorkerId {
+        let count = u64::from(self.worker_count());
+        let back = (1_u64 << round) % count;
+        WorkerId::new(((u64::from(self.id().number()) + count - back) % count) as u32)
     }
 
     /// Returns this worker's place in the binomial tree whose root is `root`. The root has place 0.
@@ -243,8 +392,41 @@ impl Worker {
         places.map(|child| self.at_place(root, child as u32)).collect()
     }
 
-    fn send_value(&self, to: WorkerId, exchange: u64, bytes: Vec<u8>) -> Result<()> {
-        self.tell(to, VALUE, (exchange, self.id(), bytes), keep_value)
+    fn send_value<T: Wire>(&self, parts: &Parts, to: WorkerId, value: T) -> Result<()> {
+        let bytes = match self.process_handle().is_mixed() {
+            false => to_bytes(value),
+            true => wire::encode(&value, Vec::new()),
+        };
+        let Parts { number, content } = parts.clone();
+        self.tell(to, VALUE, Parcel { number, from: self.id(), content, bytes }, keep_value)
+    }
+
+    /// Sends a value to the children of this worker in the tree of `root`, and waits until it is
+    /// sent.
+    fn pass_on<T: Wire + Clone>(&self, parts: &Parts, root: WorkerId, value: &T) -> Result<()> {
+        let children = self.children(root);
+        for child in &children {
+            self.send_value(parts, *child, value.clone())?;
+        }
+        self.wait_until_sent(children.into_iter())
+    }
+
+    /// Waits for the value of another worker.
+    fn receive<T: Wire>(&self, parts: &Parts, from: WorkerId) -> Result<T> {
+        let value = self.wait_for_all("waiting for the value of another worker", |worker| {
+            worker.collectives.borrow_mut().take(from)
+        })?;
+        debug_assert!(value.content.is_like(&parts.content));
+        let read = match self.process_handle().is_mixed() {
+            // The shapes are the same, as `take` has compared them.
+            true => wire::decode(Decoder::new(&value.bytes).within(self), 0),
+            // SAFETY: this job is of one binary, and `keep_value` alone lets values in. `take`
+            // hands out only values whose type hash is that of `T`, which `begin` put into the
+            // current content, and `send_value` wrote the bytes as a value of the type that the
+            // hash names. They are read once, because `take` removed them.
+            false => unsafe { from_bytes(&value.bytes) },
+        };
+        read.map_err(|cause: WireError| Error::Wire { from, cause })
     }
 
     /// Calls a function of this file on another worker; by its name if that worker runs another
@@ -256,36 +438,6 @@ impl Worker {
         }
     }
 
-    /// Encodes a value so that all processes of the job can read it.
-    fn bytes_of<T: Wire>(&self, value: T) -> Result<Vec<u8>> {
-        if !self.process_handle().is_mixed() {
-            return Ok(to_bytes(value));
-        }
-        let schema = Schema::of::<T>();
-        match schema.unportable() {
-            None => Ok(wire::encode(&value, schema.hash().to_le_bytes().to_vec())),
-            Some(type_name) => Err(Error::NotPortable { name: "a collective in a job of several binaries", type_name }),
-        }
-    }
-
-    fn wait_for_value(&self, exchange: u64, from: WorkerId) -> Result<Vec<u8>> {
-        self.wait_for_all("waiting for the value of another worker", |worker| {
-            worker.collectives.borrow_mut().take(exchange, from)
-        })
-    }
-
-    fn value_of<T: Wire>(&self, from: WorkerId, bytes: &[u8]) -> Result<T> {
-        let value = if self.process_handle().is_mixed() {
-            portable_value_of(self, bytes)
-        } else {
-            // SAFETY: the same collective wrote the bytes on another worker, with the same type.
-            // Both workers run one program, in which all workers take part in the collectives in
-            // the same order.
-            unsafe { from_bytes(bytes) }
-        };
-        value.map_err(|cause| Error::Wire { from, cause })
-    }
-
     /// Waits until nothing is staged for these receivers.
     ///
     /// A call stays staged here while its ring is not set up. If this worker then made no progress
@@ -295,9 +447,13 @@ impl Worker {
         self.wait_for_all("waiting for the ring to another worker", |_| (!receivers.clone().any(waits)).then_some(()))
     }
 
-    /// Returns an error if a value was dropped: collectives cannot continue then.
-    fn collective_overrun(&self) -> Option<Error> {
-        self.collectives.borrow().is_overrun.then(|| Error::CollectiveOverrun {
+    /// Returns the reason for which collectives cannot continue, if there is one.
+    fn collective_failure(&self) -> Option<Error> {
+        let collectives = self.collectives.borrow();
+        if let Some(Mismatch { worker, theirs, ours }) = collectives.mismatch.clone() {
+            return Some(Error::CollectiveMismatch { worker, theirs, ours });
+        }
+        collectives.is_overrun.then(|| Error::CollectiveOverrun {
             worker: self.id(),
             values: FOREIGN_VALUES_MAX,
             bytes: FOREIGN_BYTES_MAX,
@@ -308,47 +464,53 @@ impl Worker {
     fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
         self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
             Some(found) => Some(Ok(found)),
-            None => worker.collective_overrun().or_else(|| worker.any_lost()).map(Err),
+            None => worker.collective_failure().or_else(|| worker.any_lost()).map(Err),
         })
     }
 }
 
-/// Decodes a value from a process of any binary.
-fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireError> {
-    let (hash, value) = bytes.split_first_chunk().ok_or_else(WireError::other_type::<T>)?;
-    match Schema::of::<T>().hash() == u64::from_le_bytes(*hash) {
-        true => wire::decode(Decoder::new(value).within(here), 0),
-        false => Err(WireError::other_type::<T>()),
-    }
+/// A collective that this worker takes part in.
+#[derive(Clone, Debug)]
+struct Parts {
+    number: u64,
+    content: Content,
 }
 
-/// Announces round `k` of a barrier.
-const ARRIVED: Named<u32> = Named::new("farside/arrived");
-/// Carries a value: its exchange, its sender and its bytes.
-const VALUE: Named<(u64, WorkerId, Vec<u8>)> = Named::new("farside/value");
+/// Announces a round of a barrier: the number of the barrier, and the round.
+const ARRIVED: Named<(u64, u32)> = Named::of_the_library("farside/arrived");
+/// Carries a value.
+const VALUE: Named<Parcel> = Named::of_the_library("farside/value");
 
 /// Registers the functions that collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {
-    names.add(ARRIVED, announce_arrival);
+    names.add(ARRIVED, announce_foreign_arrival);
     names.add(VALUE, keep_foreign_value);
 }
 
-fn announce_arrival(there: &Worker, round: u32) {
+fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
     // Another binary may send any number.
-    if round >= u32::BITS {
-        return;
+    if round < u32::BITS {
+        let from = there.announcer(round);
+        there.collectives.borrow_mut().announce(number, round as usize, from);
     }
-    let mut collectives = there.collectives.borrow_mut();
-    collectives.make_room_for(round as usize + 1);
-    collectives.arrived[round as usize] += 1;
 }
 
-fn keep_value(there: &Worker, (exchange, from, bytes): (u64, WorkerId, Vec<u8>)) {
-    there.collectives.borrow_mut().values.insert((exchange, from), Value { bytes, is_foreign: false });
+fn keep_value(there: &Worker, parcel: Parcel) {
+    there.collectives.borrow_mut().keep(parcel, false);
 }
 
-fn keep_foreign_value(there: &Worker, (exchange, from, bytes): (u64, WorkerId, Vec<u8>)) {
-    there.collectives.borrow_mut().keep_foreign(exchange, from, bytes);
+// In a job of one binary, nothing is called by these names.
+
+fn announce_foreign_arrival(there: &Worker, arrival: (u64, u32)) {
+    if there.process_handle().is_mixed() {
+        announce_arrival(there, arrival);
+    }
+}
+
+fn keep_foreign_value(there: &Worker, parcel: Parcel) {
+    if there.process_handle().is_mixed() {
+        there.collectives.borrow_mut().keep(parcel, true);
+    }
 }
 
 #[cfg(test)]
@@ -357,36 +519,101 @@ mod tests {
 
     const FROM: WorkerId = WorkerId::new(3);
 
+    fn parcel(number: u64, from: WorkerId, bytes: Vec<u8>) -> Parcel {
+        Parcel { number, from, content: Content::default(), bytes }
+    }
+
+    fn keep_foreign(collectives: &mut Collectives, number: u64, bytes: Vec<u8>) {
+        collectives.keep(parcel(number, FROM, bytes), true);
+    }
+
     #[test]
     fn what_another_binary_sends_is_kept_within_bounds() {
-        let mut collectives = Collectives { exchanges: 5, ..Collectives::default() };
+        let mut collectives = Collectives { begun: 5, ..Collectives::default() };
         let half = FOREIGN_BYTES_MAX / 2;
-        collectives.keep_foreign(5, FROM, vec![1; half]);
-        collectives.keep_foreign(6, FROM, vec![2; half]);
-        // A second value of the same exchange and sender replaces the first.
-        collectives.keep_foreign(6, FROM, vec![3; half]);
+        keep_foreign(&mut collectives, 5, vec![1; half]);
+        keep_foreign(&mut collectives, 6, vec![2; half]);
+        // A second value of the same collective and sender replaces the first.
+        keep_foreign(&mut collectives, 6, vec![3; half]);
         assert!(!collectives.is_overrun);
-        assert_eq!(collectives.take(6, FROM), Some(vec![3; half]));
+        assert_eq!(collectives.remove(6, FROM).map(|value| value.bytes), Some(vec![3; half]));
         assert_eq!((collectives.foreign_values, collectives.foreign_bytes), (1, half));
-        collectives.keep_foreign(7, FROM, vec![4; half]);
+        keep_foreign(&mut collectives, 7, vec![4; half]);
         assert!(!collectives.is_overrun);
-        collectives.keep_foreign(8, FROM, vec![5]);
+        keep_foreign(&mut collectives, 8, vec![5]);
         assert!(collectives.is_overrun);
-        assert_eq!(collectives.take(8, FROM), None);
+        assert!(collectives.remove(8, FROM).is_none());
     }
 
     #[test]
     fn values_are_counted_and_past_ones_dropped() {
-        let mut collectives = Collectives { exchanges: 5, ..Collectives::default() };
-        (0..5).for_each(|exchange| collectives.keep_foreign(exchange, FROM, vec![1]));
+        let mut collectives = Collectives { begun: 5, ..Collectives::default() };
+        (0..5).for_each(|number| keep_foreign(&mut collectives, number, vec![1]));
         assert_eq!((collectives.values.len(), collectives.foreign_values), (0, 0));
         let last = 5 + FOREIGN_VALUES_MAX as u64;
-        (5..last).for_each(|exchange| collectives.keep_foreign(exchange, FROM, Vec::new()));
+        (5..last).for_each(|number| keep_foreign(&mut collectives, number, Vec::new()));
         assert!(!collectives.is_overrun);
-        assert_eq!(collectives.take(5, FROM), Some(Vec::new()));
-        collectives.keep_foreign(last, FROM, Vec::new());
+        assert!(collectives.take(FROM).is_some());
+        keep_foreign(&mut collectives, last, Vec::new());
         assert!(!collectives.is_overrun);
-        collectives.keep_foreign(last + 1, FROM, Vec::new());
+        keep_foreign(&mut collectives, last + 1, Vec::new());
         assert!(collectives.is_overrun);
+    }
+
+    /// Whatever comes first, the value or the collective, a value of another kind or type is
+    /// noticed and not handed out.
+    #[test]
+    fn a_value_of_another_collective_is_a_mismatch() {
+        let kinds = [Kind::Barrier, Kind::Broadcast, Kind::Gather, Kind::AllReduce];
+        let all = kinds
+            .into_iter()
+            .flat_map(|kind| [1, 2].map(|type_hash| Content { kind, type_hash, type_name: String::new() }));
+        for ours in all.clone() {
+            for theirs in all.clone() {
+                let parcel = || Parcel { number: 1, from: FROM, content: theirs.clone(), bytes: vec![7] };
+                let mut early = Collectives::default();
+                early.keep(parcel(), false);
+                early.begin(ours.clone());
+                let mut late = Collectives::default();
+                late.begin(ours.clone());
+                late.keep(parcel(), false);
+                for collectives in [&mut early, &mut late] {
+                    assert_eq!(collectives.take(FROM).is_some(), ours == theirs, "{ours:?} {theirs:?}");
+                    assert_eq!(collectives.mismatch.is_some(), ours != theirs, "{ours:?} {theirs:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_arrival_at_a_barrier_elsewhere_is_a_mismatch() {
+        let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
+        let mut collectives = Collectives::default();
+        collectives.begin(broadcast());
+        // It has passed a broadcast as its root, or left a gather.
+        collectives.announce(2, 0, FROM);
+        assert!(collectives.mismatch.is_none());
+        collectives.begin(Content::default());
+        assert!(collectives.is_announced(0) && collectives.mismatch.is_none());
+        collectives.begin(broadcast());
+        collectives.announce(3, 0, FROM);
+        assert!(collectives.mismatch.is_some());
+
+        // One that was at this barrier and has gone on to the next one.
+        let mut ahead = Collectives::default();
+        ahead.begin(Content::default());
+        ahead.announce(1, 0, FROM);
+        ahead.announce(2, 0, FROM);
+        assert!(ahead.is_announced(0) && ahead.mismatch.is_none());
+
+        let mut skipped = Collectives::default();
+        skipped.begin(Content::default());
+        skipped.announce(2, 0, FROM);
+        assert!(!skipped.is_announced(0) && skipped.mismatch.is_some());
+
+        let mut early = Collectives::default();
+        early.announce(1, 0, FROM);
+        early.begin(broadcast());
+        assert!(early.mismatch.is_some());
     }
 }

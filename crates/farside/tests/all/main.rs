@@ -27,6 +27,7 @@ mod movement_history;
 mod names;
 mod notifications;
 mod objects;
+mod other_types;
 mod pipe_model;
 mod pipes;
 mod registration;

@@ -281,7 +281,8 @@ fn a_collective_is_of_one_type() {
         if me.id() == root {
             me.broadcast(root, Some(1_u64))?;
         } else {
-            assert!(matches!(me.broadcast::<u32>(root, None), Err(Error::Wire { .. })));
+            let mismatch = me.broadcast::<u32>(root, None);
+            assert!(matches!(mismatch, Err(Error::CollectiveMismatch { .. })), "{mismatch:?}");
             let unportable = me.gather(root, None::<Reply<u8>>);
             assert!(matches!(unportable, Err(Error::NotPortable { .. })), "{unportable:?}");
         }
