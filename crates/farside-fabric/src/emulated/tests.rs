@@ -380,7 +380,7 @@ fn full_queues_refuse_and_recover() {
     assert!(engines[0].attach(other).is_err_and(is_full));
     (0..3).for_each(|number| engines[0].send(OWNER, &[number]).unwrap());
     assert!(matches!(engines[0].send(OWNER, b"x"), Err(FabricError::QueueFull { process: OWNER, max: 3 })));
-    assert!(matches!(engines[0].send(OWNER, &[0; 64]), Err(FabricError::MessageTooLong { bytes: 64, max: 63 })));
+    assert!(matches!(engines[0].send(OWNER, &[0; 64]), Err(FabricError::MessageTooLong { bytes: 64, max: 60 })));
     assert_eq!(engines[0].waiting_for_room().collect::<Vec<_>>(), [OWNER]);
     let wanted: Vec<_> = (0..3).map(|number| (OWNER, ASKER, vec![number])).collect();
     assert_eq!(settle(&mut engines), wanted);
