@@ -380,14 +380,16 @@ fn full_queues_refuse_and_recover() {
     assert!(engines[0].attach(other).is_err_and(is_full));
     (0..3).for_each(|number| engines[0].send(OWNER, &[number]).unwrap());
     assert!(matches!(engines[0].send(OWNER, b"x"), Err(FabricError::QueueFull { process: OWNER, max: 3 })));
-    assert!(matches!(engines[0].send(OWNER, &[0; 64]), Err(FabricError::MessageTooLong { bytes: 64, max: 60 })));
+    let longest = LIMITS.user_bytes_max();
+    let refused = engines[0].send(OWNER, &vec![0; longest + 1]);
+    assert!(matches!(refused, Err(FabricError::MessageTooLong { max, .. }) if max == longest));
     assert_eq!(engines[0].waiting_for_room().collect::<Vec<_>>(), [OWNER]);
     let wanted: Vec<_> = (0..3).map(|number| (OWNER, ASKER, vec![number])).collect();
     assert_eq!(settle(&mut engines), wanted);
     let previous: Vec<_> = posted.iter().map(|completion| result(completion).unwrap()).collect();
     assert_eq!(previous, (0..4).map(Outcome::Previous).collect::<Vec<_>>());
     assert_eq!(engines[0].waiting_for_room().count(), 0);
-    engines[0].send(OWNER, &[0; 63]).unwrap();
+    engines[0].send(OWNER, &vec![0; longest]).unwrap();
     run(&mut engines, key, add(0)).unwrap();
 }
 
