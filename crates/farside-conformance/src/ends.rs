@@ -76,9 +76,9 @@ pub fn attaching_to_a_process_that_left_is_an_error(fabric: &dyn Fabric) {
 
 /// Of the messages that a process sent before it left, the first few arrive in order, followed by
 /// the news of its end.
-pub fn messages_of_a_process_that_leaves_are_the_first_few(fabric: &dyn Fabric) {
+pub fn messages_of_a_process_that_leaves_have_no_gaps(fabric: &dyn Fabric) {
     const MESSAGES: u32 = 300;
-    Trial::new("messages_of_a_process_that_leaves_are_the_first_few", 2).run_with_leavers(fabric, |process| {
+    Trial::new("messages_of_a_process_that_leaves_have_no_gaps", 2).run_with_leavers(fabric, |process| {
         let receiver = ProcessId::new(0);
         if process.id() == LEAVER {
             process.send(receiver, b"hello");

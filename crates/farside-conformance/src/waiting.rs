@@ -45,7 +45,7 @@ fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
     let mut returns = 0;
     while Instant::now() < deadline {
         end.progress();
-        assert_eq!(end.receive(), None, "nobody sends anything");
+        assert_eq!(end.receive(), None, "no process sends anything");
         end.wait(&[], Some(deadline));
         returns += 1;
     }
@@ -125,7 +125,7 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
         end.progress();
         match end.receive() {
             Some(Event::Message { message, .. }) => return message,
-            Some(gone @ Event::Disconnected { .. }) => panic!("nobody has left, and yet: {gone:?}"),
+            Some(gone @ Event::Disconnected { .. }) => panic!("no process has left, but this arrived: {gone:?}"),
             None => end.wait(&[], None),
         }
     }
@@ -134,9 +134,9 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
 /// A message ends the wait of a thread that sleeps for messages, even if another thread, which
 /// waits for something else, took it in. This holds even if the cause of the wake is gone when the
 /// sleeping thread looks.
-pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
+pub fn a_message_that_another_thread_receives_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 500;
-    Trial::new("a_message_that_another_takes_in_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+    Trial::new("a_message_that_another_thread_receives_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
         let peer = ProcessId::new(1 - process.number());
         let end = process.end();
         greet_everybody(process);
@@ -156,7 +156,7 @@ pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
                                 end.send(from, &message).expect("one message finds room");
                                 heard.fetch_add(1, Ordering::SeqCst);
                             }
-                            Some(gone @ Event::Disconnected { .. }) => panic!("nobody has left, and yet: {gone:?}"),
+                            Some(gone @ Event::Disconnected { .. }) => panic!("no process has left, but this arrived: {gone:?}"),
                             None => end.wait(&[], None),
                         }
                     }
@@ -179,10 +179,10 @@ pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
 
 /// Two processes wait only for each other's tagged messages, without a service thread, and never
 /// oversleep one.
-pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
+pub fn a_tagged_message_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u32 = 200;
     const TAG: Tag = Tag(7);
-    Trial::tagged("an_expected_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+    Trial::tagged("a_tagged_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
         let peer = ProcessId::new(1 - process.number());
         let end = process.end();
         for round in 0..ROUNDS {

@@ -236,7 +236,7 @@ impl Invitation {
     fn from_environment(lookup: Lookup<'_>, parent: u32) -> Result<Option<Self>> {
         match variable(lookup, LAUNCHER)? {
             Some(launcher) if launcher == parent => {
-                let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set and {CONTROL} is not") };
+                let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set without {CONTROL}: unset it") };
                 Ok(Some(Self { launcher, control: variable(lookup, CONTROL)?.ok_or_else(missing)? }))
             }
             // The environment was inherited: a process of a job, or a program that it started, is
@@ -275,8 +275,7 @@ impl Invitation {
                 return Err(Error::WrongJob {
                     expected: expected.to_string_lossy().into_owned(),
                     reached: site.into(),
-                    remedy: "a program comes to its first job first, whatever job was meant. Give each job arguments that \
-                             lead straight to it, with `Job::entry`",
+                    remedy: "give each job of the program arguments that lead straight to it, with `Job::entry`",
                 });
             }
             _ => {}
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_the_launcher_is_invited_and_nobody_else() {
+    fn only_children_of_the_launcher_are_invited() {
         let here = std::process::id();
         let invited = invitation(&environment(), here).unwrap();
         assert_eq!(invited, Some(Invitation { launcher: here, control: 7 }));
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_is_told_what_went_wrong() {
+    fn the_launcher_reports_the_failure() {
         let (said, hear) = mpsc::channel();
         let control = LocalControl::new(move |message| said.send(message).unwrap(), || {});
         let error = reported(second_job("a.rs:1:1", "b.rs:2:2"), &control);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn pmix_is_in_front_of_variables_unless_somebody_says_otherwise() {
+    fn pmix_is_preferred_to_variables_by_default() {
         let variables = [("RANK", "0"), ("WORLD_SIZE", "2")];
         let both = [&variables[..], &[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "1.2")]].concat();
         let with = |start| [&both[..], &[(START, start)]].concat();

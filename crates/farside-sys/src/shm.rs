@@ -361,7 +361,7 @@ mod tests {
 
     /// Checks what this machine really does, which depends on its administrator.
     #[test]
-    fn reported_pages_are_those_that_the_kernel_lists() {
+    fn reported_pages_match_the_kernels_list() {
         let wish = Wish { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)) };
         let memory = SharedMemory::create_as("farside-pages-test", 8 << 20, wish).unwrap();
         println!("8 MiB: {:?} on {:?}", memory.pages(), memory.node());

@@ -11,7 +11,9 @@
 //!     farside::job().processes(2).run(|me: &Worker| {
 //!         let peer = me.neighbor(1);
 //!         // This closure runs on `peer`. It captures nothing: its arguments travel as a value.
-//!         me.call(peer, (me.id(), 42_u64), |there, (from, x)| println!("{} got {x} from {from}", there.id()))?;
+//!         me.call(peer, (me.id(), 42_u64), |there, (from, x)| {
+//!             println!("{} got {x} from {from}", there.id());
+//!         })?;
 //!         let sum = me.call_return(peer, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?;
 //!         assert_eq!(sum, 42);
 //!         me.barrier()

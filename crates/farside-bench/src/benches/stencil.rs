@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_of_the_same_program() {
+    fn hidden_shares_compare_rows_of_one_program() {
         let own = |name: &str, ns: f64| Metric::new(name, "ns", vec![ns]);
         let metrics = vec![
             own(STEP, 12.0),

@@ -232,7 +232,7 @@ fn a_region_is_gone_when_its_holders_have_let_go() {
 }
 
 #[test]
-fn what_is_taken_back_while_it_is_asked_for_is_let_go() {
+fn a_region_withdrawn_while_requested_is_released() {
     let mut engines = engines(2, LIMITS);
     let key = engines[1].register(registration(100, None)).key();
     // Requested with a wrong size: the owner believes that it is held, the requester does not.
@@ -309,7 +309,7 @@ fn user_memory_is_reached_and_comes_back() {
 }
 
 #[test]
-fn what_lies_outside_is_refused_on_both_sides() {
+fn accesses_out_of_range_are_refused_on_both_sides() {
     let mut engines = engines(2, LIMITS);
     let key = starter_key(OWNER);
     attach(&mut engines, key).unwrap();
@@ -350,7 +350,7 @@ fn a_refusal_ends_an_operation_with_its_own_words() {
     for (refusal, words) in [
         (Refusal::StaleKey, "has no region"),
         (Refusal::OutOfRange, "an access of 9000 bytes at offset 8 of a region of 10000"),
-        (Refusal::Misaligned, "no multiple"),
+        (Refusal::Misaligned, "not a multiple"),
     ] {
         let put = engines[0].post(key, Operation::Put { offset: 8, data: pattern(9_000) }).unwrap();
         let requests = outgoing(&mut engines[0], OWNER);
@@ -531,7 +531,7 @@ proptest! {
 }
 
 #[test]
-fn expected_messages_go_and_credit_comes_back() {
+fn tagged_messages_arrive_and_return_credit() {
     let mut engines = engines(2, LIMITS);
     let tag = Tag(5);
     let longest = LIMITS.tagged_bytes_max();

@@ -287,7 +287,7 @@ fn queues_are_as_long_as_they_say() {
 }
 
 #[test]
-fn a_peer_that_is_forgotten_hears_of_it_and_is_not_heard() {
+fn a_forgotten_peer_is_notified_and_ignored() {
     for seed in 0..SEEDS {
         let (_fabric, ends) = start(2, seed, SimOptions::default());
         ends[0].send(ends[1].process(), b"connect").unwrap();

@@ -1,5 +1,6 @@
-//! The suite over two routes at once: processes of like parity share memory, as if they were on one machine, and the others are
-//! reached over libfabric. So every check with three processes or more mixes both, on the same memory.
+//! Runs the suite over two routes at once. Processes with numbers of the same parity share memory,
+//! as on one machine; the others are reached over libfabric. So every check with three processes or
+//! more uses both routes, on the same memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn two_equal_and_balanced_rounds_are_rest() {
+    fn two_equal_and_balanced_rounds_are_quiescence() {
         let mut census = Census::new(2);
         let first = round(&mut census, 0, counts(3, 1), counts(1, 3));
         assert_eq!(first, Conclusion { at_rest: false, balanced: true });
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balance_that_moves_is_no_rest() {
+    fn a_changing_balance_is_not_quiescence() {
         let mut census = Census::new(2);
         assert!(round(&mut census, 0, counts(3, 1), counts(1, 3)).balanced);
         census.begin_round();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_imbalance_is_no_rest_until_somebody_is_lost() {
+    fn an_imbalance_is_quiescence_only_after_a_loss() {
         let mut census = Census::new(2);
         for number in 0..5 {
             let seen = round(&mut census, number, counts(5, 1), counts(1, 3));

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
 
-/// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and `f64`.
+/// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and
+/// `f64`.
 pub trait Word: Pod + PartialOrd + sealed::Changeable {}
 
 /// [Words](Word) whose bits have a meaning of their own: those that are not floats.

@@ -131,7 +131,8 @@ impl Worker {
         let Some(home) = place.process().and_then(|owner| process.home_of(owner)) else { return false };
         let Some(word) = self.mapped(place, 8) else { return false };
         let Some(target) = self.mapped(address, data.len()) else { return false };
-        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped here.
+        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped
+        // here.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
         // SAFETY: aligned, as the caller has checked, and inside memory that is mapped here, as
         // `mapped` found; no region was attached or dropped since.

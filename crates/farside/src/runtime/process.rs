@@ -481,7 +481,7 @@ impl Process {
             self.losses.fetch_add(1, Ordering::Release);
         }
         let why = self.lost.get(process.index()).and_then(OnceLock::get);
-        Error::PeerLost { process, why: why.map_or_else(|| "it does not answer any more".to_owned(), String::clone) }
+        Error::PeerLost { process, why: why.map_or_else(|| "it no longer answers".to_owned(), String::clone) }
     }
 
     /// Notes that a process is lost, and tells the transport, the rooms and all threads.

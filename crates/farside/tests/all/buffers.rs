@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Countdown, Error, Registered, Result, ResultPlace, Simulation, To, simulate};
+use farside::{Countdown, Error, Registered, Result, ResultPlace, Simulation, To, simulate, LaunchError};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -349,7 +349,7 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
     }
 }
 
@@ -386,13 +386,13 @@ fn a_sender_that_dies_takes_its_buffer_along() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
     }
 }
 
 /// No worker waits for its calls. The job comes to rest when all have run.
 #[test]
-fn what_is_under_way_at_the_end_is_drained() {
+fn operations_under_way_at_the_end_are_drained() {
     let ran = AtomicU64::new(0);
     simulate(3, 1, 90, |me| {
         let ran_here = Dist::new(me, || AtomicU64::new(0))?;

@@ -286,7 +286,7 @@ everywhere! {
 /// A worker that makes, uses or frees an object learns of a lost process in any step. Only memory
 /// of the operation under way remains allocated.
 #[test]
-fn who_is_lost_ends_what_all_do_together() {
+fn a_loss_ends_collectives() {
     for seed in 0..10 {
         let when = Duration::from_micros(50 + 37 * seed);
         let simulation = Simulation::new(3, 2, seed).kill(ProcessId::new(1), when);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_peer_held_stays_and_is_counted() {
+    fn blocks_of_a_lost_peer_stay_and_are_counted() {
         let mut ends = pair();
         let [held, free] = [0, 1].map(|_| register(&mut ends[1]));
         let attached = ends[0].attach(held.key()).unwrap();

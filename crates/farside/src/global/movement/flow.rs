@@ -582,7 +582,7 @@ mod tests {
     /// For any number of operations, one turn copies no more than the limit. Each operation makes
     /// progress, and none fails at its deadline because it waited for a turn.
     #[test]
-    fn a_turn_copies_so_much_in_all() {
+    fn a_turn_copies_a_limited_number_of_bytes() {
         let body = |me: &Worker| -> Result<()> {
             let process = me.process_handle();
             let mut flows = (0..7).map(|_| copy(me, MAPPED_BYTES)).collect::<Result<Vec<_>>>()?;
@@ -622,7 +622,7 @@ mod tests {
     /// An operation that waits for pieces or bytes that others have used up does not reach its
     /// deadline.
     #[test]
-    fn who_waits_for_others_is_not_late() {
+    fn waiting_for_others_is_not_late() {
         let body = |me: &Worker| -> Result<()> {
             let process = me.process_handle();
             let now = process.clock().now();

@@ -82,7 +82,11 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # use farside::{GlobalAddress, Order};
-    /// # fn example(me: &Worker, block: GlobalAddress, flag: GlobalAddress) -> farside::Result<()> {
+    /// # fn example(
+    /// #     me: &Worker,
+    /// #     block: GlobalAddress,
+    /// #     flag: GlobalAddress,
+    /// # ) -> farside::Result<()> {
     /// let there = GlobalAddress::starter(ProcessId::new(2), 0);
     /// let copied = me.copy(there, block, 1024, Order::None)?;
     /// // The flag is not seen before the block.

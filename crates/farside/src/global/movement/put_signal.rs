@@ -22,9 +22,15 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # use farside::{GlobalAddress, GlobalPtr, Order, Signal};
-    /// # fn example(me: &Worker, there: GlobalAddress, flag: GlobalPtr<u64>, mut row: Vec<u8>) -> farside::Result<()> {
+    /// # fn example(
+    /// #     me: &Worker,
+    /// #     there: GlobalAddress,
+    /// #     flag: GlobalPtr<u64>,
+    /// #     mut row: Vec<u8>,
+    /// # ) -> farside::Result<()> {
     /// for step in 1..=10 {
-    ///     let sent = me.start_put_signal(there, row, flag, Signal::Set(step), Order::None).map_err(|refused| refused.error)?;
+    ///     let sent = me.start_put_signal(there, row, flag, Signal::Set(step), Order::None);
+    ///     let sent = sent.map_err(|refused| refused.error)?;
     ///     // Compute meanwhile.
     ///     row = sent.take(me)?;
     /// }

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_share_a_lock_are_no_more_than_there_may_be_locks() {
+    fn the_sharers_of_a_lock_are_limited() {
         let mut table = Table::default();
         let now = Instant::now();
         let wish = |number| Wish { worker: WorkerId::new(0), number };
