@@ -89,7 +89,9 @@ impl CliError {
 fn status_of_job(error: &farside::Error) -> u8 {
     match error {
         // A job that failed never ends with 0, whatever the status of its process.
-        farside::Error::Launch(LaunchError::ProcessFailed { how, .. }) => u8::try_from(how.exit_status()).unwrap_or(1).max(1),
+        farside::Error::Launch(LaunchError::ProcessFailed { how, .. }) => {
+            u8::try_from(how.exit_status()).unwrap_or(1).max(1)
+        }
         farside::Error::Launch(LaunchError::JobShape { .. }) => USAGE,
         _ => 1,
     }
@@ -133,8 +135,10 @@ mod tests {
 
     #[test]
     fn a_job_ends_with_the_status_of_the_process_that_failed() {
-        let status =
-            |how| CliError::from(farside::Error::from(LaunchError::ProcessFailed { process: ProcessId::new(1), how })).exit_status();
+        let status = |how| {
+            CliError::from(farside::Error::from(LaunchError::ProcessFailed { process: ProcessId::new(1), how }))
+                .exit_status()
+        };
         assert_eq!(status(ProcessEnd::Exited(7)), 7);
         assert_eq!(status(ProcessEnd::Killed(9)), 137);
         assert_eq!(status(ProcessEnd::TimedOut), 124);

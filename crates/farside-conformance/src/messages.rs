@@ -37,7 +37,9 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
                 }
             }
             while let Some(event) = process.end().receive() {
-                let Event::Message { from, message } = event else { panic!("no process has left, but this arrived: {event:?}") };
+                let Event::Message { from, message } = event else {
+                    panic!("no process has left, but this arrived: {event:?}")
+                };
                 let index = received[from.index()];
                 assert_same(&message, &wanted(from, process.id(), index), "the next message of a peer");
                 received[from.index()] += 1;

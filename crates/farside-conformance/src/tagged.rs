@@ -384,10 +384,7 @@ fn assert_disconnected(process: &Process, completion: Completion, peer: ProcessI
 #[track_caller]
 fn assert_unreachable(process: &Process, gone: ProcessId) {
     let refused = process.end().receive_tagged(gone, TAG, 100);
-    assert!(
-        matches!(refused, Err(FabricError::Disconnected { .. })),
-        "a new receive from a lost process: {refused:?}"
-    );
+    assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "a new receive from a lost process: {refused:?}");
     let refused = process.end().send_tagged(gone, TAG, b"there?");
     assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "sending to a lost process: {refused:?}");
 }

@@ -136,45 +136,50 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
 /// sleeping thread looks.
 pub fn a_message_that_another_thread_receives_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 500;
-    Trial::new("a_message_that_another_thread_receives_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
-        let peer = ProcessId::new(1 - process.number());
-        let end = process.end();
-        greet_everybody(process);
-        if process.id() != PEER {
-            for round in 0..ROUNDS {
-                process.send(peer, &round.to_le_bytes());
-                assert_eq!(process.next_message().1, round.to_le_bytes());
-            }
-        } else {
-            let heard = AtomicU64::new(0);
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    while heard.load(Ordering::SeqCst) < ROUNDS {
-                        end.progress();
-                        match end.receive() {
-                            Some(Event::Message { from, message }) => {
-                                end.send(from, &message).expect("one message finds room");
-                                heard.fetch_add(1, Ordering::SeqCst);
+    Trial::new("a_message_that_another_thread_receives_ends_a_wait", 2).service(Service::Nobody).run(
+        fabric,
+        |process| {
+            let peer = ProcessId::new(1 - process.number());
+            let end = process.end();
+            greet_everybody(process);
+            if process.id() != PEER {
+                for round in 0..ROUNDS {
+                    process.send(peer, &round.to_le_bytes());
+                    assert_eq!(process.next_message().1, round.to_le_bytes());
+                }
+            } else {
+                let heard = AtomicU64::new(0);
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        while heard.load(Ordering::SeqCst) < ROUNDS {
+                            end.progress();
+                            match end.receive() {
+                                Some(Event::Message { from, message }) => {
+                                    end.send(from, &message).expect("one message finds room");
+                                    heard.fetch_add(1, Ordering::SeqCst);
+                                }
+                                Some(gone @ Event::Disconnected { .. }) => {
+                                    panic!("no process has left, but this arrived: {gone:?}")
+                                }
+                                None => end.wait(&[], None),
                             }
-                            Some(gone @ Event::Disconnected { .. }) => panic!("no process has left, but this arrived: {gone:?}"),
-                            None => end.wait(&[], None),
                         }
-                    }
-                });
-                let mut looks = 0_u32;
-                process.until("the sleeper", || {
-                    // This thread makes progress almost without a pause.
-                    looks += 1;
-                    while !looks.is_multiple_of(1000) && heard.load(Ordering::SeqCst) < ROUNDS {
-                        end.progress();
+                    });
+                    let mut looks = 0_u32;
+                    process.until("the sleeper", || {
+                        // This thread makes progress almost without a pause.
                         looks += 1;
-                    }
-                    (heard.load(Ordering::SeqCst) == ROUNDS).then_some(())
+                        while !looks.is_multiple_of(1000) && heard.load(Ordering::SeqCst) < ROUNDS {
+                            end.progress();
+                            looks += 1;
+                        }
+                        (heard.load(Ordering::SeqCst) == ROUNDS).then_some(())
+                    });
                 });
-            });
-        }
-        process.meet();
-    });
+            }
+            process.meet();
+        },
+    );
 }
 
 /// Two processes wait only for each other's tagged messages, without a service thread, and never

@@ -345,7 +345,9 @@ impl Settings {
             )));
         }
         if self.fabric.to_string().len() > FABRIC_BYTES_MAX {
-            return Err(self.refused(format!("the fabric's name is longer than {FABRIC_BYTES_MAX} bytes: give the name of a fabric")));
+            return Err(self.refused(format!(
+                "the fabric's name is longer than {FABRIC_BYTES_MAX} bytes: give the name of a fabric"
+            )));
         }
         Ok(())
     }

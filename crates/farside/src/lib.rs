@@ -85,11 +85,12 @@ pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, W
 pub use bytemuck;
 pub use check::AccessConflict;
 pub use dist::{Dist, PerWorker};
-pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
+pub use error::{
+    CorruptRecord, Error, FullCause, LaunchError, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source,
+};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, WorkerId};
-pub use farside_launch::LaunchError;
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{

@@ -110,7 +110,8 @@ impl Process {
         let keys = || self.seat.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys()[self.id().index()] = Some(key);
         self.meet();
-        let all = keys().iter().copied().map(|key| key.expect("every process has sent its key before the meeting")).collect();
+        let all =
+            keys().iter().copied().map(|key| key.expect("every process has sent its key before the meeting")).collect();
         self.meet();
         all
     }

@@ -105,10 +105,8 @@ impl Fabric for Faulty {
     }
 
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
-        let needs_target_progress = matches!(
-            self.fault,
-            Fault::HidesNeedForTargets | Fault::ListensInReceiveOnly | Fault::NeverWakes
-        );
+        let needs_target_progress =
+            matches!(self.fault, Fault::HidesNeedForTargets | Fault::ListensInReceiveOnly | Fault::NeverWakes);
         let options = SimOptions { needs_target_progress, ..SimOptions::default() };
         let ends = Sim { seed: self.seed, options }.start(processes, starter_bytes)?;
         Ok(FaultyEnd::around(ends, self.fault))

@@ -590,7 +590,9 @@ impl Transport for FaultyEnd {
                 Ok(self.watch(from, sound))
             }
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(Completion::pending()),
-            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AcceptsUnknownProcesses) => Ok(Completion::pending()),
+            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AcceptsUnknownProcesses) => {
+                Ok(Completion::pending())
+            }
             other => other,
         }
     }

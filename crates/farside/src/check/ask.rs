@@ -80,7 +80,9 @@ impl Checks {
                 Standing::Open if is_own => {}
                 // It ends before this one begins.
                 Standing::InUse
-                    if is_own && matches!(earlier.lifetime, Lifetime::Operation(operation) if after.contains(&operation)) => {}
+                    if is_own
+                        && matches!(earlier.lifetime, Lifetime::Operation(operation) if after.contains(&operation)) => {
+                }
                 standing => return Err(conflict(me, access, earlier, standing == Standing::InUse)),
             }
             ended = Some((earlier.worker, earlier.lifetime));

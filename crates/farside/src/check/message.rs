@@ -54,7 +54,11 @@ pub(crate) mod tests {
     use crate::runtime::observer::AccessKind;
 
     fn lifetime() -> impl Strategy<Value = Lifetime> {
-        prop_oneof![any::<u64>().prop_map(Lifetime::Epoch), any::<u64>().prop_map(Lifetime::Operation), Just(Lifetime::Released)]
+        prop_oneof![
+            any::<u64>().prop_map(Lifetime::Epoch),
+            any::<u64>().prop_map(Lifetime::Operation),
+            Just(Lifetime::Released)
+        ]
     }
 
     fn record() -> impl Strategy<Value = Record> {
@@ -65,7 +69,13 @@ pub(crate) mod tests {
             let ([process, slot, generation, worker, line, column], [region, offset, bytes]) = numbers;
             let process = ProcessId::new(process);
             let key = farside_fabric::RemoteKey { process, slot, generation, reserved: 0, bytes: region };
-            Record { memory: Extent { key, offset, bytes }, worker, kind, lifetime, site: Site::new(&file, line, column) }
+            Record {
+                memory: Extent { key, offset, bytes },
+                worker,
+                kind,
+                lifetime,
+                site: Site::new(&file, line, column),
+            }
         })
     }
 

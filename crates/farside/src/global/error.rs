@@ -76,7 +76,9 @@ pub enum AddressFault {
         count: u32,
     },
     /// Nothing is registered there, or not any more.
-    #[error("no memory is registered there: it was deregistered, or the address comes from another job or was overwritten")]
+    #[error(
+        "no memory is registered there: it was deregistered, or the address comes from another job or was overwritten"
+    )]
     Stale,
     /// Its owner has registered the memory as read-only.
     #[error("its owner has registered it as read-only: get from it only, or register it for writing")]
@@ -90,7 +92,9 @@ pub enum AddressFault {
         region_bytes: u64,
     },
     /// A range of values ends before it begins.
-    #[error("the range of values ends at {end}, before its start at {start}: give a range that ends at or after its start")]
+    #[error(
+        "the range of values ends at {end}, before its start at {start}: give a range that ends at or after its start"
+    )]
     Backwards {
         /// The first index.
         start: usize,

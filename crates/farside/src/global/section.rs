@@ -83,9 +83,7 @@ pub enum SectionFault {
         count: usize,
     },
     /// Lists that describe the same dimensions have different lengths.
-    #[error(
-        "one list has {one} dimensions and another {other}: give each list one number for every dimension"
-    )]
+    #[error("one list has {one} dimensions and another {other}: give each list one number for every dimension")]
     DimensionsDiffer {
         /// The length of one list.
         one: usize,

@@ -256,7 +256,9 @@ fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &
 }
 
 fn inconsistent_facts() -> Error {
-    Error::JobEnded { why: "the coordinator sent inconsistent facts about the processes: build all of them from one version".into() }
+    Error::JobEnded {
+        why: "the coordinator sent inconsistent facts about the processes: build all of them from one version".into(),
+    }
 }
 
 /// Waits for the start. Opens the fabric meanwhile if the processes are on several machines.

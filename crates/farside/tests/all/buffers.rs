@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Countdown, Error, Registered, Result, ResultPlace, Simulation, To, simulate, LaunchError};
+use farside::{Countdown, Error, LaunchError, Registered, Result, ResultPlace, Simulation, To, simulate};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -349,7 +349,10 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
     }
 }
 
@@ -386,7 +389,10 @@ fn a_sender_that_dies_takes_its_buffer_along() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
     }
 }
 

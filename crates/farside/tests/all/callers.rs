@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, Named, Result, Simulation, simulate, LaunchError};
+use farside::{Error, LaunchError, Named, Result, Simulation, simulate};
 
 use crate::support::only;
 
@@ -205,7 +205,10 @@ fn waiting_for_a_lost_process_fails() {
     });
     assert_eq!(well.load(Ordering::Relaxed), 1);
     let verdict = simulated.unwrap().verdict;
-    assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
+    assert!(
+        matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+        "{verdict:?}"
+    );
 }
 
 #[farside::test(processes = 1, threads = 1)]

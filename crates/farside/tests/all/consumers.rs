@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, Named, Result, Simulation, LaunchError};
+use farside::{Error, LaunchError, Named, Result, Simulation};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -243,5 +243,8 @@ fn consumers_die_with_their_process() {
     });
     assert_eq!(well.load(Ordering::Relaxed), 2);
     let verdict = simulated.unwrap().verdict;
-    assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
+    assert!(
+        matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+        "{verdict:?}"
+    );
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
-use farside::{Error, ProcessEnd, Result, LaunchError};
+use farside::{Error, LaunchError, ProcessEnd, Result};
 
 use crate::support::{LONG, is_launched, only, verdict, within_time};
 
@@ -154,11 +154,10 @@ fn the_others_go_on_if_they_want_to() {
 #[test]
 fn errors_and_panics_of_a_worker_are_reported() {
     let job = farside::job().processes(2);
-    let verdict =
-        verdict("launch::errors_and_panics_of_a_worker_are_reported", job, |me| match me.id().number() {
-            1 => Err(Error::JobEnded { why: "worker one has had enough".into() }),
-            _ => Ok(()),
-        });
+    let verdict = verdict("launch::errors_and_panics_of_a_worker_are_reported", job, |me| match me.id().number() {
+        1 => Err(Error::JobEnded { why: "worker one has had enough".into() }),
+        _ => Ok(()),
+    });
     let (process, why) = report(verdict);
     assert!(process == 1 && why.contains("worker one has had enough"), "{why}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside::memory::{MemoryRefusal, Place};
 use farside::prelude::*;
-use farside::{AtomicChange, Error, LogGp, RemoteMemory, Result, SimOptions, Simulation, LaunchError};
+use farside::{AtomicChange, Error, LaunchError, LogGp, RemoteMemory, Result, SimOptions, Simulation};
 use farside_fabric::FabricError;
 use farside_sys::topology::NumaNodeId;
 

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order, Result, Signal, SimOptions, Simulation, LaunchError};
+use farside::{
+    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, Handle, LaunchError, LogGp, MovementError,
+    Order, Result, Signal, SimOptions, Simulation,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Each worker's part of every process's starter memory.
@@ -472,7 +475,10 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
             Ok(())
         });
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
         assert_eq!(well.into_inner(), 3, "seed {seed}");
         failed_in_all += failed.into_inner();
     }

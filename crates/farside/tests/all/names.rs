@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
-use farside::{Error, NameRefusal, Named, ProcessEnd, Refused, Result, Simulation, Source, remote, LaunchError};
+use farside::{Error, LaunchError, NameRefusal, Named, ProcessEnd, Refused, Result, Simulation, Source, remote};
 
 use crate::support::only;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeError, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
 use farside::prelude::*;
-use farside::{Error, Result, Simulation, LaunchError};
+use farside::{Error, LaunchError, Result, Simulation};
 
 /// Sizes around those of a flag's line and, in the simulator, of one message.
 const SIZES: [usize; 12] = [0, 1, 8, 55, 56, 57, 64, 100, 4000, 4096, 4097, 20_000];
@@ -755,7 +755,10 @@ fn messages_of_a_lost_writer_are_read_before_the_error() {
             Ok(())
         });
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 1), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 1),
+            "{verdict:?}"
+        );
         assert_eq!(well.into_inner(), 1);
     }
 }

@@ -499,7 +499,10 @@ fn groups_of_different_programs_are_one_job() {
 fn missing_groups_are_named() {
     let group = Ranks { timeout_s: "1", ..Ranks::of(1) };
     let report = Rank(grouped(&group, 0, group.port, "0/3").spawn().unwrap()).end();
-    assert_failed(&report, &["this process reports", "of 3 groups, no process of group 1, group 2 connected within 1s"]);
+    assert_failed(
+        &report,
+        &["this process reports", "of 3 groups, no process of group 1, group 2 connected within 1s"],
+    );
     let report = Rank(grouped(&group, 0, group.port, "1/3").spawn().unwrap()).end();
     assert_failed(&report, &["this process reports", "did not reach process 0"]);
     let report = Rank(grouped(&group, 0, group.port, "3/3").spawn().unwrap()).end();

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside::prelude::*;
-use farside::{Error, FullCause, ProcessEnd, Result, Simulated, Simulation, simulate, LaunchError};
+use farside::{Error, FullCause, LaunchError, ProcessEnd, Result, Simulated, Simulation, simulate};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -286,7 +286,10 @@ fn survivors_go_on() {
             survivors.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
-        assert!(matches!(&verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 2), "{verdict:?}");
+        assert!(
+            matches!(&verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 2),
+            "{verdict:?}"
+        );
         assert_eq!(survivors.load(Ordering::Relaxed), 3, "of seed {seed}");
     }
 }

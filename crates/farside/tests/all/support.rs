@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, Job, ProcessEnd, Result, LaunchError};
+use farside::{Error, Job, LaunchError, ProcessEnd, Result};
 
 /// The longest time that any step takes on a very busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

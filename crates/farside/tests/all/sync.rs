@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::sync::{Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
-use farside::{Error, ProcessEnd, Result, Simulation, simulate, LaunchError};
+use farside::{Error, LaunchError, ProcessEnd, Result, Simulation, simulate};
 
 /// Returns the synchronization error of a result.
 #[track_caller]

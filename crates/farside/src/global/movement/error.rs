@@ -39,7 +39,9 @@ pub enum MovementError {
         by: WorkerId,
     },
     /// The worker has not started this operation.
-    #[error("{handle} does not exist: its worker has started {started} operations; the handle comes from another job, or was overwritten")]
+    #[error(
+        "{handle} does not exist: its worker has started {started} operations; the handle comes from another job, or was overwritten"
+    )]
     NeverStarted {
         /// The handle.
         handle: Handle,

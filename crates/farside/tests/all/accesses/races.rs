@@ -152,7 +152,8 @@ fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-const BODIES: [super::support::Body; 3] = [every_pair, refused_operations_have_no_effect, overlaps_are_found_to_the_byte];
+const BODIES: [super::support::Body; 3] =
+    [every_pair, refused_operations_have_no_effect, overlaps_are_found_to_the_byte];
 
 fn all(me: &Worker) -> Result<()> {
     BODIES.into_iter().try_for_each(|body| body(me))

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, Result, RingOptions, LaunchError};
+use farside::{Error, FlushCause, LaunchError, Result, RingOptions};
 
 use crate::support::{LONG, call_for_attention, failure, pay_no_attention, take_notes, verdict};
 use crate::ways::{over_all_fabrics, over_real_fabrics};
@@ -103,7 +103,10 @@ fn a_program_says_it_for_one_destination() {
         if me.id().number() == 0 {
             me.setup_with(me.neighbor(1), SERIEMA)?;
             let again = me.setup_with(me.neighbor(1), RingOptions::default()).unwrap_err();
-            assert!(matches!(&again, Error::Launch(LaunchError::RingOptions { why }) if why.contains("shutdown")), "{again}");
+            assert!(
+                matches!(&again, Error::Launch(LaunchError::RingOptions { why }) if why.contains("shutdown")),
+                "{again}"
+            );
         }
         grows_to(me, test, 5, 7 * (8 << 10))?;
         if me.id().number() == 0 {
@@ -142,7 +145,10 @@ fn what_cannot_be_is_refused() {
         assert!(matches!(refused, Error::Launch(LaunchError::RingOptions { .. })), "{refused}");
         let large = RingOptions { chunk_bytes: 8 << 20, chunk_bytes_max: 8 << 20, ..RingOptions::default() };
         let refused = me.setup_with(to, large).unwrap_err();
-        assert!(matches!(&refused, Error::Launch(LaunchError::RingOptions { why }) if why.contains("ring_cap_bytes")), "{refused}");
+        assert!(
+            matches!(&refused, Error::Launch(LaunchError::RingOptions { why }) if why.contains("ring_cap_bytes")),
+            "{refused}"
+        );
         // No refusal has made or damaged a ring.
         assert_eq!(me.call_return(to, 1_u8, |_, x| x)?.wait()?, 1);
         me.barrier()
