@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use farside_sys::shm::{PageKind, SharedMemory, Wish};
+use farside_sys::shm::{PageKind, SharedMemory, MemoryPreference};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
@@ -53,8 +53,8 @@ pub fn new_memory_is_zero(fabric: &dyn Fabric) {
 pub fn existing_memory_is_registered(fabric: &dyn Fabric) {
     Trial::new("existing_memory_is_registered", 2).run(fabric, |process| {
         for (bytes, pages) in [(5000, PageKind::Base), (4 << 20, PageKind::Gigantic)] {
-            let wish = Wish { pages, node: None };
-            let memory = Arc::new(SharedMemory::create_as("conformance", bytes, wish).expect("there is memory"));
+            let preference = MemoryPreference { pages, node: None };
+            let memory = Arc::new(SharedMemory::create_as("conformance", bytes, preference).expect("there is memory"));
             let before = LocalRegion::new(RemoteKey::starter(process.id(), bytes as u64), memory.clone()).as_remote();
             let own = u64::from(process.id().number());
             process.put(&before, 0, &pattern(own, 100));

@@ -57,7 +57,7 @@ use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
 use crate::runtime::run;
 use crate::wire::Wire;
-use farside_launch::child::{self, Manner, Role};
+use farside_launch::child::{self, StartMethod, Role};
 use farside_launch::ring_options::RingOptions;
 use farside_launch::settings::{Choices, own_environment};
 use farside_launch::start::{Launch, Program};
@@ -323,11 +323,11 @@ impl Job {
     {
         log_to_stderr()?;
         let site = Location::caller().to_string();
-        let manner = if self.entry.is_some() { Manner::Entry } else { Manner::Again };
+        let method = if self.entry.is_some() { StartMethod::Entry } else { StartMethod::Again };
         if !self.fabric_is_forced {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
-        match child::role(&site, manner, self.choices.clone())? {
+        match child::role(&site, method, self.choices.clone())? {
             Role::Member(member) => run::run_process(member, self.names, ROOMS, &body),
             Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, ROOMS, &body)),
             Role::Launcher => self.launch(site),

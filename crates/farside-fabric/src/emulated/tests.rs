@@ -273,7 +273,7 @@ fn native_accesses_are_waited_for() {
     engines[1].lose(ASKER);
     assert_eq!(engines[1].left().count(), 0);
     assert_eq!(engines[1].natively_held_by(ASKER).collect::<Vec<_>>(), [keys[1].into()]);
-    engines[1].bury(ASKER);
+    engines[1].confirm_loss(ASKER);
     assert_eq!(engines[1].left().collect::<Vec<_>>(), [keys[1].into()]);
     engines[1].finish(keys[1].into(), true);
     result(&over[1]).unwrap();

@@ -134,7 +134,7 @@ impl Completion {
             }
             if clock.is_simulated() {
                 drop(end);
-                clock.nap_until_news(deadline - now);
+                clock.sleep_until_event(deadline - now);
                 continue;
             }
             if looks.one_more(now) {
@@ -163,7 +163,7 @@ impl Completion {
             }
             if clock.is_simulated() {
                 drop(end);
-                clock.nap_until_news(until - now);
+                clock.sleep_until_event(until - now);
                 continue;
             }
             if looks.one_more(now) {

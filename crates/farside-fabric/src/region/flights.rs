@@ -148,6 +148,6 @@ pub(super) fn nap_while_full(
         return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
     }
     transport.progress();
-    clock.nap_until_news(NAP_WHILE_FULL);
+    clock.sleep_until_event(NAP_WHILE_FULL);
     Ok(())
 }

@@ -190,7 +190,7 @@ impl State {
             }
         }
         if !parting.iter().any(|parted| parted.process == process) {
-            self.engine.bury(process);
+            self.engine.confirm_loss(process);
         }
     }
 
@@ -205,7 +205,7 @@ impl State {
             parting.extract_if(.., |parting| parting.is_over(&mut buffer)).map(|parting| parting.process).collect();
         for process in ended {
             if !self.reach.parting.iter().any(|parted| parted.process == process) {
-                self.engine.bury(process);
+                self.engine.confirm_loss(process);
             }
         }
     }

@@ -400,7 +400,7 @@ fn operations_take_what_the_model_says() {
             end.attach(RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64), virtually_later(end)).unwrap();
         let took = |work: &dyn Fn()| {
             // A pause, so that earlier operations leave the ports free.
-            end.clock().nap(Duration::from_micros(10));
+            end.clock().sleep_for(Duration::from_micros(10));
             let start = end.clock().now();
             work();
             (end.clock().now() - start).as_nanos()

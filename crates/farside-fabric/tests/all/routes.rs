@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::route::{Routes, Way};
+use farside_fabric::route::{Routes, RouteKind};
 use farside_fabric::shm::ShmConfig;
 use farside_fabric::{FabricError, ProcessId, Transport};
 
@@ -47,8 +47,8 @@ impl Fabric for TwoRoutes {
                 starter_bytes,
                 user_by_system_call: true,
             };
-            let ways = (0..processes).map(|peer| if peer % 2 == number % 2 { Way::Shm } else { Way::Ofi });
-            Ok(Arc::new(Routes::open(config, end, ways.collect())?))
+            let kinds = (0..processes).map(|peer| if peer % 2 == number % 2 { RouteKind::Shm } else { RouteKind::Ofi });
+            Ok(Arc::new(Routes::open(config, end, kinds.collect())?))
         };
         (0..).zip(ends).map(join).collect()
     }

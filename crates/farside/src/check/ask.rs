@@ -8,7 +8,7 @@ use farside_fabric::clock::lock;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Checks;
-use super::epochs::{Lifetime, Standing};
+use super::epochs::{Lifetime, AccessState};
 use super::message::{self, CheckMessage};
 use super::report::{Access, AccessConflict};
 use super::shadow::Record;
@@ -42,7 +42,7 @@ struct Asked {
 enum Answer {
     Entered,
     Met(Record),
-    Told(Standing),
+    State(AccessState),
 }
 
 impl Checks {
@@ -74,16 +74,16 @@ impl Checks {
                 return Err(conflict(me, access, earlier, false));
             }
             let is_own = earlier.worker == access.worker;
-            match self.standing(me, &earlier, deadline)? {
-                Standing::Ended => {}
+            match self.state_of(me, &earlier, deadline)? {
+                AccessState::Ended => {}
                 // It is this worker's own and has completed: the owner does not know that yet.
-                Standing::Open if is_own => {}
+                AccessState::Open if is_own => {}
                 // It ends before this one begins.
-                Standing::InUse
+                AccessState::InUse
                     if is_own
                         && matches!(earlier.lifetime, Lifetime::Operation(operation) if after.contains(&operation)) => {
                 }
-                standing => return Err(conflict(me, access, earlier, standing == Standing::InUse)),
+                state => return Err(conflict(me, access, earlier, state == AccessState::InUse)),
             }
             ended = Some((earlier.worker, earlier.lifetime));
             // Other workers may keep making accesses that this one meets, and that end.
@@ -110,7 +110,7 @@ impl Checks {
         let ask = |request| CheckMessage::Enter { request, epoch, ended, access: access.clone() };
         match self.ask(me, owner, deadline, ask) {
             Ok(Answer::Met(earlier)) => Ok(Some(earlier)),
-            Ok(Answer::Entered | Answer::Told(_)) => Ok(None),
+            Ok(Answer::Entered | Answer::State(_)) => Ok(None),
             Err(error) => {
                 // The owner may have recorded the access, which is not made.
                 me.end_accesses();
@@ -120,19 +120,19 @@ impl Checks {
     }
 
     /// Asks the process of a worker for the state of an access of that worker.
-    fn standing(&self, me: &Worker, earlier: &Record, deadline: Instant) -> Result<Standing> {
+    fn state_of(&self, me: &Worker, earlier: &Record, deadline: Instant) -> Result<AccessState> {
         let process = me.process_handle();
         // An owner names workers that have asked it. A worker that does not exist has nothing open.
-        let Some((of, local)) = process.place_of(WorkerId::new(earlier.worker)) else { return Ok(Standing::Ended) };
+        let Some((of, local)) = process.place_of(WorkerId::new(earlier.worker)) else { return Ok(AccessState::Ended) };
         if of == process.id() {
-            return Ok(self.epochs.standing(local, earlier.lifetime));
+            return Ok(self.epochs.state_of(local, earlier.lifetime));
         }
         let ask = |request| CheckMessage::Ask { request, worker: earlier.worker, lifetime: earlier.lifetime };
         match self.ask(me, of, deadline, ask) {
-            Ok(Answer::Told(standing)) => Ok(standing),
+            Ok(Answer::State(state)) => Ok(state),
             // No other process can learn what a lost worker did.
-            Err(Error::PeerLost { process, .. }) if process == of => Ok(Standing::Ended),
-            Ok(Answer::Entered | Answer::Met(_)) => Ok(Standing::Ended),
+            Err(Error::PeerLost { process, .. }) if process == of => Ok(AccessState::Ended),
+            Ok(Answer::Entered | Answer::Met(_)) => Ok(AccessState::Ended),
             Err(error) => Err(error),
         }
     }
@@ -216,8 +216,8 @@ impl Checks {
             }
             CheckMessage::Ask { request, worker, lifetime } => {
                 let place = process.place_of(WorkerId::new(worker)).filter(|(of, _)| *of == process.id());
-                let standing = place.map_or(Standing::Ended, |(_, local)| self.epochs.standing(local, lifetime));
-                CheckMessage::Told { request, standing }
+                let state = place.map_or(AccessState::Ended, |(_, local)| self.epochs.state_of(local, lifetime));
+                CheckMessage::State { request, state }
             }
             CheckMessage::Completed { worker, operation, epoch } if is_its(worker) => {
                 return lock(&self.shadow).complete(worker, operation, epoch);
@@ -231,8 +231,8 @@ impl Checks {
             CheckMessage::Met { request, earlier } => {
                 return self.answer(process, from, request, Answer::Met(earlier));
             }
-            CheckMessage::Told { request, standing } => {
-                return self.answer(process, from, request, Answer::Told(standing));
+            CheckMessage::State { request, state } => {
+                return self.answer(process, from, request, Answer::State(state));
             }
         };
         // A process that is lost by now needs no answer.
@@ -279,7 +279,7 @@ mod tests {
                 lock(&desk.asked).answer.take().is_some()
             };
             assert!(!answers(2, CheckMessage::Entered { request: 7 }), "from a third process");
-            assert!(!answers(0, CheckMessage::Told { request: 7, standing: Standing::Ended }), "from itself");
+            assert!(!answers(0, CheckMessage::State { request: 7, state: AccessState::Ended }), "from itself");
             assert!(!answers(1, CheckMessage::Entered { request: 6 }), "to an earlier question");
             assert!(!answers(1, CheckMessage::Entered { request: 9 << 32 | 7 }), "to a thread that does not exist");
             assert!(answers(1, CheckMessage::Entered { request: 7 }));

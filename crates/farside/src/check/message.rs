@@ -3,7 +3,7 @@
 use farside_fabric::ProcessId;
 
 use super::CheckRoom;
-use super::epochs::{Lifetime, Standing};
+use super::epochs::{Lifetime, AccessState};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;
@@ -23,7 +23,7 @@ pub(crate) enum CheckMessage {
     /// To the process of a worker: is this access of the worker open?
     Ask { request: u64, worker: u32, lifetime: Lifetime },
     /// The answer.
-    Told { request: u64, standing: Standing },
+    State { request: u64, state: AccessState },
     /// To the owner of memory: an operation of a worker of the sender completed in this epoch.
     Completed { worker: u32, operation: u64, epoch: u64 },
     /// To the owner of memory: forget the accesses of an operation of a worker of the sender.
@@ -81,14 +81,14 @@ pub(crate) mod tests {
 
     fn message() -> impl Strategy<Value = CheckMessage> {
         let ended = prop::option::of((any::<u32>(), lifetime()));
-        let standing = prop_oneof![Just(Standing::Ended), Just(Standing::Open), Just(Standing::InUse)];
-        (0..7, any::<(u64, u64, u32)>(), ended, record(), lifetime(), standing).prop_map(
-            |(kind, (request, epoch, worker), ended, access, lifetime, standing)| match kind {
+        let state = prop_oneof![Just(AccessState::Ended), Just(AccessState::Open), Just(AccessState::InUse)];
+        (0..7, any::<(u64, u64, u32)>(), ended, record(), lifetime(), state).prop_map(
+            |(kind, (request, epoch, worker), ended, access, lifetime, state)| match kind {
                 0 => CheckMessage::Enter { request, epoch, ended, access },
                 1 => CheckMessage::Entered { request },
                 2 => CheckMessage::Met { request, earlier: access },
                 3 => CheckMessage::Ask { request, worker, lifetime },
-                4 => CheckMessage::Told { request, standing },
+                4 => CheckMessage::State { request, state },
                 5 => CheckMessage::Completed { worker, operation: request, epoch },
                 _ => CheckMessage::Ended { worker, operation: request },
             },

@@ -17,7 +17,7 @@ pub trait Integer: Word {}
 
 /// [Integers](Integer) whose changes are all single operations, so that they can be
 /// [started](Worker::start_change) without waiting: `u32` and `u64`.
-pub trait Unsigned: Integer + super::movement::Brings + sealed::Startable {}
+pub trait Unsigned: Integer + super::movement::OperationValue + sealed::Startable {}
 
 impl Word for u32 {}
 impl Word for u64 {}

@@ -53,7 +53,7 @@ impl Signal {
                 // was put before is visible to it then. A swap would first wait for those stores to
                 // leave this processor, and only then fetch the word's line.
                 word.store(value, Ordering::Release);
-                watchers.are_there(if process.hears_fences() { watchers.fencing() } else { Fencing::Mutual })
+                watchers.are_there(if process.is_reached_by_fences() { watchers.fencing() } else { Fencing::Mutual })
             }
             Self::Add(value) => {
                 // SYNC: sequentially consistent, which includes that release.

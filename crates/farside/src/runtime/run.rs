@@ -187,7 +187,7 @@ fn unless_the_link_broke(
     }
     let deadline = clock.now() + LINK_MARGIN;
     while check_ended().is_ok() && clock.now() < deadline {
-        clock.nap(LINK_NAP);
+        clock.sleep_for(LINK_NAP);
     }
     match check_ended() {
         Err(ended) if !control.is_heard() => ended,
@@ -310,7 +310,7 @@ fn wait_for_start(
                     let waited = wait_ready(&[Interest { fd, writable: false }], Some(deadline));
                     waited.map_err(|cause| Error::System { doing: "waiting for the start of the job", cause })?;
                 }
-                None => clock.nap(START_NAP),
+                None => clock.sleep_for(START_NAP),
             },
         }
     }

@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Marks the regions that a lost peer holds: the peer can never release them.
-    pub(super) fn taint_what_is_held_by(&mut self, process: ProcessId) {
+    pub(super) fn taint_regions_held_by(&mut self, process: ProcessId) {
         for name in self.engine.natively_held_by(process) {
             if let Some(native) = self.natives.find(name) {
                 native.is_tainted = true;

@@ -62,7 +62,7 @@ pub enum MovementError {
     },
     /// The operation has no result.
     #[error("{handle} has no result: it failed, and the error was returned when it or a later operation was completed")]
-    Told {
+    AlreadyReported {
         /// The operation.
         handle: Handle,
     },

@@ -12,7 +12,7 @@ use super::incoming::Incoming;
 use super::message::PUT_BYTES_MAX;
 use super::orders::{Condition, OPEN_MAX, Place, Touched};
 use super::room::{Note, Parcel};
-use super::work::{Brought, Spot, Work};
+use super::work::{MoveValue, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
@@ -63,7 +63,7 @@ impl Draft {
 /// How an operation was started.
 enum Started {
     /// It is over already, with this result.
-    Over(Handle, Brought),
+    Over(Handle, MoveValue),
     Open(Handle),
 }
 
@@ -275,7 +275,7 @@ impl Worker {
             && place.addr().is_multiple_of(size_of::<W>())
         {
             let previous = word.change(self, change)?;
-            return Ok(Incoming::over(self.next_handle(moves), Brought::Previous(previous.widen())));
+            return Ok(Incoming::over(self.next_handle(moves), MoveValue::Previous(previous.widen())));
         }
         self.admit(order)?;
         let (mut draft, part) = self.draft_change(word, change)?;
@@ -451,7 +451,7 @@ impl Worker {
         if after.is_empty() {
             drop(inner);
             if let Some(brought) = work.do_now(process) {
-                if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
+                if let (Some((spot, bytes)), MoveValue::Previous(previous)) = (&note.store_at, &brought) {
                     spot.store_word(process, *previous, *bytes);
                 }
                 if let Some(hold) = note.hold.take() {

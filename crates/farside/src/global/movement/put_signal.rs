@@ -4,7 +4,7 @@ use super::handle::Order;
 use super::incoming::Incoming;
 use super::issue::Draft;
 use super::orders::Place;
-use super::work::{Brought, Spot, Work};
+use super::work::{MoveValue, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
@@ -69,7 +69,7 @@ impl Worker {
         if let Some(moves) = self.may_start_at_once(order)
             && self.put_signal_mapped(address, &buffer, place, what)
         {
-            return Ok(Incoming::over(self.next_handle(moves), Brought::Buffer(buffer)));
+            return Ok(Incoming::over(self.next_handle(moves), MoveValue::Buffer(buffer)));
         }
         let spots = self.admit(order).and_then(|()| self.spots_of_signal(address, buffer.len(), place));
         let (target, word) = match spots {

@@ -50,7 +50,7 @@ pub enum ObjectError {
         /// The size of each.
         value_bytes: usize,
     },
-    /// Workers came to the same collective with different wishes.
+    /// Workers came to the same collective with different requests.
     #[error(
         "{a} and {b} asked for different things in the same collective: all workers must make the same objects, of the same type and \
          size, in the same order"
