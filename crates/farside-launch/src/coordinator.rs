@@ -478,7 +478,7 @@ impl Coordinator {
             None => format!("{process} did not answer"),
         });
         format!(
-            "calls were still under way {:?} after its workers had returned ({}): have workers wait for their calls, or \
+            "it did not become idle within {:?} after its workers returned ({}): let workers wait for their calls, or \
              look for calls that send further calls without end",
             self.plan.finalize_deadline,
             list(outstanding)

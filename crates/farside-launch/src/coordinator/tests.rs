@@ -522,7 +522,7 @@ fn a_process_silent_at_the_end_is_named() {
     script.idle(0, 1, 0, 0);
     script.sleep();
     let why = ending(&script.told(), 0..2);
-    assert!(why.contains("(process 1 did not answer)"), "{why}");
+    assert!(why.contains("process 1 did not answer)"), "{why}");
 }
 
 #[test]

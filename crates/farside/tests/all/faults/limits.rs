@@ -220,7 +220,7 @@ fn a_job_without_quiescence_is_ended() {
     });
     match verdict {
         Err(Error::JobEnded { why }) => {
-            assert!(why.starts_with("calls were still under way 200ms after") && why.contains("process 1 "), "{why}");
+            assert!(why.starts_with("it did not become idle within 200ms") && why.contains("process 1 "), "{why}");
         }
         other => panic!("{other:?}"),
     }
