@@ -29,7 +29,7 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
         let count = process.end().process_count() as usize;
         let (mut sent, mut received) = (vec![0; count], vec![0; count]);
         process.until("all messages", || {
-            for to in process.everybody().filter(|to| sent[to.index()] < MESSAGES).collect::<Vec<_>>() {
+            for to in process.everyone().filter(|to| sent[to.index()] < MESSAGES).collect::<Vec<_>>() {
                 match process.end().send(to, &wanted(process.id(), to, sent[to.index()])) {
                     Ok(()) => sent[to.index()] += 1,
                     Err(FabricError::QueueFull { .. }) => {}
@@ -82,7 +82,7 @@ pub fn a_message_beyond_the_maximum_is_an_error(fabric: &dyn Fabric) {
 pub fn a_message_to_an_unknown_process_is_an_error(fabric: &dyn Fabric) {
     Trial::new("a_message_to_an_unknown_process_is_an_error", 2).run(fabric, |process| {
         for number in [2, u32::MAX] {
-            let refused = process.end().send(ProcessId::new(number), b"anybody?");
+            let refused = process.end().send(ProcessId::new(number), b"unknown");
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
         }
     });

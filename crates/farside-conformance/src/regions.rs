@@ -95,8 +95,8 @@ pub fn an_unknown_key_is_refused(fabric: &dyn Fabric) {
         for key in stale {
             expect_stale(process, key);
         }
-        let nobody = RemoteKey { process: ProcessId::new(process.end().process_count()), ..true_key };
-        let refused = process.end().attach(nobody, process.deadline());
+        let unknown = RemoteKey { process: ProcessId::new(process.end().process_count()), ..true_key };
+        let refused = process.end().attach(unknown, process.deadline());
         assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "no such process: {refused:?}");
         // The refusals did not affect the existing region.
         let region = process.attach(true_key);

@@ -68,7 +68,7 @@ pub fn tagged_messages_of_every_size_arrive(fabric: &dyn Fabric) {
         let tag = |index: usize| Tag(index as u64);
         let mut expected = Vec::new();
         for (index, bytes) in sizes.iter().enumerate() {
-            for from in process.everybody() {
+            for from in process.everyone() {
                 // Exactly enough room, or too much: the completion has the length of the message.
                 let room = bytes + 100 * (index % 2);
                 expected.push((post(process, from, tag(index), room), from, index, *bytes));
@@ -76,7 +76,7 @@ pub fn tagged_messages_of_every_size_arrive(fabric: &dyn Fabric) {
         }
         process.meet();
         for (index, bytes) in sizes.iter().enumerate() {
-            for to in process.everybody() {
+            for to in process.everyone() {
                 send(process, to, tag(index), &message(process.id(), to, index, *bytes));
             }
         }
@@ -303,10 +303,10 @@ pub fn too_many_receives_are_refused(fabric: &dyn Fabric) {
 /// Receiving from a process that does not exist in the job, or sending to it, is a typed error.
 pub fn a_tagged_message_of_an_unknown_process_is_an_error(fabric: &dyn Fabric) {
     Trial::tagged("a_tagged_message_of_an_unknown_process_is_an_error", 2).run(fabric, |process| {
-        for nobody in [2, u32::MAX].map(ProcessId::new) {
-            let refused = process.end().receive_tagged(nobody, TAG, 100);
+        for unknown in [2, u32::MAX].map(ProcessId::new) {
+            let refused = process.end().receive_tagged(unknown, TAG, 100);
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
-            let refused = process.end().send_tagged(nobody, TAG, b"anybody?");
+            let refused = process.end().send_tagged(unknown, TAG, b"unknown");
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
         }
     });

@@ -25,7 +25,7 @@ fn exchange(process: &Process, content: Vec<u8>) -> (UserRegion, RemoteRegion) {
 }
 
 fn next_of(process: &Process) -> usize {
-    (process.number() as usize + 1) % process.everybody().count()
+    (process.number() as usize + 1) % process.everyone().count()
 }
 
 /// Withdraws a key and waits until the deregistration is over.

@@ -25,7 +25,7 @@ pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
         process.end().wait(&[], Some(past));
         process.end().wait(&[], Some(past));
         wait_until(process.end(), Instant::now() + Duration::from_millis(20));
-        greet_everybody(process);
+        greet_all(process);
         wait_until(process.end(), Instant::now() + Duration::from_millis(20));
     });
 }
@@ -34,7 +34,7 @@ pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
 pub fn an_idle_wait_sleeps(fabric: &dyn Fabric) {
     const RETURNS_MAX: usize = 500;
     Trial::new("an_idle_wait_sleeps", 2).service(Service::Nobody).run(fabric, |process| {
-        greet_everybody(process);
+        greet_all(process);
         let returns = wait_until(process.end(), Instant::now() + Duration::from_millis(100));
         assert!(returns <= RETURNS_MAX, "an idle process came out of its wait {returns} times in a tenth of a second");
     });
@@ -53,7 +53,7 @@ fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
 }
 
 /// Connects all processes, and leaves nothing in flight.
-fn greet_everybody(process: &Process) {
+fn greet_all(process: &Process) {
     process.meet();
     process.others().for_each(|peer| process.send(peer, b"hello"));
     process.others().for_each(|_| assert_eq!(process.next_message().1, b"hello"));
@@ -141,7 +141,7 @@ pub fn a_message_that_another_thread_receives_ends_a_wait(fabric: &dyn Fabric) {
         |process| {
             let peer = ProcessId::new(1 - process.number());
             let end = process.end();
-            greet_everybody(process);
+            greet_all(process);
             if process.id() != PEER {
                 for round in 0..ROUNDS {
                     process.send(peer, &round.to_le_bytes());

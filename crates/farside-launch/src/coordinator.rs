@@ -5,7 +5,7 @@
 //!     │  └─► Exchanging ──cards─►  │
 //!     │          │                 │
 //!     └──────────┴─ one is lost, is late, is out of reach, takes the job for another,
-//!                   or the job does not come to rest ───────────────────────────► Ended
+//!                   or the job does not become idle ────────────────────────────► Ended
 //! ```
 //!
 //! Processes that all reach each other over shared memory start at once. Otherwise each first opens
@@ -421,7 +421,7 @@ impl Coordinator {
             _ => now,
         };
         let count = self.census.conclude();
-        if count.at_rest {
+        if count.is_quiescent {
             self.phase = Phase::Finished;
             tracing::debug!("job finished: all processes are idle");
             self.tell_all(ToProcess::Finish);

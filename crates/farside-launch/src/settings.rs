@@ -1,4 +1,4 @@
-//! The settings of a job: one table, from whoever chooses them to the processes that use them.
+//! The settings of a job: one table, which the launcher passes on to the processes.
 //!
 //! The program chooses with the methods of `farside::Job`. The options of the command `farside run`
 //! win over the program. The launcher passes the choices to the processes in their environment.

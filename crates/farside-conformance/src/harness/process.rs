@@ -81,14 +81,14 @@ impl Process {
     }
 
     /// All processes, including this one.
-    pub(crate) fn everybody(&self) -> impl Iterator<Item = ProcessId> + use<> {
+    pub(crate) fn everyone(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.seat.shared.trial.processes).map(ProcessId::new)
     }
 
     /// All other processes.
     pub(crate) fn others(&self) -> impl Iterator<Item = ProcessId> + use<> {
         let this = self.id();
-        self.everybody().filter(move |process| *process != this)
+        self.everyone().filter(move |process| *process != this)
     }
 
     pub(crate) fn deadline(&self) -> Instant {

@@ -189,8 +189,8 @@ fn keys_that_name_nothing_are_stale() {
         let posted = run(&mut engines, key, Operation::get(0, 1));
         assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "{key:?}: {posted:?}");
     }
-    let nobody = RemoteKey { process: ProcessId::new(2), ..key };
-    assert!(matches!(attach(&mut engines, nobody), Err(FabricError::NoSuchProcess { count: 2, .. })));
+    let stranger = RemoteKey { process: ProcessId::new(2), ..key };
+    assert!(matches!(attach(&mut engines, stranger), Err(FabricError::NoSuchProcess { count: 2, .. })));
 }
 
 fn is_stale(result: &Result<Outcome, FabricError>) -> bool {
@@ -559,6 +559,6 @@ fn tagged_messages_arrive_and_return_credit() {
     assert!(matches!(result(&open), Err(FabricError::Disconnected { process: ASKER })));
     assert!(matches!(engines[1].receive_tagged(ASKER, tag, 1), Err(FabricError::Disconnected { .. })));
     assert!(matches!(engines[1].send_tagged(ASKER, tag, b"x"), Err(FabricError::Disconnected { .. })));
-    let nobody = ProcessId::new(2);
-    assert!(matches!(engines[0].receive_tagged(nobody, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
+    let stranger = ProcessId::new(2);
+    assert!(matches!(engines[0].receive_tagged(stranger, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
 }

@@ -235,11 +235,11 @@ impl Simulation {
     {
         let settings = self.choices.resolve(&own_environment)?;
         let named = self.deaths.iter().map(|(_, process)| process).chain(self.slow.iter().map(|(process, _)| process));
-        if let Some(nobody) =
+        if let Some(unknown) =
             named.chain(self.programs.others.keys()).find(|process| process.number() >= settings.processes)
         {
             let count = settings.processes;
-            return Err(FabricError::NoSuchProcess { process: *nobody, count }.into());
+            return Err(FabricError::NoSuchProcess { process: *unknown, count }.into());
         }
         let starter_bytes = HomeLayout::of(&settings).bytes();
         let fabric = SimFabric::in_turns(settings.processes, starter_bytes, self.seed, self.options)?;

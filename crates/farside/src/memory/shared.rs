@@ -515,7 +515,7 @@ mod tests {
             let mut released = Released::default();
             assert!(!released.has(&older));
             released.add(&newer);
-            // The thread that released the older one may be told so later.
+            // The thread that released the older one may learn of it later.
             released.add(&older);
             assert!(released.has(&older) && released.has(&newer) && !released.has(&next));
         }

@@ -170,8 +170,8 @@ fn named_functions_can_be_called_too() {
                 caller.to(to).call_named(DOUBLE, 21).unwrap();
                 let refused = caller.call(to, (), |_, ()| ());
                 assert!(matches!(refused.unwrap_err().error, Error::DifferentBinaries { .. }));
-                let nobody = caller.call(WorkerId::new(2), (), |_, ()| ());
-                assert!(matches!(nobody.unwrap_err().error, Error::UnknownWorker { .. }));
+                let unknown = caller.call(WorkerId::new(2), (), |_, ()| ());
+                assert!(matches!(unknown.unwrap_err().error, Error::UnknownWorker { .. }));
                 let long = caller.to(to).call_buffer((), &vec![0; 5 << 20], |_, (), _| ());
                 assert!(matches!(long.unwrap_err().error, Error::DifferentBinaries { .. }));
             })

@@ -378,7 +378,7 @@ fn collectives_agree(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 8, threads = 1, timeout_s = 120)]
-fn barriers_hold_everybody(me: &Worker) -> Result<()> {
+fn barriers_hold_all_workers(me: &Worker) -> Result<()> {
     let passed = PerWorker::new(me, Cell::new(0_u64))?;
     for round in 0..200_u64 {
         passed.here(me).set(round);

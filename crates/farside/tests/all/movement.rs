@@ -225,7 +225,7 @@ fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Whether too many operations have failed that the program has not heard of.
+/// Returns whether too many operations have failed without a report to the program.
 fn is_too_many(error: &Error) -> bool {
     matches!(error.room_error(), Some(GlobalError::Movement(MovementError::TooMany { .. })))
 }
@@ -244,8 +244,8 @@ fn invalid_addresses_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(me.copy(null, good, 8, Order::None)), AddressFault::Null);
     assert_eq!(why(me.copy(good, null, 8, Order::None)), AddressFault::Null);
     let count = me.process_count();
-    let nobody = GlobalAddress::starter(ProcessId::new(count), 0);
-    assert_eq!(why(me.copy(good, nobody, 8, Order::None)), AddressFault::NoSuchProcess { count });
+    let unknown = GlobalAddress::starter(ProcessId::new(count), 0);
+    assert_eq!(why(me.copy(good, unknown, 8, Order::None)), AddressFault::NoSuchProcess { count });
     let stale = GlobalAddress::from_bits(good.to_bits() + (1 << 32));
     assert_eq!(why(me.start_put(stale, &[1], Order::None)), AddressFault::Stale);
     let long = me.copy(at(me, own, 0), good, 1 << 40, Order::None);

@@ -40,8 +40,8 @@ fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     }
     assert_eq!(inbox.here().get(last), u64::from(me.worker_count()));
     let count = me.process_count();
-    let nobody = inbox.at(ProcessId::new(count));
-    assert!(matches!(nobody, Err(Error::UnknownProcess { count: known, .. }) if known == count), "{nobody:?}");
+    let unknown = inbox.at(ProcessId::new(count));
+    assert!(matches!(unknown, Err(Error::UnknownProcess { count: known, .. }) if known == count), "{unknown:?}");
     inbox.free(me)
 }
 

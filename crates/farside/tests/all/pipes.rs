@@ -216,7 +216,7 @@ fn pipes_are_also_at_home(me: &Worker) -> Result<()> {
         assert_eq!(cause(reader.recv()), PipeCause::Closed);
     }
     let mut alone = me.pipe(me.id()).number(2).width(1).writer()?;
-    alone.write(b"for nobody yet")?;
+    alone.write(b"not read yet")?;
     assert!(matches!(alone.write_for(b"x", Duration::from_millis(5)), Err(PipeError::Job(Error::Deadline { .. }))));
     me.barrier()
 }
@@ -333,7 +333,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     me.barrier()?;
     // A handler must not wait, but may do everything else.
     let handled = me.call_return(next(me), me.id(), |there, asker| {
-        let mut reader = there.pipe(asker).number(3).reader().expect("nobody else has it");
+        let mut reader = there.pipe(asker).number(3).reader().expect("no other worker has it");
         matches!(reader.recv(), Err(PipeError::Job(Error::InHandler { .. }))) && matches!(reader.try_recv(), Ok(None))
     });
     assert!(handled?.wait()?);
@@ -382,7 +382,7 @@ fn offers_are_fetched(me: &Worker) -> Result<()> {
         me.barrier()?;
         drop(reader);
         for _ in 0..4 {
-            assert_eq!(writer.take_back()?.expect("nobody reads it").bytes(), 1000);
+            assert_eq!(writer.take_back()?.expect("no reader has it").bytes(), 1000);
         }
         me.barrier()?;
         // The reader reads buffers that a writer has offered before it closed.
@@ -593,7 +593,7 @@ fn streams_are_closed(me: &Worker) -> Result<()> {
         let mut told = me.pipe(previous(me)).number(1).writer()?;
         told.write(b"closed")?;
         assert_eq!(*me.pipe(next(me)).number(1).reader()?.recv()?, *b"closed");
-        let broken = out.close().expect_err("nobody has read it");
+        let broken = out.close().expect_err("no reader has read it");
         assert_eq!(broken.kind(), ErrorKind::BrokenPipe, "{broken}");
         me.barrier()?;
     }

@@ -241,7 +241,7 @@ fn write_until_it_is_stale(me: &Worker, start: GlobalPtr<u64>, length: usize) ->
 fn stays_as_it_is(me: &Worker, values: &[u64]) -> Result<()> {
     let copy = values.to_vec();
     me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
-    assert!(values == copy, "somebody writes what is ours");
+    assert!(values == copy, "another process writes to returned memory");
     Ok(())
 }
 

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn one_refusal_is_everybodys() {
+    fn one_refusal_is_returned_to_all() {
         let failure = Failure::Refused { process: ProcessId::new(2), bytes: 8, why: MemoryRefusal::NoMemory };
         let refused = Vote { failure: Some(failure), ..vote(4, GlobalAddress::NULL) };
         assert_eq!(vote(0, at(0, 64)).and(refused).and(vote(6, at(3, 64))).failure, Some(failure));

@@ -157,7 +157,7 @@ fn the_others_learn_why_a_worker_failed() {
 }
 
 /// A worker that has returned from its body serves the others as long as they go on. The time in
-/// which the job must come to rest begins after that.
+/// which the job must become quiescent begins after that.
 #[test]
 fn a_worker_that_returns_early_still_serves() {
     let deadline = Duration::from_secs(2);
