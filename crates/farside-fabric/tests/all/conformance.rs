@@ -274,7 +274,7 @@ faults_are_found! {
     reordered_tagged: ReordersTagged by "tagged::messages_of_one_tag_are_matched_in_order", Says("a tagged message");
     confused_kinds: ConfusesKinds by "tagged::an_early_message_waits_for_its_receive", Says("is not an event");
     early_and_lost: LosesWhenFull by "tagged::too_many_early_messages_are_refused_without_loss",
-        Says("is refused at some time");
+        Says("are refused at some time");
     cut_or_made_room: IgnoresRoom by "tagged::a_message_longer_than_its_receive_is_an_error", Says("have room: Ok");
     tagged_too_long: TakesMessagesTooLong by "tagged::a_tagged_message_beyond_the_maximum_is_an_error", Says("Ok(())");
     taken_by_cancelled: DeliversToCancelled by "tagged::a_cancelled_receive_takes_no_message",
