@@ -24,7 +24,6 @@ pub(super) use self::error::Failure;
 pub use self::error::MovementError;
 pub use self::handle::{Handle, Order};
 pub use self::incoming::{OperationValue, Incoming};
-pub(crate) use self::issue::Moves;
 pub(crate) use self::message::MoveMessage;
 pub(crate) use self::room::Movement;
 

@@ -167,8 +167,8 @@ impl Worker {
             return;
         }
         let mut inner = self.process_handle().movement().lock();
-        inner.threads[self.thread_index()].orders.fence(peer, self.moves().last());
-        self.moves().set_fenced();
+        inner.threads[self.thread_index()].orders.fence(peer, self.started_operations().last());
+        self.started_operations().set_fenced(true);
     }
 
     /// Returns a future of the end of an operation and of all before it.

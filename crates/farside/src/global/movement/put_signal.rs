@@ -66,10 +66,8 @@ impl Worker {
         if let Err(error) = check_places(address, buffer.len(), place) {
             return Err(Refused { error, arguments: buffer });
         }
-        if let Some(moves) = self.may_start_at_once(order)
-            && self.put_signal_mapped(address, &buffer, place, what)
-        {
-            return Ok(Incoming::over(self.next_handle(moves), MoveValue::Buffer(buffer)));
+        if self.may_start_at_once(order) && self.put_signal_mapped(address, &buffer, place, what) {
+            return Ok(Incoming::over(self.next_handle(), MoveValue::Buffer(buffer)));
         }
         let spots = self.admit(order).and_then(|()| self.spots_of_signal(address, buffer.len(), place));
         let (target, word) = match spots {
