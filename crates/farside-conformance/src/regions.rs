@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use farside_sys::shm::{PageKind, SharedMemory, MemoryPreference};
+use farside_sys::shm::{MemoryPreference, PageKind, SharedMemory};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};

@@ -266,7 +266,9 @@ mod tests {
         let joint = [("FARSIDE_JOIN", "n1:7"), ("FARSIDE_GROUP", "0/2")];
         assert!(matches!(source(&joint).unwrap(), Some(PlaceSource::Groups(_, None))));
         let group = [&both[..], &joint].concat();
-        assert!(matches!(source(&group).unwrap(), Some(PlaceSource::Groups(_, Some(source))) if *source == PlaceSource::Pmix));
+        assert!(
+            matches!(source(&group).unwrap(), Some(PlaceSource::Groups(_, Some(source))) if *source == PlaceSource::Pmix)
+        );
         let error = source(&with("somehow")).unwrap_err().to_string();
         assert!(
             error.contains("invalid value \"somehow\" for FARSIDE_START") && error.contains("variables"),

@@ -57,7 +57,7 @@ use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
 use crate::runtime::run;
 use crate::wire::Wire;
-use farside_launch::child::{self, StartMethod, Role};
+use farside_launch::child::{self, Role, StartMethod};
 use farside_launch::ring_options::RingOptions;
 use farside_launch::settings::{Choices, own_environment};
 use farside_launch::start::{Launch, Program};

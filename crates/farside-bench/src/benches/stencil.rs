@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use farside::{Worker, WorkerId};
 
 use self::grid::{Grid, Side, checksum, rows_of};
-use self::halo::{Halo, ExchangeKind, neighbors};
+use self::halo::{ExchangeKind, Halo, neighbors};
 use crate::case::{Case, RunOnce};
 use crate::fabric::Fabric;
 use crate::metric::Metric;
@@ -392,8 +392,12 @@ mod tests {
     #[test]
     fn parts_on_a_job_come_to_what_one_thread_does() {
         for (size, processes) in [(5, 3), (16, 2), (64, 4)] {
-            for (overlap, way) in [(false, ExchangeKind::Signals), (true, ExchangeKind::Signals), (false, ExchangeKind::Pipes), (true, ExchangeKind::Pipes)]
-            {
+            for (overlap, way) in [
+                (false, ExchangeKind::Signals),
+                (true, ExchangeKind::Signals),
+                (false, ExchangeKind::Pipes),
+                (true, ExchangeKind::Pipes),
+            ] {
                 let options = Options::new().quick(true).operations(Some(20));
                 let plan = Plan { shape: Shape { size, processes }, overlap, way, computing: Computing::Here };
                 // `measure` fails on any difference.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use farside_sys::shm::{PageKind, Pages, SharedMemory, MemoryPreference};
+use farside_sys::shm::{MemoryPreference, PageKind, Pages, SharedMemory};
 use farside_sys::topology::NumaNodeId;
 
 use super::{Chunk, ChunkSource, Fit, Growth, Heap, HeapOptions};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::route::{Routes, RouteKind};
+use farside_fabric::route::{RouteKind, Routes};
 use farside_fabric::shm::ShmConfig;
 use farside_fabric::{FabricError, ProcessId, Transport};
 

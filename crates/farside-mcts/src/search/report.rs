@@ -6,7 +6,7 @@ use farside::Wire;
 
 use super::JobReport;
 use crate::game::Outcome;
-use crate::tree::{EdgeView, EdgeTarget, NodeId, Tree};
+use crate::tree::{EdgeTarget, EdgeView, NodeId, Tree};
 
 /// The result of a search, and its statistics.
 #[derive(Clone, Debug, PartialEq, Wire)]

@@ -8,7 +8,7 @@ use farside_fabric::clock::lock;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Checks;
-use super::epochs::{Lifetime, AccessState};
+use super::epochs::{AccessState, Lifetime};
 use super::message::{self, CheckMessage};
 use super::report::{Access, AccessConflict};
 use super::shadow::Record;

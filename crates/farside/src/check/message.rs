@@ -3,7 +3,7 @@
 use farside_fabric::ProcessId;
 
 use super::CheckRoom;
-use super::epochs::{Lifetime, AccessState};
+use super::epochs::{AccessState, Lifetime};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::invoke::named::Names;
 use crate::rooms::ROOMS;
 use crate::runtime::run::run_process;
-use farside_launch::child::{self, StartMethod, Role};
+use farside_launch::child::{self, Role, StartMethod};
 use farside_launch::own_program;
 use farside_launch::settings::Choices;
 use farside_launch::start::{Launch, Program};

@@ -13,7 +13,7 @@ use farside_fabric::{ProcessId, RemoteKey, RemoteRegion, Transport};
 use farside_sys::topology::Topology;
 
 use super::grants::Grants;
-use super::message::{MemoryMessage, Locality};
+use super::message::{Locality, MemoryMessage};
 use super::mover::Mover;
 use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};

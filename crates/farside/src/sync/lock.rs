@@ -16,7 +16,7 @@ use farside_fabric::{ProcessId, WorkerId};
 
 pub use guard::{LockGuard, Token};
 
-use self::table::{Asked, Grants, LOCKS_MAX, Mode, Table, WAITERS_MAX, LockRequest};
+use self::table::{Asked, Grants, LOCKS_MAX, LockRequest, Mode, Table, WAITERS_MAX};
 use super::error::{Result, SyncError};
 use crate::Wire;
 use crate::dist::PerWorker;
@@ -325,7 +325,8 @@ type Arguments = (Parts, String, bool, WorkerId, u64);
 
 fn ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments, reply: GrantReply) {
     let mode = if is_shared { Mode::Shared } else { Mode::Alone };
-    let asked = parts.here(there).table.borrow_mut().ask(name, LockRequest { worker, number }, mode, reply, there.now());
+    let asked =
+        parts.here(there).table.borrow_mut().ask(name, LockRequest { worker, number }, mode, reply, there.now());
     match asked {
         Asked::Granted(reply, number) => reply.send(number),
         Asked::Full(reply) => reply.send(0),

@@ -160,7 +160,8 @@ fn beside_libfabric(
 fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
     let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
-    let mut transfer = Transfer { me, way: TransferKind::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
+    let mut transfer =
+        Transfer { me, way: TransferKind::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
     let count = count(bytes, options).min(COPIES_MAX);
     let [times] = Crowd::new(me)?.measure(options, |crowd| Ok([crowd.attended(|| transfer.time(count))?]))?;
     values.free(me)?;

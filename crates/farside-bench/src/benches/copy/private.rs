@@ -17,7 +17,12 @@ const WRITE: &str = "process_vm_writev to oneself";
 const CALL_BYTES: usize = 4096;
 
 /// Measures access to a vector of process 1, beside the system call that does the same. Collective.
-pub(super) fn measure(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn measure(
+    me: &Worker,
+    way: TransferKind,
+    bytes: usize,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
     let owner = WorkerId::new(1);
     let segment = if me.id() == owner { Some(me.register(vec![1_u8; bytes])?) } else { None };
     let own = segment.as_ref().map(|segment| {

@@ -155,12 +155,19 @@ impl Copies {
 }
 
 /// Measures an operation that is started and completed, beside one that waits. Collective.
-pub(super) fn started(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn started(
+    me: &Worker,
+    way: TransferKind,
+    bytes: usize,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();
     let (waiting, limit) = match way {
         TransferKind::Get | TransferKind::StartedGet => (TransferKind::Get, "a get that waits"),
-        TransferKind::Put | TransferKind::StartedPut | TransferKind::ThirdParty => (TransferKind::Put, "a put that waits"),
+        TransferKind::Put | TransferKind::StartedPut | TransferKind::ThirdParty => {
+            (TransferKind::Put, "a put that waits")
+        }
     };
     let new = |way| Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
     let (mut starts, mut waits) = (new(way), new(waiting));

@@ -74,7 +74,8 @@ pub(super) fn cases() -> Vec<Case> {
     let plain = SHAPES
         .into_iter()
         .flat_map(|shape| Mode::ALL.map(|mode| (shape, mode, ("", usual as for<'w> fn(OnJob<'w>) -> OnJob<'w>))));
-    let others = VARIANTS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
+    let others =
+        VARIANTS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
     let jobs = plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way));
     jobs.chain(SERIEMA_SHAPES.map(seriema_case)).collect()
 }

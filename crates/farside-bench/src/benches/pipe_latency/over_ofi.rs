@@ -2,7 +2,7 @@
 
 use farside::{Worker, WorkerId};
 
-use super::{Exchange, METRIC, SIZES, Method, to_and_fro};
+use super::{Exchange, METRIC, Method, SIZES, to_and_fro};
 use crate::case::Case;
 use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;

@@ -9,7 +9,7 @@ use farside_fabric::transport::{Completion, Operation, Outcome};
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
-use super::work::{Attaching, MoveValue, FoundNothing, Spot, Work, change_at_hand, copy_mapped};
+use super::work::{Attaching, FoundNothing, MoveValue, Spot, Work, change_at_hand, copy_mapped};
 use crate::runtime::process::Process;
 
 /// The size of a piece. Smaller pieces are slower over TCP: 1 MiB in eighths took 1.5 to 2 times as

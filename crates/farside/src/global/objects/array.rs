@@ -16,7 +16,7 @@ pub(super) use self::divisor::Divisor;
 use self::layout::{Layout, Place};
 use super::object_error::ObjectError;
 use super::racy_slice::RacySlice;
-use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, ObjectRequest};
+use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use super::symmetric::value_bytes;
 use crate::error::Result;
 use crate::global::GlobalPtr;
@@ -96,7 +96,8 @@ impl Worker {
         });
         let shape = [length as u64, distribution.block as u64, distribution.is_over_processes.into()];
         let request = ObjectRequest { kind: ObjectKind::Array, value_bytes: size_of::<T>() as u64, shape };
-        let spread = Spread::new(self, request, bytes.map(|bytes| Parts { processes: 0..self.process_count(), bytes }))?;
+        let spread =
+            Spread::new(self, request, bytes.map(|bytes| Parts { processes: 0..self.process_count(), bytes }))?;
         let (per_process, part_bytes) = (Divisor::new(per_process), part_bytes?);
         Ok(GlobalArray { spread, layout, per_process, part_bytes, distribution, of: PhantomData })
     }

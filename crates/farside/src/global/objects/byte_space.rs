@@ -6,7 +6,7 @@ use farside_fabric::ProcessId;
 
 use super::array::Divisor;
 use super::object_error::ObjectError;
-use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, ObjectRequest};
+use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use crate::error::Result;
 use crate::memory::GlobalAddress;
 use crate::runtime::worker::Worker;

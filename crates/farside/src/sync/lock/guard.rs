@@ -4,7 +4,7 @@ use std::fmt;
 
 use farside_fabric::WorkerId;
 
-use super::table::{Mode, LockRequest};
+use super::table::{LockRequest, Mode};
 use super::{Lock, leave, renew};
 use crate::Wire;
 use crate::runtime::worker::Worker;
