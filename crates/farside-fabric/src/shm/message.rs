@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(greeting in greeting(), slot: u32, generation: u32, bytes: u64, user: Vec<u8>) {
+        fn encoding_round_trips(greeting in greeting(), slot: u32, generation: u32, bytes: u64, user: Vec<u8>) {
             let fetched = |found| Message::Fetched(Fetched { slot, generation, found });
             let messages = [
                 Message::Hello(greeting.clone()),

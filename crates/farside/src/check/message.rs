@@ -3,7 +3,7 @@
 use farside_fabric::ProcessId;
 
 use super::CheckRoom;
-use super::epochs::{Life, Standing};
+use super::epochs::{AccessState, Lifetime};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;
@@ -15,15 +15,15 @@ use crate::wire::{self, Decoder};
 pub(crate) enum CheckMessage {
     /// To the owner of memory: a worker of the sender, which is in this epoch, is about to make
     /// this access. `ended` is the access that the last answer named, if that one has ended.
-    Enter { request: u64, epoch: u64, ended: Option<(u32, Life)>, access: Record },
+    Enter { request: u64, epoch: u64, ended: Option<(u32, Lifetime)>, access: Record },
     /// The answer: the access is recorded.
     Entered { request: u64 },
     /// The answer: the access conflicts with an earlier one.
     Met { request: u64, earlier: Record },
     /// To the process of a worker: is this access of the worker open?
-    Ask { request: u64, worker: u32, life: Life },
+    Ask { request: u64, worker: u32, lifetime: Lifetime },
     /// The answer.
-    Told { request: u64, standing: Standing },
+    State { request: u64, state: AccessState },
     /// To the owner of memory: an operation of a worker of the sender completed in this epoch.
     Completed { worker: u32, operation: u64, epoch: u64 },
     /// To the owner of memory: forget the accesses of an operation of a worker of the sender.

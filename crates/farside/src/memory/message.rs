@@ -5,7 +5,7 @@ use crate::Wire;
 
 /// Where an asker wants memory in the process that it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(crate) enum Nearness {
+pub(crate) enum Locality {
     /// Anywhere.
     Anywhere,
     /// On the NUMA node of this number.
@@ -18,7 +18,7 @@ pub(crate) enum Nearness {
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum MemoryMessage {
     /// To an owner: allocate this much for the sender.
-    Allocate { request: u32, bytes: u64, near: Nearness },
+    Allocate { request: u32, bytes: u64, near: Locality },
     /// The answer: the memory.
     Allocated { request: u32, memory: RemoteMemory },
     /// To an owner: take this memory back. The note is for the owner's observer of accesses.
