@@ -6,8 +6,8 @@
 //! L, here:          the same units, without what is before them
 //! ```
 //!
-//! Headers are encoded by hand: each allocation of the hot path writes one, and `free` changes it by
-//! atomic operations on its words. The [`Control`] block derives [`Wire`].
+//! Headers are encoded by hand: each allocation of the hot path writes one, and `free` changes it
+//! by atomic operations on its words. The [`Control`] block derives [`Wire`].
 
 use farside_fabric::WorkerId;
 
