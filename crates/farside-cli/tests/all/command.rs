@@ -44,7 +44,7 @@ fn assert_refused(arguments: &[&str], status: i32, words: &[&str]) {
 }
 
 #[test]
-fn boards_that_cannot_be_are_refused() {
+fn impossible_boards_are_refused() {
     assert_refused(&["hex", "--local", "--size", "1"], 2, &["size 1", "2 to 16"]);
     assert_refused(&["hex", "--local", "--size", "17"], 2, &["size 17", "2 to 16"]);
     assert_refused(&["hex", "--local", "--size", "-1"], 2, &["-1"]);
@@ -82,7 +82,7 @@ fn budgets_and_numbers_of_nothing_are_refused() {
 }
 
 #[test]
-fn fabrics_that_are_not_there_are_refused() {
+fn unknown_fabrics_are_refused() {
     assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
 }

@@ -49,17 +49,17 @@ fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
                 })
                 .encode(),
                 4 => Message::User(b"noise").encode(),
-                6 => Message::Packet(&Packet::Revoke(RegionName { slot, generation }).encode()).encode(),
-                7 => Message::Packet(&Packet::Released(RegionName { slot, generation }).encode()).encode(),
+                6 => Message::Packet(&Packet::Revoke(RegionName { slot, generation }).encode(&[])).encode(),
+                7 => Message::Packet(&Packet::Released(RegionName { slot, generation }).encode(&[])).encode(),
                 8 => Message::Packet(if right { b"noise" } else { &[] }).encode(),
                 9 => {
                     let ask = Ask::Get { offset: bytes, bytes: if right { 8 } else { u32::MAX } };
                     let region = RegionName { slot, generation };
-                    Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode()).encode()
+                    Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode(&[])).encode()
                 }
                 // A frame of a tagged message that no receive expects, and bytes that are not a
                 // frame.
-                _ => Message::Tagged(if right { &[1; 20] } else { b"noise" }).encode(),
+                _ => Message::Tagged(if right { &[0; 20] } else { b"noise" }).encode(),
             }
         },
     );
@@ -262,7 +262,7 @@ fn a_holder_that_sends_an_empty_message_is_waited_for() {
 
 /// The result may be a region, a refusal or nothing.
 #[test]
-fn nothing_is_kept_of_what_nobody_waits_for() {
+fn results_without_a_waiter_are_not_kept() {
     let held = Held::new(true);
     let Held { owner, holder, .. } = &held;
     let shared = owner.register(100).unwrap().key();
@@ -303,7 +303,7 @@ fn nothing_is_kept_of_what_nobody_waits_for() {
 
 /// The last refused access completes like others: a thread that waits for that is told.
 #[test]
-fn a_refused_access_is_none_that_is_under_way() {
+fn a_refused_access_is_not_under_way() {
     let held = Held::new(true);
     let nearby = held.nearby().expect("a process may read itself");
     nearby.refuse();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_and_numbers_are_those_of_the_headers() {
+    fn layouts_and_numbers_match_the_headers() {
         if farside_testbed::is_left_out("slurm") {
             return;
         }

@@ -22,7 +22,7 @@ use super::table::Remote;
 use crate::error::{Error, Refused, Result};
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 use farside_launch::settings::FOREVER;
 
 /// The longest sleep of a waiting thread. A doorbell wakes it earlier when something arrives.
@@ -395,9 +395,9 @@ impl<'c> CallerTo<'c> {
 
     fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
         let (head, _) = function.head(after)?;
-        let encoded = wire::encode(arguments, Vec::new());
-        let call = NamedCall { head, arguments: &encoded };
-        self.send(Dispatch { entry: NAMED, operand: head.operand(), batch_bytes: 0 }, call).map_err(|(error, _)| error)
+        let mut record = Vec::new();
+        let call = NamedCall::encode(&head, arguments, &mut record);
+        self.send(Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 }, call).map_err(|(error, _)| error)
     }
 
     fn submit_return<T: Remote, A: Wire, R: Wire>(

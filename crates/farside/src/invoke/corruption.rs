@@ -73,10 +73,15 @@ fn a_function_that_is_not_listed() {
 fn a_named_call_that_is_none() {
     // Too short; of an unknown kind; with a latch of a worker that does not exist, or of another
     // than the sender.
-    let records: [(u32, Vec<u64>); 5] =
-        [(0, vec![1]), (3, vec![1, 2]), (1, vec![1, 2, 99, 7]), (1, vec![1, 2, 2, 7]), (2, vec![1, 2, 1, 7 << 32, 0])];
-    for (operand, payload) in records {
-        let header = Header::new(NAMED, operand, 8 + payload.len() * 8).word();
+    let records = [
+        vec![1],
+        vec![1, 2, 3],
+        vec![1, 2, 1 | 99 << 32, 7],
+        vec![1, 2, 1 | 2 << 32, 7],
+        vec![1, 2, 2 | 1 << 32, 0, 7, 0],
+    ];
+    for payload in records {
+        let header = Header::new(NAMED, 0, 8 + payload.len() * 8).word();
         is_noticed(|_| [vec![header], payload.clone()].concat(), is_malformed);
     }
 }
@@ -123,7 +128,7 @@ fn a_length_of_nothing() {
 }
 
 #[test]
-fn a_long_length_that_cannot_be() {
+fn an_impossible_long_length() {
     for length in [0, 8, 17, 4096, 1 << 20, u64::MAX - 7, u64::MAX] {
         is_noticed(|me| vec![header::<OneWord>(me, ONE_WORD as usize, 8 * 0xffff), length], is_length);
     }

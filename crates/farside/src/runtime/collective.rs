@@ -17,6 +17,7 @@ use farside_fabric::WorkerId;
 use crate::error::{Error, Result};
 use crate::invoke::named::{Named, Names};
 use crate::runtime::worker::Worker;
+use crate::wire::check::MessageKind;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes, type_hash};
 
 /// A worker's state of collectives: what has arrived for those that it is in or has not reached
@@ -481,6 +482,11 @@ const ARRIVED: Named<(u64, u32)> = Named::of_the_library("farside/arrived");
 /// Carries a value.
 const VALUE: Named<Parcel> = Named::of_the_library("farside/value");
 
+/// The arguments of those functions, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    vec![MessageKind::of::<(u64, u32)>(), MessageKind::of::<Parcel>()]
+}
+
 /// Registers the functions that collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {
     names.add(ARRIVED, announce_foreign_arrival);
@@ -528,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_binary_sends_is_kept_within_bounds() {
+    fn messages_of_another_binary_are_bounded() {
         let mut collectives = Collectives { begun: 5, ..Collectives::default() };
         let half = FOREIGN_BYTES_MAX / 2;
         keep_foreign(&mut collectives, 5, vec![1; half]);

@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU32;
 
-use farside::prelude::*;
 use farside::Result;
+use farside::prelude::*;
 
 #[derive(Clone, Copy, Debug, Wire)]
 enum Phase {

@@ -10,7 +10,7 @@ use super::incoming::Incoming;
 use super::message::PUT_BYTES_MAX;
 use super::orders::{Condition, OPEN_MAX, Place, Touched};
 use super::room::{Note, Parcel};
-use super::work::{Brought, Spot, Work};
+use super::work::{MoveValue, Spot, Work};
 use crate::error::{Error, Refused, Result};
 use crate::global::atomics::Unsigned;
 use crate::global::pointer::GlobalPtr;
@@ -40,7 +40,7 @@ impl Draft {
 /// How an operation was started.
 enum Started {
     /// It is over already, with this result.
-    Over(Handle, Brought),
+    Over(Handle, MoveValue),
     Open(Handle),
 }
 
@@ -59,7 +59,11 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # use farside::{GlobalAddress, Order};
-    /// # fn example(me: &Worker, block: GlobalAddress, flag: GlobalAddress) -> farside::Result<()> {
+    /// # fn example(
+    /// #     me: &Worker,
+    /// #     block: GlobalAddress,
+    /// #     flag: GlobalAddress,
+    /// # ) -> farside::Result<()> {
     /// let there = GlobalAddress::starter(ProcessId::new(2), 0);
     /// let copied = me.copy(there, block, 1024, Order::None)?;
     /// // The flag is not seen before the block.
@@ -248,7 +252,7 @@ impl Worker {
             && place.addr().is_multiple_of(size_of::<W>())
         {
             let previous = word.change(self, change)?;
-            return Ok(Incoming::over(self.next_handle(), Brought::Previous(previous.widen())));
+            return Ok(Incoming::over(self.next_handle(), MoveValue::Previous(previous.widen())));
         }
         self.admit(order)?;
         let (mut draft, part) = self.draft_change(word, change)?;
@@ -427,7 +431,7 @@ impl Worker {
         if after.is_empty() {
             drop(inner);
             if let Some(brought) = work.do_now(process) {
-                if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
+                if let (Some((spot, bytes)), MoveValue::Previous(previous)) = (&note.store_at, &brought) {
                     spot.store_word(process, *previous, *bytes);
                 }
                 if let Some(hold) = note.hold.take() {

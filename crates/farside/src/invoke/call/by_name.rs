@@ -9,7 +9,7 @@ use crate::invoke::notify::On;
 use crate::invoke::pending::{ByName, Pending};
 use crate::invoke::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots};
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 
 impl<'w> To<'w> {
     /// Runs a function on the other worker that is [registered](crate::Job::register) there by its
@@ -71,16 +71,16 @@ impl<'w> To<'w> {
 
     fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
         let (head, _) = function.head(after)?;
-        let mut encoded = wire::encode(arguments, self.worker.take_buffer());
-        let outcome = self.submit_encoded(NamedCall { head, arguments: &encoded });
-        encoded.clear();
-        self.worker.give_buffer(encoded);
+        let mut record = self.worker.take_buffer();
+        let outcome = self.submit_encoded(NamedCall::encode(&head, arguments, &mut record));
+        record.clear();
+        self.worker.give_buffer(record);
         outcome
     }
 
     fn submit_encoded(&self, call: NamedCall<'_>) -> Result<()> {
         let Some(cell) = self.outbox else { return Err(self.worker.unknown(self.to)) };
-        let how = Dispatch { entry: NAMED, operand: call.head.operand(), batch_bytes: 0 };
+        let how = Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 };
         let unsent = if self.lane {
             self.submit_on_lane(how, Box::new(call))
         } else {
