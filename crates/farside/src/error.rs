@@ -48,18 +48,20 @@ pub enum Error {
         /// The defect.
         cause: CorruptRecord,
     },
-    /// Workers take part in different collectives. Collectives of this worker cannot continue.
+    /// Two workers take part in different collectives. Collectives of this job cannot continue.
     #[error(
-        "{worker} takes part in {theirs} where this worker takes part in {ours}: all workers must call the same \
-         collectives, with the same types, in the same order"
+        "{here} takes part in {ours} and {there} in {theirs}: all workers must call the same collectives, with the \
+         same types, in the same order"
     )]
     CollectiveMismatch {
-        /// The worker that takes part in something else.
-        worker: WorkerId,
+        /// The worker that noticed it.
+        here: WorkerId,
         /// What that worker takes part in.
-        theirs: Box<str>,
-        /// What this worker takes part in.
         ours: Box<str>,
+        /// The other worker.
+        there: WorkerId,
+        /// What the other worker takes part in.
+        theirs: Box<str>,
     },
     /// The deadline passed.
     #[error("deadline passed after {after:?} while {doing}")]

@@ -22,8 +22,10 @@ use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes, 
 
 /// A worker's state of collectives: what has arrived for those that it is in or has not reached
 /// yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Collectives {
+    /// The worker that this is the state of.
+    of: WorkerId,
     /// The number of collectives that this worker has begun, which is the number of the last one.
     begun: u64,
     /// What the last one is.
@@ -38,9 +40,11 @@ pub(crate) struct Collectives {
     /// Whether a value was dropped because too much had arrived. No later collective can complete
     /// then.
     is_overrun: bool,
-    /// Set when another worker takes part in something else than this one. No later collective can
-    /// complete then.
+    /// Set when two workers take part in different collectives. No later collective can complete
+    /// then.
     mismatch: Option<Mismatch>,
+    /// Whether all workers were told of it.
+    is_told: bool,
 }
 
 /// The announcements of one round of barriers. Each round always has the same sender, which is at
@@ -54,12 +58,14 @@ struct Announced {
     before: u64,
 }
 
-/// Another worker takes part in something else than this one.
-#[derive(Clone, Debug)]
+/// Two workers take part in different collectives.
+#[derive(Clone, Debug, Wire)]
 struct Mismatch {
-    worker: WorkerId,
-    theirs: Box<str>,
-    ours: Box<str>,
+    /// The worker that noticed it.
+    here: WorkerId,
+    ours: String,
+    there: WorkerId,
+    theirs: String,
 }
 
 /// The kind of a collective.
@@ -76,6 +82,8 @@ enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 struct Content {
     kind: Kind,
+    /// The number of the root.
+    root: u32,
     /// Identifies the type of the values: among processes of one binary, or by its shape in a job
     /// of several binaries.
     type_hash: u64,
@@ -85,15 +93,15 @@ struct Content {
 
 impl Content {
     fn is_like(&self, other: &Self) -> bool {
-        (self.kind, self.type_hash) == (other.kind, other.type_hash)
+        (self.kind, self.root, self.type_hash) == (other.kind, other.root, other.type_hash)
     }
 
-    fn describe(&self) -> Box<str> {
+    fn describe(&self) -> String {
         match self.kind {
-            Kind::Barrier => "a barrier".into(),
-            Kind::Broadcast => format!("a broadcast of `{}`", self.type_name).into(),
-            Kind::Gather => format!("a gather of `{}`", self.type_name).into(),
-            Kind::AllReduce => format!("an all_reduce of `{}`", self.type_name).into(),
+            Kind::Barrier => "a barrier".to_owned(),
+            Kind::Broadcast => format!("a broadcast of `{}` from worker {}", self.type_name, self.root),
+            Kind::Gather => format!("a gather of `{}` at worker {}", self.type_name, self.root),
+            Kind::AllReduce => format!("an all_reduce of `{}`", self.type_name),
         }
     }
 }
@@ -122,6 +130,21 @@ const FOREIGN_VALUES_MAX: usize = 1 << 16;
 const FOREIGN_BYTES_MAX: usize = 256 << 20;
 
 impl Collectives {
+    pub(crate) fn new(of: WorkerId) -> Self {
+        Self {
+            of,
+            begun: 0,
+            current: Content::default(),
+            arrived: Vec::new(),
+            values: HashMap::new(),
+            foreign_values: 0,
+            foreign_bytes: 0,
+            is_overrun: false,
+            mismatch: None,
+            is_told: false,
+        }
+    }
+
     /// Begins the next collective and returns its number.
     fn begin(&mut self, content: Content) -> u64 {
         self.begun += 1;
@@ -163,8 +186,8 @@ impl Collectives {
         last == self.begun || before == self.begun
     }
 
-    fn differs(&self, worker: WorkerId, theirs: &Content) -> Mismatch {
-        Mismatch { worker, theirs: theirs.describe(), ours: self.current.describe() }
+    fn differs(&self, there: WorkerId, theirs: &Content) -> Mismatch {
+        Mismatch { here: self.of, ours: self.current.describe(), there, theirs: theirs.describe() }
     }
 
     /// Keeps a value. Drops it if its collective is past.
@@ -173,8 +196,8 @@ impl Collectives {
         if number < self.begun {
             if !is_foreign {
                 // This worker waited for all values of the collectives that it has left.
-                let ours = "another collective, which it has left".into();
-                self.mismatch = Some(Mismatch { worker: from, theirs: content.describe(), ours });
+                let ours = "another one, which it has left".into();
+                self.mismatch = Some(Mismatch { ours, ..self.differs(from, &content) });
             }
             return;
         }
@@ -357,7 +380,7 @@ impl Worker {
                 schema.hash()
             }
         };
-        let content = Content { kind, type_hash, type_name: type_name::<T>().to_owned() };
+        let content = Content { kind, root: root.number(), type_hash, type_name: type_name::<T>().to_owned() };
         let number = self.collectives.borrow_mut().begin(content.clone());
         Ok(Parts { number, content })
     }
@@ -450,11 +473,24 @@ impl Worker {
 
     /// Returns the reason for which collectives cannot continue, if there is one.
     fn collective_failure(&self) -> Option<Error> {
-        let collectives = self.collectives.borrow();
-        if let Some(Mismatch { worker, theirs, ours }) = collectives.mismatch.clone() {
-            return Some(Error::CollectiveMismatch { worker, theirs, ours });
+        let (mismatch, is_told) = {
+            let mut collectives = self.collectives.borrow_mut();
+            let mismatch = collectives.mismatch.clone();
+            let is_told = collectives.is_told;
+            collectives.is_told |= mismatch.is_some();
+            (mismatch, is_told)
+        };
+        if let Some(mismatch) = mismatch {
+            // The others may wait for workers that have noticed it.
+            for other in self.workers().filter(|other| !is_told && *other != self.id()) {
+                // A worker that cannot be told is lost, or learns of this one's end.
+                let _ = self.tell(other, MISMATCH, mismatch.clone(), keep_mismatch);
+            }
+            let Mismatch { here, ours, there, theirs } = mismatch;
+            let (ours, theirs) = (ours.into(), theirs.into());
+            return Some(Error::CollectiveMismatch { here, ours, there, theirs });
         }
-        collectives.is_overrun.then(|| Error::CollectiveOverrun {
+        self.collectives.borrow().is_overrun.then(|| Error::CollectiveOverrun {
             worker: self.id(),
             values: FOREIGN_VALUES_MAX,
             bytes: FOREIGN_BYTES_MAX,
@@ -484,13 +520,17 @@ const VALUE: Named<Parcel> = Named::of_the_library("farside/value");
 
 /// The arguments of those functions, for tests of their decoders.
 pub(crate) fn message_kinds() -> Vec<MessageKind> {
-    vec![MessageKind::of::<(u64, u32)>(), MessageKind::of::<Parcel>()]
+    vec![MessageKind::of::<(u64, u32)>(), MessageKind::of::<Parcel>(), MessageKind::of::<Mismatch>()]
 }
+
+/// Tells of a mismatch.
+const MISMATCH: Named<Mismatch> = Named::of_the_library("farside/mismatch");
 
 /// Registers the functions that collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {
     names.add(ARRIVED, announce_foreign_arrival);
     names.add(VALUE, keep_foreign_value);
+    names.add(MISMATCH, keep_mismatch);
 }
 
 fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
@@ -503,6 +543,12 @@ fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
 
 fn keep_value(there: &Worker, parcel: Parcel) {
     there.collectives.borrow_mut().keep(parcel, false);
+}
+
+fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
+    let mut collectives = there.collectives.borrow_mut();
+    collectives.is_told = true;
+    collectives.mismatch.get_or_insert(mismatch);
 }
 
 // In a job of one binary, nothing is called by these names.
@@ -535,7 +581,7 @@ mod tests {
 
     #[test]
     fn messages_of_another_binary_are_bounded() {
-        let mut collectives = Collectives { begun: 5, ..Collectives::default() };
+        let mut collectives = Collectives { begun: 5, ..Collectives::new(FROM) };
         let half = FOREIGN_BYTES_MAX / 2;
         keep_foreign(&mut collectives, 5, vec![1; half]);
         keep_foreign(&mut collectives, 6, vec![2; half]);
@@ -553,7 +599,7 @@ mod tests {
 
     #[test]
     fn values_are_counted_and_past_ones_dropped() {
-        let mut collectives = Collectives { begun: 5, ..Collectives::default() };
+        let mut collectives = Collectives { begun: 5, ..Collectives::new(FROM) };
         (0..5).for_each(|number| keep_foreign(&mut collectives, number, vec![1]));
         assert_eq!((collectives.values.len(), collectives.foreign_values), (0, 0));
         let last = 5 + FOREIGN_VALUES_MAX as u64;
@@ -573,14 +619,14 @@ mod tests {
         let kinds = [Kind::Barrier, Kind::Broadcast, Kind::Gather, Kind::AllReduce];
         let all = kinds
             .into_iter()
-            .flat_map(|kind| [1, 2].map(|type_hash| Content { kind, type_hash, type_name: String::new() }));
+            .flat_map(|kind| [1, 2].map(|type_hash| Content { kind, type_hash, ..Content::default() }));
         for ours in all.clone() {
             for theirs in all.clone() {
                 let parcel = || Parcel { number: 1, from: FROM, content: theirs.clone(), bytes: vec![7] };
-                let mut early = Collectives::default();
+                let mut early = Collectives::new(FROM);
                 early.keep(parcel(), false);
                 early.begin(ours.clone());
-                let mut late = Collectives::default();
+                let mut late = Collectives::new(FROM);
                 late.begin(ours.clone());
                 late.keep(parcel(), false);
                 for collectives in [&mut early, &mut late] {
@@ -594,7 +640,7 @@ mod tests {
     #[test]
     fn an_arrival_at_a_barrier_elsewhere_is_a_mismatch() {
         let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
-        let mut collectives = Collectives::default();
+        let mut collectives = Collectives::new(FROM);
         collectives.begin(broadcast());
         // It has passed a broadcast as its root, or left a gather.
         collectives.announce(2, 0, FROM);
@@ -606,18 +652,18 @@ mod tests {
         assert!(collectives.mismatch.is_some());
 
         // One that was at this barrier and has gone on to the next one.
-        let mut ahead = Collectives::default();
+        let mut ahead = Collectives::new(FROM);
         ahead.begin(Content::default());
         ahead.announce(1, 0, FROM);
         ahead.announce(2, 0, FROM);
         assert!(ahead.is_announced(0) && ahead.mismatch.is_none());
 
-        let mut skipped = Collectives::default();
+        let mut skipped = Collectives::new(FROM);
         skipped.begin(Content::default());
         skipped.announce(2, 0, FROM);
         assert!(!skipped.is_announced(0) && skipped.mismatch.is_some());
 
-        let mut early = Collectives::default();
+        let mut early = Collectives::new(FROM);
         early.announce(1, 0, FROM);
         early.begin(broadcast());
         assert!(early.mismatch.is_some());

@@ -143,7 +143,7 @@ impl Worker {
             unfinished: RefCell::default(),
             lost: RefCell::default(),
             loss_hooks: RefCell::default(),
-            collectives: RefCell::default(),
+            collectives: RefCell::new(Collectives::new(id)),
             locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
             next_dist: Cell::new(0),
             next_local: Cell::new(0),
