@@ -490,8 +490,8 @@ impl ProcessState {
 }
 
 fn describe(shape: JobShape) -> String {
-    let JobShape { processes, threads, service_threads } = shape;
-    format!("{processes} processes with {threads} threads and {service_threads} service threads each")
+    let JobShape { processes, threads, without_body } = shape;
+    format!("{processes} processes with {threads} workers and {without_body} pool threads each")
 }
 
 /// Joins the first [`NAMED_MAX`] items.

@@ -107,28 +107,12 @@ impl Job {
         self
     }
 
-    /// Sets the number of additional threads of each process that only run the calls sent to them.
-    /// The default is 0. These calls may block, on a lock or a file, without keeping a worker from
-    /// its work.
-    pub fn service_threads(mut self, threads: u32) -> Self {
-        self.choices.service_threads = Some(threads);
-        self
-    }
-
     /// Sets the number of threads of each process that share the calls on the process itself
-    /// ([`Worker::consumers_of`](crate::Worker::consumers_of)). The default is 0. One more thread
-    /// hands the calls over to them.
-    pub fn consumer_threads(mut self, threads: u32) -> Self {
-        self.choices.consumer_threads = Some(threads);
-        self
-    }
-
-    /// Sets the number of threads of each process that share those calls on the process which may
-    /// wait ([`Worker::waiters_of`](crate::Worker::waiters_of)). The default is 0. Each call that
-    /// waits occupies one thread, and further calls queue behind them. One more thread hands the
-    /// calls over.
-    pub fn waiting_threads(mut self, threads: u32) -> Self {
-        self.choices.waiting_threads = Some(threads);
+    /// ([`Worker::pool_of`](crate::Worker::pool_of)). The default is 0. These calls may wait or
+    /// block without keeping a worker from its work. Each call that waits occupies one thread, and
+    /// further calls queue behind them. One more thread hands the calls over.
+    pub fn pool_threads(mut self, threads: u32) -> Self {
+        self.choices.pool_threads = Some(threads);
         self
     }
 

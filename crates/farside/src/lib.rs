@@ -26,7 +26,7 @@
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
-//! | call any free thread of a process, also with functions that wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
+//! | call any free thread of a process, with functions that may wait | [`Job::pool_threads`], [`Worker::pool_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | call from threads that are not workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
@@ -55,8 +55,8 @@
 //! [`Error::InHandler`]. Calls that they make are queued when there is no room. A function that
 //! cannot answer yet keeps its [`Reply`].
 //!
-//! On [consumer threads](Worker::consumers_of) several functions run at a time, each on its own
-//! thread. On [waiter threads](Worker::waiters_of) they may also wait.
+//! On the [pool](Worker::pool_of) of a process several functions run at a time, each on its own
+//! thread, and may wait.
 
 mod buffers;
 pub mod check;

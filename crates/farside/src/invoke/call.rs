@@ -48,8 +48,7 @@ pub enum WhenFull {
 /// # The forms of calls
 ///
 /// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
-/// the lane of its process. They call a worker, or the [consumers](Worker::consumers_of) of a
-/// process. All forms but the marked one keep their order among the calls of the same way.
+/// the lane of its process. They call a worker, or the [pool](Worker::pool_of) of a process. All forms but the marked one keep their order among the calls of the same way.
 ///
 /// | form | what travels | the buffer is copied by | reuse of the buffer | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|

@@ -165,24 +165,10 @@ impl Simulation {
         self
     }
 
-    /// Sets the number of threads of each process that only run the calls sent to them, as
-    /// [`Job::service_threads`](crate::Job::service_threads) does.
-    pub fn service_threads(mut self, threads: u32) -> Self {
-        self.choices.service_threads = Some(threads);
-        self
-    }
-
     /// Sets the number of threads of each process that share the calls on the process, as
-    /// [`Job::consumer_threads`](crate::Job::consumer_threads) does.
-    pub fn consumer_threads(mut self, threads: u32) -> Self {
-        self.choices.consumer_threads = Some(threads);
-        self
-    }
-
-    /// Sets the number of threads of each process that share calls which may wait, as
-    /// [`Job::waiting_threads`](crate::Job::waiting_threads) does.
-    pub fn waiting_threads(mut self, threads: u32) -> Self {
-        self.choices.waiting_threads = Some(threads);
+    /// [`Job::pool_threads`](crate::Job::pool_threads) does.
+    pub fn pool_threads(mut self, threads: u32) -> Self {
+        self.choices.pool_threads = Some(threads);
         self
     }
 
