@@ -78,7 +78,7 @@ pub use farside_wire as wire;
 // Derived code and attributes refer to this crate as its users do.
 extern crate self as farside;
 
-pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, Written};
+pub use buffers::{Countdown, Everyone, Lent, LentToAll, ResultPlace, Written};
 /// The trait of [values in global memory](GlobalPtr): [`Pod`](bytemuck::Pod), which they derive.
 pub use bytemuck;
 pub use check::AccessConflict;
@@ -94,8 +94,8 @@ pub use global::{
     AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
     Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
 };
-pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
-pub use invoke::caller::{Caller, CallerPending, CallerTo};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Sends, To, WhenFull};
+pub use invoke::caller::{Caller, CallerPending};
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};

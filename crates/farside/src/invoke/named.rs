@@ -223,7 +223,7 @@ pub(crate) enum After {
 
 /// The part of a record before the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     function: u64,
     signature: u64,
     after: After,

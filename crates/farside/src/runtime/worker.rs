@@ -295,7 +295,7 @@ impl Worker {
     /// send-based.
     #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
-        To::new(self, worker)
+        To::of_worker(self, worker)
     }
 
     /// Returns an aggregator, which batches calls to a worker.
