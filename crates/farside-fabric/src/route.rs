@@ -6,7 +6,7 @@
 
 mod routes;
 
-pub use routes::{Route, Routes, Way};
+pub use routes::{Routes, Way};
 
 use std::fmt;
 use std::str::FromStr;

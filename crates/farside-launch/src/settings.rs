@@ -232,6 +232,18 @@ settings! {
     }
 }
 
+/// Writes methods of a builder that has the field `choices`. Each method chooses one setting.
+#[macro_export]
+macro_rules! setters {
+    ($($(#[$doc:meta])* $method:ident: $type:ty => $setting:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $method(mut self, $setting: $type) -> Self {
+            self.choices.$setting = Some($setting);
+            self
+        }
+    )*};
+}
+
 /// The variables of the two settings that people set, too.
 const FABRIC: &str = "FARSIDE_FABRIC";
 const NIC: &str = "FARSIDE_NIC";

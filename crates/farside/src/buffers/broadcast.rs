@@ -254,7 +254,8 @@ impl<B: Body> Onward<'_, B> {
 type Triple<B> = (Spot, Option<LatchAddress>, <B as Body>::Load);
 
 fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Error, Triple<B>)> {
-    Worker::submit::<Broadcast<B>, _, _>(&way, Ok(operand), Arguments(load)).map_err(|(error, Arguments(load))| (error, load))
+    Worker::submit::<Broadcast<B>, _, _>(&way, Ok(operand), Arguments(load))
+        .map_err(|(error, Arguments(load))| (error, load))
 }
 
 /// Sends a call on when there is room.

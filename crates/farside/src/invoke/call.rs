@@ -10,18 +10,18 @@ use std::time::Duration;
 use farside_fabric::WorkerId;
 
 pub use self::aggregator::{Aggregation, Aggregator};
+use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, LatchAddress, Notify, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, Keeping, Outbox, Sent};
 use super::payload::{Arguments, Payload, WithBuffer};
 use super::pending::{FromLike, Pending, Reading};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
-use super::named::{Head, NAMED, NamedCall};
 use super::reply::{Reply, ReplyAddress};
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
 use super::table::{Entries, FunctionTable, Remote};
 use crate::error::{Error, Refused, Result};
-use crate::runtime::worker::Worker;
 use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
 use farside_launch::kill_point::KillPoint;
 
@@ -81,7 +81,8 @@ pub trait Sends<'w>: Sized + 'w {
 /// # The forms of calls
 ///
 /// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
-/// the lane of its process. They call a worker, or the [pool](Worker::pool_of) of a process. All forms but the marked one keep their order among the calls of the same way.
+/// the lane of its process. They call a worker, or the [pool](Worker::pool_of) of a process. All
+/// forms but the marked one keep their order among the calls of the same way.
 ///
 /// | form | what travels | the buffer is copied by | reuse of the buffer | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|
@@ -96,10 +97,9 @@ pub trait Sends<'w>: Sized + 'w {
 ///
 /// With [`counting`](Self::counting) instead of [`notify`](Self::notify), calls count down a word
 /// of registered memory, which any process can watch. A [`Caller`](crate::Caller) has the forms
-/// without registered memory. [`Worker::everyone`] has the same forms for
-/// all workers. Calls by name have arguments and results only. A buffer travels with them as a
-/// `Vec<u8>`, because a function of another binary could not check registered memory when it reads
-/// it.
+/// without registered memory. [`Worker::everyone`] has the same forms for all workers. Calls by
+/// name have arguments and results only. A buffer travels with them as a `Vec<u8>`, because a
+/// function of another binary could not check registered memory when it reads it.
 ///
 /// A buffer in a record may be as long as half of the receiver's ring cap
 /// ([`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes)); the ring then grows by a chunk of that
@@ -186,12 +186,7 @@ impl<'w> To<'w> {
 
 impl<'w, S: Sends<'w>> To<'w, S> {
     #[inline]
-    pub(super) fn new(
-        from: &'w S,
-        table: &FunctionTable,
-        to: WorkerId,
-        outbox: Option<&'w RefCell<Outbox>>,
-    ) -> Self {
+    pub(super) fn new(from: &'w S, table: &FunctionTable, to: WorkerId, outbox: Option<&'w RefCell<Outbox>>) -> Self {
         Self {
             from,
             entries: table.entries(),
@@ -223,8 +218,9 @@ impl<'w, S: Sends<'w>> To<'w, S> {
 
     /// Counts `counted` down instead of a latch, when each call was executed.
     pub(crate) fn count_executed<N>(self, counted: N) -> To<'w, S, N> {
-        let Self { from, entries, to, outbox, when_full, lane, special, batch_bytes, age_us, limit_bytes, held, .. } =
-            self;
+        let Self {
+            from, entries, to, outbox, when_full, lane, special, batch_bytes, age_us, limit_bytes, held, ..
+        } = self;
         let notify = Notify::Executed(counted);
         To { from, entries, to, outbox, when_full, notify, lane, special, batch_bytes, age_us, limit_bytes, held }
     }

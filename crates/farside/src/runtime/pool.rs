@@ -1,5 +1,5 @@
-//! The pool of threads of a process, of which any free one runs a call on the process (Seriema §3.1,
-//! "helper threads").
+//! The pool of threads of a process, of which any free one runs a call on the process (Seriema
+//! §3.1, "helper threads").
 //!
 //! A pool has one callable thread, its *receiver*. Rings and lanes lead to the receiver as they
 //! lead to a worker. The receiver runs no calls: it copies each record into the pool's queue. A

@@ -1,7 +1,6 @@
 //! Jobs of unusual shapes, and workers that take different paths.
 
 use std::cell::Cell;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ use farside::{Error, ProcessEnd, Result};
 
 use crate::support::{failure, is_launched, only, take_notes, verdict, within_time, write_note};
 
-/// The first use of a ring needs no attentive worker. A pool answers while the workers of its process
-/// are busy.
+/// The first use of a ring needs no attentive worker. A pool answers while the workers of its
+/// process are busy.
 #[test]
 fn pools_answer_for_busy_workers() {
     thread_local! {
