@@ -188,19 +188,8 @@ impl Supervisor {
 
     /// Passes the processes' messages and ends on to the coordinator.
     fn listen(&mut self, ready: &[ProcessId]) {
-        let mut news = self.children.hear(ready, self.coordinator.is_finished());
-        // Of simultaneous news, an end without a reason comes first. A process that reports its
-        // failure takes longer, and may have failed because of the other's end.
-        news.sort_by_key(|news| !news.is_sudden_end());
-        let now = self.started.elapsed();
-        for news in news {
-            for message in news.messages {
-                self.coordinator.said(news.process, message, now);
-            }
-            if let Some(end) = news.end {
-                self.coordinator.ended(news.process, end, now);
-            }
-        }
+        let news = self.children.hear(ready, self.coordinator.is_finished());
+        self.coordinator.heard(news, self.started.elapsed());
     }
 
     /// Kills the processes whose time is up.
