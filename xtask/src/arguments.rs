@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_does_not_take_is_refused() {
+    fn unsupported_options_are_refused() {
         for (command, line, words) in [
             ("test", "--without mars", "mars"),
             ("test", "--without", "no value given"),

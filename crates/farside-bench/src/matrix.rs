@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_published_stands_beside() {
+    fn published_figures_are_shown_beside() {
         let rows = rows("sim:fdr", 1);
         for (case, megabytes) in
             [("send/8B", 12.07), ("write/64B", 301.47), ("trad/256B", 5318.89), ("ovfl/64B", 283.15)]

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_arrives() {
+    fn measured_rows_arrive() {
         let metrics = [
             Metric::new("rtt_ns", "ns", vec![0.1, 2e9, 3.0]).against("ping-pong", vec![0.05]),
             Metric::new("start_ms", "ms", vec![]).of_peer("a peer"),

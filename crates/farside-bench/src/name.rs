@@ -25,7 +25,7 @@ impl<'n> Name<'n> {
     }
 
     /// The error for a bench that has only these cases, none of them selected.
-    pub(crate) fn wants_none_of(self, known: &[String]) -> BenchError {
+    pub(crate) fn unknown_case(self, known: &[String]) -> BenchError {
         let (bench, begin) = (self.bench.into(), self.begin.unwrap_or_default().into());
         BenchError::NoSuchCase { bench, begin, known: known.join(", ") }
     }
@@ -37,7 +37,7 @@ impl<'n> Name<'n> {
     pub(crate) fn choose(self, mut cases: Vec<Case>) -> Result<Vec<Case>, BenchError> {
         let known: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
         cases.retain(|case| self.wants(&case.name));
-        if cases.is_empty() { Err(self.wants_none_of(&known)) } else { Ok(cases) }
+        if cases.is_empty() { Err(self.unknown_case(&known)) } else { Ok(cases) }
     }
 }
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_wins() {
+    fn explicit_settings_win() {
         assert_eq!(Options::new().operations_or(1000), 1000);
         assert_eq!(Options::new().quick(true).operations_or(1000), 100);
         assert_eq!(Options::new().quick(true).operations_or(1), 1);

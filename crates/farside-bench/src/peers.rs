@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_is_kept_apart() {
+    fn outputs_of_programs_are_kept_apart() {
         let ended = shell("echo one; echo two >&2; exit 3", Duration::from_secs(60)).unwrap().unwrap();
         assert_eq!((&*ended.printed, &*ended.complaints), ("one\n", "two\n"));
         let error = ended.check(SHELL).unwrap_err().to_string();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_too_long_can_clear_up() {
+    fn a_process_past_its_time_limit_can_clean_up() {
         let mut note = nameless("note").unwrap();
         let script = format!(
             "trap 'echo cleared > {}; exit' TERM; while :; do sleep 0.05; done",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_no_error() {
+    fn a_missing_program_is_not_an_error() {
         let command = &mut Command::new("no-such-program-anywhere");
         assert!(run(SHELL, command, Duration::from_secs(60)).unwrap().is_none());
     }

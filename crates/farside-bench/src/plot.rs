@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_an_error() {
+    fn an_impossible_folder_is_an_error() {
         let rows = [row("a", "rtt_ns", vec![1.0], vec![])];
         let error = plot(&rows, Path::new("/proc/no-such-folder")).unwrap_err().to_string();
         assert!(error.contains("/proc/no-such-folder"), "{error}");

@@ -53,7 +53,7 @@ mod tests {
         Pss_Shmem:            16 kB\n";
 
     #[test]
-    fn the_parts_are_told_apart() {
+    fn the_parts_are_distinguished() {
         assert_eq!(Resident::parse(TEXT), Some(Resident { bytes: 265 << 10, data_bytes: 116 << 10 }));
         for missing in ["Pss:", "Pss_Anon:", "Pss_Shmem:", " kB"] {
             assert_eq!(Resident::parse(&TEXT.replace(missing, "")), None, "{missing}");

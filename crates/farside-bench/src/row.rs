@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_makes_no_row() {
+    fn missing_measurements_make_no_row() {
         assert_eq!(Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![])), None);
         let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).against("nothing", vec![])).unwrap();
         assert_eq!((row.limit, row.ratio, row.peer), (None, None, None));

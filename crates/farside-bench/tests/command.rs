@@ -184,7 +184,7 @@ fn groups_that_join_have_rows() {
             continue;
         }
         let rows = rows("multi-job", fabric, "3");
-        for case in ["joined", "one-job", "everybody-meets"].map(|case| format!("{case}{suffix}")) {
+        for case in ["joined", "one-job", "all-meet"].map(|case| format!("{case}{suffix}")) {
             for metric in ["bytes_per_process", "data_bytes", "data_bytes_max"] {
                 let row = row(&rows, &case, metric);
                 assert_is_row(row, "multi-job", "before the first call");

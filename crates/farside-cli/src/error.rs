@@ -4,6 +4,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use farside::LaunchError;
+
 /// The exit status for an invalid command line.
 pub(crate) const USAGE: u8 = 2;
 
@@ -24,7 +26,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Hex(#[from] farside_mcts::games::hex::HexError),
     /// The game is over, so no move can be searched for.
-    #[error("the game is over, {winner} has won: leave out the last of the {moves} moves")]
+    #[error("the game is over: {winner} has won after {moves} moves; leave out the last")]
     GameOver {
         /// The winner.
         winner: &'static str,
@@ -87,8 +89,10 @@ impl CliError {
 fn status_of_job(error: &farside::Error) -> u8 {
     match error {
         // A job that failed never ends with 0, whatever the status of its process.
-        farside::Error::ProcessFailed { how, .. } => u8::try_from(how.exit_status()).unwrap_or(1).max(1),
-        farside::Error::JobShape { .. } => USAGE,
+        farside::Error::Launch(LaunchError::ProcessFailed { how, .. }) => {
+            u8::try_from(how.exit_status()).unwrap_or(1).max(1)
+        }
+        farside::Error::Launch(LaunchError::JobShape { .. }) => USAGE,
         _ => 1,
     }
 }
@@ -131,8 +135,10 @@ mod tests {
 
     #[test]
     fn a_job_ends_with_the_status_of_the_process_that_failed() {
-        let status =
-            |how| CliError::from(farside::Error::ProcessFailed { process: ProcessId::new(1), how }).exit_status();
+        let status = |how| {
+            CliError::from(farside::Error::from(LaunchError::ProcessFailed { process: ProcessId::new(1), how }))
+                .exit_status()
+        };
         assert_eq!(status(ProcessEnd::Exited(7)), 7);
         assert_eq!(status(ProcessEnd::Killed(9)), 137);
         assert_eq!(status(ProcessEnd::TimedOut), 124);

@@ -12,7 +12,7 @@ use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{Capabilities, NeedsTarget, Transport};
-use farside_sys::shm::{Pages, SharedMemory, Wish};
+use farside_sys::shm::{MemoryPreference, Pages, SharedMemory};
 use farside_sys::topology::{HugePagePolicy, NumaNodeId, Topology, host_id, hostname};
 use farside_sys::{limits, process};
 use serde_json::{Value, json};
@@ -192,8 +192,11 @@ impl Registered {
     fn try_out(topology: &Topology) -> Result<Self, CliError> {
         let options = NodeOptions::default();
         let node = topology.numa_nodes.first().map(|node| node.id);
-        let memory =
-            SharedMemory::create_as("farside-info", options.superchunk_bytes, Wish { pages: options.pages, node });
+        let memory = SharedMemory::create_as(
+            "farside-info",
+            options.superchunk_bytes,
+            MemoryPreference { pages: options.pages, node },
+        );
         let memory = memory.map_err(farside_fabric::FabricError::from)?;
         Ok(Self { bytes: memory.bytes(), pages: memory.pages(), node: memory.node() })
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 /// A text that is not a whole number of at least 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at least one is needed: give a whole number such as 1 or 4")]
-pub(crate) struct NoCount;
+pub(crate) struct InvalidCount;
 
 /// Reads a whole number of at least 1.
-pub(crate) fn at_least_one<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, NoCount> {
-    text.parse().ok().filter(|count| *count != T::default()).ok_or(NoCount)
+pub(crate) fn at_least_one<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, InvalidCount> {
+    text.parse().ok().filter(|count| *count != T::default()).ok_or(InvalidCount)
 }
 
 /// A time above zero, given in seconds.
@@ -21,14 +21,14 @@ pub(crate) struct Seconds(pub(crate) Duration);
 /// A text that is not a time above zero.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid time {0:?}: give seconds above 0, such as 5 or 0.5")]
-pub(crate) struct NoTime(String);
+pub(crate) struct InvalidTime(String);
 
 impl FromStr for Seconds {
-    type Err = NoTime;
+    type Err = InvalidTime;
 
-    fn from_str(text: &str) -> Result<Self, NoTime> {
+    fn from_str(text: &str) -> Result<Self, InvalidTime> {
         let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        seconds.filter(|time| !time.is_zero()).map(Self).ok_or_else(|| NoTime(text.into()))
+        seconds.filter(|time| !time.is_zero()).map(Self).ok_or_else(|| InvalidTime(text.into()))
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Shape {
 
 /// A text that is not the shape of a job on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoShape {
+pub(crate) enum InvalidShape {
     /// The text has another form.
     #[error("invalid shape {0:?}: give PROCESSESxTHREADS, such as 2x4")]
     Text(String),
@@ -61,14 +61,14 @@ pub(crate) enum NoShape {
 }
 
 impl FromStr for Shape {
-    type Err = NoShape;
+    type Err = InvalidShape;
 
-    fn from_str(text: &str) -> Result<Self, NoShape> {
+    fn from_str(text: &str) -> Result<Self, InvalidShape> {
         let numbers = text.split('x').map(at_least_one::<u32>).collect::<Result<Vec<_>, _>>();
         match numbers.as_deref() {
             Ok(&[processes, threads] | &[1, processes, threads]) => Ok(Self { processes, threads }),
-            Ok([_, _, _]) => Err(NoShape::Machines(text.into())),
-            _ => Err(NoShape::Text(text.into())),
+            Ok([_, _, _]) => Err(InvalidShape::Machines(text.into())),
+            _ => Err(InvalidShape::Text(text.into())),
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     fn counts_begin_at_one() {
         assert_eq!((at_least_one("1"), at_least_one("4294967295")), (Ok(1_u32), Ok(u32::MAX)));
         for text in ["", "0", "00", "-1", "1.5", "4294967296", "many"] {
-            assert_eq!(at_least_one::<u32>(text), Err(NoCount), "{text}");
+            assert_eq!(at_least_one::<u32>(text), Err(InvalidCount), "{text}");
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(Shape { processes: 2, threads: 4 }), "{text}");
         }
         for text in ["", "2", "x", "2x", "0x1", "2x0", "-1x2", "1x1x1x1", "2 x 4", "axb"] {
-            assert_eq!(text.parse::<Shape>(), Err(NoShape::Text(text.into())), "{text}");
+            assert_eq!(text.parse::<Shape>(), Err(InvalidShape::Text(text.into())), "{text}");
         }
         let machines = "2x2x8".parse::<Shape>().unwrap_err();
         assert!(machines.to_string().contains("mpirun"), "{machines}");

@@ -158,8 +158,8 @@ fn expect_each_once(mut found: Vec<u64>, count: u64) {
 
 /// Several processes swap values of their own into one word. Exactly one swap finds each value, or
 /// the value stays.
-pub fn swaps_hand_on_each_value_once(fabric: &dyn Fabric) {
-    Trial::new("swaps_hand_on_each_value_once", 4).run(fabric, |process| {
+pub fn swaps_pass_on_each_value_once(fabric: &dyn Fabric) {
+    Trial::new("swaps_pass_on_each_value_once", 4).run(fabric, |process| {
         let region = process.attach_starter(OWNER);
         process.meet();
         // The word holds 0 at first, so the tokens start at 1.
@@ -202,8 +202,8 @@ pub fn compare_swaps_count(fabric: &dyn Fabric) {
 }
 
 /// The owner's own CPU atomics and its peers' changes of the same words are atomic with each other.
-pub fn the_owners_own_atomics_count_too(fabric: &dyn Fabric) {
-    Trial::new("the_owners_own_atomics_count_too", 3).run(fabric, |process| {
+pub fn atomics_of_the_owner_take_effect_too(fabric: &dyn Fabric) {
+    Trial::new("atomics_of_the_owner_take_effect_too", 3).run(fabric, |process| {
         let region =
             if process.id() == OWNER { process.end().starter().as_remote() } else { process.attach_starter(OWNER) };
         process.meet();

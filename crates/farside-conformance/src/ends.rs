@@ -76,9 +76,9 @@ pub fn attaching_to_a_process_that_left_is_an_error(fabric: &dyn Fabric) {
 
 /// Of the messages that a process sent before it left, the first few arrive in order, followed by
 /// the news of its end.
-pub fn messages_of_a_process_that_leaves_are_the_first_few(fabric: &dyn Fabric) {
+pub fn messages_of_a_process_that_leaves_have_no_gaps(fabric: &dyn Fabric) {
     const MESSAGES: u32 = 300;
-    Trial::new("messages_of_a_process_that_leaves_are_the_first_few", 2).run_with_leavers(fabric, |process| {
+    Trial::new("messages_of_a_process_that_leaves_have_no_gaps", 2).run_with_leavers(fabric, |process| {
         let receiver = ProcessId::new(0);
         if process.id() == LEAVER {
             process.send(receiver, b"hello");
@@ -152,7 +152,7 @@ fn expect_end(process: &Process, completion: Completion) {
     assert!(ended.is_ok() || is_disconnected(&ended, LEAVER), "an operation on a process that left: {ended:?}");
 }
 
-/// A process that is told of the death of a silent peer no longer waits for it, neither in
+/// A process that learns of the death of a silent peer no longer waits for it, neither in
 /// operations in flight nor in new ones.
 pub fn forgetting_a_peer_ends_waits(fabric: &dyn Fabric) {
     Trial::new("forgetting_a_peer_ends_waits", 2).service(Service::Nobody).run_with_leavers(fabric, |process| {
@@ -182,7 +182,7 @@ pub fn forgetting_a_peer_ends_waits(fabric: &dyn Fabric) {
         posted.into_iter().for_each(|completion| expect_end(&process, completion));
         let refused = end.attach(keys[1], process.deadline());
         assert!(is_disconnected(&refused, LEAVER), "attaching afterwards: {refused:?}");
-        let refused = end.send(LEAVER, b"anybody?");
+        let refused = end.send(LEAVER, b"unknown");
         assert!(is_disconnected(&refused, LEAVER), "sending afterwards: {refused:?}");
         process.meet_inattentively();
     });

@@ -29,7 +29,7 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
         let count = process.end().process_count() as usize;
         let (mut sent, mut received) = (vec![0; count], vec![0; count]);
         process.until("all messages", || {
-            for to in process.everybody().filter(|to| sent[to.index()] < MESSAGES).collect::<Vec<_>>() {
+            for to in process.everyone().filter(|to| sent[to.index()] < MESSAGES).collect::<Vec<_>>() {
                 match process.end().send(to, &wanted(process.id(), to, sent[to.index()])) {
                     Ok(()) => sent[to.index()] += 1,
                     Err(FabricError::QueueFull { .. }) => {}
@@ -37,7 +37,9 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
                 }
             }
             while let Some(event) = process.end().receive() {
-                let Event::Message { from, message } = event else { panic!("nobody has left, and yet: {event:?}") };
+                let Event::Message { from, message } = event else {
+                    panic!("no process has left, but this arrived: {event:?}")
+                };
                 let index = received[from.index()];
                 assert_same(&message, &wanted(from, process.id(), index), "the next message of a peer");
                 received[from.index()] += 1;
@@ -52,8 +54,8 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
 }
 
 /// The longest message arrives. One byte more is a typed error and sends nothing.
-pub fn a_message_too_long_is_an_error(fabric: &dyn Fabric) {
-    Trial::new("a_message_too_long_is_an_error", 2).run(fabric, |process| {
+pub fn a_message_beyond_the_maximum_is_an_error(fabric: &dyn Fabric) {
+    Trial::new("a_message_beyond_the_maximum_is_an_error", 2).run(fabric, |process| {
         let (sender, receiver) = (ProcessId::new(0), ProcessId::new(1));
         let max_bytes = process.end().capabilities().message_bytes_max;
         let largest = message(sender, receiver, 0, max_bytes);
@@ -77,10 +79,10 @@ pub fn a_message_too_long_is_an_error(fabric: &dyn Fabric) {
 }
 
 /// A message to a process that does not exist in the job is a typed error.
-pub fn a_message_to_nobody_is_an_error(fabric: &dyn Fabric) {
-    Trial::new("a_message_to_nobody_is_an_error", 2).run(fabric, |process| {
+pub fn a_message_to_an_unknown_process_is_an_error(fabric: &dyn Fabric) {
+    Trial::new("a_message_to_an_unknown_process_is_an_error", 2).run(fabric, |process| {
         for number in [2, u32::MAX] {
-            let refused = process.end().send(ProcessId::new(number), b"anybody?");
+            let refused = process.end().send(ProcessId::new(number), b"unknown");
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
         }
     });

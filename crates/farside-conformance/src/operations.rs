@@ -102,10 +102,10 @@ fn refuses(process: &Process, region: &RemoteRegion, operation: Operation, expec
 
 /// A posted put returns its buffer, a get returns the bytes, and an atomic the previous value of
 /// the word.
-pub fn outcomes_bring_back_buffers_and_values(fabric: &dyn Fabric) {
+pub fn outcomes_return_buffers_and_values(fabric: &dyn Fabric) {
     // More than one transfer can carry.
     const LARGE: usize = (5 << 20) + 3;
-    Trial::new("outcomes_bring_back_buffers_and_values", 2).starter_bytes(3 + LARGE).run(fabric, |process| {
+    Trial::new("outcomes_return_buffers_and_values", 2).starter_bytes(3 + LARGE).run(fabric, |process| {
         if process.id() != OWNER {
             let key = process.attach_starter(OWNER).key();
             let run = |operation| process.finish(process.post(key, &operation), OWNER);
@@ -229,7 +229,7 @@ pub fn a_put_is_visible_after_a_message(fabric: &dyn Fabric) {
                 let view = if reader == OWNER { process.end().starter().as_remote() } else { region.clone() };
                 for put in 0..PUTS {
                     let found = process.get(&view, place(put), wanted(put).len());
-                    assert_same(&found, &wanted(put), "a put that was told of");
+                    assert_same(&found, &wanted(put), "a put before a message");
                 }
                 process.send(writer, b"seen");
             }
@@ -295,8 +295,8 @@ pub fn a_word_is_never_torn(fabric: &dyn Fabric) {
 
 /// All one-sided operations work while the target's own thread does nothing, because its service
 /// thread suffices.
-pub fn targets_need_not_pay_attention(fabric: &dyn Fabric) {
-    Trial::new("targets_need_not_pay_attention", 3).starter_bytes(1 << 16).run(fabric, |process| {
+pub fn targets_without_progress_are_served(fabric: &dyn Fabric) {
+    Trial::new("targets_without_progress_are_served", 3).starter_bytes(1 << 16).run(fabric, |process| {
         if process.number() == 0 {
             for peer in process.others() {
                 let region = process.attach_starter(peer);
@@ -310,8 +310,8 @@ pub fn targets_need_not_pay_attention(fabric: &dyn Fabric) {
 
 /// Operations on an attached region complete while only the caller makes progress. Excepted are
 /// those for which the transport declares that it needs the target's progress.
-pub fn the_caller_alone_makes_progress(fabric: &dyn Fabric) {
-    let trial = Trial::new("the_caller_alone_makes_progress", 3).starter_bytes(1 << 16);
+pub fn progress_of_the_caller_suffices(fabric: &dyn Fabric) {
+    let trial = Trial::new("progress_of_the_caller_suffices", 3).starter_bytes(1 << 16);
     trial.service(Service::Nobody).run(fabric, |process| {
         let regions: Vec<RemoteRegion> = if process.number() == 0 {
             process.others().map(|peer| process.attach_starter(peer)).collect()

@@ -81,11 +81,11 @@ pub fn transfers_of_every_size(fabric: &dyn Fabric) {
 
 /// Once a signalled operation is over, all before it are over: their bytes are there, and their
 /// local memory is free.
-pub fn a_signal_tells_of_all_before_it(fabric: &dyn Fabric) {
+pub fn a_signal_follows_all_transfers_before_it(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 30;
     const BYTES: usize = 512;
     const SOURCE: usize = 32 << 10;
-    Trial::new("a_signal_tells_of_all_before_it", 2).starter_bytes(2 * SOURCE).run(fabric, |process| {
+    Trial::new("a_signal_follows_all_transfers_before_it", 2).starter_bytes(2 * SOURCE).run(fabric, |process| {
         let region = process.attach_starter(OWNER);
         if process.id() == OWNER {
             write(&process.end().starter(), SOURCE, &pattern(77, SOURCE), process);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use farside_sys::shm::{PageKind, SharedMemory, Wish};
+use farside_sys::shm::{MemoryPreference, PageKind, SharedMemory};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
@@ -50,11 +50,11 @@ pub fn new_memory_is_zero(fabric: &dyn Fabric) {
 }
 
 /// Existing memory becomes a region with its contents, and without a copy.
-pub fn memory_that_is_there_is_registered(fabric: &dyn Fabric) {
-    Trial::new("memory_that_is_there_is_registered", 2).run(fabric, |process| {
+pub fn existing_memory_is_registered(fabric: &dyn Fabric) {
+    Trial::new("existing_memory_is_registered", 2).run(fabric, |process| {
         for (bytes, pages) in [(5000, PageKind::Base), (4 << 20, PageKind::Gigantic)] {
-            let wish = Wish { pages, node: None };
-            let memory = Arc::new(SharedMemory::create_as("conformance", bytes, wish).expect("there is memory"));
+            let preference = MemoryPreference { pages, node: None };
+            let memory = Arc::new(SharedMemory::create_as("conformance", bytes, preference).expect("there is memory"));
             let before = LocalRegion::new(RemoteKey::starter(process.id(), bytes as u64), memory.clone()).as_remote();
             let own = u64::from(process.id().number());
             process.put(&before, 0, &pattern(own, 100));
@@ -78,8 +78,8 @@ pub fn memory_that_is_there_is_registered(fabric: &dyn Fabric) {
 }
 
 /// Keys that name no region are typed errors, and give no access to another region.
-pub fn a_key_that_names_nothing_is_refused(fabric: &dyn Fabric) {
-    Trial::new("a_key_that_names_nothing_is_refused", 2).run(fabric, |process| {
+pub fn an_unknown_key_is_refused(fabric: &dyn Fabric) {
+    Trial::new("an_unknown_key_is_refused", 2).run(fabric, |process| {
         let local = expect(process.end().register(1000), "registering");
         let keys = process.share_key(local.key());
         let peer = 1 - process.id().index();
@@ -95,8 +95,8 @@ pub fn a_key_that_names_nothing_is_refused(fabric: &dyn Fabric) {
         for key in stale {
             expect_stale(process, key);
         }
-        let nobody = RemoteKey { process: ProcessId::new(process.end().process_count()), ..true_key };
-        let refused = process.end().attach(nobody, process.deadline());
+        let unknown = RemoteKey { process: ProcessId::new(process.end().process_count()), ..true_key };
+        let refused = process.end().attach(unknown, process.deadline());
         assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "no such process: {refused:?}");
         // The refusals did not affect the existing region.
         let region = process.attach(true_key);
@@ -130,8 +130,8 @@ pub fn a_deregistered_key_is_stale(fabric: &dyn Fabric) {
 
 /// A slot may be reused, but never under the same key: the holder of an old key does not access the
 /// new memory.
-pub fn a_slot_used_again_has_a_new_generation(fabric: &dyn Fabric) {
-    Trial::new("a_slot_used_again_has_a_new_generation", 2).run(fabric, |process| {
+pub fn a_reused_slot_has_a_new_generation(fabric: &dyn Fabric) {
+    Trial::new("a_reused_slot_has_a_new_generation", 2).run(fabric, |process| {
         let mut names = HashSet::new();
         let mut latest = None;
         // More regions than there are slots, so that one slot is reused.
@@ -154,8 +154,8 @@ pub fn a_slot_used_again_has_a_new_generation(fabric: &dyn Fabric) {
 
 /// A withdrawn key becomes stale for its holders, and the end of its deregistration is reported.
 /// The next region is untouched.
-pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
-    Trial::new("a_key_taken_back_ends_for_its_holders", 3).run(fabric, |process| {
+pub fn a_deregistered_key_fails_for_its_holders(fabric: &dyn Fabric) {
+    Trial::new("a_deregistered_key_fails_for_its_holders", 3).run(fabric, |process| {
         let local = expect(process.end().register(8192), "registering");
         let keys = process.share_key(local.key());
         let key = keys[(process.id().index() + 1) % keys.len()];
@@ -187,8 +187,8 @@ pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
 }
 
 /// A request for more memory than there is fails and changes nothing.
-pub fn too_much_memory_is_an_error(fabric: &dyn Fabric) {
-    Trial::new("too_much_memory_is_an_error", 1).run(fabric, |process| {
+pub fn memory_beyond_the_limit_is_an_error(fabric: &dyn Fabric) {
+    Trial::new("memory_beyond_the_limit_is_an_error", 1).run(fabric, |process| {
         for bytes in [1 << 50, usize::MAX / 2, usize::MAX] {
             let refused = process.end().register(bytes);
             assert!(matches!(refused, Err(FabricError::Memory(_))), "{bytes} bytes: {refused:?}");
@@ -200,10 +200,10 @@ pub fn too_much_memory_is_an_error(fabric: &dyn Fabric) {
 }
 
 /// Many regions of many sizes exist at once, and each is accessed by its own key.
-pub fn many_regions_do_not_mix(fabric: &dyn Fabric) {
+pub fn regions_are_independent(fabric: &dyn Fabric) {
     const REGIONS: usize = 40;
     let content = |owner: u32, index: usize| pattern(u64::from(owner) << 32 | index as u64, 100 + index * 37);
-    Trial::new("many_regions_do_not_mix", 2).run(fabric, move |process| {
+    Trial::new("regions_are_independent", 2).run(fabric, move |process| {
         let locals: Vec<LocalRegion> =
             (0..REGIONS).map(|index| expect(process.end().register(100 + index * 37), "registering")).collect();
         let mut regions = Vec::new();
@@ -255,12 +255,12 @@ pub fn threads_attach_the_same_key_at_once(fabric: &dyn Fabric) {
 }
 
 /// `attached` finds a region once it is attached, and not before.
-pub fn attached_finds_what_was_attached(fabric: &dyn Fabric) {
-    Trial::new("attached_finds_what_was_attached", 2).run(fabric, |process| {
+pub fn attached_returns_the_attached_region(fabric: &dyn Fabric) {
+    Trial::new("attached_returns_the_attached_region", 2).run(fabric, |process| {
         let local = expect(process.end().register(4096), "registering");
         let keys = process.share_key(local.key());
         let key = keys[1 - process.id().index()];
-        assert!(process.end().attached(key).is_none(), "nobody has attached {key:?} yet");
+        assert!(process.end().attached(key).is_none(), "{key:?} is not attached yet");
         process.put(&process.attach(key), 0, b"first");
         let again = process.end().attached(key).expect("the key was attached");
         assert_eq!(again.key(), key);

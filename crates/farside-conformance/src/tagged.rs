@@ -21,19 +21,19 @@ const ABSORBED_MAX: usize = 10_000;
 
 #[track_caller]
 fn post(process: &Process, from: ProcessId, tag: Tag, room: usize) -> Completion {
-    expect(process.end().receive_tagged(from, tag, room), "expecting a message")
+    expect(process.end().receive_tagged(from, tag, room), "posting a receive")
 }
 
 /// Sends a tagged message, and makes progress while there is no room.
 #[track_caller]
 pub(super) fn send(process: &Process, to: ProcessId, tag: Tag, message: &[u8]) {
-    process.until("room for an expected message", || match process.end().send_tagged(to, tag, message) {
+    process.until("room for a tagged message", || match process.end().send_tagged(to, tag, message) {
         Err(FabricError::QueueFull { process: full, .. }) => {
             assert_eq!(full, to, "the queue that is full is the receiver's");
             None
         }
         sent => {
-            expect(sent, "sending an expected message");
+            expect(sent, "sending a tagged message");
             Some(())
         }
     });
@@ -42,8 +42,8 @@ pub(super) fn send(process: &Process, to: ProcessId, tag: Tag, message: &[u8]) {
 #[track_caller]
 fn assert_got(process: &Process, completion: Completion, from: ProcessId, wanted: &[u8]) {
     match process.finish(completion, from) {
-        Outcome::Got(message) => assert_same(&message, wanted, "an expected message"),
-        other => panic!("an expected message brought {other:?}"),
+        Outcome::Got(message) => assert_same(&message, wanted, "a tagged message"),
+        other => panic!("a tagged message brought {other:?}"),
     }
 }
 
@@ -59,8 +59,8 @@ fn message(from: ProcessId, to: ProcessId, index: usize, bytes: usize) -> Vec<u8
 
 /// Each process posts receives of all sizes from all processes, including itself, and then all
 /// send. Each message arrives with its bytes, and none arrives as an event.
-pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
-    Trial::tagged("expected_messages_of_every_size_arrive", 3).run(fabric, |process| {
+pub fn tagged_messages_of_every_size_arrive(fabric: &dyn Fabric) {
+    Trial::tagged("tagged_messages_of_every_size_arrive", 3).run(fabric, |process| {
         let max = process.end().capabilities().tagged_bytes_max;
         let sizes: Vec<usize> =
             [0, 1, 2].into_iter().chain((2..).map(|power| 1 << power).take_while(|size| *size < max)).collect();
@@ -68,7 +68,7 @@ pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
         let tag = |index: usize| Tag(index as u64);
         let mut expected = Vec::new();
         for (index, bytes) in sizes.iter().enumerate() {
-            for from in process.everybody() {
+            for from in process.everyone() {
                 // Exactly enough room, or too much: the completion has the length of the message.
                 let room = bytes + 100 * (index % 2);
                 expected.push((post(process, from, tag(index), room), from, index, *bytes));
@@ -76,7 +76,7 @@ pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
         }
         process.meet();
         for (index, bytes) in sizes.iter().enumerate() {
-            for to in process.everybody() {
+            for to in process.everyone() {
                 send(process, to, tag(index), &message(process.id(), to, index, *bytes));
             }
         }
@@ -84,7 +84,7 @@ pub fn expected_messages_of_every_size_arrive(fabric: &dyn Fabric) {
             assert_got(process, completion, from, &message(from, process.id(), index, bytes));
         }
         process.meet();
-        assert_no_event(process, "an expected message is no event");
+        assert_no_event(process, "a tagged message is not an event");
     });
 }
 
@@ -118,9 +118,9 @@ pub fn a_message_goes_to_its_own_sender_and_tag(fabric: &dyn Fabric) {
 
 /// Among equal messages and receives, the first message completes the first receive, whether it is
 /// early or late.
-pub fn equals_are_matched_in_their_order(fabric: &dyn Fabric) {
+pub fn messages_of_one_tag_are_matched_in_order(fabric: &dyn Fabric) {
     const MESSAGES: usize = 200;
-    Trial::tagged("equals_are_matched_in_their_order", 2).run(fabric, |process| {
+    Trial::tagged("messages_of_one_tag_are_matched_in_order", 2).run(fabric, |process| {
         let wanted = |index: usize| message(SENDER, RECEIVER, index, 8);
         if process.id() == SENDER {
             process.meet();
@@ -144,18 +144,18 @@ pub fn equals_are_matched_in_their_order(fabric: &dyn Fabric) {
 }
 
 /// A message that arrives before its receive is kept, and is not an event.
-pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
-    Trial::tagged("an_early_message_waits_until_it_is_expected", 2).run(fabric, |process| {
+pub fn an_early_message_waits_for_its_receive(fabric: &dyn Fabric) {
+    Trial::tagged("an_early_message_waits_for_its_receive", 2).run(fabric, |process| {
         if process.id() == SENDER {
             send(process, RECEIVER, TAG, b"early");
             process.send(RECEIVER, b"sent");
             process.meet();
             return;
         }
-        assert_eq!(process.next_message(), (SENDER, b"sent".to_vec()), "an expected message is no event");
+        assert_eq!(process.next_message(), (SENDER, b"sent".to_vec()), "a tagged message is not an event");
         let enough = Instant::now() + Duration::from_millis(20);
         while Instant::now() < enough {
-            assert_no_event(process, "an expected message is no event");
+            assert_no_event(process, "a tagged message is not an event");
         }
         // A receive with another tag does not get it.
         let other = post(process, SENDER, Tag(TAG.0 + 1), 100);
@@ -166,15 +166,15 @@ pub fn an_early_message_waits_until_it_is_expected(fabric: &dyn Fabric) {
 }
 
 /// A sender of too many early messages is refused, and loses none. Plain messages arrive meanwhile.
-pub fn too_many_early_messages_are_refused_and_none_is_lost(fabric: &dyn Fabric) {
+pub fn too_many_early_messages_are_refused_without_loss(fabric: &dyn Fabric) {
     const MORE: usize = 200;
-    Trial::tagged("too_many_early_messages_are_refused_and_none_is_lost", 2).run(fabric, |process| {
+    Trial::tagged("too_many_early_messages_are_refused_without_loss", 2).run(fabric, |process| {
         let bytes_max = process.end().capabilities().tagged_bytes_max.min(100);
         let wanted = |index: usize| message(SENDER, RECEIVER, index, 1 + index % bytes_max);
         if process.id() == SENDER {
             let mut taken = 0;
             loop {
-                assert!(taken < ABSORBED_MAX, "what nobody expects is refused at some time");
+                assert!(taken < ABSORBED_MAX, "early messages are refused at some time");
                 match process.end().send_tagged(RECEIVER, TAG, &wanted(taken)) {
                     Ok(()) => process.end().progress(),
                     Err(FabricError::QueueFull { process: full, .. }) => {
@@ -201,8 +201,8 @@ pub fn too_many_early_messages_are_refused_and_none_is_lost(fabric: &dyn Fabric)
 
 /// A message longer than its room is a typed error at the receiver, early or late. The next message
 /// completes the next receive.
-pub fn a_message_longer_than_its_room_is_an_error(fabric: &dyn Fabric) {
-    Trial::tagged("a_message_longer_than_its_room_is_an_error", 2).run(fabric, |process| {
+pub fn a_message_longer_than_its_receive_is_an_error(fabric: &dyn Fabric) {
+    Trial::tagged("a_message_longer_than_its_receive_is_an_error", 2).run(fabric, |process| {
         let bytes = process.end().capabilities().tagged_bytes_max.min(100);
         let wanted = |index: usize| message(SENDER, RECEIVER, index, bytes);
         if process.id() == SENDER {
@@ -234,8 +234,8 @@ pub fn a_message_longer_than_its_room_is_an_error(fabric: &dyn Fabric) {
 }
 
 /// The longest tagged message arrives. One byte more is a typed error and sends nothing.
-pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
-    Trial::tagged("an_expected_message_too_long_is_an_error", 2).run(fabric, |process| {
+pub fn a_tagged_message_beyond_the_maximum_is_an_error(fabric: &dyn Fabric) {
+    Trial::tagged("a_tagged_message_beyond_the_maximum_is_an_error", 2).run(fabric, |process| {
         let max_bytes = process.end().capabilities().tagged_bytes_max;
         let largest = message(SENDER, RECEIVER, 0, max_bytes);
         if process.id() == SENDER {
@@ -256,8 +256,8 @@ pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
 }
 
 /// A cancelled receive takes no message: the message goes to the next receive, or waits for one.
-pub fn a_cancelled_expectation_takes_nothing(fabric: &dyn Fabric) {
-    Trial::tagged("a_cancelled_expectation_takes_nothing", 2).run(fabric, |process| {
+pub fn a_cancelled_receive_takes_no_message(fabric: &dyn Fabric) {
+    Trial::tagged("a_cancelled_receive_takes_no_message", 2).run(fabric, |process| {
         if process.id() == SENDER {
             process.meet();
             send(process, RECEIVER, TAG, b"first");
@@ -280,9 +280,9 @@ pub fn a_cancelled_expectation_takes_nothing(fabric: &dyn Fabric) {
 }
 
 /// A process with the maximum number of receives is refused another one, until it cancels one.
-pub fn too_many_expectations_are_refused(fabric: &dyn Fabric) {
+pub fn too_many_receives_are_refused(fabric: &dyn Fabric) {
     const TRIED_MAX: usize = 1 << 16;
-    Trial::tagged("too_many_expectations_are_refused", 2).run(fabric, |process| {
+    Trial::tagged("too_many_receives_are_refused", 2).run(fabric, |process| {
         let max = process.end().capabilities().tagged_receives_max;
         if process.id() == SENDER || max > TRIED_MAX {
             process.meet();
@@ -301,12 +301,12 @@ pub fn too_many_expectations_are_refused(fabric: &dyn Fabric) {
 }
 
 /// Receiving from a process that does not exist in the job, or sending to it, is a typed error.
-pub fn an_expected_message_of_nobody_is_an_error(fabric: &dyn Fabric) {
-    Trial::tagged("an_expected_message_of_nobody_is_an_error", 2).run(fabric, |process| {
-        for nobody in [2, u32::MAX].map(ProcessId::new) {
-            let refused = process.end().receive_tagged(nobody, TAG, 100);
+pub fn a_tagged_message_of_an_unknown_process_is_an_error(fabric: &dyn Fabric) {
+    Trial::tagged("a_tagged_message_of_an_unknown_process_is_an_error", 2).run(fabric, |process| {
+        for unknown in [2, u32::MAX].map(ProcessId::new) {
+            let refused = process.end().receive_tagged(unknown, TAG, 100);
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
-            let refused = process.end().send_tagged(nobody, TAG, b"anybody?");
+            let refused = process.end().send_tagged(unknown, TAG, b"unknown");
             assert!(matches!(refused, Err(FabricError::NoSuchProcess { count: 2, .. })), "{refused:?}");
         }
     });
@@ -314,14 +314,14 @@ pub fn an_expected_message_of_nobody_is_an_error(fabric: &dyn Fabric) {
 
 /// Tagged messages to the process itself arrive without help from other threads. Too many without a
 /// receive are refused.
-pub fn a_process_expects_its_own_messages(fabric: &dyn Fabric) {
-    Trial::tagged("a_process_expects_its_own_messages", 1).service(Service::Nobody).run(fabric, |process| {
+pub fn a_process_receives_its_own_tagged_messages(fabric: &dyn Fabric) {
+    Trial::tagged("a_process_receives_its_own_tagged_messages", 1).service(Service::Nobody).run(fabric, |process| {
         let this = process.id();
         let wanted = |index: usize| message(this, this, index, 8);
         let mut taken = 0;
         while let Ok(()) = process.end().send_tagged(this, TAG, &wanted(taken)) {
             taken += 1;
-            assert!(taken < ABSORBED_MAX, "what nobody expects is refused at some time");
+            assert!(taken < ABSORBED_MAX, "early messages are refused at some time");
         }
         assert!(taken > 0, "sending to myself failed");
         (0..taken).for_each(|index| assert_got(process, post(process, this, TAG, 8), this, &wanted(index)));
@@ -330,14 +330,14 @@ pub fn a_process_expects_its_own_messages(fabric: &dyn Fabric) {
             send(process, this, TAG, &wanted(index));
             assert_got(process, expected, this, &wanted(index));
         }
-        assert_no_event(process, "an expected message is no event");
+        assert_no_event(process, "a tagged message is not an event");
     });
 }
 
 /// Receives from a process that leaves end with the news of its end. Later calls fail in the same
 /// way.
-pub fn expectations_of_a_process_that_leaves_end(fabric: &dyn Fabric) {
-    Trial::tagged("expectations_of_a_process_that_leaves_end", 2).run_with_leavers(fabric, |process| {
+pub fn receives_from_a_process_that_leaves_end(fabric: &dyn Fabric) {
+    Trial::tagged("receives_from_a_process_that_leaves_end", 2).run_with_leavers(fabric, |process| {
         let leaver = RECEIVER;
         process.others().for_each(|peer| process.send(peer, b"hello"));
         process.others().for_each(|peer| process.expect_message(peer, b"hello"));
@@ -357,8 +357,8 @@ pub fn expectations_of_a_process_that_leaves_end(fabric: &dyn Fabric) {
 }
 
 /// Receives from a silent peer end when this process is told that the peer is dead.
-pub fn forgetting_a_peer_ends_what_is_expected_of_it(fabric: &dyn Fabric) {
-    let trial = Trial::tagged("forgetting_a_peer_ends_what_is_expected_of_it", 2);
+pub fn forgetting_a_peer_ends_receives_from_it(fabric: &dyn Fabric) {
+    let trial = Trial::tagged("forgetting_a_peer_ends_receives_from_it", 2);
     trial.service(Service::Nobody).run_with_leavers(fabric, |process| {
         let silent = RECEIVER;
         process.others().for_each(|peer| process.send(peer, b"hello"));
@@ -378,16 +378,13 @@ pub fn forgetting_a_peer_ends_what_is_expected_of_it(fabric: &dyn Fabric) {
 fn assert_disconnected(process: &Process, completion: Completion, peer: ProcessId) {
     let ended = completion.wait(process.end(), peer, process.deadline());
     let is_news = matches!(ended, Err(FabricError::Disconnected { process: gone }) if gone == peer);
-    assert!(is_news, "an expectation of one that is gone: {ended:?}");
+    assert!(is_news, "a receive from a lost process: {ended:?}");
 }
 
 #[track_caller]
 fn assert_unreachable(process: &Process, gone: ProcessId) {
     let refused = process.end().receive_tagged(gone, TAG, 100);
-    assert!(
-        matches!(refused, Err(FabricError::Disconnected { .. })),
-        "expecting something of one that is gone: {refused:?}"
-    );
+    assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "a new receive from a lost process: {refused:?}");
     let refused = process.end().send_tagged(gone, TAG, b"there?");
-    assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "sending to one that is gone: {refused:?}");
+    assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "sending to a lost process: {refused:?}");
 }

@@ -25,7 +25,7 @@ fn exchange(process: &Process, content: Vec<u8>) -> (UserRegion, RemoteRegion) {
 }
 
 fn next_of(process: &Process) -> usize {
-    (process.number() as usize + 1) % process.everybody().count()
+    (process.number() as usize + 1) % process.everyone().count()
 }
 
 /// Withdraws a key and waits until the deregistration is over.
@@ -81,9 +81,9 @@ pub fn user_memory_is_read_and_written(fabric: &dyn Fabric) {
 
 /// The owner executes atomics on words of user memory. Changes of the owner and its peers at once
 /// lose nothing.
-pub fn changes_of_private_words_lose_nothing(fabric: &dyn Fabric) {
+pub fn changes_of_user_words_are_atomic(fabric: &dyn Fabric) {
     const EACH: u64 = 200;
-    Trial::new("changes_of_private_words_lose_nothing", 3).run(fabric, |process| {
+    Trial::new("changes_of_user_words_are_atomic", 3).run(fabric, |process| {
         let content = vec![0_u64; 4].into_iter().flat_map(u64::to_ne_bytes).collect();
         let own = (process.number() == 0).then(|| register(process, content));
         let key = own.as_ref().map_or(process.end().starter().key(), UserRegion::key);
@@ -149,8 +149,8 @@ pub fn user_memory_may_be_read_only(fabric: &dyn Fabric) {
 }
 
 /// An access outside the region, or a misaligned atomic, is a typed error and does nothing.
-pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
-    Trial::new("accesses_outside_private_memory_are_errors", 2).run(fabric, |process| {
+pub fn accesses_outside_user_memory_are_errors(fabric: &dyn Fabric) {
+    Trial::new("accesses_outside_user_memory_are_errors", 2).run(fabric, |process| {
         let (_own, region) = exchange(process, pattern(1, 1000));
         let deadline = process.deadline();
         for (offset, bytes) in [(1000, 1), (999, 2), (0, 1001), (u64::MAX, 8), (u64::MAX - 7, 16)] {
@@ -167,7 +167,7 @@ pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
         assert!(matches!(misaligned, Err(FabricError::Misaligned { .. })), "{misaligned:?}");
         let outside = region.atomic64(1000, AtomicChange::Load, deadline);
         assert!(matches!(outside, Err(FabricError::OutOfRange { .. })), "{outside:?}");
-        assert_same(&process.get(&region, 0, 1000), &pattern(1, 1000), "what nobody wrote");
+        assert_same(&process.get(&region, 0, 1000), &pattern(1, 1000), "bytes that no process wrote");
         let nothing = process.end().register_user(Arc::new(UserMemory::owned(Vec::new())));
         assert!(matches!(nothing, Err(FabricError::Memory(_))), "no bytes: {nothing:?}");
         process.meet();
@@ -197,8 +197,8 @@ pub fn the_same_memory_is_registered_twice(fabric: &dyn Fabric) {
 
 /// After its deregistration the memory belongs to its owner alone. The key is stale for all
 /// processes, including the owner.
-pub fn user_memory_comes_back(fabric: &dyn Fabric) {
-    Trial::new("user_memory_comes_back", 3).run(fabric, |process| {
+pub fn user_memory_is_given_back(fabric: &dyn Fabric) {
+    Trial::new("user_memory_is_given_back", 3).run(fabric, |process| {
         let unseen = register(process, vec![5; 50]);
         deregister(process, unseen.key());
         assert_eq!(unseen.memory().take_back().expect("it is ours again"), vec![5; 50]);
@@ -227,10 +227,10 @@ pub fn user_memory_comes_back(fabric: &dyn Fabric) {
 
 /// An owner withdraws a key while peers write as fast as they can. Once the deregistration is over,
 /// no byte changes.
-pub fn nothing_is_written_when_the_end_is_told(fabric: &dyn Fabric) {
+pub fn no_write_follows_the_end_of_deregistration(fabric: &dyn Fabric) {
     const BYTES: usize = 2 << 20;
     const WORDS: usize = BYTES / 8;
-    Trial::new("nothing_is_written_when_the_end_is_told", 3).run(fabric, |process| {
+    Trial::new("no_write_follows_the_end_of_deregistration", 3).run(fabric, |process| {
         for is_owned in [true, false] {
             if process.number() > 0 {
                 let region = process.attach(process.share_key(process.end().starter().key())[0]);
@@ -299,8 +299,8 @@ fn write_until_refused(process: &Process, region: &RemoteRegion) -> Result<(), F
 }
 
 /// A holder that has left delays no deregistration, neither of mappable memory nor of user memory.
-pub fn a_holder_that_leaves_holds_nothing_up(fabric: &dyn Fabric) {
-    Trial::new("a_holder_that_leaves_holds_nothing_up", 3).run_with_leavers(fabric, |process| {
+pub fn a_holder_that_leaves_does_not_delay_deregistration(fabric: &dyn Fabric) {
+    Trial::new("a_holder_that_leaves_does_not_delay_deregistration", 3).run_with_leavers(fabric, |process| {
         let shared = expect(process.end().register(5000), "registering");
         let own = register(&process, vec![0; 5000]);
         let keys = [shared.key(), own.key()].map(|key| process.share_key(key)[0]);

@@ -25,7 +25,7 @@ pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
         process.end().wait(&[], Some(past));
         process.end().wait(&[], Some(past));
         wait_until(process.end(), Instant::now() + Duration::from_millis(20));
-        greet_everybody(process);
+        greet_all(process);
         wait_until(process.end(), Instant::now() + Duration::from_millis(20));
     });
 }
@@ -34,7 +34,7 @@ pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
 pub fn an_idle_wait_sleeps(fabric: &dyn Fabric) {
     const RETURNS_MAX: usize = 500;
     Trial::new("an_idle_wait_sleeps", 2).service(Service::Nobody).run(fabric, |process| {
-        greet_everybody(process);
+        greet_all(process);
         let returns = wait_until(process.end(), Instant::now() + Duration::from_millis(100));
         assert!(returns <= RETURNS_MAX, "an idle process came out of its wait {returns} times in a tenth of a second");
     });
@@ -45,7 +45,7 @@ fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
     let mut returns = 0;
     while Instant::now() < deadline {
         end.progress();
-        assert_eq!(end.receive(), None, "nobody sends anything");
+        assert_eq!(end.receive(), None, "no process sends anything");
         end.wait(&[], Some(deadline));
         returns += 1;
     }
@@ -53,7 +53,7 @@ fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
 }
 
 /// Connects all processes, and leaves nothing in flight.
-fn greet_everybody(process: &Process) {
+fn greet_all(process: &Process) {
     process.meet();
     process.others().for_each(|peer| process.send(peer, b"hello"));
     process.others().for_each(|_| assert_eq!(process.next_message().1, b"hello"));
@@ -125,7 +125,7 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
         end.progress();
         match end.receive() {
             Some(Event::Message { message, .. }) => return message,
-            Some(gone @ Event::Disconnected { .. }) => panic!("nobody has left, and yet: {gone:?}"),
+            Some(gone @ Event::Disconnected { .. }) => panic!("no process has left, but this arrived: {gone:?}"),
             None => end.wait(&[], None),
         }
     }
@@ -134,55 +134,60 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
 /// A message ends the wait of a thread that sleeps for messages, even if another thread, which
 /// waits for something else, took it in. This holds even if the cause of the wake is gone when the
 /// sleeping thread looks.
-pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
+pub fn a_message_that_another_thread_receives_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 500;
-    Trial::new("a_message_that_another_takes_in_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
-        let peer = ProcessId::new(1 - process.number());
-        let end = process.end();
-        greet_everybody(process);
-        if process.id() != PEER {
-            for round in 0..ROUNDS {
-                process.send(peer, &round.to_le_bytes());
-                assert_eq!(process.next_message().1, round.to_le_bytes());
-            }
-        } else {
-            let heard = AtomicU64::new(0);
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    while heard.load(Ordering::SeqCst) < ROUNDS {
-                        end.progress();
-                        match end.receive() {
-                            Some(Event::Message { from, message }) => {
-                                end.send(from, &message).expect("one message finds room");
-                                heard.fetch_add(1, Ordering::SeqCst);
+    Trial::new("a_message_that_another_thread_receives_ends_a_wait", 2).service(Service::Nobody).run(
+        fabric,
+        |process| {
+            let peer = ProcessId::new(1 - process.number());
+            let end = process.end();
+            greet_all(process);
+            if process.id() != PEER {
+                for round in 0..ROUNDS {
+                    process.send(peer, &round.to_le_bytes());
+                    assert_eq!(process.next_message().1, round.to_le_bytes());
+                }
+            } else {
+                let heard = AtomicU64::new(0);
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        while heard.load(Ordering::SeqCst) < ROUNDS {
+                            end.progress();
+                            match end.receive() {
+                                Some(Event::Message { from, message }) => {
+                                    end.send(from, &message).expect("one message finds room");
+                                    heard.fetch_add(1, Ordering::SeqCst);
+                                }
+                                Some(gone @ Event::Disconnected { .. }) => {
+                                    panic!("no process has left, but this arrived: {gone:?}")
+                                }
+                                None => end.wait(&[], None),
                             }
-                            Some(gone @ Event::Disconnected { .. }) => panic!("nobody has left, and yet: {gone:?}"),
-                            None => end.wait(&[], None),
                         }
-                    }
-                });
-                let mut looks = 0_u32;
-                process.until("the sleeper", || {
-                    // This thread makes progress almost without a pause.
-                    looks += 1;
-                    while !looks.is_multiple_of(1000) && heard.load(Ordering::SeqCst) < ROUNDS {
-                        end.progress();
+                    });
+                    let mut looks = 0_u32;
+                    process.until("the sleeper", || {
+                        // This thread makes progress almost without a pause.
                         looks += 1;
-                    }
-                    (heard.load(Ordering::SeqCst) == ROUNDS).then_some(())
+                        while !looks.is_multiple_of(1000) && heard.load(Ordering::SeqCst) < ROUNDS {
+                            end.progress();
+                            looks += 1;
+                        }
+                        (heard.load(Ordering::SeqCst) == ROUNDS).then_some(())
+                    });
                 });
-            });
-        }
-        process.meet();
-    });
+            }
+            process.meet();
+        },
+    );
 }
 
 /// Two processes wait only for each other's tagged messages, without a service thread, and never
 /// oversleep one.
-pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
+pub fn a_tagged_message_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u32 = 200;
     const TAG: Tag = Tag(7);
-    Trial::tagged("an_expected_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+    Trial::tagged("a_tagged_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
         let peer = ProcessId::new(1 - process.number());
         let end = process.end();
         for round in 0..ROUNDS {

@@ -60,7 +60,7 @@ pub(crate) trait Turns: fmt::Debug + Send + Sync {
 ///
 /// let clock = Clock::real();
 /// let before = clock.now();
-/// clock.nap(Duration::from_millis(1));
+/// clock.sleep_for(Duration::from_millis(1));
 /// assert!(clock.now() > before);
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -122,7 +122,7 @@ impl Clock {
     }
 
     /// Sleeps for `time`.
-    pub fn nap(&self, time: Duration) {
+    pub fn sleep_for(&self, time: Duration) {
         match self.seated() {
             None => thread::sleep(time),
             Some((turn, seat)) => {
@@ -134,7 +134,7 @@ impl Clock {
 
     /// Sleeps for `time`. In a simulation the sleep also ends when something happens at this
     /// process's endpoint of the network.
-    pub fn nap_until_news(&self, time: Duration) {
+    pub fn sleep_until_event(&self, time: Duration) {
         match self.seated() {
             None => thread::sleep(time),
             Some((turn, seat)) => {

@@ -31,7 +31,8 @@
 //! - As an owner it asks which regions are [`left`](Engine::left), closes the native access to
 //!   each, and calls [`finish`](Engine::finish).
 //! - When a peer is lost, its native accesses may still be in flight. [`lose`](Engine::lose) keeps
-//!   it as a holder of those regions, until [`bury`](Engine::bury) tells that none is.
+//!   it as a holder of those regions, until [`confirm_loss`](Engine::confirm_loss) tells that none
+//!   is.
 //!
 //! # Bounds
 //!
@@ -555,9 +556,9 @@ impl Engine {
     }
 
     /// Records that no native access of a lost peer is in flight any more.
-    pub fn bury(&mut self, peer: ProcessId) {
+    pub fn confirm_loss(&mut self, peer: ProcessId) {
         if self.outbox.is_lost(peer) {
-            self.owner.bury(peer);
+            self.owner.confirm_loss(peer);
         }
     }
 

@@ -6,7 +6,7 @@
 
 mod routes;
 
-pub use routes::{Routes, Way};
+pub use routes::{RouteKind, Routes};
 
 use std::fmt;
 use std::str::FromStr;

@@ -106,7 +106,9 @@ pub enum Malformed {
 /// let (mut sender, mut receiver) = (Matcher::new(here, limits), Matcher::new(there, limits));
 ///
 /// let got = receiver.receive_tagged(here, Tag(7), 100)?;
-/// sender.send(there, Tag(7), b"far side", |frame| Ok(receiver.take(here, &frame).expect("a frame")))?;
+/// sender.send(there, Tag(7), b"far side", |frame| {
+///     Ok(receiver.take(here, &frame).expect("a frame"))
+/// })?;
 /// assert!(matches!(got.try_take(), Some(Ok(Outcome::Got(message))) if message == b"far side"));
 /// # Ok::<(), farside_fabric::FabricError>(())
 /// ```

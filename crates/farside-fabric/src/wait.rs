@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_told_from_a_dialogue() {
+    fn a_stream_is_distinguished_from_a_dialogue() {
         let mut watch = StreamWatch::new(WaitPolicy::DEDICATED);
         (0..StreamWatch::STREAK_MIN).for_each(|_| watch.found(1));
         assert!(watch.looked_away);

@@ -11,8 +11,8 @@
 //!
 //! A process has one environment and one inherited descriptor. The code that takes the descriptor
 //! must know that it was not taken before, and a second job must know of the first. So the static
-//! `STANDING` records what this process has become. The first job of the process writes it once; no
-//! job's work depends on it after that.
+//! `TAKEN_ROLE` records what this process has become. The first job of the process writes it once;
+//! no job's work depends on it after that.
 
 use std::os::fd::RawFd;
 use std::process::Command;
@@ -25,7 +25,7 @@ use farside_sys::process::{set_default_environment, take_inherited};
 use crate::control::{Control, SocketControl, ToCoordinator};
 use crate::error::{LaunchError as Error, Result};
 use crate::kill_point::KillPlan;
-use crate::rendezvous::{Hosting, Way};
+use crate::rendezvous::{Hosting, PlaceSource};
 use crate::settings::{self, Choices, Lookup, Settings, own_environment, variable};
 
 const PROCESS: &str = "FARSIDE_PROCESS";
@@ -34,10 +34,10 @@ const LAUNCHER: &str = "FARSIDE_LAUNCHER";
 const SITE: &str = "FARSIDE_SITE";
 
 /// The role that this process took with its first job.
-static STANDING: Mutex<Option<Standing>> = Mutex::new(None);
+static TAKEN_ROLE: Mutex<Option<TakenRole>> = Mutex::new(None);
 
 #[derive(Debug)]
-enum Standing {
+enum TakenRole {
     /// The process launched a job that starts by running the program again with the same arguments.
     Launched {
         /// The place of that job in the source.
@@ -78,7 +78,7 @@ pub enum TransportChoice {
 
 /// How the processes of a job are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum StartMethod {
     /// By running the program with the launcher's own arguments.
     Again,
     /// By running the program with arguments that lead to this job.
@@ -102,13 +102,13 @@ pub enum Role {
 /// - [`Error::SecondJob`], [`Error::WrongJob`].
 /// - [`Error::JobEnded`] if the launcher's data for this process is missing or invalid.
 /// - [`Error::JobShape`] for an impossible shape.
-pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
-    let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*standing {
-        Some(Standing::Failed { why }) => Err(Error::JobEnded { why: why.clone() }),
-        Some(Standing::Joined { first, control, .. }) => Err(reported(second_job(first, site), &**control)),
-        Some(Standing::Launched { first }) if manner == Manner::Again => Err(second_job(first, site)),
-        Some(Standing::Launched { .. }) => Ok(Role::Launcher),
+pub fn role(site: &str, method: StartMethod, choices: Choices) -> Result<Role> {
+    let mut taken = TAKEN_ROLE.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*taken {
+        Some(TakenRole::Failed { why }) => Err(Error::JobEnded { why: why.clone() }),
+        Some(TakenRole::Joined { first, control, .. }) => Err(reported(second_job(first, site), &**control)),
+        Some(TakenRole::Launched { first }) if method == StartMethod::Again => Err(second_job(first, site)),
+        Some(TakenRole::Launched { .. }) => Ok(Role::Launcher),
         None => match Calling::of_this_process()? {
             Some(calling) => {
                 let (role, control) = match calling.follow(site, choices) {
@@ -121,17 +121,17 @@ pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
                         (role, control)
                     }
                     Err(error) => {
-                        *standing = Some(Standing::Failed { why: error.to_string() });
+                        *taken = Some(TakenRole::Failed { why: error.to_string() });
                         return Err(error);
                     }
                 };
                 let is_host = matches!(role, Role::Host(..));
-                *standing = Some(Standing::Joined { first: site.into(), control, is_host });
+                *taken = Some(TakenRole::Joined { first: site.into(), control, is_host });
                 Ok(role)
             }
             None => {
-                if manner == Manner::Again {
-                    *standing = Some(Standing::Launched { first: site.into() });
+                if method == StartMethod::Again {
+                    *taken = Some(TakenRole::Launched { first: site.into() });
                 }
                 Ok(Role::Launcher)
             }
@@ -145,7 +145,7 @@ enum Calling {
     /// Farside's launcher started it.
     Invitation(Invitation),
     /// Another launcher started it.
-    Rendezvous(Way),
+    Rendezvous(PlaceSource),
 }
 
 impl Calling {
@@ -154,7 +154,7 @@ impl Calling {
         let invitation = Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())?;
         match invitation {
             Some(invitation) => Ok(Some(Self::Invitation(invitation))),
-            None => Ok(Way::from_environment(&own_environment)?.map(Self::Rendezvous)),
+            None => Ok(PlaceSource::from_environment(&own_environment)?.map(Self::Rendezvous)),
         }
     }
 
@@ -162,12 +162,12 @@ impl Calling {
     fn follow(self, site: &str, choices: Choices) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
-            Self::Rendezvous(way) => {
+            Self::Rendezvous(source) => {
                 // Farside's launcher sets these variables for its children. They must be set before
                 // anything starts a thread. Once there are threads, libfabric takes more memory,
                 // and providers that are not safe without the variables say so.
                 set_default_environment(&ofi::ENVIRONMENT);
-                way.take(&choices, &own_environment)
+                source.take(&choices, &own_environment)
             }
         }
     }
@@ -187,8 +187,8 @@ pub fn is_member() -> bool {
 pub fn is_reported() -> bool {
     match Calling::of_this_process() {
         Ok(Some(Calling::Invitation(_))) => true,
-        Ok(Some(Calling::Rendezvous(_))) => match &*STANDING.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Standing::Joined { control, is_host, .. }) => !is_host && control.is_heard(),
+        Ok(Some(Calling::Rendezvous(_))) => match &*TAKEN_ROLE.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(TakenRole::Joined { control, is_host, .. }) => !is_host && control.is_heard(),
             _ => false,
         },
         Ok(None) | Err(_) => false,
@@ -236,7 +236,7 @@ impl Invitation {
     fn from_environment(lookup: Lookup<'_>, parent: u32) -> Result<Option<Self>> {
         match variable(lookup, LAUNCHER)? {
             Some(launcher) if launcher == parent => {
-                let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set and {CONTROL} is not") };
+                let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set without {CONTROL}: unset it") };
                 Ok(Some(Self { launcher, control: variable(lookup, CONTROL)?.ok_or_else(missing)? }))
             }
             // The environment was inherited: a process of a job, or a program that it started, is
@@ -254,7 +254,7 @@ impl Invitation {
     fn link(&self) -> Result<MessageSocket> {
         // SAFETY: the launcher opened the descriptor for this purpose before this program began, so
         // nothing in the program opened or owns it. `role` reaches this line once: it holds the
-        // lock of `STANDING`, where it records that it did.
+        // lock of `TAKEN_ROLE`, where it records that it did.
         let descriptor = unsafe { take_inherited(self.control) };
         let link = descriptor.map(MessageSocket::from_fd);
         let from_launcher = |link: &MessageSocket| {
@@ -275,8 +275,7 @@ impl Invitation {
                 return Err(Error::WrongJob {
                     expected: expected.to_string_lossy().into_owned(),
                     reached: site.into(),
-                    remedy: "a program comes to its first job first, whatever job was meant. Give each job arguments that \
-                             lead straight to it, with `Job::entry`",
+                    remedy: "give each job of the program arguments that lead straight to it, with `Job::entry`",
                 });
             }
             _ => {}
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_the_launcher_is_invited_and_nobody_else() {
+    fn only_children_of_the_launcher_are_invited() {
         let here = std::process::id();
         let invited = invitation(&environment(), here).unwrap();
         assert_eq!(invited, Some(Invitation { launcher: here, control: 7 }));
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_is_told_what_went_wrong() {
+    fn the_launcher_reports_the_failure() {
         let (said, hear) = mpsc::channel();
         let control = LocalControl::new(move |message| said.send(message).unwrap(), || {});
         let error = reported(second_job("a.rs:1:1", "b.rs:2:2"), &control);

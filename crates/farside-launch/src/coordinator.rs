@@ -5,7 +5,7 @@
 //!     │  └─► Exchanging ──cards─►  │
 //!     │          │                 │
 //!     └──────────┴─ one is lost, is late, is out of reach, takes the job for another,
-//!                   or the job does not come to rest ───────────────────────────► Ended
+//!                   or the job does not become idle ────────────────────────────► Ended
 //! ```
 //!
 //! Processes that all reach each other over shared memory start at once. Otherwise each first opens
@@ -214,15 +214,15 @@ impl Coordinator {
         }
         match self.phase {
             Phase::Gathering => {
-                let why = self.who_is_late();
+                let why = self.describe_late_processes();
                 self.end_job(Ending::Other(why));
             }
             Phase::Exchanging { .. } => {
-                let why = self.whose_card_is_missing();
+                let why = self.describe_missing_cards();
                 self.end_job(Ending::Other(why));
             }
             Phase::Settling { since, .. } if now >= since.saturating_add(self.plan.finalize_deadline) => {
-                let why = self.what_is_outstanding();
+                let why = self.describe_outstanding_calls();
                 self.end_job(Ending::Other(why));
             }
             Phase::Settling { since, .. } => {
@@ -358,13 +358,15 @@ impl Coordinator {
                 let [first, other] = [first.shape, other.shape].map(describe);
                 let remedy = "start all with the same options and the same environment";
                 return Some(Ending::Other(format!(
-                    "{a} takes it for a job of {first}, {b} for one of {other}: {remedy}"
+                    "{a} was started for a job of {first}, {b} for one of {other}: {remedy}"
                 )));
             }
             if first.fabric != other.fabric {
                 let (first, other) = (&first.fabric, &other.fabric);
                 let remedy = "give all the same --fabric (or FARSIDE_FABRIC)";
-                return Some(Ending::Other(format!("{a} is to use the fabric {first} and {b} {other}: {remedy}")));
+                return Some(Ending::Other(format!(
+                    "{a} was told to use the fabric {first}, {b} the fabric {other}: {remedy}"
+                )));
             }
             if first.host != other.host && first.fabric == FabricChoice::Shm {
                 return Some(Ending::Apart { a, b });
@@ -435,7 +437,7 @@ impl Coordinator {
             _ => now,
         };
         let count = self.census.conclude();
-        if count.at_rest {
+        if count.is_quiescent {
             self.phase = Phase::Finished;
             tracing::debug!("job finished: all processes are idle");
             self.tell_all(ToProcess::Finish);
@@ -453,22 +455,22 @@ impl Coordinator {
         self.tell_all(ToProcess::Confirm { round });
     }
 
-    fn who_is_late(&self) -> String {
+    fn describe_late_processes(&self) -> String {
         let late = self.select(|state| state.greeting.is_none()).map(|process| process.to_string());
         let turned_away = match &self.turned_away[..] {
             [] => String::new(),
             reasons => format!(" (turned away: {})", reasons.join("; ")),
         };
         format!(
-            "of {} processes, {} did not come to the job within {:?}{turned_away}: see that the program reaches `run` \
-             whatever its arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
+            "of {} processes, {} did not join the job within {:?}{turned_away}: check that they were started and that the \
+             program calls `run` whatever its arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
             self.plan.processes,
             list(late),
             self.plan.start_deadline
         )
     }
 
-    fn whose_card_is_missing(&self) -> String {
+    fn describe_missing_cards(&self) -> String {
         let missing = self.select(|state| state.card.is_none()).map(|process| process.to_string());
         format!(
             "{} did not open the fabric within {:?}: check these processes and the network's devices, or raise the \
@@ -486,13 +488,14 @@ impl Coordinator {
         self.plan.start_deadline.saturating_add(opening_time(on_host.into_values().max().unwrap_or(0)))
     }
 
-    fn what_is_outstanding(&self) -> String {
+    fn describe_outstanding_calls(&self) -> String {
         let outstanding = self.live().map(|process| match self.census.answer_of(process) {
             Some(Counts { sent, executed }) => format!("{process} has sent {sent} calls and executed {executed}"),
-            None => format!("{process} does not say whether it is idle"),
+            None => format!("{process} did not answer"),
         });
         format!(
-            "it did not come to rest within {:?} after its workers returned: {}",
+            "it did not become idle within {:?} after its workers returned ({}): let workers wait for their calls, or \
+             look for calls that send further calls without end",
             self.plan.finalize_deadline,
             list(outstanding)
         )

@@ -59,7 +59,7 @@ pub enum LaunchError {
         how: ProcessEnd,
     },
     /// The options for a ring are invalid, or come too late.
-    #[error("the ring cannot be as asked for: {why}")]
+    #[error("invalid ring options: {why}")]
     RingOptions {
         /// The reason.
         why: String,
@@ -70,9 +70,9 @@ pub enum LaunchError {
     /// A program started a second job. Jobs start by running the program again, which would reach
     /// the first job.
     #[error(
-        "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
-         beginning and come to the first job again. Start each job from a program of its own, or give the second one an \
-         entry of its own with `Job::entry`"
+        "cannot start a second job in one program (the first: {first}; this one: {this}): its processes would run this \
+         program from the beginning and join the first job instead; start each job from a program of its own, or give the \
+         second an entry of its own with `Job::entry`"
     )]
     SecondJob {
         /// The place of the first job in the source.
@@ -89,7 +89,7 @@ pub enum LaunchError {
         cause: std::io::Error,
     },
     /// This process was started for another job of the program than the one that it reached.
-    #[error("this process was started for the job at {expected}, and came to the one at {reached} first: {remedy}")]
+    #[error("this process was started for the job at {expected}, but reached the one at {reached} first: {remedy}")]
     WrongJob {
         /// The job for which it was started.
         expected: String,
@@ -106,14 +106,14 @@ pub enum LaunchError {
 pub enum RendezvousError {
     /// The variables for several groups are incomplete or invalid.
     #[error(
-        "a group that joins others needs FARSIDE_JOIN=HOST:PORT, where the first process of group 0 listens, and \
-         FARSIDE_GROUP=INDEX/COUNT, such as 0/2 and 1/2, both in all processes of all groups: correct or unset them"
+        "FARSIDE_JOIN and FARSIDE_GROUP are incomplete or invalid: all processes of all groups need both, FARSIDE_JOIN=HOST:PORT \
+         (where the first process of group 0 listens) and FARSIDE_GROUP=INDEX/COUNT (such as 0/2 and 1/2); correct or unset them"
     )]
     GroupVariables,
     /// Some groups did not connect in time.
     #[error(
-        "of {groups} groups, no process of {} came within {after:?}: see that they were started with the same FARSIDE_JOIN and \
-         FARSIDE_SECRET, or raise the deadline (FARSIDE_TIMEOUT_S)",
+        "of {groups} groups, no process of {} connected within {after:?}: check that they were started with the same \
+         FARSIDE_JOIN and FARSIDE_SECRET, or raise the deadline (FARSIDE_TIMEOUT_S)",
         missing.iter().map(|group| format!("group {group}")).collect::<Vec<_>>().join(", ")
     )]
     GroupsMissing {
@@ -132,7 +132,8 @@ pub enum RendezvousError {
     },
     /// The launcher's numbers contradict each other.
     #[error(
-        "the launcher says that this is rank {rank} of {processes} processes, which count from 0: correct RANK or WORLD_SIZE"
+        "rank {rank} does not exist: the launcher started {processes} processes, whose ranks begin at 0; correct RANK or \
+         WORLD_SIZE"
     )]
     NoSuchRank {
         /// The number of this process.
@@ -157,15 +158,15 @@ pub enum RendezvousError {
     )]
     NoSecret,
     /// A call of PMIx failed.
-    #[error("the launcher offers PMIx, and it does not work: {why}; set FARSIDE_START=variables to do without it")]
+    #[error("PMIx, which the launcher offers, failed: {why}; set FARSIDE_START=variables to start without it")]
     Pmix {
         /// The reason.
         why: String,
     },
     /// Process 0 cannot listen at its port.
     #[error(
-        "process 0 cannot listen at port {port}: {cause}; another program uses it, or another job: set FARSIDE_PORT (or \
-         MASTER_PORT) to a free one for all processes"
+        "process 0 cannot listen at port {port}: {cause}; another program or job may use it: set FARSIDE_PORT (or \
+         MASTER_PORT) to a free port for all processes"
     )]
     Port {
         /// The port.
@@ -174,7 +175,7 @@ pub enum RendezvousError {
         cause: String,
     },
     /// Another process with the same number joined before.
-    #[error("there is a rank {rank} at {address} already: give each process a RANK of its own")]
+    #[error("rank {rank} has already joined the job at {address}: give each process a RANK of its own")]
     RankTaken {
         /// The number.
         rank: u32,
@@ -183,8 +184,8 @@ pub enum RendezvousError {
     },
     /// Process 0 was started for another number of groups.
     #[error(
-        "group {group} was started as one of {groups}, and the process at {address} as one of {host_groups}: give all the same \
-         count in FARSIDE_GROUP"
+        "group {group} was started as one of {groups} groups, and the process at {address} as one of {host_groups}: give all \
+         the same count in FARSIDE_GROUP"
     )]
     OtherGroups {
         /// The group of this process.
@@ -213,8 +214,8 @@ pub enum RendezvousError {
     },
     /// Process 0 was not reached in time.
     #[error(
-        "rank {rank} did not reach process 0 at {address} within {after:?} ({cause}): see that process 0 has started, that \
-         MASTER_ADDR names its machine, and that no firewall keeps the port closed; or raise the deadline (FARSIDE_TIMEOUT_S)"
+        "rank {rank} did not reach process 0 at {address} within {after:?} ({cause}): check that process 0 has started, that \
+         MASTER_ADDR names its machine, and that no firewall closes the port; or raise the deadline (FARSIDE_TIMEOUT_S)"
     )]
     Unreachable {
         /// The number of this process.
@@ -228,7 +229,7 @@ pub enum RendezvousError {
     },
     /// The two ends have different secrets.
     #[error(
-        "rank {rank} and the process at {address} do not have the same secret: set FARSIDE_SECRET to the same text for all"
+        "rank {rank} and the process at {address} have different secrets: set FARSIDE_SECRET to the same text for all"
     )]
     WrongSecret {
         /// The number of this process.

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_stays_the_same_unless_somebody_says_otherwise() {
+    fn a_machine_keeps_its_identity_unless_overridden() {
         let here = host_id(&|_| None).unwrap();
         assert_eq!(host_id(&|_| None).unwrap(), here);
         let said = |text: &'static str| host_id(&|name| (name == HOST_ID).then(|| text.into())).unwrap();

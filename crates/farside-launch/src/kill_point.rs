@@ -157,7 +157,7 @@ impl FromStr for Order {
     type Err = &'static str;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
-        const FORM: &str = "it is no PROCESS:POINT[:NTH]";
+        const FORM: &str = "expected PROCESS:POINT[:NTH]";
         let mut parts = text.split(':');
         let process = parts.next().and_then(|part| part.parse().ok()).ok_or(FORM)?;
         let name = parts.next().ok_or(FORM)?;

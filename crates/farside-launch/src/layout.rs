@@ -4,7 +4,7 @@
 //! ```text
 //! per callable thread of the process, and once for its other threads
 //!   doorbell         128 B                 wakes the thread
-//!   arrival bits     1 bit a source        one for each worker of the job, one for each process (its lane)
+//!   arrival bits     1 bit a source        sources: each worker, and the lane of each process
 //!   reply slots      REPLY_SLOT_COUNT x 64 B
 //!   reply space      REPLY_SPACE_BYTES     results that are larger than a slot
 //! latches            LATCH_COUNT x 8 B     counted down by calls that were executed elsewhere

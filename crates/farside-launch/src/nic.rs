@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_device_is_refused() {
+    fn unknown_devices_are_refused() {
         for text in ["", ",", "eth0,", ",eth0", "a,,b", "a\0", "a\nb", " "] {
             assert_eq!(text.parse::<Nics>(), Err(NoNics), "{text:?}");
         }

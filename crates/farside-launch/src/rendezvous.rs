@@ -54,14 +54,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The source from which a process learns its place in the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PlaceSource {
     /// PMIx.
     Pmix,
     /// Environment variables of the launcher.
     Variables(Place),
     /// The user's variables for the groups of a job. The place within this group comes from its
     /// launcher, if it has one.
-    Groups(Joint, Option<Box<Way>>),
+    Groups(Joint, Option<Box<PlaceSource>>),
 }
 
 /// The value of [`START`].
@@ -89,21 +89,21 @@ impl FromStr for Start {
     }
 }
 
-impl Way {
+impl PlaceSource {
     /// Finds the source. Returns `None` if no launcher started this process.
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous) or
     /// [`Error::JobEnded`](crate::Error::JobEnded) if a variable is invalid.
     pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
-        let way = match variable::<Start>(lookup, START)?.unwrap_or_default() {
+        let source = match variable::<Start>(lookup, START)?.unwrap_or_default() {
             Start::Own => return Ok(None),
             Start::Any if pmix::is_offered(lookup) => Some(Self::Pmix),
             Start::Any | Start::Variables => Place::from_environment(lookup)?.map(Self::Variables),
         };
         Ok(match Joint::from_environment(lookup)? {
-            Some(joint) => Some(Self::Groups(joint, way.map(Box::new))),
-            None => way,
+            Some(joint) => Some(Self::Groups(joint, source.map(Box::new))),
+            None => source,
         })
     }
 
@@ -119,9 +119,9 @@ impl Way {
                 Ok(pmix) => pmix::take_place(pmix, choices, lookup),
                 Err(missing) => without_pmix(missing.to_string(), choices, lookup),
             },
-            Self::Groups(joint, way) => {
-                let (process, processes) = match way.as_deref() {
-                    Some(way) => way.own_number(choices, lookup)?,
+            Self::Groups(joint, source) => {
+                let (process, processes) = match source.as_deref() {
+                    Some(source) => source.own_number(choices, lookup)?,
                     None => (0, 1),
                 };
                 let Joint { group, groups, ref address } = *joint;
@@ -139,7 +139,7 @@ impl Way {
                 let missing = |missing: LibraryError| RendezvousError::Pmix { why: missing.to_string() };
                 pmix::own_number(Pmix::open().map_err(missing)?, time_of(choices, lookup)?)
             }
-            Self::Groups(_, way) => way.as_ref().map_or(Ok((0, 1)), |way| way.own_number(choices, lookup)),
+            Self::Groups(_, source) => source.as_ref().map_or(Ok((0, 1)), |source| source.own_number(choices, lookup)),
         }
     }
 }
@@ -247,27 +247,29 @@ mod tests {
 
     use super::*;
 
-    fn way(variables: &[(&str, &str)]) -> Result<Option<Way>> {
+    fn source(variables: &[(&str, &str)]) -> Result<Option<PlaceSource>> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();
-        Way::from_environment(&|name| variables.get(name).map(Into::into))
+        PlaceSource::from_environment(&|name| variables.get(name).map(Into::into))
     }
 
     #[test]
-    fn pmix_is_in_front_of_variables_unless_somebody_says_otherwise() {
+    fn pmix_is_preferred_to_variables_by_default() {
         let variables = [("RANK", "0"), ("WORLD_SIZE", "2")];
         let both = [&variables[..], &[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "1.2")]].concat();
         let with = |start| [&both[..], &[(START, start)]].concat();
-        assert_eq!(way(&[]).unwrap(), None);
-        assert!(matches!(way(&variables).unwrap(), Some(Way::Variables(_))));
-        assert_eq!(way(&both).unwrap(), Some(Way::Pmix));
-        assert_eq!(way(&with("any")).unwrap(), Some(Way::Pmix));
-        assert!(matches!(way(&with("variables")).unwrap(), Some(Way::Variables(_))));
-        assert_eq!(way(&with("own")).unwrap(), None);
+        assert_eq!(source(&[]).unwrap(), None);
+        assert!(matches!(source(&variables).unwrap(), Some(PlaceSource::Variables(_))));
+        assert_eq!(source(&both).unwrap(), Some(PlaceSource::Pmix));
+        assert_eq!(source(&with("any")).unwrap(), Some(PlaceSource::Pmix));
+        assert!(matches!(source(&with("variables")).unwrap(), Some(PlaceSource::Variables(_))));
+        assert_eq!(source(&with("own")).unwrap(), None);
         let joint = [("FARSIDE_JOIN", "n1:7"), ("FARSIDE_GROUP", "0/2")];
-        assert!(matches!(way(&joint).unwrap(), Some(Way::Groups(_, None))));
+        assert!(matches!(source(&joint).unwrap(), Some(PlaceSource::Groups(_, None))));
         let group = [&both[..], &joint].concat();
-        assert!(matches!(way(&group).unwrap(), Some(Way::Groups(_, Some(way))) if *way == Way::Pmix));
-        let error = way(&with("somehow")).unwrap_err().to_string();
+        assert!(
+            matches!(source(&group).unwrap(), Some(PlaceSource::Groups(_, Some(source))) if *source == PlaceSource::Pmix)
+        );
+        let error = source(&with("somehow")).unwrap_err().to_string();
         assert!(
             error.contains("invalid value \"somehow\" for FARSIDE_START") && error.contains("variables"),
             "{error}"

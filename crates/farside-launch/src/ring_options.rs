@@ -74,27 +74,30 @@ impl RingOptions {
             // A sender never leaves the only chunk of a ring, and the receiver credits only chunks
             // that were left.
             return refused(format!(
-                "it begins with {} chunks, not with 2 to {CHUNKS_PER_REQUEST_MAX}",
+                "it begins with {} chunks: choose 2 to {CHUNKS_PER_REQUEST_MAX}",
                 self.first_chunks
             ));
         }
         if !(1..=CHUNKS_PER_REQUEST_MAX).contains(&self.chunks_per_growth) {
             return refused(format!(
-                "it grows by {} chunks, not by 1 to {CHUNKS_PER_REQUEST_MAX}",
+                "it grows by {} chunks: choose 1 to {CHUNKS_PER_REQUEST_MAX}",
                 self.chunks_per_growth
             ));
         }
         if !(self.first_chunks..=CHUNKS_MAX).contains(&self.chunks_max) {
             let (first, max) = (self.first_chunks, self.chunks_max);
-            return refused(format!("at most {max} chunks: between the first {first} and {CHUNKS_MAX} are possible"));
+            return refused(format!("it has at most {max} chunks: choose {first}, its first chunks, to {CHUNKS_MAX}"));
         }
         for bytes in [self.chunk_bytes, self.chunk_bytes_max] {
             if bytes == 0 || !bytes.is_multiple_of(CHUNK_BYTES_UNIT) {
-                return refused(format!("{bytes} bytes are no multiple of {CHUNK_BYTES_UNIT}"));
+                return refused(format!("chunks of {bytes} bytes: choose a multiple of {CHUNK_BYTES_UNIT}"));
             }
         }
         if self.chunk_bytes > self.chunk_bytes_max {
-            return refused(format!("the first chunks of {} bytes exceed {}", self.chunk_bytes, self.chunk_bytes_max));
+            return refused(format!(
+                "its first chunks have {} bytes, more than its largest ({}): raise the largest size",
+                self.chunk_bytes, self.chunk_bytes_max
+            ));
         }
         match self.chunk_bytes.checked_mul(self.first_chunks) {
             // A ring as small as the default is always granted.
@@ -208,12 +211,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(options in any_options()) {
+        fn written_bytes_are_read_back(options in any_options()) {
             prop_assert_eq!(options.to_string().parse::<RingOptions>(), Ok(options));
         }
 
         #[test]
-        fn whatever_is_read_is_checked_without_panic(text in "[0-9,]{0,40}", chunks in 0..3000_usize, cap: usize) {
+        fn arbitrary_bytes_are_checked_without_panic(text in "[0-9,]{0,40}", chunks in 0..3000_usize, cap: usize) {
             if let Ok(options) = text.parse::<RingOptions>()
                 && options.check(cap).is_ok()
                 && let Some((count, bytes)) = options.growth(chunks)

@@ -1,4 +1,4 @@
-//! The settings of a job: one table, from whoever chooses them to the processes that use them.
+//! The settings of a job: one table, which the launcher passes on to the processes.
 //!
 //! The program chooses with the methods of `farside::Job`. The options of the command `farside run`
 //! win over the program. The launcher passes the choices to the processes in their environment.
@@ -335,20 +335,22 @@ impl Settings {
             return Err(self.refused("each process needs at least one worker thread".into()));
         }
         if self.processes > PROCESSES_MAX {
-            return Err(self.refused(format!("at most {PROCESSES_MAX} processes can be told apart")));
+            return Err(self.refused(format!("at most {PROCESSES_MAX} processes are supported")));
         }
         // Every callable thread and every process is a source of rings. Sources are numbered with
         // 32 bits.
         let sources = u64::from(self.processes) * (u64::from(self.threads) + self.threads_without_body() + 1);
         if sources > u64::from(u32::MAX) {
             return Err(self.refused(format!(
-                "with {} pool threads each they have {sources} names, and only {} can be told apart",
+                "with {} more threads each that run calls, they have {sources} senders, and at most {} are supported",
                 self.threads_without_body(),
                 u32::MAX
             )));
         }
         if self.fabric.to_string().len() > FABRIC_BYTES_MAX {
-            return Err(self.refused(format!("no fabric has a name of more than {FABRIC_BYTES_MAX} bytes")));
+            return Err(self.refused(format!(
+                "the fabric's name is longer than {FABRIC_BYTES_MAX} bytes: give the name of a fabric"
+            )));
         }
         Ok(())
     }
@@ -365,7 +367,7 @@ impl Settings {
         let tasks = processes * (u64::from(self.threads) + self.threads_without_body() + 2);
         if let Some(max) = limits.tasks.filter(|max| tasks > *max) {
             return Err(self.refused(format!(
-                "they make {tasks} threads, and this user may have {max}: start fewer, or raise `ulimit -u`"
+                "they have {tasks} threads, and this user may have {max}: start fewer, or raise `ulimit -u`"
             )));
         }
         // For each process a control socket and a handle for its end.
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_has_a_default() {
+    fn unset_options_have_defaults() {
         let settings = resolve(Choices::default()).unwrap();
         assert_eq!((settings.processes, settings.threads, settings.pool_threads), (1, 1, 0));
         assert_eq!((settings.ring_cap_bytes, settings.queue_cap_bytes), (8 << 20, 1 << 20));
@@ -469,14 +471,14 @@ mod tests {
         assert!(why(resolve(shape(0, 1))).contains("at least one process"));
         assert!(why(resolve(shape(1, 0))).contains("at least one worker"));
         assert!(why(resolve(shape(PROCESSES_MAX + 1, 1))).contains("262142"));
-        assert!(why(resolve(shape(PROCESSES_MAX, u32::MAX))).contains("told apart"));
-        assert!(why(resolve(shape(1, u32::MAX))).contains("told apart"));
+        assert!(why(resolve(shape(PROCESSES_MAX, u32::MAX))).contains("are supported"));
+        assert!(why(resolve(shape(1, u32::MAX))).contains("are supported"));
         resolve(shape(PROCESSES_MAX, 1)).unwrap();
         resolve(shape(1, u32::MAX - 1)).unwrap();
     }
 
     #[test]
-    fn what_does_not_fit_on_the_machine_is_refused_with_numbers() {
+    fn a_job_too_large_for_the_machine_is_refused_with_numbers() {
         let plenty = Limits { tasks: None, open_files: None, memory_bytes: u64::MAX };
         let settings = resolve(shape(100, 3)).unwrap();
         settings.check_limits(&plenty).unwrap();

@@ -51,7 +51,8 @@ pub struct Program {
 /// ```no_run
 /// use farside_launch::start::{Launch, Program};
 ///
-/// let program = Program { command: "./histogram".into(), arguments: vec!["--quick".into()], processes: 4 };
+/// let arguments = vec!["--quick".into()];
+/// let program = Program { command: "./histogram".into(), arguments, processes: 4 };
 /// Launch::new(vec![program]).threads_per_process(2).run()?;
 /// # Ok::<(), farside_launch::LaunchError>(())
 /// ```
@@ -200,7 +201,7 @@ impl Supervisor {
             return;
         }
         let running: Vec<_> = self.coordinator.running().collect();
-        let reason = if time_is_up { "the time limit has passed" } else { "it does not leave an ended job" };
+        let reason = if time_is_up { "the time limit has passed" } else { "it did not exit after the job ended" };
         for (process, end) in self.children.stop(&running) {
             tracing::warn!(process = process.number(), reason, "process killed");
             let end = if time_is_up { ProcessEnd::TimedOut } else { end };

@@ -35,7 +35,7 @@ use crate::rng::Rng;
 use arena::{Block, Slots};
 
 pub(crate) use copy::EdgeCopy;
-pub(crate) use keep::{Kept, Lead};
+pub(crate) use keep::{EdgeTarget, Kept};
 
 /// The number of a node in its tree, from 1, so that an `Option` of it is as small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

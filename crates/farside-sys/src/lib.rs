@@ -4,7 +4,12 @@
 //! that another process may write at the same time ([`racy`]). It knows nothing of jobs, rings or
 //! messages.
 //!
-//! Linux only. Nothing here prints, exits, or keeps global state.
+//! Linux on x86-64 only. Nothing here prints, exits, or keeps global state.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!(
+    "Farside runs on Linux on x86-64 only: it copies shared memory and lists remote functions in x86-64 assembly"
+);
 
 pub mod fence;
 pub mod file;

@@ -50,9 +50,9 @@ impl Drop for Spawned {
 
 /// A handle of any process. Its descriptor becomes readable when the process has ended.
 #[derive(Debug)]
-pub struct Life(OwnedFd);
+pub struct ProcessHandle(OwnedFd);
 
-impl Life {
+impl ProcessHandle {
     /// Opens the process with this number; `None` if there is none.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Life {
     }
 }
 
-impl AsFd for Life {
+impl AsFd for ProcessHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -284,23 +284,23 @@ mod tests {
     }
 
     #[test]
-    fn a_life_has_an_end() {
-        let own = Life::of(std::process::id() as i32).unwrap().expect("this process runs");
+    fn an_exited_process_is_seen_to_end() {
+        let own = ProcessHandle::of(std::process::id() as i32).unwrap().expect("this process runs");
         assert!(!own.has_ended());
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id() as i32;
-        let life = Life::of(pid).unwrap().expect("it was just started");
-        assert!(!life.has_ended());
+        let handle = ProcessHandle::of(pid).unwrap().expect("it was just started");
+        assert!(!handle.has_ended());
         child.kill().unwrap();
-        let watched = Interest { fd: life.as_fd(), writable: false };
+        let watched = Interest { fd: handle.as_fd(), writable: false };
         assert_eq!(wait_ready(&[watched], Some(Instant::now() + Duration::from_secs(30))).unwrap(), [true]);
         assert!(
-            life.has_ended() && Life::of(pid).unwrap().is_some_and(|life| life.has_ended()),
+            handle.has_ended() && ProcessHandle::of(pid).unwrap().is_some_and(|handle| handle.has_ended()),
             "the child has not been reaped yet"
         );
         child.wait().unwrap();
-        assert!(life.has_ended() && Life::of(pid).unwrap().is_none());
-        assert!(Life::of(0).is_err() && Life::of(-1).is_err());
+        assert!(handle.has_ended() && ProcessHandle::of(pid).unwrap().is_none());
+        assert!(ProcessHandle::of(0).is_err() && ProcessHandle::of(-1).is_err());
     }
 
     #[test]

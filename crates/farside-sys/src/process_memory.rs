@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_reaches_itself_and_nothing_that_is_not_there() {
+    fn a_process_reaches_itself_but_no_unknown_process() {
         let pid = std::process::id() as i32;
         let mut memory = vec![0_u8; 1 << 16];
         let address = memory.as_mut_ptr().expose_provenance();

@@ -43,15 +43,15 @@
 //! passes through an empty assembly block, which turns uninitialised bytes into bytes with some
 //! fixed value at no cost.
 
-#[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), not(miri)))]
+#[cfg(not(miri))]
 mod bulk;
 mod freeze;
-#[cfg(any(test, miri, not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
+#[cfg(any(test, miri))]
 mod portable;
 mod side;
 mod words;
 
-#[cfg(any(miri, not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
+#[cfg(miri)]
 use portable as bulk;
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub struct SharedMemory {
 /// Preferred properties of new memory. What the system cannot grant is omitted;
 /// [`SharedMemory::pages`] and [`SharedMemory::node`] report the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct MemoryPreference {
     /// The largest pages to try. Smaller ones are tried afterwards.
     pub pages: PageKind,
     /// The preferred NUMA node.
@@ -98,7 +98,7 @@ impl SharedMemory {
     /// # Errors
     /// [`ShmError::Empty`], [`ShmError::NoSpace`], or [`ShmError::System`].
     pub fn create(name: &str, bytes: usize) -> Result<Self, ShmError> {
-        Self::create_as(name, bytes, Wish::default())
+        Self::create_as(name, bytes, MemoryPreference::default())
     }
 
     /// Creates a region like [`create`](Self::create), on large pages and on a NUMA node if the
@@ -108,12 +108,12 @@ impl SharedMemory {
     /// pages cover each whole 2 MiB of other memory. A refusal of either is never an error:
     /// [`pages`](Self::pages) and [`node`](Self::node) report what the memory got.
     ///
-    /// *Cost*: as for [`create`](Self::create), plus some system calls for the wish. To find
+    /// *Cost*: as for [`create`](Self::create), plus some system calls for the preference. To find
     /// transparent huge pages, the call reads the kernel's list of this process's mappings.
     ///
     /// # Errors
     /// Those of [`create`](Self::create).
-    pub fn create_as(name: &str, bytes: usize, wish: Wish) -> Result<Self, ShmError> {
+    pub fn create_as(name: &str, bytes: usize, preference: MemoryPreference) -> Result<Self, ShmError> {
         if bytes == 0 {
             return Err(ShmError::Empty);
         }
@@ -121,10 +121,10 @@ impl SharedMemory {
         let Some(bytes) = bytes.checked_next_multiple_of(page) else {
             return Err(ShmError::NoSpace { bytes, available: limits::available_memory_bytes() });
         };
-        for (kind, flags) in pages::reserved_kinds(wish.pages, bytes) {
+        for (kind, flags) in pages::reserved_kinds(preference.pages, bytes) {
             let pages = pages::of_reserved(kind, bytes);
             // After any failure, the next kind of page is tried.
-            if let Ok(memory) = Self::create_of(name, bytes, flags, pages, wish.node) {
+            if let Ok(memory) = Self::create_of(name, bytes, flags, pages, preference.node) {
                 return Ok(memory);
             }
         }
@@ -134,8 +134,8 @@ impl SharedMemory {
                 return Err(ShmError::NoSpace { bytes, available });
             }
         }
-        let kind = if bytes < HUGE_BYTES { PageKind::Base } else { wish.pages.min(PageKind::Transparent) };
-        Self::create_of(name, bytes, MemfdFlags::empty(), Pages { kind, huge_bytes: 0 }, wish.node)
+        let kind = if bytes < HUGE_BYTES { PageKind::Base } else { preference.pages.min(PageKind::Transparent) };
+        Self::create_of(name, bytes, MemfdFlags::empty(), Pages { kind, huge_bytes: 0 }, preference.node)
     }
 
     /// Creates a region of one kind of page. `pages` describes reserved pages; transparent ones are
@@ -332,7 +332,7 @@ mod tests {
             kinds.into_iter().flat_map(|kind| [1, 5000, 2 << 20, (4 << 20) + 1].map(|bytes| (kind, bytes)))
         {
             for node in [None, Some(NumaNodeId(0)), Some(NumaNodeId(999)), Some(NumaNodeId(u32::MAX))] {
-                let first = SharedMemory::create_as("test", bytes, Wish { pages, node }).unwrap();
+                let first = SharedMemory::create_as("test", bytes, MemoryPreference { pages, node }).unwrap();
                 let got = first.pages();
                 assert!(got.kind <= pages && got.huge_bytes <= first.bytes(), "{got:?} for {pages:?}");
                 assert_eq!(got.kind == PageKind::Base, got.huge_bytes == 0, "{got:?}");
@@ -361,9 +361,9 @@ mod tests {
 
     /// Checks what this machine really does, which depends on its administrator.
     #[test]
-    fn reported_pages_are_those_that_the_kernel_lists() {
-        let wish = Wish { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)) };
-        let memory = SharedMemory::create_as("farside-pages-test", 8 << 20, wish).unwrap();
+    fn reported_pages_match_the_kernels_list() {
+        let preference = MemoryPreference { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)) };
+        let memory = SharedMemory::create_as("farside-pages-test", 8 << 20, preference).unwrap();
         println!("8 MiB: {:?} on {:?}", memory.pages(), memory.node());
         let list = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let own: Vec<_> = list.lines().skip_while(|line| !line.contains("farside-pages-test")).collect();

@@ -13,11 +13,7 @@ use crate::is_privileged;
 pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
 
 /// Headers and programs of Open MPI and PMIx, where Debian and others put them.
-const PMIX_HEADERS: [&str; 3] = [
-    "/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h",
-    "/usr/lib/aarch64-linux-gnu/pmix2/include/pmix.h",
-    "/usr/include/pmix.h",
-];
+const PMIX_HEADERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h", "/usr/include/pmix.h"];
 
 /// Returns whether a test does without this bed. A test that needs a bed calls this first.
 ///

@@ -26,7 +26,8 @@
 //! # let deadline = Instant::now() + Duration::from_secs(10);
 //! let region = here.attach(RemoteKey::starter(there.process(), 4096), deadline)?;
 //! let transmitter = Transmitter::open(&here, there.process(), QueueOptions::default())?;
-//! let mut buffers = Circular::new(Box::new(here.clone()), CircularOptions { unit_bytes: 64, ..CircularOptions::default() });
+//! let options = CircularOptions { unit_bytes: 64, ..CircularOptions::default() };
+//! let mut buffers = Circular::new(Box::new(here.clone()), options);
 //!
 //! for number in 0..100_u64 {
 //!     let unit = buffers.take_by(deadline)?;

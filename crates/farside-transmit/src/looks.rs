@@ -63,7 +63,7 @@ impl<'t> Looks<'t> {
         if naps {
             self.transport.stop_polling();
             let nap = if self.clock.is_simulated() { deadline - now } else { NAP };
-            self.clock.nap_until_news(nap);
+            self.clock.sleep_until_event(nap);
         }
         Ok(())
     }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_signal_makes_one() {
+    fn a_waiter_without_a_signal_makes_one() {
         let (signals, frontier) = (Signals::with(4, 1), Frontier::default());
         // The operation that should be signalled is given up.
         signals.given_up(signals.enter().unwrap());

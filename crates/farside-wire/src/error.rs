@@ -23,7 +23,7 @@ pub enum WireError {
         available: usize,
     },
     /// A tag or a checked value does not belong to the type.
-    #[error("{value:#x} is no {type_name}: check that `write` and `read` of its `Wire` agree")]
+    #[error("{value:#x} is not a valid {type_name}: check that `write` and `read` of its `Wire` agree")]
     Invalid {
         /// The type that was being read.
         type_name: &'static str,
@@ -68,7 +68,7 @@ pub enum WireError {
         type_name: &'static str,
     },
     /// The value ends before its record does.
-    #[error("{left_bytes} bytes are left behind {type_name}: check that `write` and `read` of its `Wire` agree")]
+    #[error("{left_bytes} bytes are left over after {type_name}: check that `write` and `read` of its `Wire` agree")]
     LeftOver {
         /// The type that was read.
         type_name: &'static str,

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_does_not_have_is_refused() {
+    fn operations_missing_in_a_type_are_refused() {
         fn refused<T: Wire + std::fmt::Debug>(bytes: &[u8]) {
             assert!(matches!(decode::<T>(Decoder::new(bytes), 0), Err(WireError::Invalid { .. })));
         }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_told_apart() {
+    fn shapes_are_distinguished() {
         #[derive(Wire)]
         #[wire(crate = "crate")]
         struct Point {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_one_binary_says_so() {
+    fn types_of_one_binary_are_marked() {
         struct Bound;
         // SAFETY: it has no bytes and no destructor.
         unsafe impl Wire for Bound {

@@ -30,9 +30,9 @@
 //! The owner also records releases, as it takes the memory back. A release
 //! conflicts with every access, and ends when the memory is allocated again.
 //!
-//! **Cost when it is off**: a branch where a call is answered and on slow paths. Mapped accesses and
-//! calls pay nothing: in a checked job a worker's address cache stays empty and an outbox never has
-//! the ring, so both always take their slow paths, which report to the checker.
+//! **Cost when it is off**: a branch where a call is answered and on slow paths. Mapped accesses
+//! and calls pay nothing: in a checked job a worker's address cache stays empty and an outbox never
+//! has the ring, so both always take their slow paths, which report to the checker.
 
 mod ask;
 mod epochs;
@@ -47,7 +47,7 @@ use farside_fabric::ProcessId;
 use farside_fabric::clock::lock;
 
 use self::ask::Desk;
-use self::epochs::{Epochs, Life};
+use self::epochs::{Epochs, Lifetime};
 use self::message::CheckMessage;
 pub use self::report::{Access, AccessConflict, Site};
 use self::shadow::{Record, Shadow};
@@ -159,14 +159,14 @@ impl Observer for Checks {
     }
 
     fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8> {
-        message::encode(&Record::new(me, Part { memory, touch }, Life::Released))
+        message::encode(&Record::new(me, Part { memory, touch }, Lifetime::Released))
     }
 
     fn released(&self, process: &Process, memory: Extent, by: ProcessId, note: &[u8]) {
         // A note that is malformed, or names a worker of another process, names no releaser.
         let Some(record) = message::decode::<Record>(note).filter(Record::is_valid) else { return };
         if process.is_worker_of(record.worker, by) && memory.bytes > 0 {
-            let record = Record { memory, kind: AccessKind::Release, life: Life::Released, ..record };
+            let record = Record { memory, kind: AccessKind::Release, lifetime: Lifetime::Released, ..record };
             lock(&self.shadow).release(record);
         }
     }

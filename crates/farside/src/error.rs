@@ -6,8 +6,7 @@ use std::{fmt, iter};
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
-use farside_launch::LaunchError;
-pub use farside_launch::{ProcessEnd, RendezvousError};
+pub use farside_launch::{LaunchError, ProcessEnd, RendezvousError};
 
 /// The result of an operation of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -19,8 +18,8 @@ pub enum Error {
     /// Processes of other binaries have sent more for collectives than a worker keeps until it
     /// reaches them.
     #[error(
-        "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not come \
-         to: see whether all of them call the same collectives, or have them wait for each other at a barrier now and then"
+        "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not \
+         reached: check that all of them call the same collectives, or let them wait for each other at a barrier now and then"
     )]
     CollectiveOverrun {
         /// The worker that received the values.
@@ -32,7 +31,7 @@ pub enum Error {
     },
     /// A handler called an operation that waits.
     #[error(
-        "{what} waits, and a handler must not: it would keep its worker from the very calls it waits for. Use \
+        "{what} waits, and a handler must not wait: it would keep its worker from the very calls that it waits for; use \
          `Pending::then`, keep a `Reply`, or send with `WhenFull::Fail` or `Queue`"
     )]
     InHandler {
@@ -41,7 +40,7 @@ pub enum Error {
     },
     /// The contents of a ring cannot have been written by a sender of this library.
     #[error(
-        "the ring from {from} is corrupt: {cause}; {from} has a bug or overwrote its memory, and is not listened to any more"
+        "the ring from {from} is corrupt: {cause}; {from} has a bug or overwrote its memory, and its calls no longer run here"
     )]
     CorruptRing {
         /// The sender that fills the ring.
@@ -60,7 +59,7 @@ pub enum Error {
     /// A closure or function pointer was sent to a process of another binary, in which it does not
     /// exist.
     #[error(
-        "{a} and {b} run different binaries, and a closure of one is nothing to the other: register a function by name there \
+        "{a} and {b} run different binaries, and a closure of one does not exist in the other: register a function by name \
          (`Job::register`) and call that (`call_named`), or start one program, built once, for both"
     )]
     DifferentBinaries {
@@ -69,24 +68,13 @@ pub enum Error {
         /// The receiver's process.
         b: ProcessId,
     },
-    /// The job was restricted to shared memory, but its processes are on more than one machine.
-    #[error(
-        "{a} and {b} are on different machines (or in containers that share no network), and the job was told to use shared \
-         memory only: start all on one machine, or leave out --fabric shm (and FARSIDE_FABRIC)"
-    )]
-    DifferentMachines {
-        /// One of the processes.
-        a: ProcessId,
-        /// A process on another machine.
-        b: ProcessId,
-    },
     /// The fabric reported an error.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// A function to be called on another process is not part of the main program.
     #[error(
-        "a function at {address:#x} is outside the main program (in a dynamic library?), so that other processes cannot find \
-         it: link it statically"
+        "other processes cannot find the function at {address:#x}: it is outside the main program, perhaps in a dynamic \
+         library; link it statically"
     )]
     ForeignFunction {
         /// The address of the function.
@@ -114,22 +102,11 @@ pub enum Error {
         /// The reason, from the process that ended the job.
         why: String,
     },
-    /// The job's shape is impossible.
-    #[error("a job of {processes} processes with {threads} threads each: {why}")]
-    JobShape {
-        /// The number of processes.
-        processes: u32,
-        /// The number of worker threads of each.
-        threads: u32,
-        /// The reason.
-        why: String,
-    },
-    /// The options for a ring are invalid, or come too late.
-    #[error("the ring cannot be as asked for: {why}")]
-    RingOptions {
-        /// The reason.
-        why: String,
-    },
+    /// The job could not be started, or failed. Errors that running jobs return as well have
+    /// variants of their own: [`Deadline`](Self::Deadline), [`Fabric`](Self::Fabric),
+    /// [`JobEnded`](Self::JobEnded) and [`System`](Self::System).
+    #[error(transparent)]
+    Launch(LaunchError),
     /// A function that was called here by name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
     NamedCallRefused {
@@ -169,17 +146,6 @@ pub enum Error {
         /// How it ended, as far as known.
         why: String,
     },
-    /// A process of the job failed, and the job with it.
-    #[error("{process} failed: {how}")]
-    ProcessFailed {
-        /// The process.
-        process: ProcessId,
-        /// How it failed.
-        how: ProcessEnd,
-    },
-    /// The processes that another launcher started did not find each other.
-    #[error(transparent)]
-    Rendezvous(#[from] RendezvousError),
     /// The called function panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -198,19 +164,6 @@ pub enum Error {
     /// [`pipe`](crate::pipe). [`room_error`](Error::room_error) returns it by its type.
     #[error(transparent)]
     Room(Box<dyn std::error::Error + Send + Sync>),
-    /// A program started a second job. Jobs start by running the program again, which would reach
-    /// the first job.
-    #[error(
-        "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
-         beginning and come to the first job again. Start each job from a program of its own, or give the second one an \
-         entry of its own with `Job::entry`"
-    )]
-    SecondJob {
-        /// The place of the first job in the source.
-        first: String,
-        /// The place of this job in the source.
-        this: String,
-    },
     /// The system refused an operation.
     #[error("{doing} failed: {cause}")]
     System {
@@ -220,7 +173,7 @@ pub enum Error {
         cause: std::io::Error,
     },
     /// A call or a result is too large to be sent.
-    #[error("{what} of {bytes} bytes; at most {max} bytes can ever travel: send it in pieces")]
+    #[error("{what} of {bytes} bytes is too large: at most {max} bytes are supported; use several smaller ones")]
     TooLarge {
         /// The kind of data.
         what: &'static str,
@@ -253,18 +206,8 @@ pub enum Error {
         /// The defect.
         cause: crate::wire::WireError,
     },
-    /// This process was started for another job of the program than the one that it reached.
-    #[error("this process was started for the job at {expected}, and came to the one at {reached} first: {remedy}")]
-    WrongJob {
-        /// The job for which it was started.
-        expected: String,
-        /// The job that it reached.
-        reached: String,
-        /// A remedy.
-        remedy: &'static str,
-    },
     /// The function would write to a buffer whose memory belongs to another process.
-    #[error("the memory for the buffer is of {memory}, and the function runs in {wanted}: allocate it there")]
+    #[error("the memory for the buffer belongs to {memory}, but the function runs in {wanted}: allocate it there")]
     WrongProcess {
         /// The process that has the memory.
         memory: ProcessId,
@@ -307,18 +250,10 @@ impl From<LaunchError> for Error {
     fn from(error: LaunchError) -> Self {
         match error {
             LaunchError::Deadline { doing, after } => Self::Deadline { doing, after },
-            LaunchError::DifferentMachines { a, b } => Self::DifferentMachines { a, b },
             LaunchError::Fabric(error) => Self::Fabric(error),
             LaunchError::JobEnded { why } => Self::JobEnded { why },
-            LaunchError::JobShape { processes, threads, why } => Self::JobShape { processes, threads, why },
-            LaunchError::ProcessFailed { process, how } => Self::ProcessFailed { process, how },
-            LaunchError::RingOptions { why } => Self::RingOptions { why },
-            LaunchError::Rendezvous(error) => Self::Rendezvous(error),
-            LaunchError::SecondJob { first, this } => Self::SecondJob { first, this },
             LaunchError::System { doing, cause } => Self::System { doing, cause },
-            LaunchError::WrongJob { expected, reached, remedy } => Self::WrongJob { expected, reached, remedy },
-            // The enum may grow; the message of a new error says what happened.
-            other => Self::JobEnded { why: other.to_string() },
+            error => Self::Launch(error),
         }
     }
 }
@@ -330,7 +265,7 @@ impl From<LaunchError> for Error {
 pub enum NameRefusal {
     /// No function of this name is registered.
     #[error(
-        "no function of this name is registered there: register it with `Job::register`, and see that both spell it alike"
+        "no function of this name is registered there: register it with `Job::register`, and check the spelling of both names"
     )]
     Unknown = 1,
     /// The caller's types differ from those of the function.
@@ -382,7 +317,7 @@ pub enum CorruptRecord {
     #[error(transparent)]
     Ring(#[from] Corrupt),
     /// A part of a stream of records is missing, or arrived twice.
-    #[error("a frame of a stream's bytes from {position} on, where those from {expected} on come next")]
+    #[error("a frame of a stream begins at byte {position}, where byte {expected} comes next")]
     Gap {
         /// The position that arrived.
         position: u64,
@@ -390,7 +325,7 @@ pub enum CorruptRecord {
         expected: u64,
     },
     /// There is no function with this number.
-    #[error("a call of function {entry}, of which this program has {count}")]
+    #[error("a call of function {entry}; this program has functions 0 to {}", count.saturating_sub(1))]
     Entry {
         /// The number of the function.
         entry: u16,
@@ -398,7 +333,7 @@ pub enum CorruptRecord {
         count: usize,
     },
     /// The arguments do not match their types.
-    #[error("arguments of function {entry} that do not hold what their types say")]
+    #[error("arguments of function {entry} do not match their types")]
     Malformed {
         /// The number of the function.
         entry: u16,

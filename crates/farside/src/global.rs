@@ -41,7 +41,7 @@ mod until;
 
 pub use self::atomics::{Integer, Unsigned, Word};
 pub use self::error::{AddressFault, GlobalError};
-pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
+pub use self::movement::{Completing, Handle, Incoming, MovementError, OperationValue, Order};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;

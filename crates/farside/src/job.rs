@@ -57,7 +57,7 @@ use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
 use crate::runtime::run;
 use crate::wire::Wire;
-use farside_launch::child::{self, Manner, Role};
+use farside_launch::child::{self, Role, StartMethod};
 use farside_launch::ring_options::RingOptions;
 use farside_launch::settings::{Choices, own_environment};
 use farside_launch::start::{Launch, Program};
@@ -124,7 +124,7 @@ impl Job {
         /// [`setup_with`](Worker::setup_with) chooses others.
         ///
         /// [`run`](Self::run) refuses invalid options with
-        /// [`Error::RingOptions`](crate::Error::RingOptions).
+        /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions).
         ring: RingOptions => ring;
 
         /// Sets how much memory the calls on their way to one worker may take, over all senders.
@@ -242,24 +242,26 @@ impl Job {
     /// *Cost*: about a millisecond for each process.
     ///
     /// # Errors
-    /// In the launcher:
-    /// - [`Error::JobShape`](crate::Error::JobShape) if the job's shape is impossible or does not
-    ///   fit on this machine;
-    /// - [`Error::ProcessFailed`](crate::Error::ProcessFailed) with the process that failed first;
+    /// In the launcher, of which errors named `LaunchError` are in
+    /// [`Error::Launch`](crate::Error::Launch):
+    /// - [`LaunchError::JobShape`](crate::LaunchError::JobShape) if the job's shape is impossible
+    ///   or does not fit on this machine;
+    /// - [`LaunchError::ProcessFailed`](crate::LaunchError::ProcessFailed) with the process that
+    ///   failed first;
     /// - [`Error::JobEnded`](crate::Error::JobEnded) if processes did not join the job, or it did
     ///   not end in time;
-    /// - [`Error::SecondJob`](crate::Error::SecondJob) if the program has already started a job,
-    ///   and neither has an [entry](Self::entry);
-    /// - [`Error::Rendezvous`](crate::Error::Rendezvous) if processes that another launcher started
-    ///   do not find each other.
+    /// - [`LaunchError::SecondJob`](crate::LaunchError::SecondJob) if the program has already
+    ///   started a job, and neither has an [entry](Self::entry);
+    /// - [`LaunchError::Rendezvous`](crate::LaunchError::Rendezvous) if processes that another
+    ///   launcher started do not find each other.
     ///
     /// Process 0 of a job that another launcher started gets these errors as well.
     ///
     /// In a process of the job:
     /// - the error of its worker, or [`Error::JobEnded`](crate::Error::JobEnded);
-    /// - [`Error::WrongJob`](crate::Error::WrongJob) or
-    ///   [`Error::SecondJob`](crate::Error::SecondJob) if the process was started for another job
-    ///   than this one.
+    /// - [`LaunchError::WrongJob`](crate::LaunchError::WrongJob) or
+    ///   [`LaunchError::SecondJob`](crate::LaunchError::SecondJob) if the process was started for
+    ///   another job than this one.
     ///
     /// # Panics
     /// In a process whose worker panicked, after the others were told.
@@ -270,11 +272,11 @@ impl Job {
     {
         log_to_stderr()?;
         let site = Location::caller().to_string();
-        let manner = if self.entry.is_some() { Manner::Entry } else { Manner::Again };
+        let method = if self.entry.is_some() { StartMethod::Entry } else { StartMethod::Again };
         if !self.fabric_is_forced {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
-        match child::role(&site, manner, self.choices.clone())? {
+        match child::role(&site, method, self.choices.clone())? {
             Role::Member(member) => run::run_process(member, self.names, ROOMS, &body),
             Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, ROOMS, &body)),
             Role::Launcher => self.launch(site),

@@ -11,7 +11,9 @@
 //!     farside::job().processes(2).run(|me: &Worker| {
 //!         let peer = me.neighbor(1);
 //!         // This closure runs on `peer`. It captures nothing: its arguments travel as a value.
-//!         me.call(peer, (me.id(), 42_u64), |there, (from, x)| println!("{} got {x} from {from}", there.id()))?;
+//!         me.call(peer, (me.id(), 42_u64), |there, (from, x)| {
+//!             println!("{} got {x} from {from}", there.id());
+//!         })?;
 //!         let sum = me.call_return(peer, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?;
 //!         assert_eq!(sum, 42);
 //!         me.barrier()
@@ -83,11 +85,12 @@ pub use buffers::{Countdown, Everyone, Lent, LentToAll, ResultPlace, Written};
 pub use bytemuck;
 pub use check::AccessConflict;
 pub use dist::{Dist, PerWorker};
-pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
+pub use error::{
+    CorruptRecord, Error, FullCause, LaunchError, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source,
+};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, WorkerId};
-pub use farside_launch::LaunchError;
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{

@@ -93,7 +93,9 @@
 //! counter.atomic64(me, 0, AtomicChange::Add(1))?;
 //!
 //! let peer = me.neighbor(1);
-//! me.to(peer).send_based().call(me.id(), |there, from| println!("{} heard of {from}", there.id()))?;
+//! me.to(peer).send_based().call(me.id(), |there, from| {
+//!     println!("{} heard of {from}", there.id());
+//! })?;
 //! me.scope(|scope| {
 //!     scope.spawn(move |caller| {
 //!         let sum = caller.call_return(peer, (20_u64, 22_u64), |_, (a, b)| a + b).unwrap().wait();
@@ -191,7 +193,10 @@
 //! let counts = PerWorker::new(me, std::cell::Cell::new(0_u64))?;
 //! let aggregator = me.aggregate(me.neighbor(1));
 //! for x in 0..1_000_000_u64 {
-//!     aggregator.call((counts, x), |there, (counts, x)| counts.here(there).set(counts.here(there).get() + x))?;
+//!     aggregator.call((counts, x), |there, (counts, x)| {
+//!         let count = counts.here(there);
+//!         count.set(count.get() + x);
+//!     })?;
 //! }
 //! drop(aggregator);
 //! let overflow = me.aggregate(me.neighbor(1)).overflow(1 << 20);

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clashes_counts_as_absent() {
+    fn clashing_packages_count_as_absent() {
         let status = "Package: qemu-utils\nStatus: x\n\nPackage: zlib\nStatus: y\n\nPackage: busybox\nStatus: z\n";
         assert_eq!(without_clashing(status).trim(), "Package: zlib\nStatus: y");
     }

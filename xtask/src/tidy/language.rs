@@ -8,7 +8,7 @@ const PHRASES: [&str; 11] = [
     "so many",
     "nobody",
     "somebody",
-    "as there",
+    "as there.",
     "see there",
     "one or the other",
     "is of no use",
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn phrases_are_counted_also_across_lines() {
         let source =
-            "// Nobody knows, and so\n// many more do not.\nlet nobody = 1;\n/// It is somebody's.\n// as therefore\n";
+            "// Nobody knows, and so\n// many more do not.\nlet nobody = 1;\n/// It is somebody's.\n// as there is\n";
         assert_eq!(phrases_in_comments(source), 3);
         assert_eq!(phrases_in_text("Who\nwaits, says who must. Whoever has it."), 2);
     }

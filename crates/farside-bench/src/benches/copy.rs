@@ -30,7 +30,7 @@ mod words;
 
 use farside::{Worker, WorkerId};
 
-use self::transfers::Way;
+use self::transfers::TransferKind;
 use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
@@ -57,14 +57,14 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 
 fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
-    for way in Way::WAITING {
+    for way in TransferKind::WAITING {
         for bytes in SIZES {
             let name = format!("{}/{}", way.name(), size_name(bytes));
             cases.push(Case::job(name, way.processes(), move |me, options| way.measure(me, bytes, options)));
         }
     }
     for bytes in FEW_SIZES {
-        for way in Way::STARTED {
+        for way in TransferKind::STARTED {
             let body = move |me: &Worker, options| transfers::started(me, way, bytes, options);
             cases.push(Case::job(format!("{}/{}", way.name(), size_name(bytes)), 2, body));
         }
@@ -77,7 +77,7 @@ fn cases_on_shm() -> Vec<Case> {
         cases.push(Case::job(format!("notified-put/{}", size_name(bytes)), 2, body));
     }
     for bytes in FEW_SIZES {
-        for (way, verb) in [(Way::Put, "put"), (Way::Get, "get")] {
+        for (way, verb) in [(TransferKind::Put, "put"), (TransferKind::Get, "get")] {
             let name = format!("private-{verb}/{}", size_name(bytes));
             cases.push(Case::job(name, 2, move |me, options| private::measure(me, way, bytes, options)));
         }
@@ -146,10 +146,10 @@ mod tests {
             result.unwrap_or_else(|error| panic!("{what}: {error}"));
         };
         for bytes in [8, 56, 64, 5000] {
-            for way in Way::WAITING {
+            for way in TransferKind::WAITING {
                 check(way.processes(), way.name(), &|me| way.measure(me, bytes, options).map(drop));
             }
-            for way in Way::STARTED {
+            for way in TransferKind::STARTED {
                 check(2, way.name(), &|me| transfers::started(me, way, bytes, options).map(drop));
             }
             check(2, "notified", &|me| {

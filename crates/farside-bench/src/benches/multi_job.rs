@@ -7,7 +7,7 @@
 //!
 //! **Both take the same memory**, because groups that join become one job with one numbering. ACP
 //! saves memory by joining small MPI jobs. Farside saves it in any job: a process pays for the
-//! peers that it talks with, not for all processes. In `everybody-meets` each process talks with
+//! peers that it talks with, not for all processes. In `all-meet` each process talks with
 //! all, as the ranks of a large communicator may.
 //!
 //! Metrics: `bytes_per_process`, the physical memory of a process, the mean over all processes;
@@ -69,7 +69,7 @@ fn cases_in_jobs(shapes: &[Crew]) -> Vec<Case> {
         [
             case(crew, "joined", Meeting::AsWorkGoes).launched_in(crew.group_sizes()),
             case(crew, "one-job", Meeting::AsWorkGoes),
-            case(crew, "everybody-meets", Meeting::Everybody),
+            case(crew, "all-meet", Meeting::All),
         ]
     };
     shapes.iter().flat_map(of_crew).collect()
@@ -81,7 +81,7 @@ enum Meeting {
     /// The master and its sub-masters, and they and their workers.
     AsWorkGoes,
     /// The same, and after that each process with each.
-    Everybody,
+    All,
 }
 
 /// Measures one run of the job. Worker 0 returns the metrics.
@@ -96,7 +96,7 @@ fn measure(me: &Worker, crew: Crew, meeting: Meeting, options: Options) -> Resul
         }
     }
     me.barrier()?;
-    if meeting == Meeting::Everybody {
+    if meeting == Meeting::All {
         for worker in me.workers().filter(|worker| *worker != me.id()) {
             me.call_return(worker, (), |_, ()| ()).map_err(farside::Error::from)?.wait()?;
         }

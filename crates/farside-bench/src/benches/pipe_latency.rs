@@ -70,22 +70,22 @@ pub(super) trait Exchange {
     fn receive(&mut self, number: u64) -> farside::Result<()>;
 }
 
-/// The way of a message.
+/// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     Write,
     TwoPuts,
     Read,
 }
 
-impl Way {
+impl Method {
     const ALL: [Self; 3] = [Self::Write, Self::TwoPuts, Self::Read];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Write => "write",
-            Way::TwoPuts => "write-2put",
-            Way::Read => "read",
+            Method::Write => "write",
+            Method::TwoPuts => "write-2put",
+            Method::Read => "read",
         }
     }
 
@@ -96,9 +96,9 @@ impl Way {
     /// Opens both ends with the only other worker. Collective.
     fn open<'w>(self, me: &'w Worker, bytes: usize) -> Result<Box<dyn Exchange + 'w>, BenchError> {
         Ok(match self {
-            Way::Write => Box::new(Piped::new(me, bytes)?),
-            Way::TwoPuts => Box::new(TwoPuts::new(me, bytes)?),
-            Way::Read => Box::new(Offered::new(me, bytes)?),
+            Method::Write => Box::new(Piped::new(me, bytes)?),
+            Method::TwoPuts => Box::new(TwoPuts::new(me, bytes)?),
+            Method::Read => Box::new(Offered::new(me, bytes)?),
         })
     }
 }
@@ -117,14 +117,14 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 
 fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
-    for way in Way::ALL {
+    for way in Method::ALL {
         for bytes in SIZES {
             let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
             let around = move |options, run_once: RunOnce<'_>| beside_mpi(way, bytes, options, run_once);
             cases.push(Case::around_job(way.case(bytes), 2, body, around));
         }
     }
-    for way in [Way::Write, Way::TwoPuts] {
+    for way in [Method::Write, Method::TwoPuts] {
         for bytes in AROUND_A_LINE {
             let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
             cases.push(Case::job(way.case(bytes), 2, body));
@@ -156,7 +156,7 @@ pub(super) fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, f
     Ok(median(&times) / 2.0)
 }
 
-fn beside_one_line(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn beside_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let memory = Shared::new(me, PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut exchange = way.open(me, bytes)?;
@@ -193,12 +193,12 @@ fn copy_ns(bytes: usize) -> f64 {
 }
 
 /// Measures a job of Farside and Open MPI's ways. The peers that write stand beside the pipe.
-fn beside_mpi(way: Way, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = run_once()?;
     let mode = match way {
-        Way::Write => "write",
-        Way::Read => "read",
-        Way::TwoPuts => return Ok(metrics),
+        Method::Write => "write",
+        Method::Read => "read",
+        Method::TwoPuts => return Ok(metrics),
     };
     let arguments = [bytes as u64, trips(bytes, options), options.runs() as u64].map(|number| number.to_string());
     let arguments = [&arguments[..], &[mode.to_owned()]].concat();
@@ -215,18 +215,18 @@ fn beside_mpi(way: Way, bytes: usize, options: Options, run_once: RunOnce<'_>) -
 
 /// Computes the sizes at which another form becomes faster.
 fn switch_over(rows: &[Row]) -> Vec<Metric> {
-    let ns = |way: Way, bytes: usize| {
+    let ns = |way: Method, bytes: usize| {
         let case = way.case(bytes);
         rows.iter().find(|row| row.case == case && row.metric == METRIC && row.peer.is_none()).map(|row| row.value)
     };
-    let is_quicker = |one: (Way, usize), other: (Way, usize)| {
+    let is_quicker = |one: (Method, usize), other: (Method, usize)| {
         ns(one.0, one.1).zip(ns(other.0, other.1)).is_some_and(|(one, other)| one < other)
     };
-    let is_written = |bytes: &usize| is_quicker((Way::Write, *bytes), (Way::TwoPuts, *bytes));
-    let is_offered = |bytes: &usize| is_quicker((Way::Read, *bytes), (Way::Write, *bytes));
+    let is_written = |bytes: &usize| is_quicker((Method::Write, *bytes), (Method::TwoPuts, *bytes));
+    let is_offered = |bytes: &usize| is_quicker((Method::Read, *bytes), (Method::Write, *bytes));
     let last = SIZES.into_iter().take_while(is_written).last();
     let mut metrics = vec![Metric::new("bytes", "B", vec![last.unwrap_or(0) as f64])];
-    if let [Some(inside), Some(beyond)] = AROUND_A_LINE.map(|bytes| ns(Way::Write, bytes)) {
+    if let [Some(inside), Some(beyond)] = AROUND_A_LINE.map(|bytes| ns(Method::Write, bytes)) {
         metrics.push(Metric::new("beyond_line", "1", vec![beyond / inside]));
     }
     let first = SIZES.into_iter().rev().take_while(is_offered).last();
@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn the_switch_is_before_the_first_that_is_slower() {
-        let row = |way: Way, bytes: usize, ns: f64| {
+        let row = |way: Method, bytes: usize, ns: f64| {
             Row::new("pipe-latency", &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
         };
         let rows = |quick: &[usize]| {
             let of_size = |bytes: usize| {
                 let ns = if quick.contains(&bytes) { 1.0 } else { 3.0 };
-                [row(Way::Write, bytes, ns), row(Way::TwoPuts, bytes, 2.0)]
+                [row(Method::Write, bytes, ns), row(Method::TwoPuts, bytes, 2.0)]
             };
             SIZES.into_iter().flat_map(of_size).collect::<Vec<_>>()
         };
@@ -258,15 +258,15 @@ mod tests {
 
     #[test]
     fn offers_are_worth_it_from_the_size_on_after_which_all_are_quicker() {
-        let row = |way: Way, bytes: usize, ns: f64| {
+        let row = |way: Method, bytes: usize, ns: f64| {
             Row::new("pipe-latency", &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
         };
         let found = |quick: &[usize]| {
             let of_size = |bytes: usize| {
                 let ns = if quick.contains(&bytes) { 1.0 } else { 3.0 };
-                [row(Way::Read, bytes, ns), row(Way::Write, bytes, 2.0)]
+                [row(Method::Read, bytes, ns), row(Method::Write, bytes, 2.0)]
             };
-            let edges = [row(Way::Write, 56, 2.0), row(Way::Write, 57, 5.0)];
+            let edges = [row(Method::Write, 56, 2.0), row(Method::Write, 57, 5.0)];
             let rows: Vec<_> = SIZES.into_iter().flat_map(of_size).chain(edges).collect();
             let metrics = switch_over(&rows);
             let of = |name: &str| metrics.iter().find(|metric| metric.name == name).map(|metric| metric.samples[0]);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn every_way_brings_messages_over() {
-        for way in Way::ALL {
+        for way in Method::ALL {
             for bytes in [1, 8, 56, 57, 5000] {
                 let result = farside::simulate(2, 1, 1, |me| {
                     let mut exchange = way.open(me, bytes)?;

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use farside::{Worker, WorkerId};
 
 use self::grid::{Grid, Side, checksum, rows_of};
-use self::halo::{Halo, Way, neighbors};
+use self::halo::{ExchangeKind, Halo, neighbors};
 use crate::case::{Case, RunOnce};
 use crate::fabric::Fabric;
 use crate::metric::Metric;
@@ -68,7 +68,7 @@ const CHECKSUM: &str = "checksum";
 struct Plan {
     shape: Shape,
     overlap: bool,
-    way: Way,
+    way: ExchangeKind,
     computing: Computing,
 }
 
@@ -116,12 +116,12 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 impl Plan {
     /// Whether the case is none of the variants that have a suffix.
     fn is_plain(self) -> bool {
-        self.way == Way::Signals && self.computing == Computing::Here
+        self.way == ExchangeKind::Signals && self.computing == Computing::Here
     }
 
     fn name(self) -> String {
         let overlap = if self.overlap { "overlap" } else { "no-overlap" };
-        let way = if self.way == Way::Pipes { "/pipes" } else { "" };
+        let way = if self.way == ExchangeKind::Pipes { "/pipes" } else { "" };
         let computing = if self.computing == Computing::Elsewhere { "/elsewhere" } else { "" };
         format!("{overlap}{}{way}{computing}", self.shape.suffix())
     }
@@ -131,15 +131,15 @@ impl Plan {
 /// shapes also in the other variants.
 fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
     let plain = shapes.iter().flat_map(|shape| {
-        let plan = |overlap| Plan { shape: *shape, overlap, way: Way::Signals, computing: Computing::Here };
+        let plan = |overlap| Plan { shape: *shape, overlap, way: ExchangeKind::Signals, computing: Computing::Here };
         [true, false].map(plan)
     });
     let others = shapes[..2].iter().flat_map(|shape| {
         let plan = |way, computing| Plan { shape: *shape, overlap: true, way, computing };
         [
-            plan(Way::Pipes, Computing::Here),
-            plan(Way::Signals, Computing::Elsewhere),
-            plan(Way::Pipes, Computing::Elsewhere),
+            plan(ExchangeKind::Pipes, Computing::Here),
+            plan(ExchangeKind::Signals, Computing::Elsewhere),
+            plan(ExchangeKind::Pipes, Computing::Elsewhere),
         ]
     });
     plain.chain(others).map(|plan| (plan.name(), plan)).collect::<Vec<_>>().into_iter()
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_of_the_same_program() {
+    fn hidden_shares_compare_rows_of_one_program() {
         let own = |name: &str, ns: f64| Metric::new(name, "ns", vec![ns]);
         let metrics = vec![
             own(STEP, 12.0),
@@ -392,8 +392,12 @@ mod tests {
     #[test]
     fn parts_on_a_job_come_to_what_one_thread_does() {
         for (size, processes) in [(5, 3), (16, 2), (64, 4)] {
-            for (overlap, way) in [(false, Way::Signals), (true, Way::Signals), (false, Way::Pipes), (true, Way::Pipes)]
-            {
+            for (overlap, way) in [
+                (false, ExchangeKind::Signals),
+                (true, ExchangeKind::Signals),
+                (false, ExchangeKind::Pipes),
+                (true, ExchangeKind::Pipes),
+            ] {
                 let options = Options::new().quick(true).operations(Some(20));
                 let plan = Plan { shape: Shape { size, processes }, overlap, way, computing: Computing::Here };
                 // `measure` fails on any difference.

@@ -184,8 +184,8 @@ impl<'w> Seriema<'w> {
         Ok(Found { best, figures })
     }
 
-    /// Waits until all messages have arrived: an [`Message::Expanded`] may arrive after its rollout is
-    /// complete. No worker sends any more, so the sums are equal only then.
+    /// Waits until all messages have arrived: an [`Message::Expanded`] may arrive after its rollout
+    /// is complete. No worker sends any more, so the sums are equal only then.
     fn settle(&self) -> farside::Result<()> {
         loop {
             self.me.flush();
@@ -300,8 +300,8 @@ impl Turn<'_, '_> {
         }
     }
 
-    /// Selects down from a node, until the rollout moves to another worker or its result is on its way
-    /// back.
+    /// Selects down from a node, until the rollout moves to another worker or its result is on its
+    /// way back.
     fn descend(&mut self, own: &mut Own, mut node: u32, mut position: Position, from: Option<Arrival>) {
         let me = self.search.me;
         let (back, mut depth) = from.map_or((None, 0), |Arrival { back, depth }| (Some(back), depth));

@@ -232,7 +232,7 @@ fn a_cable_that_is_cut_before_the_start_is_an_address_that_is_not_reached() {
     hosts.pair.cut().unwrap();
     let ranks = hosts.start_all(&ENDLESS);
     let reports = hosts.ends(ranks);
-    assert_failed(&reports[0], &["of 2 processes, process 1 did not come to the job within 3s"]);
+    assert_failed(&reports[0], &["of 2 processes, process 1 did not join the job within 3s"]);
     let address = format!("did not reach process 0 at {}:{PORT}", Side::A.address());
     assert_failed(&reports[1], &[&address, "MASTER_ADDR", "firewall"]);
 }
@@ -250,23 +250,23 @@ fn an_address_that_others_cannot_reach_is_named() {
 }
 
 #[test]
-fn who_has_another_secret_is_turned_away() {
+fn a_process_with_another_secret_is_turned_away() {
     let Some(hosts) = Hosts::new("secret", 2, 3) else { return };
     let first = hosts.start(0, &ENDLESS);
     let mut intruder = hosts.command(1, &ENDLESS);
     intruder.env("FARSIDE_SECRET", "guess");
     let intruder = Hosts::start_with(1, intruder);
     let reports = hosts.ends(vec![first, intruder]);
-    assert_failed(&reports[0], &["process 1 did not come", "turned away", "another FARSIDE_SECRET"]);
-    assert_failed(&reports[1], &["do not have the same secret", "FARSIDE_SECRET"]);
+    assert_failed(&reports[0], &["process 1 did not join", "turned away", "another FARSIDE_SECRET"]);
+    assert_failed(&reports[1], &["have different secrets", "FARSIDE_SECRET"]);
 }
 
 #[test]
-fn a_rank_that_never_comes_is_named() {
+fn a_missing_rank_is_named() {
     let Some(hosts) = Hosts::new("absent", 3, 3) else { return };
     let ranks = [0, 1].map(|rank| hosts.start(rank, &ENDLESS));
     let reports = hosts.ends(ranks.into());
-    assert_failed(&reports[0], &["of 3 processes, process 2 did not come to the job within 3s"]);
+    assert_failed(&reports[0], &["of 3 processes, process 2 did not join the job within 3s"]);
     assert_failed(&reports[1], &[]);
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
 
 #[test]
-fn boards_that_cannot_be_are_refused() {
+fn impossible_boards_are_refused() {
     FARSIDE.assert_refused(&["hex", "--local", "--size", "1"], 2, &["size 1", "2 to 16"]);
     FARSIDE.assert_refused(&["hex", "--local", "--size", "17"], 2, &["size 17", "2 to 16"]);
     FARSIDE.assert_refused(&["hex", "--local", "--size", "-1"], 2, &["-1"]);
@@ -51,7 +51,7 @@ fn budgets_and_numbers_of_nothing_are_refused() {
 }
 
 #[test]
-fn fabrics_that_are_not_there_are_refused() {
+fn unknown_fabrics_are_refused() {
     FARSIDE.assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
     FARSIDE.assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
 }

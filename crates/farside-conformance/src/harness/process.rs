@@ -81,14 +81,14 @@ impl Process {
     }
 
     /// All processes, including this one.
-    pub(crate) fn everybody(&self) -> impl Iterator<Item = ProcessId> + use<> {
+    pub(crate) fn everyone(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.seat.shared.trial.processes).map(ProcessId::new)
     }
 
     /// All other processes.
     pub(crate) fn others(&self) -> impl Iterator<Item = ProcessId> + use<> {
         let this = self.id();
-        self.everybody().filter(move |process| *process != this)
+        self.everyone().filter(move |process| *process != this)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -110,7 +110,8 @@ impl Process {
         let keys = || self.seat.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys()[self.id().index()] = Some(key);
         self.meet();
-        let all = keys().iter().copied().map(|key| key.expect("everybody has met, so everybody has told")).collect();
+        let all =
+            keys().iter().copied().map(|key| key.expect("every process has sent its key before the meeting")).collect();
         self.meet();
         all
     }
@@ -220,14 +221,14 @@ impl Process {
     pub(crate) fn next_message(&self) -> (ProcessId, Vec<u8>) {
         match self.next_event("a message") {
             Event::Message { from, message } => (from, message),
-            Event::Disconnected { process } => panic!("{process} is reported gone to {} and is not", self.id()),
+            Event::Disconnected { process } => panic!("{process} is reported gone to {}, but has not left", self.id()),
         }
     }
 
     #[track_caller]
     pub(crate) fn expect_message(&self, from: ProcessId, message: &[u8]) {
         let got = self.next_message();
-        assert_eq!(got, (from, message.to_vec()), "another message than the one expected came to {}", self.id());
+        assert_eq!(got, (from, message.to_vec()), "an unexpected message reached {}", self.id());
     }
 }
 

@@ -93,7 +93,7 @@ impl Owner {
     }
 
     /// Records that no access of a lost peer is in flight any more.
-    pub(super) fn bury(&mut self, peer: ProcessId) {
+    pub(super) fn confirm_loss(&mut self, peer: ProcessId) {
         self.holders.retain(|(_, process), holder| *process != peer || *holder == Holder::Alive);
         self.settle();
     }

@@ -189,8 +189,8 @@ fn keys_that_name_nothing_are_stale() {
         let posted = run(&mut engines, key, Operation::get(0, 1));
         assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "{key:?}: {posted:?}");
     }
-    let nobody = RemoteKey { process: ProcessId::new(2), ..key };
-    assert!(matches!(attach(&mut engines, nobody), Err(FabricError::NoSuchProcess { count: 2, .. })));
+    let stranger = RemoteKey { process: ProcessId::new(2), ..key };
+    assert!(matches!(attach(&mut engines, stranger), Err(FabricError::NoSuchProcess { count: 2, .. })));
 }
 
 fn is_stale(result: &Result<Outcome, FabricError>) -> bool {
@@ -232,7 +232,7 @@ fn a_region_is_gone_when_its_holders_have_let_go() {
 }
 
 #[test]
-fn what_is_taken_back_while_it_is_asked_for_is_let_go() {
+fn a_region_withdrawn_while_requested_is_released() {
     let mut engines = engines(2, LIMITS);
     let key = engines[1].register(registration(100, None)).key();
     // Requested with a wrong size: the owner believes that it is held, the requester does not.
@@ -273,7 +273,7 @@ fn native_accesses_are_waited_for() {
     engines[1].lose(ASKER);
     assert_eq!(engines[1].left().count(), 0);
     assert_eq!(engines[1].natively_held_by(ASKER).collect::<Vec<_>>(), [keys[1].into()]);
-    engines[1].bury(ASKER);
+    engines[1].confirm_loss(ASKER);
     assert_eq!(engines[1].left().collect::<Vec<_>>(), [keys[1].into()]);
     engines[1].finish(keys[1].into(), true);
     result(&over[1]).unwrap();
@@ -309,7 +309,7 @@ fn user_memory_is_reached_and_comes_back() {
 }
 
 #[test]
-fn what_lies_outside_is_refused_on_both_sides() {
+fn accesses_out_of_range_are_refused_on_both_sides() {
     let mut engines = engines(2, LIMITS);
     let key = starter_key(OWNER);
     attach(&mut engines, key).unwrap();
@@ -350,7 +350,7 @@ fn a_refusal_ends_an_operation_with_its_own_words() {
     for (refusal, words) in [
         (Refusal::StaleKey, "has no region"),
         (Refusal::OutOfRange, "an access of 9000 bytes at offset 8 of a region of 10000"),
-        (Refusal::Misaligned, "no multiple"),
+        (Refusal::Misaligned, "not a multiple"),
     ] {
         let put = engines[0].post(key, Operation::Put { offset: 8, data: pattern(9_000) }).unwrap();
         let requests = outgoing(&mut engines[0], OWNER);
@@ -531,7 +531,7 @@ proptest! {
 }
 
 #[test]
-fn expected_messages_go_and_credit_comes_back() {
+fn tagged_messages_arrive_and_return_credit() {
     let mut engines = engines(2, LIMITS);
     let tag = Tag(5);
     let longest = LIMITS.tagged_bytes_max();
@@ -559,6 +559,6 @@ fn expected_messages_go_and_credit_comes_back() {
     assert!(matches!(result(&open), Err(FabricError::Disconnected { process: ASKER })));
     assert!(matches!(engines[1].receive_tagged(ASKER, tag, 1), Err(FabricError::Disconnected { .. })));
     assert!(matches!(engines[1].send_tagged(ASKER, tag, b"x"), Err(FabricError::Disconnected { .. })));
-    let nobody = ProcessId::new(2);
-    assert!(matches!(engines[0].receive_tagged(nobody, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
+    let stranger = ProcessId::new(2);
+    assert!(matches!(engines[0].receive_tagged(stranger, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
 }

@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     #[should_panic = "given back once"]
-    fn what_is_free_is_not_given_back() {
+    fn a_free_range_is_not_freed_again() {
         let mut space = FreeSpace::default();
         space.release(0, 10);
         space.release(9, 2);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     #[should_panic = "given back once"]
-    fn what_contains_something_free_is_not_given_back() {
+    fn a_range_that_contains_a_free_range_is_not_freed() {
         let mut space = FreeSpace::default();
         space.release(5, 2);
         space.release(0, 10);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use farside_sys::shm::{PageKind, Pages, SharedMemory, Wish};
+use farside_sys::shm::{MemoryPreference, PageKind, Pages, SharedMemory};
 use farside_sys::topology::NumaNodeId;
 
 use super::{Chunk, ChunkSource, Fit, Growth, Heap, HeapOptions};
@@ -91,7 +91,7 @@ impl NodeMemory {
     /// If the size of chunks is not a power of two, or is larger than the first superchunk.
     #[track_caller]
     pub fn new(transport: Arc<dyn Transport>, options: NodeOptions) -> Self {
-        let wish = Wish { pages: options.pages, node: options.node };
+        let preference = MemoryPreference { pages: options.pages, node: options.node };
         let heap = HeapOptions {
             // Chunks are taken from the front, so that those at the end stay unused as a whole.
             fit: Fit::First,
@@ -101,7 +101,7 @@ impl NodeMemory {
             chunk_bytes_max: options.superchunk_bytes_max,
             limit_bytes: options.limit_bytes,
         };
-        let superchunks = Arc::new(Superchunks { transport, wish, multiple_of: options.chunk_bytes });
+        let superchunks = Arc::new(Superchunks { transport, preference, multiple_of: options.chunk_bytes });
         Self { options, heap: Mutex::new(Heap::new(superchunks, heap)) }
     }
 
@@ -185,7 +185,7 @@ pub struct SuperchunkReport {
 #[derive(Debug)]
 struct Superchunks {
     transport: Arc<dyn Transport>,
-    wish: Wish,
+    preference: MemoryPreference,
     /// The sizes of superchunks are multiples of this.
     multiple_of: usize,
 }
@@ -194,7 +194,7 @@ impl ChunkSource for Superchunks {
     fn take(&self, bytes: usize) -> Result<Chunk, FabricError> {
         // An overflow keeps the size, and the system then reports that there is no such memory.
         let bytes = bytes.checked_next_multiple_of(self.multiple_of).unwrap_or(bytes);
-        let memory = Arc::new(SharedMemory::create_as("farside-memory", bytes, self.wish)?);
+        let memory = Arc::new(SharedMemory::create_as("farside-memory", bytes, self.preference)?);
         Chunk::new(self.transport.register_memory(memory, bytes)?, 0, bytes)
     }
 

@@ -167,7 +167,8 @@ impl OfiEndpoint {
         &self.provider
     }
 
-    /// Opens a queue to a peer, or returns `None` for this process itself, whose memory is reached by copies.
+    /// Opens a queue to a peer, or returns `None` for this process itself, whose memory is reached
+    /// by copies.
     ///
     /// # Errors
     /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].

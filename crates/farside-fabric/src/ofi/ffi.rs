@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_declarations_are_those_of_the_installed_headers() {
+    fn the_declarations_match_the_installed_headers() {
         if farside_testbed::is_left_out("fabric") {
             return;
         }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_ends_once() {
+    fn every_operation_ends_once() {
         let mut flights = Flights::new(2);
         let [one, two] = [1, 2].map(|number| flights.begin(number).unwrap());
         assert_ne!(one, two);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_operation() {
+    fn nonsense_is_not_an_operation() {
         let mut flights = Flights::new(2);
         let context = flights.begin(7).unwrap();
         for wrong in [

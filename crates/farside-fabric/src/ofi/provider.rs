@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_safe_is_refused() {
+    fn unsafe_providers_are_refused() {
         let check = |provider, receives: Option<&str>, monitor: Option<&str>| {
             check_environment(provider, |name| {
                 let set = if name == SHARED_RECEIVES.0 { receives } else { monitor };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crashes_or_crawls_is_not_chosen() {
+    fn unusable_providers_are_not_chosen() {
         for provider in ["sockets", "net", "udp;ofi_rxd", "shm", ""] {
             assert_eq!(rank(provider), None);
         }

@@ -599,12 +599,12 @@ impl State {
 
     /// Marks a peer as gone for ever.
     pub(super) fn lose(&mut self, process: ProcessId) {
-        self.taint_what_is_held_by(process);
+        self.taint_regions_held_by(process);
         if !self.engine.lose(process) {
             return;
         }
         // Memory that the peer may still write was tainted above.
-        self.engine.bury(process);
+        self.engine.confirm_loss(process);
         let peer = &mut self.peers[process.index()];
         for (slot, _) in peer.backlog.drain(..) {
             self.staging.left();

@@ -139,7 +139,7 @@ impl Completion {
             }
             if clock.is_simulated() {
                 drop(end);
-                clock.nap_until_news(until - now);
+                clock.sleep_until_event(until - now);
                 continue;
             }
             if looks.one_more(now) {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_looks_for_ever() {
+    fn looking_ends_after_a_while() {
         let (mut looks, start) = (Looks::default(), Instant::now());
         assert!((1..LOOKS_BEFORE_YIELDS).all(|_| looks.one_more(start + LOOKING_MAX)), "quick looks count by number");
         assert!(looks.one_more(start + LOOKING_MAX), "and for a while after that");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_stays_so() {
+    fn a_cancelled_operation_stays_cancelled() {
         let completion = Completion::pending();
         completion.cancel();
         completion.end(Ok(Outcome::Previous(1)));

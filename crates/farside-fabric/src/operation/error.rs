@@ -51,7 +51,7 @@ pub enum FabricError {
         max: usize,
     },
     /// An atomic access is not at a multiple of its size.
-    #[error("misaligned atomic access of {bytes} bytes: offset {offset} is no multiple of {bytes}")]
+    #[error("misaligned atomic access of {bytes} bytes: offset {offset} is not a multiple of {bytes}")]
     Misaligned {
         /// The offset.
         offset: u64,

@@ -12,7 +12,8 @@ use super::QueueLimits;
 /// ```
 /// use farside_fabric::queue::{Ledger, QueueLimits, Refusal};
 ///
-/// let mut ledger = Ledger::new(QueueLimits { depth: 4, unsignalled_max: 2, completions_max: 2, bytes_max: 8 });
+/// let limits = QueueLimits { depth: 4, unsignalled_max: 2, completions_max: 2, bytes_max: 8 };
+/// let mut ledger = Ledger::new(limits);
 /// let first = ledger.push(None, false, "first");
 /// let second = ledger.push(None, false, "second");
 /// assert_eq!(ledger.admit(false), Err(Refusal::Overrun));
@@ -202,7 +203,7 @@ mod tests {
     proptest! {
         /// Compares the ledger with a list of all operations ever posted.
         #[test]
-        fn a_signal_is_told_when_all_before_it_are_over(steps in prop::collection::vec(step(), 0..200)) {
+        fn a_signal_is_reported_after_all_before_it(steps in prop::collection::vec(step(), 0..200)) {
             let limits = QueueLimits { depth: 6, unsignalled_max: 3, completions_max: 2, bytes_max: 8 };
             let mut ledger = Ledger::new(limits);
             // Signalled, rides, over.

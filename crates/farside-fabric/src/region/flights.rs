@@ -27,9 +27,14 @@ const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
 /// # use farside_fabric::{FabricError, RemoteKey};
 /// # use farside_fabric::region::flights::Flights;
 /// # use farside_fabric::transport::Transport;
-/// # fn example(transport: &dyn Transport, key: RemoteKey, deadline: Instant) -> Result<(), FabricError> {
+/// # fn example(
+/// #     transport: &dyn Transport,
+/// #     key: RemoteKey,
+/// #     deadline: Instant,
+/// # ) -> Result<(), FabricError> {
 /// let mut ends = [0; 2000];
-/// let mut flights = Flights::new(transport, key, deadline, |range, bytes| ends[range].copy_from_slice(bytes));
+/// let store = |range: std::ops::Range<usize>, bytes: &[u8]| ends[range].copy_from_slice(bytes);
+/// let mut flights = Flights::new(transport, key, deadline, store);
 /// flights.get(0, 0..1000)?;
 /// flights.get(9000, 1000..2000)?;
 /// flights.finish()
@@ -143,6 +148,6 @@ pub(super) fn nap_while_full(
         return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
     }
     transport.progress();
-    clock.nap_until_news(NAP_WHILE_FULL);
+    clock.sleep_until_event(NAP_WHILE_FULL);
     Ok(())
 }

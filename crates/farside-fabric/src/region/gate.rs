@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_knows_it_whoever_tries_to_come_in() {
+    fn the_last_to_leave_knows_it_despite_new_entries() {
         use std::sync::atomic::AtomicBool;
         for _ in 0..200 {
             let (gate, is_over) = (Gate::default(), AtomicBool::new(false));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_inside_of_an_empty_gate() {
+    fn an_empty_gate_is_unoccupied() {
         use std::sync::atomic::AtomicUsize;
         let (gate, inside) = (Gate::default(), AtomicUsize::new(0));
         std::thread::scope(|scope| {

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_memory() {
+    fn empty_memory_is_refused() {
         let empty = RegionMemory::User(Lease::new(Arc::new(UserMemory::owned(Vec::new()))));
         assert!(matches!(empty.hold(), Err(FabricError::Memory(ShmError::Empty))));
     }

@@ -23,7 +23,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// The transport by which a peer is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RouteKind {
     /// The peer is on this machine, and shares its memory.
     Shm,
     /// The peer is on another machine, or cannot be reached by shared memory.
@@ -35,7 +35,7 @@ pub enum Way {
 pub struct Routes {
     shm: Arc<ShmEndpoint>,
     ofi: Arc<OfiEndpoint>,
-    ways: Box<[Way]>,
+    kinds: Box<[RouteKind]>,
     registered: Mutex<Registered>,
 }
 
@@ -67,47 +67,47 @@ impl Registered {
 
 impl Routes {
     /// Opens shared memory next to an open libfabric endpoint: over the same starter memory, and
-    /// for the peers whose entry in `ways` is [`Way::Shm`].
+    /// for the peers whose entry in `kinds` is [`RouteKind::Shm`].
     ///
     /// # Errors
     /// Those of [`ShmEndpoint::open`].
     ///
     /// # Panics
-    /// If `ways` does not have one entry per process.
-    pub fn open(config: ShmConfig, ofi: Arc<OfiEndpoint>, ways: Vec<Way>) -> Result<Self, FabricError> {
-        assert_eq!(ways.len(), config.process_count as usize, "`ways` has one entry per process");
-        let shared = ways.iter().filter(|way| **way == Way::Shm).count();
-        tracing::debug!(process = config.process.number(), shared, processes = ways.len(), "routes chosen");
+    /// If `kinds` does not have one entry per process.
+    pub fn open(config: ShmConfig, ofi: Arc<OfiEndpoint>, kinds: Vec<RouteKind>) -> Result<Self, FabricError> {
+        assert_eq!(kinds.len(), config.process_count as usize, "`kinds` has one entry per process");
+        let shared = kinds.iter().filter(|kind| **kind == RouteKind::Shm).count();
+        tracing::debug!(process = config.process.number(), shared, processes = kinds.len(), "routes chosen");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
         Ok(Self {
             shm,
             ofi,
-            ways: ways.into(),
+            kinds: kinds.into(),
             registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }),
         })
     }
 
-    fn way(&self, process: ProcessId) -> Way {
-        self.ways.get(process.index()).copied().unwrap_or(Way::Ofi)
+    fn kind(&self, process: ProcessId) -> RouteKind {
+        self.kinds.get(process.index()).copied().unwrap_or(RouteKind::Ofi)
     }
 
     /// Returns the end over libfabric, if `process` is reached by it.
     pub fn over_ofi(&self, process: ProcessId) -> Option<&OfiEndpoint> {
-        (self.way(process) == Way::Ofi).then_some(&*self.ofi)
+        (self.kind(process) == RouteKind::Ofi).then_some(&*self.ofi)
     }
 
     fn to(&self, process: ProcessId) -> &dyn Transport {
-        match self.way(process) {
-            Way::Shm => &*self.shm,
-            Way::Ofi => &*self.ofi,
+        match self.kind(process) {
+            RouteKind::Shm => &*self.shm,
+            RouteKind::Ofi => &*self.ofi,
         }
     }
 
     /// Passes on an event that came by the transport by which its peer is reached.
-    fn checked(&self, event: Event, way: Way) -> Option<Event> {
+    fn checked(&self, event: Event, kind: RouteKind) -> Option<Event> {
         let (Event::Message { from: process, .. } | Event::Disconnected { process }) = &event;
-        (self.way(*process) == way).then_some(event)
+        (self.kind(*process) == kind).then_some(event)
     }
 }
 
@@ -227,8 +227,8 @@ impl Transport for Routes {
     fn receive(&self) -> Option<Event> {
         loop {
             let event = match self.shm.receive() {
-                Some(event) => self.checked(event, Way::Shm),
-                None => self.checked(self.ofi.receive()?, Way::Ofi),
+                Some(event) => self.checked(event, RouteKind::Shm),
+                None => self.checked(self.ofi.receive()?, RouteKind::Ofi),
             };
             if event.is_some() {
                 return event;

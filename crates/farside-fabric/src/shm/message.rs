@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(greeting in greeting(), slot: u32, generation: u32, bytes: u64, user: Vec<u8>) {
+        fn encoding_round_trips(greeting in greeting(), slot: u32, generation: u32, bytes: u64, user: Vec<u8>) {
             let fetched = |found| Message::Fetched(Fetched { slot, generation, found });
             let messages = [
                 Message::Hello(greeting.clone()),
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_cut_short_is_refused(greeting in greeting(), cut in 0..57_usize) {
+        fn truncated_greetings_are_refused(greeting in greeting(), cut in 0..57_usize) {
             let encoded = Message::Hello(greeting).encode();
             prop_assert_eq!(encoded.len(), 57);
             prop_assert_eq!(Message::decode(&encoded[..cut]), None);

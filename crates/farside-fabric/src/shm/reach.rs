@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, is_end};
-use farside_sys::process::Life;
+use farside_sys::process::ProcessHandle;
 use farside_sys::process_memory;
 use farside_sys::shm::SharedMemory;
 
@@ -77,7 +77,7 @@ struct Parting {
     socket: Arc<MessageSocket>,
     /// The peer's end, where it can be watched: its process number is known and a descriptor is
     /// available.
-    life: Option<Arc<Life>>,
+    handle: Option<Arc<ProcessHandle>>,
 }
 
 impl Parting {
@@ -85,24 +85,24 @@ impl Parting {
     fn new(process: ProcessId, socket: Arc<MessageSocket>) -> Option<Self> {
         // If another process has reused the number, the peer has ended, and this waits longer than
         // necessary.
-        let life = match socket.peer().ok().and_then(|peer| peer.pid).map(Life::of) {
+        let handle = match socket.peer().ok().and_then(|peer| peer.pid).map(ProcessHandle::of) {
             Some(Ok(None)) => return None,
-            Some(Ok(Some(life))) => Some(Arc::new(life)),
+            Some(Ok(Some(handle))) => Some(Arc::new(handle)),
             Some(Err(_)) | None => None,
         };
-        Some(Self { process, socket, life })
+        Some(Self { process, socket, handle })
     }
 
     /// Returns whether none of the peer's accesses is under way any more.
     fn is_over(&self, buffer: &mut [u8]) -> bool {
-        self.life.as_ref().is_some_and(|life| life.has_ended())
+        self.handle.as_ref().is_some_and(|handle| handle.has_ended())
             || has_ended(|| self.socket.receive(buffer).map(|received| received.is_some()))
     }
 
     /// The descriptors that become readable when the connection may be over.
     fn watch(&self) -> impl Iterator<Item = Arc<dyn Descriptor>> {
-        let life = self.life.clone().map(|life| life as Arc<dyn Descriptor>);
-        std::iter::once(self.socket.clone() as Arc<dyn Descriptor>).chain(life)
+        let handle = self.handle.clone().map(|handle| handle as Arc<dyn Descriptor>);
+        std::iter::once(self.socket.clone() as Arc<dyn Descriptor>).chain(handle)
     }
 }
 
@@ -190,7 +190,7 @@ impl State {
             }
         }
         if !parting.iter().any(|parted| parted.process == process) {
-            self.engine.bury(process);
+            self.engine.confirm_loss(process);
         }
     }
 
@@ -205,7 +205,7 @@ impl State {
             parting.extract_if(.., |parting| parting.is_over(&mut buffer)).map(|parting| parting.process).collect();
         for process in ended {
             if !self.reach.parting.iter().any(|parted| parted.process == process) {
-                self.engine.bury(process);
+                self.engine.confirm_loss(process);
             }
         }
     }
@@ -468,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_known_is_not_the_end() {
+    fn an_unknown_state_is_not_an_end() {
         let says = |mut answers: Vec<std::io::Result<bool>>| has_ended(|| answers.remove(0));
         let system = |number| Err(std::io::Error::from_raw_os_error(number));
         let [out_of_memory, out_of_buffers, interrupted, reset] = [12, 105, 4, 104].map(system);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_never_stops_sending_holds_nobody_up() {
+    fn an_endless_sender_does_not_starve_others() {
         let mut reads = 0;
         let endless = || {
             reads += 1;

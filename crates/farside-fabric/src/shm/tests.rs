@@ -262,7 +262,7 @@ fn a_holder_that_sends_an_empty_message_is_waited_for() {
 
 /// The result may be a region, a refusal or nothing.
 #[test]
-fn nothing_is_kept_of_what_nobody_waits_for() {
+fn results_without_a_waiter_are_not_kept() {
     let held = Held::new(true);
     let Held { owner, holder, .. } = &held;
     let shared = owner.register(100).unwrap().key();
@@ -303,7 +303,7 @@ fn nothing_is_kept_of_what_nobody_waits_for() {
 
 /// The last refused access completes like others: a thread that waits for that is told.
 #[test]
-fn a_refused_access_is_none_that_is_under_way() {
+fn a_refused_access_is_not_under_way() {
     let held = Held::new(true);
     let nearby = held.nearby().expect("a process may read itself");
     nearby.refuse();

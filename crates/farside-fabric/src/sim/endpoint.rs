@@ -25,7 +25,8 @@ use crate::transport::{
 const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-/// One simulated process's end of the network. [`SimFabric::endpoint`](super::SimFabric::endpoint) returns it.
+/// One simulated process's end of the network. [`SimFabric::endpoint`](super::SimFabric::endpoint)
+/// returns it.
 pub struct SimEndpoint {
     process: ProcessId,
     network: Arc<SharedNetwork>,

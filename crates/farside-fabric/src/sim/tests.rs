@@ -287,7 +287,7 @@ fn queues_are_as_long_as_they_say() {
 }
 
 #[test]
-fn a_peer_that_is_forgotten_hears_of_it_and_is_not_heard() {
+fn a_forgotten_peer_is_notified_and_ignored() {
     for seed in 0..SEEDS {
         let (_fabric, ends) = start(2, seed, SimOptions::default());
         ends[0].send(ends[1].process(), b"connect").unwrap();
@@ -400,7 +400,7 @@ fn operations_take_what_the_model_says() {
             end.attach(RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64), virtually_later(end)).unwrap();
         let took = |work: &dyn Fn()| {
             // A pause, so that earlier operations leave the ports free.
-            end.clock().nap(Duration::from_micros(10));
+            end.clock().sleep_for(Duration::from_micros(10));
             let start = end.clock().now();
             work();
             (end.clock().now() - start).as_nanos()

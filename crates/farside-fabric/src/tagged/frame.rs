@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(tag: u64, message: Vec<u8>, messages: u64, bytes: u64) {
+        fn encoding_round_trips(tag: u64, message: Vec<u8>, messages: u64, bytes: u64) {
             let one = Frame::Message { tag: Tag(tag), message: &message };
             let credit = Frame::Credit { matched: Volume { messages, bytes } };
             for (frame, length) in [(one, HEADER_BYTES + message.len()), (credit, CREDIT_BYTES)] {
@@ -134,7 +134,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_cut_short_or_too_long_is_refused(messages: u64, bytes: u64, cut in 0..CREDIT_BYTES) {
+        fn truncated_or_extended_messages_are_refused(messages: u64, bytes: u64, cut in 0..CREDIT_BYTES) {
             let mut credit = Frame::Credit { matched: Volume { messages, bytes } }.encode();
             prop_assert_eq!(Frame::decode(&credit[..cut]), None);
             credit.push(0);

@@ -68,7 +68,7 @@ fn both_counts_bound_what_comes_early() {
 }
 
 #[test]
-fn credit_is_told_by_the_quarter_and_again_when_there_was_no_room() {
+fn credit_is_sent_by_quarters_and_again_after_a_full_queue() {
     let mut pair = pair();
     let _expected: Vec<_> = (0..8).map(|_| pair[1].receive_tagged(HERE, Tag(1), 32).unwrap()).collect();
     let told = |there: &mut Matcher| {
@@ -99,7 +99,7 @@ fn credit_is_told_by_the_quarter_and_again_when_there_was_no_room() {
 }
 
 #[test]
-fn what_no_matcher_sends_is_malformed() {
+fn frames_that_no_matcher_sends_are_malformed() {
     let mut pair = pair();
     carry(&mut pair, Tag(1), b"one").unwrap();
     let credit = |messages, bytes| Frame::Credit { matched: Volume { messages, bytes } }.encode();
@@ -114,7 +114,7 @@ fn what_no_matcher_sends_is_malformed() {
 }
 
 #[test]
-fn what_was_cancelled_makes_room() {
+fn cancelled_operations_make_room() {
     let mut matcher = Matcher::new(HERE, LIMITS);
     let expected: Vec<_> = (0..TAGGED_RECEIVES_MAX)
         .map(|index| matcher.receive_tagged(THERE, Tag(index as u64 % 7), 1).unwrap())

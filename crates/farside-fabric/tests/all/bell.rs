@@ -96,7 +96,7 @@ fn the_word_has_changed_for_the_futex_after_a_ring() {
 }
 
 #[test]
-fn nobody_rings_for_one_who_is_awake() {
+fn an_awake_receiver_is_not_rung() {
     let bell = Doorbell::default();
     assert!(!rings(&bell), "at first");
     let token = prepare(&bell);

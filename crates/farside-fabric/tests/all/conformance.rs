@@ -1,4 +1,5 @@
-//! The suite on every fabric of this crate, and on fabrics with a fault: each check must find at least one.
+//! Runs the conformance suite on every transport of this crate that needs no libfabric, and on a
+//! faulty one: each check must find at least one fault.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -91,7 +92,7 @@ impl Fabric for Shm {
 farside_conformance::conformance_tests!(shm, Shm { user_by_system_call: true });
 farside_conformance::conformance_tests!(shm_without_system_calls, Shm { user_by_system_call: false });
 
-/// The simulator with one fault. Without it, it passes.
+/// The simulator with one fault. With [`Fault::None`] it passes the suite.
 struct Faulty {
     fault: Fault,
     seed: u64,
@@ -104,10 +105,8 @@ impl Fabric for Faulty {
     }
 
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
-        let needs_target_progress = matches!(
-            self.fault,
-            Fault::HidesThatItNeedsTargets | Fault::ListensInReceiveOnly | Fault::SleepsThroughEverything
-        );
+        let needs_target_progress =
+            matches!(self.fault, Fault::HidesNeedForTargets | Fault::ListensInReceiveOnly | Fault::NeverWakes);
         let options = SimOptions { needs_target_progress, ..SimOptions::default() };
         let ends = Sim { seed: self.seed, options }.start(processes, starter_bytes)?;
         Ok(FaultyEnd::around(ends, self.fault))
@@ -127,16 +126,16 @@ farside_conformance::conformance_tests!(
     Faulty { fault: Fault::None, seed: 6, patience: Duration::from_secs(30) }
 );
 
-/// How a check shows that it has found a fault.
+/// How a check reports a fault. The text lists the words to expect, separated by " | ".
 enum Finding {
-    /// It says so, with these words, or one of these that " | " separates.
+    /// An assertion fails with one of these texts.
     Says(&'static str),
-    /// It waits for something that does not happen, and says this.
+    /// A wait for something that never happens ends at its deadline, with one of these texts.
     WaitsInVain(&'static str),
 }
 
-/// Asserts that a check fails on a fabric with this fault, and for the right reason. What a race must bring to light gets
-/// several attempts.
+/// Asserts that a check fails on a fabric with this fault, and for the right reason. The check runs
+/// several times, since some faults show only in a race.
 fn assert_found(fault: Fault, check: &str, finding: &Finding) {
     const ATTEMPTS: u64 = 20;
     let check = CHECKS.iter().find(|known| known.name == check).expect("the suite has such a check");
@@ -166,7 +165,7 @@ macro_rules! faults_are_found {
             }
         )+
 
-        /// No check is there that cannot fail.
+        /// A check that cannot fail would prove nothing.
         #[test]
         fn every_check_finds_a_fault() {
             let finding = BTreeSet::from([$($check),+]);
@@ -181,49 +180,49 @@ faults_are_found! {
     another_starter: ReturnsAnotherStarter by "regions::the_starter_is_attached_by_its_computed_key",
         Says("assertion `left == right` failed");
     dirty_memory: ReusesRegions by "regions::new_memory_is_zero", Says("new memory");
-    reused_names: ReusesRegions by "regions::a_slot_used_again_has_a_new_generation",
+    reused_names: ReusesRegions by "regions::a_reused_slot_has_a_new_generation",
         Says("names a region for the second time");
     stale_keys: KeepsKeys by "regions::a_deregistered_key_is_stale", Says("deregistering");
-    unknown_keys: AttachesAnything by "regions::a_key_that_names_nothing_is_refused", Says("attaching the stale");
-    kept_by_holders: KeepsKeys by "regions::a_key_taken_back_ends_for_its_holders", Says("is not attached any more");
-    untyped_memory_error: HidesMemoryErrors by "regions::too_much_memory_is_an_error", Says("bytes: Err");
-    mixed_regions: MixesRegions by "regions::many_regions_do_not_mix", Says("view of a region");
-    other_memory: RegistersOtherMemory by "regions::memory_that_is_there_is_registered",
+    attached_unknown_keys: AttachesAnything by "regions::an_unknown_key_is_refused", Says("attaching the stale");
+    keys_kept_by_holders: KeepsKeys by "regions::a_deregistered_key_fails_for_its_holders", Says("is not attached any more");
+    untyped_memory_error: HidesMemoryErrors by "regions::memory_beyond_the_limit_is_an_error", Says("bytes: Err");
+    mixed_regions: MixesRegions by "regions::regions_are_independent", Says("view of a region");
+    other_memory: RegistersOtherMemory by "regions::existing_memory_is_registered",
         Says("the memory itself is registered");
     one_attach_at_a_time: AttachesOnceAtATime by "regions::threads_attach_the_same_key_at_once", Says("attaching at once");
-    forgotten_attachments: ForgetsAttached by "regions::attached_finds_what_was_attached",
+    forgotten_attachments: ForgetsAttached by "regions::attached_returns_the_attached_region",
         Says("the key was attached");
-    no_own_region: DeafToItself by "regions::a_process_attaches_its_own_keys", Says("attaching failed");
+    own_regions_not_attached: RefusesItself by "regions::a_process_attaches_its_own_keys", Says("attaching failed");
 
     // Operations.
     put_too_long: PutsTooMuch by "operations::puts_and_gets_of_every_size", Says("a put's neighbourhood");
     put_too_short: PutsTooLittle by "operations::puts_and_gets_of_every_size", Says("a get of what was put");
     clipped_accesses: ClipsAccesses by "operations::accesses_outside_a_region_are_errors", Says("ended with Ok");
-    lost_buffers: KeepsPutBuffers by "operations::outcomes_bring_back_buffers_and_values", Says("a put of 1 bytes gives back others");
+    lost_buffers: KeepsPutBuffers by "operations::outcomes_return_buffers_and_values", Says("a put of 1 bytes gives back others");
     lost_second_put: LosesPipelinedPuts by "operations::pipelined_puts_both_arrive", Says("put: ");
     lost_when_full: LosesWhenFull by "operations::a_full_queue_of_operations_loses_nothing",
         Says("what a full queue wrote");
     spoilt_when_refused: SpoilsRefused by "operations::a_full_queue_of_operations_loses_nothing", Says("Put([0, 0, 0");
     early_completion_and_message: CompletesPutsEarly by "operations::a_put_is_visible_after_a_message",
-        Says("a put that was told of");
+        Says("a put before a message");
     early_completion_and_flag: CompletesPutsEarly by "operations::a_put_is_visible_after_a_flag",
         Says("a put before a flag");
     torn_words: TearsWords by "operations::a_word_is_never_torn", Says("a torn word");
-    deaf_service_thread: ListensInReceiveOnly by "operations::targets_need_not_pay_attention",
+    idle_service_thread: ListensInReceiveOnly by "operations::targets_without_progress_are_served",
         WaitsInVain("deadline passed");
-    hidden_need_of_targets: HidesThatItNeedsTargets by "operations::the_caller_alone_makes_progress",
+    hidden_need_of_targets: HidesNeedForTargets by "operations::progress_of_the_caller_suffices",
         WaitsInVain("deadline passed");
 
-    // Private memory.
-    endless_hold: LeavesOperationsOpen by "user_memory::a_holder_that_leaves_holds_nothing_up",
+    // User memory.
+    endless_hold: LeavesOperationsOpen by "user_memory::a_holder_that_leaves_does_not_delay_deregistration",
         WaitsInVain("deadline passed | waited in vain");
-    clipped_private_accesses: ClipsAccesses by "user_memory::accesses_outside_private_memory_are_errors",
+    clipped_user_accesses: ClipsAccesses by "user_memory::accesses_outside_user_memory_are_errors",
         Says("ended with Ok");
-    lost_private_adds: LosesAtomics by "user_memory::changes_of_private_words_lose_nothing", Says("sums");
-    early_end: EndsDeregistrationsEarly by "user_memory::nothing_is_written_when_the_end_is_told",
+    lost_user_adds: LosesAtomics by "user_memory::changes_of_user_words_are_atomic", Says("sums");
+    early_end_of_deregistration: EndsDeregistrationsEarly by "user_memory::no_write_follows_the_end_of_deregistration",
         Says("it is ours again | whose deregistration is over");
-    no_end: KeepsKeys by "user_memory::user_memory_comes_back", Says("it is ours again");
-    private_put_too_long: PutsTooMuch by "user_memory::user_memory_is_read_and_written",
+    user_memory_kept: KeepsKeys by "user_memory::user_memory_is_given_back", Says("it is ours again");
+    user_put_too_long: PutsTooMuch by "user_memory::user_memory_is_read_and_written",
         Says("a put's neighbourhood");
     ignored_rights: IgnoresRights by "user_memory::user_memory_may_be_read_only", Says("Ok(");
     one_registration: RegistersOnce by "user_memory::the_same_memory_is_registered_twice",
@@ -231,12 +230,12 @@ faults_are_found! {
 
     // Queues.
     queue_put_too_long: PutsTooMuch by "queues::transfers_of_every_size", Says("the byte behind it");
-    early_signal: SignalsEarly by "queues::a_signal_tells_of_all_before_it", Says("before a signal");
+    early_signal: SignalsEarly by "queues::a_signal_follows_all_transfers_before_it", Says("before a signal");
     overwritten_units: SignalsEarly by "queues::threads_share_a_transmitter", Says("what a transmitter put");
     taken_overruns: TakesOverruns by "queues::an_overrun_is_an_error", Says("an overrun: Ok");
     lost_when_queue_of_transfers_is_full: LosesWhenFull by "queues::a_full_queue_of_transfers_loses_nothing",
         WaitsInVain("what a full queue put | deadline passed");
-    queue_of_the_gone: LeavesOperationsOpen by "queues::a_queue_to_a_process_that_leaves_fails",
+    open_queue_to_a_lost_peer: LeavesOperationsOpen by "queues::a_queue_to_a_process_that_leaves_fails",
         WaitsInVain("waited in vain for the loss of a peer | deadline passed");
 
     // Atomics.
@@ -246,10 +245,10 @@ faults_are_found! {
     carry_into_neighbour: AddsTooWide by "atomics::changes_of_32_bits_follow_the_model", Says("after Add");
     lost_adds: LosesAtomics by "atomics::sums_lose_nothing", Says("found twice or never");
     split_adds: SplitsAtomics by "atomics::sums_lose_nothing", Says("found twice or never");
-    split_swaps: SplitsAtomics by "atomics::swaps_hand_on_each_value_once", Says("found twice or never");
+    split_swaps: SplitsAtomics by "atomics::swaps_pass_on_each_value_once", Says("found twice or never");
     swap_without_compare: SwapsWithoutCompare by "atomics::compare_swaps_count",
         Says("found twice or never | lost more often than others won");
-    split_from_owner: SplitsAtomicsFromOwner by "atomics::the_owners_own_atomics_count_too",
+    split_from_owner: SplitsAtomicsFromOwner by "atomics::atomics_of_the_owner_take_effect_too",
         Says("found twice or never");
     lost_changes: LosesAtomics by "atomics::commuting_changes_all_take_effect",
         Says("assertion `left == right` failed");
@@ -263,31 +262,31 @@ faults_are_found! {
     cut: CutsMessages by "messages::messages_between_all_pairs_keep_their_order", Says("the length");
     from_another: MistakesSenders by "messages::messages_between_all_pairs_keep_their_order",
         Says("the next message of a peer");
-    too_long: TakesMessagesTooLong by "messages::a_message_too_long_is_an_error", Says("Ok(())");
+    too_long: TakesMessagesTooLong by "messages::a_message_beyond_the_maximum_is_an_error", Says("Ok(())");
     lost_when_queue_is_full: LosesWhenFull by "messages::a_full_queue_of_messages_loses_nothing",
         WaitsInVain("waited in vain for a message");
-    nobody: AnswersForNobody by "messages::a_message_to_nobody_is_an_error", Says("Ok(())");
-    deaf_to_itself: DeafToItself by "messages::a_process_sends_itself_messages", Says("sending to myself failed");
+    unknown_receiver: AcceptsUnknownProcesses by "messages::a_message_to_an_unknown_process_is_an_error", Says("Ok(())");
+    own_messages_refused: RefusesItself by "messages::a_process_sends_itself_messages", Says("sending to myself failed");
 
-    // Expected messages.
-    lost_expected: LosesMessages by "tagged::expected_messages_of_every_size_arrive", WaitsInVain("deadline passed");
-    half_a_tag: IgnoresTags by "tagged::a_message_goes_to_its_own_sender_and_tag", Says("an expected message");
-    overtaken: LetsExpectedOvertake by "tagged::equals_are_matched_in_their_order", Says("an expected message");
-    confused_kinds: ConfusesKinds by "tagged::an_early_message_waits_until_it_is_expected", Says("is no event");
-    early_and_lost: LosesWhenFull by "tagged::too_many_early_messages_are_refused_and_none_is_lost",
-        Says("is refused at some time");
-    cut_or_made_room: IgnoresRoom by "tagged::a_message_longer_than_its_room_is_an_error", Says("have room: Ok");
-    expected_too_long: TakesMessagesTooLong by "tagged::an_expected_message_too_long_is_an_error", Says("Ok(())");
-    taken_by_cancelled: DeliversToCancelled by "tagged::a_cancelled_expectation_takes_nothing",
-        Says("an expected message");
-    endless_expectations: LosesWhenFull by "tagged::too_many_expectations_are_refused", Says("expectations: Ok");
-    nobody_is_expected: AnswersForNobody by "tagged::an_expected_message_of_nobody_is_an_error", Says("Ok(");
-    own_messages_not_expected: DeafToItself by "tagged::a_process_expects_its_own_messages",
+    // Tagged messages.
+    lost_tagged: LosesMessages by "tagged::tagged_messages_of_every_size_arrive", WaitsInVain("deadline passed");
+    half_a_tag: IgnoresTags by "tagged::a_message_goes_to_its_own_sender_and_tag", Says("a tagged message");
+    reordered_tagged: ReordersTagged by "tagged::messages_of_one_tag_are_matched_in_order", Says("a tagged message");
+    confused_kinds: ConfusesKinds by "tagged::an_early_message_waits_for_its_receive", Says("is not an event");
+    early_and_lost: LosesWhenFull by "tagged::too_many_early_messages_are_refused_without_loss",
+        Says("are refused at some time");
+    cut_or_made_room: IgnoresRoom by "tagged::a_message_longer_than_its_receive_is_an_error", Says("have room: Ok");
+    tagged_too_long: TakesMessagesTooLong by "tagged::a_tagged_message_beyond_the_maximum_is_an_error", Says("Ok(())");
+    taken_by_cancelled: DeliversToCancelled by "tagged::a_cancelled_receive_takes_no_message",
+        Says("a tagged message");
+    unbounded_receives: LosesWhenFull by "tagged::too_many_receives_are_refused", Says("expectations: Ok");
+    unknown_sender: AcceptsUnknownProcesses by "tagged::a_tagged_message_of_an_unknown_process_is_an_error", Says("Ok(");
+    own_tagged_messages_refused: RefusesItself by "tagged::a_process_receives_its_own_tagged_messages",
         WaitsInVain("deadline passed");
-    endless_hope: LeavesOperationsOpen by "tagged::expectations_of_a_process_that_leaves_end",
-        WaitsInVain("an expectation of one that is gone");
-    endless_hope_after_forget: IgnoresForget by "tagged::forgetting_a_peer_ends_what_is_expected_of_it",
-        WaitsInVain("an expectation of one that is gone");
+    open_receives: LeavesOperationsOpen by "tagged::receives_from_a_process_that_leaves_end",
+        WaitsInVain("a receive from a lost process");
+    open_receives_after_forget: IgnoresForget by "tagged::forgetting_a_peer_ends_receives_from_it",
+        WaitsInVain("a receive from a lost process");
 
     // Waiting.
     endless_wait: IgnoresDeadlines by "waiting::a_wait_ends_at_its_deadline",
@@ -295,13 +294,13 @@ faults_are_found! {
     busy_wait: NeverSleeps by "waiting::an_idle_wait_sleeps", Says("came out of its wait");
     ignored_wake: IgnoresWakes by "waiting::a_wake_ends_a_wait", WaitsInVain("does not come to its end");
     early_wake: ForgetsEarlyWakes by "waiting::a_wake_ends_the_next_wait", WaitsInVain("does not come to its end");
-    overslept_message: SleepsThroughEverything by "waiting::a_message_ends_a_wait",
+    overslept_message: NeverWakes by "waiting::a_message_ends_a_wait",
         WaitsInVain("does not come to its end");
-    overslept_message_of_another: SleepsThroughEverything by "waiting::a_message_that_another_takes_in_ends_a_wait",
+    overslept_message_of_another: NeverWakes by "waiting::a_message_that_another_thread_receives_ends_a_wait",
         WaitsInVain("does not come to its end | waited in vain");
-    overslept_expected_message: SleepsThroughEverything by "waiting::an_expected_message_ends_a_wait",
+    overslept_tagged_message: NeverWakes by "waiting::a_tagged_message_ends_a_wait",
         WaitsInVain("does not come to its end");
-    overslept_completion: SleepsThroughEverything by "waiting::a_completion_ends_a_wait",
+    overslept_completion: NeverWakes by "waiting::a_completion_ends_a_wait",
         WaitsInVain("does not come to its end");
     ignored_descriptor: IgnoresDescriptors by "waiting::a_readable_descriptor_ends_a_wait",
         WaitsInVain("does not come to its end");
@@ -310,11 +309,11 @@ faults_are_found! {
     hidden_end: HidesEnds by "ends::a_process_that_leaves_is_reported_once",
         WaitsInVain("waited in vain for the news of an end");
     repeated_end: ReportsEndsTwice by "ends::a_process_that_leaves_is_reported_once", Says("is reported gone");
-    sending_to_the_gone: SendsToTheGone by "ends::a_process_that_leaves_is_reported_once",
+    sending_to_a_lost_peer: SendsToLostPeers by "ends::a_process_that_leaves_is_reported_once",
         Says("sending to one that left");
-    attaching_the_gone: AttachesAnything by "ends::attaching_to_a_process_that_left_is_an_error",
+    attaching_to_a_lost_peer: AttachesAnything by "ends::attaching_to_a_process_that_left_is_an_error",
         Says("attaching to one that left");
-    voice_of_the_gone: SpeaksForTheGone by "ends::messages_of_a_process_that_leaves_are_the_first_few",
+    messages_of_a_lost_peer: InventsMessagesOfLostPeers by "ends::messages_of_a_process_that_leaves_have_no_gaps",
         Says("is silent");
     endless_operations: LeavesOperationsOpen by "ends::operations_on_a_process_that_leaves_end",
         WaitsInVain("an operation on a process that left");

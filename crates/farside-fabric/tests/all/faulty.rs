@@ -24,97 +24,100 @@ pub(crate) enum Fault {
     None,
     /// An atomic add of 32 bits carries into the word above.
     AddsTooWide,
-    AnswersForNobody,
+    /// Messages to, and receives from, processes that do not exist succeed.
+    AcceptsUnknownProcesses,
     AttachesAnything,
     AttachesOnceAtATime,
-    /// An access that ends outside the region succeeds, doing nothing.
+    /// An access that ends outside the region succeeds without any effect.
     ClipsAccesses,
     ComparesSigned,
     CompletesPutsEarly,
-    /// Expected messages come as events.
+    /// Tagged messages arrive as events.
     ConfusesKinds,
     CutsMessages,
-    DeafToItself,
-    /// What is cancelled takes its message all the same.
+    /// A process can neither attach its own regions nor send itself messages.
+    RefusesItself,
+    /// A cancelled receive still takes a message.
     DeliversToCancelled,
-    /// It is told at once that a deregistration has ended.
+    /// A deregistration ends at once.
     EndsDeregistrationsEarly,
     ForgetsAttached,
     ForgetsEarlyWakes,
     HidesEnds,
     HidesMemoryErrors,
-    HidesThatItNeedsTargets,
+    HidesNeedForTargets,
     IgnoresDeadlines,
     IgnoresDescriptors,
     IgnoresForget,
-    /// What may only be read is said to be written.
+    /// A write to read-only memory succeeds without any effect.
     IgnoresRights,
     IgnoresRoom,
-    /// Of a tag only the lower half counts.
+    /// Tags are compared by their lower half.
     IgnoresTags,
     IgnoresWakes,
-    /// Deregistering says that it worked.
+    /// Deregistering succeeds, and the key stays valid.
     KeepsKeys,
     KeepsPutBuffers,
-    /// Operations on a peer that left never end.
+    /// Operations on a lost peer never end.
     LeavesOperationsOpen,
-    /// An expected message is held back until the next one to anybody.
-    LetsExpectedOvertake,
+    /// A tagged message is held back until the next one is sent.
+    ReordersTagged,
     ListensInReceiveOnly,
     LosesAtomics,
     LosesMessages,
     LosesPipelinedPuts,
-    /// What the full queue refused counts as done.
+    /// An operation that a full queue refuses is dropped and reported as done.
     LosesWhenFull,
     MistakesSenders,
     MixesRegions,
     NeverSleeps,
     PutsTooLittle,
     PutsTooMuch,
-    /// Private memory that is registered again has the old region.
+    /// User memory that is registered again keeps its first region.
     RegistersOnce,
-    /// Other memory than that which it was given, of the same size.
+    /// It registers other memory of the same size.
     RegistersOtherMemory,
     ReordersMessages,
     RepeatsMessages,
     ReportsEndsTwice,
     ReturnsAnotherStarter,
-    /// Memory that was deregistered comes back under its old key, with its old content.
+    /// A new region is one that was deregistered, with its old key and content.
     ReusesRegions,
-    SendsToTheGone,
-    /// A queue tells of an operation before it is posted.
+    SendsToLostPeers,
+    /// A queue reports an operation before it is posted.
     SignalsEarly,
-    SleepsThroughEverything,
-    SpeaksForTheGone,
-    /// The buffer of a put that is refused comes back empty of what was in it.
+    NeverWakes,
+    InventsMessagesOfLostPeers,
+    /// A refused put returns its buffer filled with zeros.
     SpoilsRefused,
-    /// A change is a load and then a store.
+    /// An atomic change is a load and then a store.
     SplitsAtomics,
-    /// The same, but peers exclude each other: only the owner can come between.
+    /// As [`SplitsAtomics`](Self::SplitsAtomics), but peers exclude each other: only the owner can
+    /// intervene.
     SplitsAtomicsFromOwner,
     SwapsWithoutCompare,
-    /// A queue that was overrun says nothing.
+    /// A queue accepts an overrun.
     TakesOverruns,
     TakesMessagesTooLong,
-    /// A put of eight bytes is two of four.
+    /// A put of eight bytes is made as two of four.
     TearsWords,
 }
 
-/// How often the faults strike that strike now and then.
+/// Faults that occur now and then occur once in this many calls.
 const EVERY: u64 = 20;
 
-/// One process's end, around a sound one.
+/// The end of one process: a wrapper around a sound end.
 #[derive(Debug)]
 pub(crate) struct FaultyEnd {
     fault: Fault,
     sound: Arc<dyn Transport>,
-    /// What the ends of one fabric share.
+    /// State that all ends of one fabric share.
     common: Arc<Common>,
     this: Weak<Self>,
     counter: AtomicU64,
-    /// Events that `receive` still owes.
+    /// Events for later calls of `receive`.
     owed: Mutex<VecDeque<Event>>,
-    /// Operations whose result is not simply handed on.
+    /// Operations whose results may be kept back.
     watched: Mutex<Vec<Watched>>,
     last_put: Mutex<Option<Completion>>,
     held_back: Mutex<Option<(ProcessId, Tag, Vec<u8>)>>,
@@ -183,7 +186,7 @@ impl FaultyEnd {
         self.fault == fault
     }
 
-    /// Is this the one time in so many that the fault strikes?
+    /// Returns whether the fault occurs this time: once in [`EVERY`] calls.
     fn strikes(&self, fault: Fault) -> bool {
         self.has(fault) && self.counter.fetch_add(1, Ordering::SeqCst) % EVERY == EVERY - 1
     }
@@ -320,14 +323,15 @@ impl FaultyEnd {
         }
     }
 
-    /// The completion that takes a sound one's place.
+    /// Returns a completion in place of a sound one.
     fn watch(&self, peer: ProcessId, sound: Completion) -> Completion {
         let faulty = Completion::pending();
         lock(&self.watched).push(Watched { peer, sound, faulty: faulty.clone() });
         faulty
     }
 
-    /// Hands the results of watched operations on, except the news that the peer is gone where that is the fault.
+    /// Passes on the results of watched operations. With [`Fault::LeavesOperationsOpen`] it keeps
+    /// back those that report the loss of the peer.
     fn hand_on(&self) {
         lock(&self.watched).retain(|watched| {
             if !watched.sound.has_ended() {
@@ -342,7 +346,7 @@ impl FaultyEnd {
     }
 }
 
-/// Faulty news.
+/// Faulty events and tags.
 impl FaultyEnd {
     fn spoil_tag(&self, tag: Tag) -> Tag {
         if self.has(Fault::IgnoresTags) { Tag(tag.0 & u64::from(u32::MAX)) } else { tag }
@@ -356,7 +360,7 @@ impl FaultyEnd {
                 match self.fault {
                     Fault::HidesEnds => return None,
                     Fault::ReportsEndsTwice => lock(&self.owed).push_back(event.clone()),
-                    Fault::SpeaksForTheGone => lock(&self.owed).push_back(late),
+                    Fault::InventsMessagesOfLostPeers => lock(&self.owed).push_back(late),
                     _ => {}
                 }
                 Some(event)
@@ -383,7 +387,7 @@ impl FaultyEnd {
         Some(event)
     }
 
-    /// Holds a message back behind the next one of the same sender, if that has arrived.
+    /// Moves a message behind the next one of the same sender, if that has arrived.
     fn overtaken(&self, from: ProcessId, event: Event) -> Option<Event> {
         let mut owed = lock(&self.owed);
         while let Some(next) = self.sound.receive() {
@@ -398,8 +402,8 @@ impl FaultyEnd {
     }
 }
 
-/// Opens a queue from a faulty end: one with the end's fault if that is a fault of queues, otherwise one made of what
-/// the end can post.
+/// Opens a queue from a faulty end. The queue has the end's fault if that is a fault of queues;
+/// otherwise it posts its operations through the end.
 pub(crate) fn open_queue(
     end: &Arc<dyn Transport>,
     peer: ProcessId,
@@ -457,7 +461,7 @@ impl Transport for FaultyEnd {
 
     fn capabilities(&self) -> Capabilities {
         let sound = self.sound.capabilities();
-        if self.has(Fault::HidesThatItNeedsTargets) {
+        if self.has(Fault::HidesNeedForTargets) {
             Capabilities { needs_target_progress: NeedsTarget::Nothing, ..sound }
         } else {
             sound
@@ -534,7 +538,7 @@ impl Transport for FaultyEnd {
     }
 
     fn attach(&self, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, FabricError> {
-        if self.has(Fault::DeafToItself) && key.process == self.process() {
+        if self.has(Fault::RefusesItself) && key.process == self.process() {
             return Err(FabricError::Disconnected { process: key.process });
         }
         let is_first = lock(&self.attaching).insert(key);
@@ -561,7 +565,7 @@ impl Transport for FaultyEnd {
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
-        if self.has(Fault::DeafToItself) && to == self.process() {
+        if self.has(Fault::RefusesItself) && to == self.process() {
             return Err(FabricError::Disconnected { process: to });
         }
         let max = self.capabilities().message_bytes_max;
@@ -570,14 +574,14 @@ impl Transport for FaultyEnd {
         }
         match self.sound.send(to, message) {
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(()),
-            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AnswersForNobody) => Ok(()),
-            Err(FabricError::Disconnected { .. }) if self.has(Fault::SendsToTheGone) => Ok(()),
+            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AcceptsUnknownProcesses) => Ok(()),
+            Err(FabricError::Disconnected { .. }) if self.has(Fault::SendsToLostPeers) => Ok(()),
             other => other,
         }
     }
 
     fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        if self.has(Fault::DeafToItself) && from == self.process() {
+        if self.has(Fault::RefusesItself) && from == self.process() {
             return Ok(Completion::pending());
         }
         let room = if self.has(Fault::IgnoresRoom) { usize::MAX } else { room };
@@ -586,7 +590,9 @@ impl Transport for FaultyEnd {
                 Ok(self.watch(from, sound))
             }
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(Completion::pending()),
-            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AnswersForNobody) => Ok(Completion::pending()),
+            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AcceptsUnknownProcesses) => {
+                Ok(Completion::pending())
+            }
             other => other,
         }
     }
@@ -599,7 +605,7 @@ impl Transport for FaultyEnd {
         if self.has(Fault::ConfusesKinds) {
             return self.sound.send(to, message);
         }
-        if self.strikes(Fault::LetsExpectedOvertake) {
+        if self.strikes(Fault::ReordersTagged) {
             *lock(&self.held_back) = Some((to, tag, message.to_vec()));
             return Ok(());
         }
@@ -638,7 +644,7 @@ impl Transport for FaultyEnd {
             Fault::NeverSleeps => {}
             Fault::IgnoresDeadlines => self.sound.wait(also, None),
             Fault::IgnoresDescriptors => self.sound.wait(&[], deadline),
-            Fault::SleepsThroughEverything => {
+            Fault::NeverWakes => {
                 while !self.woken.swap(false, Ordering::SeqCst)
                     && deadline.is_none_or(|deadline| Instant::now() < deadline)
                 {

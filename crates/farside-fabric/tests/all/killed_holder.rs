@@ -1,4 +1,5 @@
-//! Processes that are killed, or stand still, while they write into another's private memory by system calls.
+//! Holders that are killed or stopped while they write into the user memory of another process by
+//! system calls.
 
 use std::io::{PipeWriter, Read, Write, pipe};
 use std::os::unix::process::CommandExt;
@@ -14,7 +15,8 @@ use farside_fabric::{Carrier, Event, FabricError, ProcessId, RemoteKey, Transpor
 const BYTES: usize = 4 << 20;
 const OWNER: ProcessId = ProcessId::new(0);
 const HOLDER: ProcessId = ProcessId::new(1);
-/// What a holder is told: the job's id, slot and generation of the region, and whether to have a child that keeps its sockets open.
+/// The environment variable with the holder's orders: the job's id, the region's slot and
+/// generation, and 1 if the holder is to fork a child that keeps its sockets open.
 const TOLD: &str = "FARSIDE_TEST_HOLDER";
 
 fn open(process: ProcessId, job_id: u64) -> Arc<ShmEndpoint> {
@@ -27,12 +29,13 @@ fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// No test by itself: the process that the tests below start. It writes until it is told that it must not, or killed.
+/// The program of the processes that the tests below start, and no test by itself. It writes until
+/// a put is refused or the process is killed.
 #[test]
 fn holder() {
     let Ok(told) = std::env::var(TOLD) else { return };
     let told: Vec<u64> = told.split(' ').map(|word| word.parse().expect("a number")).collect();
-    let [job_id, slot, generation, forks] = told[..] else { panic!("not what a holder is told: {told:?}") };
+    let [job_id, slot, generation, forks] = told[..] else { panic!("not the orders of a holder: {told:?}") };
     let end = open(HOLDER, job_id);
     let (slot, generation) = (slot as u32, generation as u32);
     let key = RemoteKey { process: OWNER, slot, generation, reserved: 0, bytes: BYTES as u64 };
@@ -53,12 +56,12 @@ fn holder() {
         if let Err(error) = region.put(0, &data, give_up) {
             break error;
         }
-        assert!(Instant::now() < give_up, "nobody ends this");
+        assert!(Instant::now() < give_up, "no put is refused");
     };
     assert!(matches!(refused, FabricError::StaleKey { .. } | FabricError::Disconnected { .. }), "{refused}");
 }
 
-/// Makes a child that is still this program, and has all its descriptors.
+/// Forks a child that never reaches `exec`, so that it keeps all descriptors of this process open.
 fn fork() {
     let (mut read, write) = pipe().expect("there is a pipe");
     thread::spawn(move || {
@@ -68,9 +71,10 @@ fn fork() {
             Ok(())
         };
         let mut command = Command::new("true");
-        // SAFETY: what runs between fork and exec makes two system calls, allocates nothing and takes no lock.
+        // SAFETY: the closure, which runs between fork and exec, makes two system calls, allocates
+        // nothing and takes no lock.
         unsafe { command.pre_exec(move || say_and_stay(&write)) };
-        // It is killed before this returns.
+        // The child is killed before this returns.
         let _ = command.status();
     });
     read.read_exact(&mut [0]).expect("the child has begun");
@@ -85,7 +89,8 @@ impl Holder {
         assert!(sent.expect("kill can be started").success());
     }
 
-    /// Returns whether all threads have stopped. The thread that takes a stop signal stops the others when it has a CPU.
+    /// Returns whether all threads have stopped. A stop signal is taken by one thread, which stops
+    /// the others once it runs.
     fn has_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("the holder lives");
         threads.flatten().all(|thread| {
@@ -97,7 +102,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // They may have ended by themselves, which is as good. The group has the number of the holder.
+        // The group has the number of the holder. An error means that its processes have ended.
         let group = format!("-{}", self.0.id());
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.0.wait();
@@ -158,14 +163,14 @@ impl Scene {
         }
     }
 
-    /// Takes the memory back, which nobody writes any more.
+    /// Takes the memory back and asserts that no process writes to it any more.
     fn take_back(&self) {
         let mut bytes = self.region.memory().take_back().expect("it is ours again");
         bytes.fill(3);
         thread::sleep(Duration::from_millis(30));
         // The compiler must not know what it has just filled in.
         let bytes = std::hint::black_box(bytes);
-        assert!(bytes.iter().all(|byte| *byte == 3), "somebody writes memory whose deregistration is over");
+        assert!(bytes.iter().all(|byte| *byte == 3), "a process writes to memory after its deregistration");
     }
 }
 
@@ -177,7 +182,7 @@ impl Drop for Scene {
 }
 
 #[test]
-fn a_killed_holder_is_waited_for_as_long_as_its_end_takes() {
+fn a_killed_holder_is_waited_for_until_it_has_ended() {
     for round in 0..5 {
         let mut scene = Scene::new();
         thread::sleep(Duration::from_micros(311 * round));
@@ -192,7 +197,7 @@ fn a_killed_holder_is_waited_for_as_long_as_its_end_takes() {
 
 /// The child has the holder's sockets, so that they do not close.
 #[test]
-fn a_killed_holder_whose_child_lives_holds_nothing_up() {
+fn a_killed_holder_with_a_living_child_delays_nothing() {
     for is_reaped in [true, false] {
         let mut scene = Scene::with_holder(true);
         scene.holder.0.kill().unwrap();
@@ -210,7 +215,7 @@ fn a_killed_holder_whose_child_lives_holds_nothing_up() {
 
 /// The owner gives up a holder that has only stopped. The holder goes on when it can.
 #[test]
-fn a_holder_that_stands_still_is_waited_for_though_it_was_given_up() {
+fn a_stopped_holder_is_waited_for_after_it_was_forgotten() {
     let mut scene = Scene::new();
     scene.holder.signal("-STOP");
     scene.until("the holder stands still", |scene| scene.holder.has_stopped());
@@ -226,7 +231,7 @@ fn a_holder_that_stands_still_is_waited_for_though_it_was_given_up() {
 }
 
 #[test]
-fn a_living_holder_lets_go() {
+fn a_living_holder_releases_the_region() {
     let mut scene = Scene::new();
     let over = scene.end.deregister(scene.region.key()).unwrap();
     over.wait(&*scene.end, OWNER, deadline()).expect("it lets go");

@@ -1,6 +1,6 @@
 //! The integration tests of `farside-fabric`: one program, so that the crate is linked once.
 //!
-//! `tests/loom` is a program of its own: it needs the crate built with `--cfg loom`, which these tests do not.
+//! `tests/loom` is a program of its own, because it needs the crate built with `--cfg loom`.
 
 #![cfg(not(loom))]
 

@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn blocks_of_a_heap_lie_apart_and_none_is_lost(
+    fn blocks_of_a_heap_are_disjoint_and_reused(
         options in options(100_000),
         steps in prop::collection::vec(step(), 1..150),
     ) {
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn buffers_keep_what_is_theirs_whoever_drops_them(
+    fn buffers_keep_their_memory_in_any_order_of_drops(
         heap in options(usize::MAX),
         cache_bytes in prop_oneof![Just(0), Just(1000), Just(1 << 20)],
         steps in prop::collection::vec(step(), 1..150),
@@ -234,7 +234,7 @@ fn a_buffer_outlives_its_allocator() {
 }
 
 #[test]
-fn what_comes_back_from_another_thread_is_used_again() {
+fn memory_freed_by_another_thread_is_reused() {
     let source = Counting::new();
     let allocator = Allocator::new(source.clone(), AllocatorOptions::default());
     let buffers: Vec<_> = (0..32).map(|_| allocator.allocate(CHUNK / 2).unwrap()).collect();
@@ -246,7 +246,7 @@ fn what_comes_back_from_another_thread_is_used_again() {
 }
 
 #[test]
-fn what_is_at_hand_does_not_keep_others_out() {
+fn cached_memory_does_not_block_allocations() {
     let source = Counting::new();
     let limit_bytes = 16 * CHUNK;
     let heap = HeapOptions { chunk_bytes: limit_bytes, limit_bytes, ..HeapOptions::default() };
@@ -382,7 +382,7 @@ fn chunks_of_more_than_a_gibibyte_come_in_one_piece() {
 }
 
 #[test]
-fn what_a_superchunk_got_is_reported() {
+fn the_placement_of_a_superchunk_is_reported() {
     for (pages, node_id) in [(PageKind::Gigantic, None), (PageKind::Gigantic, Some(0)), (PageKind::Base, Some(777))] {
         let node = node_id.map(NumaNodeId);
         let memory = NodeMemory::new(transport(), NodeOptions { pages, node, ..NodeOptions::default() });

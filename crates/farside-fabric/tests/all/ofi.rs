@@ -1,8 +1,11 @@
-//! The suite over libfabric: every check on every provider that FARSIDE_TEST_PROVIDERS names, a list separated by commas.
+//! Runs the conformance suite over libfabric, which must be installed (on Debian and Ubuntu:
+//! `apt-get install libfabric1`). Variables of the environment choose what is tested:
 //!
-//! Without it, those are tested that any Linux machine has. `shm` is not for this suite, whose processes are threads. libfabric itself
-//! must be installed (on Debian and Ubuntu: apt-get install libfabric1); FARSIDE_TEST_LIBFABRIC says which version it has to be, such as
-//! 2.5. FARSIDE_TEST_ADDRESS is the address of this machine to be used in all of a run; without it, `tcp` uses the loopback device.
+//! - `FARSIDE_TEST_PROVIDERS`: the providers, separated by commas. The default is `tcp`, which
+//!   needs no device. `shm` cannot be tested here: the suite's processes are threads of one
+//!   process.
+//! - `FARSIDE_TEST_LIBFABRIC`: the version that libfabric must have, such as `2.5`.
+//! - `FARSIDE_TEST_ADDRESS`: this machine's address. By default `tcp` uses the loopback device.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -66,12 +69,12 @@ fn fabrics() -> Vec<Ofi> {
         let loopback = provider.starts_with("tcp").then(|| "127.0.0.1".to_owned());
         Ofi { provider: provider.to_owned(), address: address.clone().or(loopback) }
     };
-    // None at all: the developer asked for tests without libfabric.
+    // An empty list asks for no tests with libfabric.
     providers.split(',').filter(|provider| !provider.is_empty()).map(of).collect()
 }
 
 #[test]
-fn the_library_is_the_one_that_is_meant() {
+fn the_library_has_the_version_that_was_asked_for() {
     if fabrics().is_empty() {
         return;
     }
@@ -111,7 +114,7 @@ fn a_cancelled_put_ends_at_once_and_its_buffer_later() {
             stop.store(true, Ordering::Relaxed);
             region.unwrap()
         });
-        // The target makes no progress now, so that nothing ends by itself.
+        // The target makes no progress now, so the put cannot complete.
         let put = here.post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
         put.cancel();
         let ended = put.try_take();
@@ -125,9 +128,9 @@ fn a_cancelled_put_ends_at_once_and_its_buffer_later() {
     }
 }
 
-/// libfabric can be told to write over the beginnings of `munmap` and others, in which other threads may be.
+/// libfabric's memory monitor can patch `munmap` and other functions while other threads run them.
 #[test]
-fn the_code_of_the_c_library_stays_as_it_is() {
+fn the_code_of_the_c_library_is_not_patched() {
     for fabric in fabrics() {
         let ends = fabric.start(2, 4096).expect("the ends can be opened");
         let changed = changed_code("libc.so.6").expect("this process can be looked at");
@@ -136,13 +139,13 @@ fn the_code_of_the_c_library_stays_as_it_is() {
     }
 }
 
-/// In how many bytes the code of a library that is loaded differs from its file.
+/// Returns the number of bytes in which the code of a loaded library differs from its file.
 fn changed_code(library: &str) -> std::io::Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let memory = File::open("/proc/self/mem")?;
     let mut changed = 0;
     let mut pieces = 0;
-    // Such as `7f36aeaf0000-7f36aebc7000 r-xp 00026000 00:19 652561    /usr/lib/x86_64-linux-gnu/libc.so.6`.
+    // A line of code: `7f36aeaf0000-7f36aebc7000 r-xp 00026000 00:19 652561    /usr/lib/libc.so.6`.
     for line in maps.lines().filter(|line| line.ends_with(library)) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [range, "r-xp", offset, _, _, path] = words[..] else { continue };

@@ -1,8 +1,10 @@
-//! The suite over libfabric's `tcp` between two hosts, which are network namespaces with a cable between them: processes
-//! with even numbers are on one, the others on the other. And what becomes of buffers when the cable is cut.
+//! Runs the suite over libfabric's `tcp` between two hosts, and tests what happens to buffers when
+//! the cable between the hosts is cut.
 //!
-//! A process is a thread here, and each thread is in the network that it has entered; so are the sockets that libfabric opens
-//! for it. The hosts have no address in common: a process that did not enter its own would reach nobody.
+//! The hosts are network namespaces. Processes with even numbers are on one, the others on the
+//! other. A process is a thread here. It enters the namespace of its host, and so do the sockets
+//! that libfabric opens for it. The hosts share no address: a process that stayed outside its
+//! namespace would reach no other.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,15 +19,15 @@ use farside_sys::process::enter_network;
 use farside_testbed::is_left_out;
 use farside_testbed::netns::{Pair, Side, with_privileges};
 
-/// The longest that anything here takes on a machine that is very busy.
+/// The longest time that a step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Where a process is.
+/// The host of a process.
 fn side_of(process: ProcessId) -> Side {
     Side::BOTH[process.index() % 2]
 }
 
-/// What the thread of a process does before all else.
+/// Returns what the thread of a process does first: enter the namespace of its host.
 fn entrance(pair: &Pair, process: ProcessId) -> Box<dyn FnOnce() + Send> {
     let namespace = pair.namespace(side_of(process)).expect("the namespace is there");
     Box::new(move || enter_network(namespace.as_fd()).expect("a namespace of our own can be entered"))
@@ -77,7 +79,7 @@ impl Fabric for BetweenHosts {
     }
 }
 
-/// Runs a test unless the developer does without what it needs.
+/// Runs a test, unless the developer left out tests with namespaces or with libfabric.
 fn between_hosts(test: impl FnOnce()) {
     if !is_left_out("netns") && !is_left_out("fabric") {
         with_privileges(2 * LONG, test);
@@ -99,7 +101,7 @@ macro_rules! checks {
 
 farside_conformance::conformance_checks! { [checks] }
 
-/// Two processes on two hosts. The second does nothing but make progress, until this is dropped.
+/// Two processes on two hosts. The second only makes progress, until this is dropped.
 struct Two {
     pair: Pair,
     end: Arc<OfiEndpoint>,
@@ -131,14 +133,15 @@ impl Two {
         Self { pair, end, is_over, other: Some(other) }
     }
 
-    /// Asks for more of the other's memory than is there at once. None of it can come when the cable is cut.
+    /// Starts gets from the other's memory. None can complete while the cable is cut.
     fn gets(&self) -> Vec<Completion> {
         let key = RemoteKey::starter(OTHER, STARTER_BYTES as u64);
         let get = || self.end.post(key, Operation::get(0, STARTER_BYTES));
         (0..8).map(|_| get().expect("there is room for some gets")).collect()
     }
 
-    /// Has the job say that the other is lost: every operation ends at once.
+    /// Forgets the other process, as after the news of its loss, and asserts that every operation
+    /// ends.
     fn forget(&self, gets: Vec<Completion>) {
         self.end.forget(OTHER);
         for get in gets {
@@ -184,7 +187,7 @@ fn buffers_of_a_peer_that_is_cut_off_stay_in_quarantine_until_the_cable_is_mende
         two.attach();
         two.pair.cut().unwrap();
         let gets = two.gets();
-        assert_eq!(two.end.quarantined(), 0, "nobody is lost yet");
+        assert_eq!(two.end.quarantined(), 0, "no process is lost yet");
         two.forget(gets);
         assert_eq!(two.end.quarantined(), 8, "the provider may write to each of them at any time");
         two.pair.mend().unwrap();

@@ -1,6 +1,6 @@
-//! Queues over libfabric: what rides on others' completions, and what is released when a peer is lost.
+//! Queues over libfabric: unsignalled puts, and the release of buffers when a peer is lost.
 //!
-//! `tests/all/ofi.rs` says which providers are tested, and how.
+//! `tests/all/ofi.rs` describes the variables that choose the providers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Tra
 const BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two ends of `tcp` in one thread, which makes the progress of both; `None` where libfabric is not to be tested.
+/// Two ends of `tcp` in one thread, which makes the progress of both.
 struct Pair {
     here: Arc<dyn Transport>,
     there: Arc<OfiEndpoint>,
@@ -23,6 +23,7 @@ struct Pair {
 }
 
 impl Pair {
+    /// Opens both, or returns `None` if `tcp` is not to be tested.
     fn open() -> Option<Self> {
         let providers = std::env::var("FARSIDE_TEST_PROVIDERS");
         if providers.is_err() && farside_testbed::is_left_out("fabric") {
@@ -71,9 +72,9 @@ impl Pair {
     }
 }
 
-/// The target makes no progress: whatever is told meanwhile was told too early.
+/// The target makes no progress at first, so a signal that arrives then arrived too early.
 #[test]
-fn nothing_is_told_before_the_target_has_it() {
+fn no_signal_arrives_before_the_target_has_the_data() {
     let Some(pair) = Pair::open() else { return };
     let queue = Queue::open(&pair.here, pair.there.process(), QueueOptions::default()).unwrap();
     for number in 0..20 {
@@ -87,9 +88,9 @@ fn nothing_is_told_before_the_target_has_it() {
     pair.until("a signal", || queue.poll().unwrap() == 2);
 }
 
-/// A queue that is dropped with something under way goes when that is over, and another takes its place meanwhile.
+/// A queue may be dropped with puts under way. They complete, and a new queue opens meanwhile.
 #[test]
-fn queues_come_and_go() {
+fn queues_are_dropped_and_opened_again() {
     let Some(pair) = Pair::open() else { return };
     for round in 1..50_u64 {
         let queue = Queue::open(&pair.here, pair.there.process(), QueueOptions { depth: 16 }).unwrap();
@@ -115,7 +116,7 @@ fn queues_come_and_go() {
     }
 }
 
-/// All that is under way to a peer that is lost is counted, and released when libfabric has let go of it.
+/// Units under way to a lost peer stay in quarantine until libfabric has released them.
 #[test]
 fn a_lost_peer_leaves_units_in_quarantine() {
     let Some(pair) = Pair::open() else { return };
@@ -136,7 +137,7 @@ fn a_lost_peer_leaves_units_in_quarantine() {
     let flushed = transmitter.flush(pair.deadline);
     assert!(matches!(flushed, Err(FabricError::Disconnected { .. })), "{flushed:?}");
     assert!(transmitter.quarantined() > 0, "libfabric may still send what was posted");
-    // None of those under way is handed out, and the others go round.
+    // Units under way are not handed out again; the others are.
     let taken: Vec<_> = (0..16).map(|_| units.take().expect("eight more may be made, and eight more")).collect();
     let starts: std::collections::BTreeSet<_> =
         taken.iter().map(|unit| (unit.part(0..1).region().key().slot, unit.part(0..1).offset())).collect();

@@ -1,4 +1,4 @@
-//! A transport that has nothing but messages, as an example of how little one must have: it passes the whole suite.
+//! The smallest transport: it carries messages only, and passes the whole suite.
 //! `docs/adding-a-transport.md` walks through it.
 
 mod end;

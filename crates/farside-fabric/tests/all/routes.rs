@@ -1,12 +1,13 @@
-//! The suite over two routes at once: processes of like parity share memory, as if they were on one machine, and the others are
-//! reached over libfabric. So every check with three processes or more mixes both, on the same memory.
+//! Runs the suite over two routes at once. Processes with numbers of the same parity share memory,
+//! as on one machine; the others are reached over libfabric. So every check with three processes or
+//! more uses both routes, on the same memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::route::{Routes, Way};
+use farside_fabric::route::{RouteKind, Routes};
 use farside_fabric::shm::ShmConfig;
 use farside_fabric::{FabricError, ProcessId, Transport};
 
@@ -46,8 +47,8 @@ impl Fabric for TwoRoutes {
                 starter_bytes,
                 user_by_system_call: true,
             };
-            let ways = (0..processes).map(|peer| if peer % 2 == number % 2 { Way::Shm } else { Way::Ofi });
-            Ok(Arc::new(Routes::open(config, end, ways.collect())?))
+            let kinds = (0..processes).map(|peer| if peer % 2 == number % 2 { RouteKind::Shm } else { RouteKind::Ofi });
+            Ok(Arc::new(Routes::open(config, end, kinds.collect())?))
         };
         (0..).zip(ends).map(join).collect()
     }

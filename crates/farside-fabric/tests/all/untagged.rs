@@ -1,4 +1,4 @@
-//! A transport that leaves the optional part of the trait to its defaults, so that it has no tagged messages.
+//! A transport with the default methods of the trait, and thus without tagged messages.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use farside_fabric::{
 };
 use farside_sys::shm::SharedMemory;
 
-/// A simulated end without what it has beyond the required methods.
+/// A simulated end that forwards only the required methods.
 #[derive(Debug)]
 struct Untagged(Arc<dyn Transport>);
 

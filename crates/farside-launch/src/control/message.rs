@@ -382,12 +382,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_process_says_arrives(message in to_coordinator()) {
+        fn messages_of_a_process_arrive(message in to_coordinator()) {
             prop_assert_eq!(ToCoordinator::decode(&message.encode()), Some(message));
         }
 
         #[test]
-        fn what_a_process_is_told_arrives(message in to_process()) {
+        fn messages_to_a_process_arrive(message in to_process()) {
             prop_assert_eq!(ToProcess::decode(&message.encode()), Some(message));
         }
 
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_its_limit_is_not_understood() {
+    fn messages_beyond_the_limits_are_refused() {
         let card = |bytes| farside_wire::encode(&ToCoordinator::Card { bytes: vec![7; bytes] }, vec![VERSION]);
         assert!(ToCoordinator::decode(&card(CARD_BYTES_MAX)).is_some());
         assert_eq!(ToCoordinator::decode(&card(CARD_BYTES_MAX + 1)), None);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_ends_the_link() {
+    fn a_malformed_message_ends_the_link() {
         let (launcher, control) = link();
         launcher.send(b"hello?", None).unwrap();
         assert!(ending(&control).contains("unknown message"));

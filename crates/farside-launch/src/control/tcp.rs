@@ -172,7 +172,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        [&near, &far].into_iter().for_each(|stream| tcp::tend(stream, LONG).unwrap());
+        [&near, &far].into_iter().for_each(|stream| tcp::configure(stream, LONG).unwrap());
         let reader = || FrameReader::new(MESSAGE_BYTES_MAX);
         (Link::over_stream(near, reader(), PAD), TcpControl::new(far, reader(), PAD))
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_ends_the_link() {
+    fn a_malformed_message_ends_the_link() {
         let (mut link, control) = link();
         let Link::Stream { writer, .. } = &mut link else { unreachable!() };
         writer.push(b"hello?");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_seen_to_leave_and_can_say_no_more() {
+    fn a_leaver_is_reported_and_then_silent() {
         let (mut link, control) = link();
         control.leave();
         await_readable(link.fd());

@@ -36,21 +36,21 @@ pub(crate) struct Census {
     answers: Vec<Answer>,
     /// The sums of the previous round, if it counted the same processes.
     previous: Option<Counts>,
-    somebody_lost: bool,
+    is_reduced: bool,
 }
 
 /// The result of a complete round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conclusion {
     /// Whether the job is quiescent: no call is under way, and none will be.
-    pub(crate) at_rest: bool,
+    pub(crate) is_quiescent: bool,
     /// Whether the sums of sent and executed calls are equal.
     pub(crate) balanced: bool,
 }
 
 impl Census {
     pub(crate) fn new(processes: usize) -> Self {
-        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, somebody_lost: false }
+        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, is_reduced: false }
     }
 
     /// Takes a process's answer. Returns whether it counts: only the first answer in the current
@@ -68,7 +68,7 @@ impl Census {
     pub(crate) fn lose(&mut self, process: ProcessId) {
         self.answers[process.index()] = Answer::Lost;
         self.previous = None;
-        self.somebody_lost = true;
+        self.is_reduced = true;
     }
 
     /// Returns whether all processes have answered.
@@ -82,7 +82,7 @@ impl Census {
         let sums = self.sums();
         let unchanged = self.previous.replace(sums) == Some(sums);
         let balanced = sums.sent == sums.executed;
-        Conclusion { at_rest: unchanged && (balanced || self.somebody_lost), balanced }
+        Conclusion { is_quiescent: unchanged && (balanced || self.is_reduced), balanced }
     }
 
     /// Begins the next round and returns its number.
@@ -137,40 +137,40 @@ mod tests {
     }
 
     #[test]
-    fn two_equal_and_balanced_rounds_are_rest() {
+    fn two_equal_and_balanced_rounds_are_quiescence() {
         let mut census = Census::new(2);
         let first = round(&mut census, 0, counts(3, 1), counts(1, 3));
-        assert_eq!(first, Conclusion { at_rest: false, balanced: true });
+        assert_eq!(first, Conclusion { is_quiescent: false, balanced: true });
         assert_eq!(census.begin_round(), 1);
-        assert!(round(&mut census, 1, counts(3, 1), counts(1, 3)).at_rest);
+        assert!(round(&mut census, 1, counts(3, 1), counts(1, 3)).is_quiescent);
     }
 
     #[test]
-    fn a_balance_that_moves_is_no_rest() {
+    fn a_changing_balance_is_not_quiescence() {
         let mut census = Census::new(2);
         assert!(round(&mut census, 0, counts(3, 1), counts(1, 3)).balanced);
         census.begin_round();
         let second = round(&mut census, 1, counts(4, 1), counts(1, 4));
-        assert_eq!(second, Conclusion { at_rest: false, balanced: true });
+        assert_eq!(second, Conclusion { is_quiescent: false, balanced: true });
         census.begin_round();
-        assert!(round(&mut census, 2, counts(4, 1), counts(1, 4)).at_rest);
+        assert!(round(&mut census, 2, counts(4, 1), counts(1, 4)).is_quiescent);
     }
 
     #[test]
-    fn an_imbalance_is_no_rest_until_somebody_is_lost() {
+    fn an_imbalance_is_quiescence_only_after_a_loss() {
         let mut census = Census::new(2);
         for number in 0..5 {
             let seen = round(&mut census, number, counts(5, 1), counts(1, 3));
-            assert_eq!(seen, Conclusion { at_rest: false, balanced: false });
+            assert_eq!(seen, Conclusion { is_quiescent: false, balanced: false });
             census.begin_round();
         }
         census.lose(B);
         // The sums equal those of the last round, but only because A was active.
         assert!(census.answer(A, 5, counts(6, 4)));
-        assert!(!census.conclude().at_rest, "the previous round counted other processes");
+        assert!(!census.conclude().is_quiescent, "the previous round counted other processes");
         census.begin_round();
         assert!(census.answer(A, 6, counts(6, 4)));
-        assert!(census.conclude().at_rest);
+        assert!(census.conclude().is_quiescent);
     }
 
     #[test]

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_started_by_a_launcher_has_no_place() {
+    fn a_process_without_a_launcher_has_no_place() {
         for variables in [
             &[][..],
             &[("RANK", "1")],

@@ -147,13 +147,13 @@ pub(crate) fn complaint(claim: &Claim, answer: Answer) -> String {
     let who = if *groups == 1 { format!("process {process}") } else { format!("process {process} of group {group}") };
     match answer {
         Answer::OtherSize(own) => format!(
-            "{who} was started with {processes} processes in all, and others with {own}: give all the same WORLD_SIZE, and each \
-             job its own MASTER_PORT"
+            "{who} was started for a job of {processes} processes, and process 0 for one of {own}: give all the same WORLD_SIZE, \
+             and each job its own MASTER_PORT"
         ),
         Answer::OtherGroups(own) => format!(
             "{who} was started as one of {groups} groups, and process 0 as one of {own}: give all the same count in FARSIDE_GROUP"
         ),
-        _ => format!("two processes say that they are {who}: give each process a RANK of its own"),
+        _ => format!("two processes joined as {who}: give each process a RANK of its own"),
     }
 }
 

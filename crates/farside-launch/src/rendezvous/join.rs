@@ -104,19 +104,19 @@ impl Joining<'_> {
     fn try_address(&self, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failure::Passing("the time is up".into()));
+            return Err(Failure::Passing("its deadline passed".into()));
         }
         let stream = TcpStream::connect_timeout(&address, left.min(CONNECT_MAX))?;
         // Without a listener, a stream can connect to itself.
         if stream.local_addr()? == stream.peer_addr()? {
-            return Err(Failure::Passing("nobody listens there".into()));
+            return Err(Failure::Passing("no program listens there".into()));
         }
-        tcp::tend(&stream, SILENCE_MAX)?;
+        tcp::configure(&stream, SILENCE_MAX)?;
         self.greet(stream, address, deadline)
     }
 
     fn greet(&self, stream: TcpStream, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
-        let stranger = || Failure::Passing("a program that is no process of this job answers there".into());
+        let stranger = || Failure::Passing("a program that is not a process of this job answers there".into());
         let mut reader = FrameReader::new(GREETING_BYTES_MAX);
         let challenge = await_message(&stream, &mut reader, deadline.min(Instant::now() + GREETING_MAX))?;
         let Challenge { host_nonce } = Challenge::decode(&challenge).ok_or_else(stranger)?;
@@ -156,12 +156,12 @@ fn await_message(stream: &TcpStream, reader: &mut FrameReader, deadline: Instant
     loop {
         match reader.receive(stream) {
             Ok(Some(message)) => return Ok(message),
-            Ok(None) => return Err(std::io::Error::other("the connection was closed in the greeting")),
+            Ok(None) => return Err(std::io::Error::other("the connection was closed during the greeting")),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
         if Instant::now() >= deadline {
-            return Err(std::io::Error::other("the program that listens there does not greet"));
+            return Err(std::io::Error::other("the program that listens there sent no greeting"));
         }
         wait_ready(&[Interest { fd: stream.as_fd(), writable: false }], Some(deadline))?;
     }

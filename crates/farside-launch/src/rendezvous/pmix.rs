@@ -56,9 +56,7 @@ pub(crate) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
     }
     let fetched = within(time, "waiting for process 0 to say where it is", move || fetch(&session, time))?;
     let bulletin = Bulletin::decode(&fetched).ok_or_else(|| RendezvousError::Pmix {
-        why:
-            "process 0 published a bulletin that this process does not understand: start one program for the whole job"
-                .into(),
+        why: "process 0 published a bulletin that this process cannot read: start one program for the whole job".into(),
     })?;
     let targets: Vec<_> = bulletin.addresses().map(|address| (address.to_string(), bulletin.port)).collect();
     let secret = Secret::new(&bulletin.secret);
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_is_left_alone_in_time() {
+    fn a_blocked_call_is_abandoned_at_its_deadline() {
         let value = within(Duration::from_secs(30), "waiting", || Ok(3)).unwrap();
         assert_eq!(value, 3);
         let (_keep, never) = mpsc::channel::<()>();

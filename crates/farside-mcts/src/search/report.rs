@@ -6,7 +6,7 @@ use farside::Wire;
 
 use super::JobReport;
 use crate::game::Outcome;
-use crate::tree::{EdgeView, Lead, NodeId, Tree};
+use crate::tree::{EdgeTarget, EdgeView, NodeId, Tree};
 
 /// The result of a search, and its statistics.
 #[derive(Clone, Debug, PartialEq, Wire)]
@@ -72,7 +72,7 @@ pub(crate) struct Tally {
 impl<M: Copy> Report<M> {
     /// Reads the tree below `root`, as far as this tree goes. Returns `None` before the first
     /// rollout.
-    pub(crate) fn of<L: Lead>(tree: &Tree<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
+    pub(crate) fn of<L: EdgeTarget>(tree: &Tree<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
         let best = tree.best(root)?.into();
         let mut moves: Vec<_> = tree.edges(root).map(MoveReport::from).collect();
         moves.sort_by_key(|known| std::cmp::Reverse(known.visits));
@@ -80,7 +80,7 @@ impl<M: Copy> Report<M> {
         let mut node = Some(root);
         while let Some(edge) = node.and_then(|id| tree.best(id)) {
             line.push(edge.chosen);
-            node = edge.child.and_then(Lead::here);
+            node = edge.child.and_then(EdgeTarget::here);
         }
         Some(Self {
             best,

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::{Edge, NodeId, Tree};
 
 /// The target of an edge.
-pub(crate) trait Lead: Copy {
+pub(crate) trait EdgeTarget: Copy {
     /// Returns the node, if it is in the same tree.
     fn here(self) -> Option<NodeId>;
 
@@ -13,7 +13,7 @@ pub(crate) trait Lead: Copy {
     fn renumbered(self, new: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self>;
 }
 
-impl Lead for NodeId {
+impl EdgeTarget for NodeId {
     fn here(self) -> Option<NodeId> {
         Some(self)
     }
@@ -44,7 +44,7 @@ impl Kept {
     }
 }
 
-impl<M: Copy, L: Lead> Tree<M, L> {
+impl<M: Copy, L: EdgeTarget> Tree<M, L> {
     /// Returns a set that keeps no node.
     pub(crate) fn nothing_kept(&self) -> Kept {
         Kept { numbers: vec![0; self.nodes.len()] }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_no_build_id() {
+    fn truncated_notes_have_no_build_id() {
         let mut notes = note(b"GNU\0", 1, &[0; 16], 4);
         notes.extend(note(b"GNU\0", 3, &[7; 8], 4));
         for len in 0..notes.len() {

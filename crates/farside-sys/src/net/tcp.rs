@@ -43,7 +43,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 ///
 /// # Errors
 /// The operating system's error.
-pub fn tend(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
+pub fn configure(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
     const PROBES: u32 = 3;
     let pause = Duration::from_secs((silence_max.as_secs() / u64::from(PROBES + 1)).max(1));
     stream.set_nonblocking(true)?;
@@ -126,8 +126,8 @@ mod tests {
         let interest = Interest { fd: listener.as_fd(), writable: false };
         assert!(wait_ready(&[interest], Some(Instant::now() + Duration::from_secs(30))).unwrap()[0]);
         let (far, _) = listener.accept().unwrap();
-        tend(&near, Duration::from_secs(5)).unwrap();
-        tend(&far, Duration::from_secs(5)).unwrap();
+        configure(&near, Duration::from_secs(5)).unwrap();
+        configure(&far, Duration::from_secs(5)).unwrap();
         assert_eq!((&far).read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
         assert_eq!(sockopt::tcp_user_timeout(&far).unwrap(), 5000);
         (&near).write_all(b"x").unwrap();

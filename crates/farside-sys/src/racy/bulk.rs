@@ -1,16 +1,10 @@
 //! Copies of any length at any alignment, in assembly.
 //!
-//! The architecture's module provides the assembly blocks; this module selects one by length. Every
+//! The module `x86_64` provides the assembly blocks; this module selects one by length. Every
 //! block stands for a bytewise relaxed copy; `racy` explains why that is sound.
 
-#[cfg(target_arch = "aarch64")]
-mod aarch64;
-#[cfg(target_arch = "x86_64")]
 pub(super) mod x86_64;
 
-#[cfg(target_arch = "aarch64")]
-use aarch64 as arch;
-#[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
 
 use super::side::Side;

@@ -10,10 +10,10 @@ macro_rules! freeze {
         ///
         /// # Safety
         ///
-        /// Under Miri, and on architectures without an assembly path, every byte is initialised.
+        /// Under Miri, every byte is initialised.
         #[inline(always)]
         pub(super) unsafe fn $word(word: MaybeUninit<$word>) -> $word {
-            #[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), not(miri)))]
+            #[cfg(not(miri))]
             {
                 let frozen: $word;
                 // SAFETY: no instruction runs. The compiler must assume that the output holds some
@@ -27,7 +27,7 @@ macro_rules! freeze {
                 }
                 frozen
             }
-            #[cfg(any(miri, not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
+            #[cfg(miri)]
             // SAFETY: initialised, as the caller promises for this case.
             unsafe {
                 word.assume_init()
@@ -36,8 +36,4 @@ macro_rules! freeze {
     )*};
 }
 
-#[cfg(target_arch = "x86_64")]
 freeze! { u8: reg_byte "{word}", u16: reg "{word:r}", u32: reg "{word:r}", u64: reg "{word:r}" }
-
-#[cfg(not(target_arch = "x86_64"))]
-freeze! { u8: reg "{word:x}", u16: reg "{word:x}", u32: reg "{word:x}", u64: reg "{word:x}" }

@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "beyond the largest")]
-    fn a_cpu_that_cannot_be_is_refused() {
+    fn an_impossible_cpu_is_refused() {
         CpuSet::new().insert(CpuId(8192));
     }
 }

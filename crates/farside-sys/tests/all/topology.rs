@@ -316,7 +316,7 @@ fn a_thread_is_bound_where_it_is_told() -> Result<(), AffinityError> {
 }
 
 #[test]
-fn a_binding_that_cannot_be_is_refused() {
+fn an_impossible_binding_is_refused() {
     assert!(matches!(bind_current_thread(&CpuSet::new()), Err(AffinityError::Empty)));
     let error = bind_current_thread(&set("8190-8191")).expect_err("no such CPU");
     assert!(matches!(error, AffinityError::Refused { .. }), "{error}");

@@ -145,7 +145,7 @@ fn flushes_that_have_no_time_do_not_overrun_the_queue() {
 }
 
 #[test]
-fn waiting_for_a_unit_signals_what_nobody_has() {
+fn waiting_for_a_unit_signals_unsignalled_puts() {
     let here = Here::new(2);
     let transmitter = here.transmitter();
     // There are fewer units than operations in a window, so no signal is due.
@@ -239,7 +239,7 @@ proptest! {
     /// there at its posting. The simulator takes the bytes at the posting, so a unit is filled with
     /// another pattern as soon as it is reused.
     #[test]
-    fn what_is_in_use_is_never_handed_out(seed: u64, steps in prop::collection::vec(step(), 0..300), cuts: bool) {
+    fn units_in_use_are_never_handed_out(seed: u64, steps in prop::collection::vec(step(), 0..300), cuts: bool) {
         let here = Here::new(seed);
         let transmitters = [here.transmitter(), here.transmitter()];
         let options = CircularOptions { unit_bytes: 64, units: 1, growth: Growth::Exponential, units_max: 6 };

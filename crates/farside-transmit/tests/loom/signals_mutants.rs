@@ -165,5 +165,5 @@ mutants! {
     a_post_is_not_seen_without_the_release_of_the_tag: ReleaseInPosted in tags_and_posts finds RACE;
     a_post_is_not_seen_without_the_acquire_of_the_number: AcquireInEnter in tags_and_posts finds RACE;
     the_queue_is_overrun_without_windows: NoWindow in forgetful finds OVERRUN;
-    nobody_goes_on_without_a_signal_of_its_own: NoRescue in forgetful finds ENDLESS;
+    no_thread_continues_without_a_signal_of_its_own: NoRescue in forgetful finds ENDLESS;
 }

@@ -137,7 +137,7 @@ fn the_variant_is_a_number_of_four_bytes() {
 }
 
 #[test]
-fn options_of_values_that_cannot_be() {
+fn options_with_impossible_values() {
     check(&None::<Never>);
     check(&Ok::<u8, Never>(3));
 }
@@ -173,8 +173,8 @@ impl Drop for Booking {
 
 #[test]
 fn a_destructor_runs_once_and_at_the_receiver() {
-    /// Returns the numbers of destructors that run when `value` is sent, and when the arrived value is
-    /// dropped.
+    /// Returns the numbers of destructors that run when `value` is sent, and when the arrived value
+    /// is dropped.
     fn drops<T: Wire>(value: T) -> (u32, u32) {
         DROPS.set(0);
         let arrived = transfer(value);

@@ -32,7 +32,9 @@ use farside_launch::kill_point::KillPoint;
 /// # use farside::prelude::*;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let all = me.synchronizer(me.worker_count())?;
-/// me.everyone().notify(&all).call("hello".to_owned(), |there, word| println!("{word} from {}", there.id()))?;
+/// me.everyone().notify(&all).call("hello".to_owned(), |there, word| {
+///     println!("{word} from {}", there.id());
+/// })?;
 /// all.wait()?;
 /// # Ok(())
 /// # }

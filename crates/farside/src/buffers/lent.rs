@@ -171,7 +171,8 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let buffer = me.allocate(1 << 20)?;
     /// buffer.fill(7);
-    /// let lent = me.to(me.neighbor(1)).call_buffer_get("sevens".to_owned(), buffer, |there, name, bytes| {
+    /// let peer = me.to(me.neighbor(1));
+    /// let lent = peer.call_buffer_get("sevens".to_owned(), buffer, |there, name, bytes| {
     ///     println!("{}: {} {name}", there.id(), bytes.len());
     /// })?;
     /// let buffer = lent.wait()?;

@@ -8,7 +8,7 @@ use farside_fabric::clock::lock;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Checks;
-use super::epochs::{Life, Standing};
+use super::epochs::{AccessState, Lifetime};
 use super::message::{self, CheckMessage};
 use super::report::{Access, AccessConflict};
 use super::shadow::Record;
@@ -42,7 +42,7 @@ struct Asked {
 enum Answer {
     Entered,
     Met(Record),
-    Told(Standing),
+    State(AccessState),
 }
 
 impl Checks {
@@ -53,8 +53,8 @@ impl Checks {
             // A thread that sees the change knows of everything before it.
             me.end_accesses();
         }
-        let life = Life::Epoch(self.epochs.of(me.thread_index()));
-        self.open_access(me, Record::new(me, part, life), &[], me.now() + me.default_deadline())
+        let lifetime = Lifetime::Epoch(self.epochs.of(me.thread_index()));
+        self.open_access(me, Record::new(me, part, lifetime), &[], me.now() + me.default_deadline())
     }
 
     /// Opens an access that is ordered `after` some operations of this worker. Waits for the
@@ -70,20 +70,22 @@ impl Checks {
             let Some(earlier) = self.enter_at_owner(me, &access, epoch, ended, deadline)? else {
                 return Ok(());
             };
-            if earlier.life == Life::Released {
+            if earlier.lifetime == Lifetime::Released {
                 return Err(conflict(me, access, earlier, false));
             }
             let is_own = earlier.worker == access.worker;
-            match self.standing(me, &earlier, deadline)? {
-                Standing::Ended => {}
+            match self.state_of(me, &earlier, deadline)? {
+                AccessState::Ended => {}
                 // It is this worker's own and has completed: the owner does not know that yet.
-                Standing::Open if is_own => {}
+                AccessState::Open if is_own => {}
                 // It ends before this one begins.
-                Standing::InUse
-                    if is_own && matches!(earlier.life, Life::Operation(operation) if after.contains(&operation)) => {}
-                standing => return Err(conflict(me, access, earlier, standing == Standing::InUse)),
+                AccessState::InUse
+                    if is_own
+                        && matches!(earlier.lifetime, Lifetime::Operation(operation) if after.contains(&operation)) => {
+                }
+                state => return Err(conflict(me, access, earlier, state == AccessState::InUse)),
             }
-            ended = Some((earlier.worker, earlier.life));
+            ended = Some((earlier.worker, earlier.lifetime));
             // Other workers may keep making accesses that this one meets, and that end.
             if me.now() >= deadline {
                 return Err(asked_too_long(me));
@@ -98,7 +100,7 @@ impl Checks {
         me: &Worker,
         access: &Record,
         epoch: u64,
-        ended: Option<(u32, Life)>,
+        ended: Option<(u32, Lifetime)>,
         deadline: Instant,
     ) -> Result<Option<Record>> {
         let owner = access.memory.process();
@@ -108,7 +110,7 @@ impl Checks {
         let ask = |request| CheckMessage::Enter { request, epoch, ended, access: access.clone() };
         match self.ask(me, owner, deadline, ask) {
             Ok(Answer::Met(earlier)) => Ok(Some(earlier)),
-            Ok(Answer::Entered | Answer::Told(_)) => Ok(None),
+            Ok(Answer::Entered | Answer::State(_)) => Ok(None),
             Err(error) => {
                 // The owner may have recorded the access, which is not made.
                 me.end_accesses();
@@ -118,19 +120,19 @@ impl Checks {
     }
 
     /// Asks the process of a worker for the state of an access of that worker.
-    fn standing(&self, me: &Worker, earlier: &Record, deadline: Instant) -> Result<Standing> {
+    fn state_of(&self, me: &Worker, earlier: &Record, deadline: Instant) -> Result<AccessState> {
         let process = me.process_handle();
         // An owner names workers that have asked it. A worker that does not exist has nothing open.
-        let Some((of, local)) = process.place_of(WorkerId::new(earlier.worker)) else { return Ok(Standing::Ended) };
+        let Some((of, local)) = process.place_of(WorkerId::new(earlier.worker)) else { return Ok(AccessState::Ended) };
         if of == process.id() {
-            return Ok(self.epochs.standing(local, earlier.life));
+            return Ok(self.epochs.state_of(local, earlier.lifetime));
         }
-        let ask = |request| CheckMessage::Ask { request, worker: earlier.worker, life: earlier.life };
+        let ask = |request| CheckMessage::Ask { request, worker: earlier.worker, lifetime: earlier.lifetime };
         match self.ask(me, of, deadline, ask) {
-            Ok(Answer::Told(standing)) => Ok(standing),
+            Ok(Answer::State(state)) => Ok(state),
             // No other process can learn what a lost worker did.
-            Err(Error::PeerLost { process, .. }) if process == of => Ok(Standing::Ended),
-            Ok(Answer::Entered | Answer::Met(_)) => Ok(Standing::Ended),
+            Err(Error::PeerLost { process, .. }) if process == of => Ok(AccessState::Ended),
+            Ok(Answer::Entered | Answer::Met(_)) => Ok(AccessState::Ended),
             Err(error) => Err(error),
         }
     }
@@ -157,8 +159,8 @@ impl Checks {
         }
         message::send(process, of, &question(request))?;
         loop {
-            // SYNC: acquire, for the release in `answer`. Loaded before the answer is looked for, so
-            // that an answer that comes later ends the sleep.
+            // SYNC: acquire, for the release in `answer`. Loaded before the answer is looked for,
+            // so that an answer that comes later ends the sleep.
             let seen = desk.answers.load(Ordering::Acquire);
             if let Some(answer) = lock(&desk.asked).answer.take() {
                 return Ok(answer);
@@ -179,10 +181,10 @@ impl Checks {
         }
     }
 
-    fn enter(&self, access: Record, epoch: u64, ended: Option<(u32, Life)>) -> Option<Record> {
+    fn enter(&self, access: Record, epoch: u64, ended: Option<(u32, Lifetime)>) -> Option<Record> {
         let mut shadow = lock(&self.shadow);
-        if let Some((worker, life)) = ended {
-            shadow.end(worker, life);
+        if let Some((worker, lifetime)) = ended {
+            shadow.end(worker, lifetime);
         }
         shadow.enter(access, epoch).cloned()
     }
@@ -212,16 +214,16 @@ impl Checks {
                     Some(earlier) => CheckMessage::Met { request, earlier },
                 }
             }
-            CheckMessage::Ask { request, worker, life } => {
+            CheckMessage::Ask { request, worker, lifetime } => {
                 let place = process.place_of(WorkerId::new(worker)).filter(|(of, _)| *of == process.id());
-                let standing = place.map_or(Standing::Ended, |(_, local)| self.epochs.standing(local, life));
-                CheckMessage::Told { request, standing }
+                let state = place.map_or(AccessState::Ended, |(_, local)| self.epochs.state_of(local, lifetime));
+                CheckMessage::State { request, state }
             }
             CheckMessage::Completed { worker, operation, epoch } if is_its(worker) => {
                 return lock(&self.shadow).complete(worker, operation, epoch);
             }
             CheckMessage::Ended { worker, operation } if is_its(worker) => {
-                return lock(&self.shadow).end(worker, Life::Operation(operation));
+                return lock(&self.shadow).end(worker, Lifetime::Operation(operation));
             }
             // About a worker of a third process, or malformed: no process of this job sends that.
             CheckMessage::Enter { .. } | CheckMessage::Completed { .. } | CheckMessage::Ended { .. } => return,
@@ -229,8 +231,8 @@ impl Checks {
             CheckMessage::Met { request, earlier } => {
                 return self.answer(process, from, request, Answer::Met(earlier));
             }
-            CheckMessage::Told { request, standing } => {
-                return self.answer(process, from, request, Answer::Told(standing));
+            CheckMessage::State { request, state } => {
+                return self.answer(process, from, request, Answer::State(state));
             }
         };
         // A process that is lost by now needs no answer.
@@ -277,7 +279,7 @@ mod tests {
                 lock(&desk.asked).answer.take().is_some()
             };
             assert!(!answers(2, CheckMessage::Entered { request: 7 }), "from a third process");
-            assert!(!answers(0, CheckMessage::Told { request: 7, standing: Standing::Ended }), "from itself");
+            assert!(!answers(0, CheckMessage::State { request: 7, state: AccessState::Ended }), "from itself");
             assert!(!answers(1, CheckMessage::Entered { request: 6 }), "to an earlier question");
             assert!(!answers(1, CheckMessage::Entered { request: 9 << 32 | 7 }), "to a thread that does not exist");
             assert!(answers(1, CheckMessage::Entered { request: 7 }));
@@ -293,15 +295,15 @@ mod tests {
             let checks = checks_of(me.process_handle()).expect("accesses are checked");
             let memory = Extent { key: RemoteKey::starter(me.process(), 4096), offset: 0, bytes: 8 };
             let part = Part { memory, touch: Touch::here(AccessKind::Write) };
-            let access = |life| Record::new(me, part, life);
+            let access = |lifetime| Record::new(me, part, lifetime);
             // Of workers that do not exist, so that none of them is open.
             for worker in 10..20 {
-                let earlier = Record { worker, ..access(Life::Operation(0)) };
+                let earlier = Record { worker, ..access(Lifetime::Operation(0)) };
                 lock(&checks.shadow).force(earlier);
             }
-            let late = checks.open_access(me, access(Life::Epoch(0)), &[], me.now());
+            let late = checks.open_access(me, access(Lifetime::Epoch(0)), &[], me.now());
             assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-            checks.open_access(me, access(Life::Epoch(0)), &[], me.now() + Duration::from_secs(1))
+            checks.open_access(me, access(Lifetime::Epoch(0)), &[], me.now() + Duration::from_secs(1))
         };
         crate::Simulation::new(1, 1, 1).check_accesses(true).run(body).unwrap().verdict.unwrap();
     }

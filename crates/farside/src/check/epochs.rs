@@ -10,7 +10,7 @@ use crate::Wire;
 
 /// How long an access is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
-pub(crate) enum Life {
+pub(crate) enum Lifetime {
     /// Until its thread leaves this epoch.
     Epoch(u64),
     /// Until this operation has completed and its thread has left the epoch it was in then.
@@ -21,7 +21,7 @@ pub(crate) enum Life {
 
 /// The state of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(crate) enum Standing {
+pub(crate) enum AccessState {
     /// Its thread may have told another thread of it.
     Ended,
     /// No other thread knows of it.
@@ -78,19 +78,19 @@ impl Epochs {
     }
 
     /// The state of an access of a thread.
-    pub(super) fn standing(&self, local: usize, life: Life) -> Standing {
-        let epoch = match life {
-            Life::Epoch(epoch) => epoch,
-            Life::Operation(operation) => match lock(&self.operations).begun.get(&operation) {
-                Some(None) => return Standing::InUse,
+    pub(super) fn state_of(&self, local: usize, lifetime: Lifetime) -> AccessState {
+        let epoch = match lifetime {
+            Lifetime::Epoch(epoch) => epoch,
+            Lifetime::Operation(operation) => match lock(&self.operations).begun.get(&operation) {
+                Some(None) => return AccessState::InUse,
                 Some(Some((_, epoch))) => *epoch,
-                None => return Standing::Ended,
+                None => return AccessState::Ended,
             },
             // No thread can end a release.
-            Life::Released => return Standing::Open,
+            Lifetime::Released => return AccessState::Open,
         };
         let is_in_it = self.threads.get(local).is_some_and(|now| now.load(Ordering::Relaxed) == epoch);
-        if is_in_it { Standing::Open } else { Standing::Ended }
+        if is_in_it { AccessState::Open } else { AccessState::Ended }
     }
 
     pub(super) fn begin_operation(&self) -> u64 {
@@ -137,13 +137,13 @@ mod tests {
     fn an_operation_is_in_use_and_then_open_and_then_ended() {
         let epochs = Epochs::new(1);
         let operation = epochs.begin_operation();
-        let life = Life::Operation(operation);
+        let lifetime = Lifetime::Operation(operation);
         epochs.end(None);
-        assert_eq!(epochs.standing(0, life), Standing::InUse);
+        assert_eq!(epochs.state_of(0, lifetime), AccessState::InUse);
         assert_eq!(epochs.complete(0, operation), 1);
-        assert_eq!(epochs.standing(0, life), Standing::Open);
+        assert_eq!(epochs.state_of(0, lifetime), AccessState::Open);
         epochs.end(None);
-        assert_eq!(epochs.standing(0, life), Standing::Ended);
+        assert_eq!(epochs.state_of(0, lifetime), AccessState::Ended);
         for _ in 0..10 * SWEEP_MIN {
             let another = epochs.begin_operation();
             epochs.complete(0, another);
@@ -157,15 +157,15 @@ mod tests {
         let epochs = Epochs::new(1);
         let operation = epochs.begin_operation();
         epochs.end_operation(operation);
-        assert_eq!(epochs.standing(0, Life::Operation(operation)), Standing::Ended);
+        assert_eq!(epochs.state_of(0, Lifetime::Operation(operation)), AccessState::Ended);
     }
 
     #[test]
     fn accesses_of_unknown_epochs_threads_and_operations_have_ended() {
         let epochs = Epochs::new(1);
-        assert_eq!(epochs.standing(0, Life::Epoch(0)), Standing::Open);
-        assert_eq!(epochs.standing(0, Life::Epoch(1)), Standing::Ended);
-        assert_eq!(epochs.standing(7, Life::Epoch(0)), Standing::Ended);
-        assert_eq!(epochs.standing(0, Life::Operation(9)), Standing::Ended);
+        assert_eq!(epochs.state_of(0, Lifetime::Epoch(0)), AccessState::Open);
+        assert_eq!(epochs.state_of(0, Lifetime::Epoch(1)), AccessState::Ended);
+        assert_eq!(epochs.state_of(7, Lifetime::Epoch(0)), AccessState::Ended);
+        assert_eq!(epochs.state_of(0, Lifetime::Operation(9)), AccessState::Ended);
     }
 }

@@ -3,7 +3,7 @@
 use farside_fabric::ProcessId;
 
 use super::CheckRoom;
-use super::epochs::{Life, Standing};
+use super::epochs::{AccessState, Lifetime};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;
@@ -15,15 +15,15 @@ use crate::wire::{self, Decoder};
 pub(crate) enum CheckMessage {
     /// To the owner of memory: a worker of the sender, which is in this epoch, is about to make
     /// this access. `ended` is the access that the last answer named, if that one has ended.
-    Enter { request: u64, epoch: u64, ended: Option<(u32, Life)>, access: Record },
+    Enter { request: u64, epoch: u64, ended: Option<(u32, Lifetime)>, access: Record },
     /// The answer: the access is recorded.
     Entered { request: u64 },
     /// The answer: the access conflicts with an earlier one.
     Met { request: u64, earlier: Record },
     /// To the process of a worker: is this access of the worker open?
-    Ask { request: u64, worker: u32, life: Life },
+    Ask { request: u64, worker: u32, lifetime: Lifetime },
     /// The answer.
-    Told { request: u64, standing: Standing },
+    State { request: u64, state: AccessState },
     /// To the owner of memory: an operation of a worker of the sender completed in this epoch.
     Completed { worker: u32, operation: u64, epoch: u64 },
     /// To the owner of memory: forget the accesses of an operation of a worker of the sender.
@@ -53,32 +53,42 @@ pub(crate) mod tests {
     use crate::runtime::extent::Extent;
     use crate::runtime::observer::AccessKind;
 
-    fn life() -> impl Strategy<Value = Life> {
-        prop_oneof![any::<u64>().prop_map(Life::Epoch), any::<u64>().prop_map(Life::Operation), Just(Life::Released)]
+    fn lifetime() -> impl Strategy<Value = Lifetime> {
+        prop_oneof![
+            any::<u64>().prop_map(Lifetime::Epoch),
+            any::<u64>().prop_map(Lifetime::Operation),
+            Just(Lifetime::Released)
+        ]
     }
 
     fn record() -> impl Strategy<Value = Record> {
         use AccessKind::{AtomicChange, AtomicLoad, Read, Release, Write};
         let numbers = any::<([u32; 6], [u64; 3])>();
         let kind = prop::sample::select(vec![Read, Write, AtomicLoad, AtomicChange, Release]);
-        (numbers, kind, life(), "[a-zü/]{0,40}").prop_map(|(numbers, kind, life, file)| {
+        (numbers, kind, lifetime(), "[a-zü/]{0,40}").prop_map(|(numbers, kind, lifetime, file)| {
             let ([process, slot, generation, worker, line, column], [region, offset, bytes]) = numbers;
             let process = ProcessId::new(process);
             let key = farside_fabric::RemoteKey { process, slot, generation, reserved: 0, bytes: region };
-            Record { memory: Extent { key, offset, bytes }, worker, kind, life, site: Site::new(&file, line, column) }
+            Record {
+                memory: Extent { key, offset, bytes },
+                worker,
+                kind,
+                lifetime,
+                site: Site::new(&file, line, column),
+            }
         })
     }
 
     fn message() -> impl Strategy<Value = CheckMessage> {
-        let ended = prop::option::of((any::<u32>(), life()));
-        let standing = prop_oneof![Just(Standing::Ended), Just(Standing::Open), Just(Standing::InUse)];
-        (0..7, any::<(u64, u64, u32)>(), ended, record(), life(), standing).prop_map(
-            |(kind, (request, epoch, worker), ended, access, life, standing)| match kind {
+        let ended = prop::option::of((any::<u32>(), lifetime()));
+        let state = prop_oneof![Just(AccessState::Ended), Just(AccessState::Open), Just(AccessState::InUse)];
+        (0..7, any::<(u64, u64, u32)>(), ended, record(), lifetime(), state).prop_map(
+            |(kind, (request, epoch, worker), ended, access, lifetime, state)| match kind {
                 0 => CheckMessage::Enter { request, epoch, ended, access },
                 1 => CheckMessage::Entered { request },
                 2 => CheckMessage::Met { request, earlier: access },
-                3 => CheckMessage::Ask { request, worker, life },
-                4 => CheckMessage::Told { request, standing },
+                3 => CheckMessage::Ask { request, worker, lifetime },
+                4 => CheckMessage::State { request, state },
                 5 => CheckMessage::Completed { worker, operation: request, epoch },
                 _ => CheckMessage::Ended { worker, operation: request },
             },

@@ -4,7 +4,7 @@ use farside_fabric::ProcessId;
 use farside_fabric::clock::lock;
 
 use super::Checks;
-use super::epochs::Life;
+use super::epochs::Lifetime;
 use super::message::{self, CheckMessage};
 use super::shadow::Record;
 use crate::error::Result;
@@ -26,7 +26,7 @@ impl Checks {
             if !hold.owners.contains(&owner) {
                 hold.owners.push(owner);
             }
-            let access = Record::new(me, part, Life::Operation(operation));
+            let access = Record::new(me, part, Lifetime::Operation(operation));
             if let Err(error) = self.open_access(me, access, after, deadline) {
                 self.end_operation(me.process_handle(), hold);
                 return Err(error);
@@ -55,7 +55,7 @@ impl Checks {
         self.epochs.end_operation(operation);
         for owner in owners {
             match owner == process.id() {
-                true => lock(&self.shadow).end(worker, Life::Operation(operation)),
+                true => lock(&self.shadow).end(worker, Lifetime::Operation(operation)),
                 false => tell(process, owner, &CheckMessage::Ended { worker, operation }),
             }
         }

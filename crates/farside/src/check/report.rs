@@ -121,7 +121,7 @@ impl fmt::Display for AccessConflict {
         let first = there.worker;
         write!(
             f,
-            "and nothing orders the two, since {first} has told no other worker anything since: let {first} call, signal, or enter a \
+            "and nothing orders the two, because {first} has not communicated since: let {first} call, signal, or enter a \
              barrier in between, or change the word atomically on both sides (see docs/checking-accesses.md)"
         )
     }

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::AccessChecks;
-use super::epochs::Life;
+use super::epochs::Lifetime;
 use super::report::{FILE_BYTES_MAX, Site, conflict};
 use crate::Wire;
 use crate::runtime::extent::Extent;
@@ -25,15 +25,15 @@ pub(crate) struct Record {
     pub(super) memory: Extent,
     pub(super) worker: u32,
     pub(super) kind: AccessKind,
-    pub(super) life: Life,
+    pub(super) lifetime: Lifetime,
     pub(super) site: Site,
 }
 
 impl Record {
     /// The record of an access by this worker.
-    pub(super) fn new(me: &Worker, part: Part, life: Life) -> Self {
+    pub(super) fn new(me: &Worker, part: Part, lifetime: Lifetime) -> Self {
         let Part { memory, touch } = part;
-        Self { memory, worker: me.id().number(), kind: touch.kind, life, site: Site::of(touch.site) }
+        Self { memory, worker: me.id().number(), kind: touch.kind, lifetime, site: Site::of(touch.site) }
     }
 
     /// Whether a record from another process has an end and a file name of bounded length.
@@ -51,7 +51,7 @@ pub(super) struct Shadow {
     /// The latest known epoch of each worker.
     epochs: HashMap<u32, u64>,
     /// The numbers of the accesses that end together.
-    lives: HashMap<(u32, Life), BTreeSet<u64>>,
+    lives: HashMap<(u32, Lifetime), BTreeSet<u64>>,
     next: u64,
     max: usize,
     accesses: u64,
@@ -107,11 +107,11 @@ impl Shadow {
                 continue;
             }
             let is_own = earlier.worker == record.worker
-                && (earlier.life == record.life || matches!(earlier.life, Life::Epoch(_)));
+                && (earlier.lifetime == record.lifetime || matches!(earlier.lifetime, Lifetime::Epoch(_)));
             if !is_own && conflict(earlier.kind, record.kind) {
                 return self.records.get(&number);
             }
-            let is_same = earlier.worker == record.worker && earlier.life == record.life;
+            let is_same = earlier.worker == record.worker && earlier.lifetime == record.lifetime;
             if is_same && earlier.kind == record.kind && earlier.memory == memory {
                 same = Some(number);
             }
@@ -134,21 +134,21 @@ impl Shadow {
     }
 
     /// Forgets accesses that have ended, as their worker's process says.
-    pub(super) fn end(&mut self, worker: u32, life: Life) {
-        let ended = self.lives.remove(&(worker, life)).unwrap_or_default();
+    pub(super) fn end(&mut self, worker: u32, lifetime: Lifetime) {
+        let ended = self.lives.remove(&(worker, lifetime)).unwrap_or_default();
         ended.into_iter().for_each(|number| self.remove(number));
     }
 
     /// Moves the accesses of a completed operation into an epoch of its worker.
     pub(super) fn complete(&mut self, worker: u32, operation: u64, epoch: u64) {
-        let completed = self.lives.remove(&(worker, Life::Operation(operation))).unwrap_or_default();
+        let completed = self.lives.remove(&(worker, Lifetime::Operation(operation))).unwrap_or_default();
         self.begin_epoch(worker, epoch);
         for number in completed {
             if self.epochs.get(&worker) != Some(&epoch) {
                 self.remove(number);
             } else if let Some(record) = self.records.get_mut(&number) {
-                record.life = Life::Epoch(epoch);
-                self.lives.entry((worker, record.life)).or_default().insert(number);
+                record.lifetime = Lifetime::Epoch(epoch);
+                self.lives.entry((worker, record.lifetime)).or_default().insert(number);
             }
         }
     }
@@ -166,16 +166,17 @@ impl Shadow {
 
     /// Forgets the accesses of lost workers, but not their releases.
     pub(super) fn lose(&mut self, is_lost: impl Fn(u32) -> bool) {
-        self.remove_all(|record| is_lost(record.worker) && record.life != Life::Released);
+        self.remove_all(|record| is_lost(record.worker) && record.lifetime != Lifetime::Released);
         self.epochs.retain(|worker, _| !is_lost(*worker));
     }
 
-    /// Notes that a worker is in this epoch or a later one: its accesses of earlier epochs have ended.
+    /// Notes that a worker is in this epoch or a later one: its accesses of earlier epochs have
+    /// ended.
     fn begin_epoch(&mut self, worker: u32, epoch: u64) {
         let latest = self.epochs.entry(worker).or_insert(epoch);
         if *latest < epoch {
             let before = std::mem::replace(latest, epoch);
-            self.end(worker, Life::Epoch(before));
+            self.end(worker, Lifetime::Epoch(before));
         }
     }
 
@@ -210,7 +211,7 @@ impl Shadow {
         }
         let number = self.next;
         self.next += 1;
-        self.lives.entry((record.worker, record.life)).or_default().insert(number);
+        self.lives.entry((record.worker, record.lifetime)).or_default().insert(number);
         self.places.insert(place_of(number, record.memory));
         self.records.insert(number, record);
     }
@@ -218,7 +219,7 @@ impl Shadow {
     fn remove(&mut self, number: u64) {
         let Some(record) = self.records.remove(&number) else { return };
         self.places.remove(&place_of(number, record.memory));
-        if let Entry::Occupied(mut together) = self.lives.entry((record.worker, record.life)) {
+        if let Entry::Occupied(mut together) = self.lives.entry((record.worker, record.lifetime)) {
             together.get_mut().remove(&number);
             if together.get().is_empty() {
                 together.remove();
@@ -252,11 +253,11 @@ mod tests {
 
     fn record(worker: u32, kind: AccessKind, offset: u64, bytes: u64) -> Record {
         let memory = extent(3, 1, offset, bytes);
-        Record { memory, worker, kind, life: Life::Epoch(0), site: Site::of(Location::caller()) }
+        Record { memory, worker, kind, lifetime: Lifetime::Epoch(0), site: Site::of(Location::caller()) }
     }
 
     fn in_epoch(epoch: u64, record: Record) -> Record {
-        Record { life: Life::Epoch(epoch), ..record }
+        Record { lifetime: Lifetime::Epoch(epoch), ..record }
     }
 
     use AccessKind::{AtomicChange, AtomicLoad, Read, Release, Write};
@@ -278,14 +279,14 @@ mod tests {
     #[test]
     fn the_bytes_of_an_operation_are_in_use_for_its_own_worker_too() {
         let mut shadow = Shadow::default();
-        let operation = Record { life: Life::Operation(5), ..record(1, Write, 0, 64) };
+        let operation = Record { lifetime: Lifetime::Operation(5), ..record(1, Write, 0, 64) };
         assert_eq!(shadow.enter(operation.clone(), 0), None);
         assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), 7), Some(&operation), "whatever its epoch");
         shadow.complete(1, 5, 7);
         assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), 7), None);
-        let met = shadow.enter(record(2, Read, 8, 8), 0).map(|record| record.life);
-        assert_eq!(met, Some(Life::Epoch(7)), "no other worker knows yet that it has completed");
-        shadow.end(1, Life::Epoch(7));
+        let met = shadow.enter(record(2, Read, 8, 8), 0).map(|record| record.lifetime);
+        assert_eq!(met, Some(Lifetime::Epoch(7)), "no other worker knows yet that it has completed");
+        shadow.end(1, Lifetime::Epoch(7));
         assert_eq!(shadow.enter(record(2, Write, 0, 64), 0), None);
     }
 
@@ -326,7 +327,7 @@ mod tests {
     #[test]
     fn accesses_of_one_operation_do_not_conflict_with_each_other() {
         let mut shadow = Shadow::default();
-        let operation = |number, kind| Record { life: Life::Operation(number), ..record(1, kind, 0, 8) };
+        let operation = |number, kind| Record { lifetime: Lifetime::Operation(number), ..record(1, kind, 0, 8) };
         assert_eq!(shadow.enter(operation(5, Write), 0), None);
         assert_eq!(shadow.enter(operation(5, Read), 0), None);
         assert!(shadow.enter(operation(6, Read), 0).is_some());
@@ -346,10 +347,10 @@ mod tests {
         let release = record(1, Release, 100, 50);
         assert_eq!(shadow.enter(record(2, Write, 120, 8), 0), None);
         assert_eq!(shadow.enter(release.clone(), 0).map(|met| met.kind), Some(Write), "the write is open");
-        shadow.end(2, Life::Epoch(0));
+        shadow.end(2, Lifetime::Epoch(0));
         assert_eq!(shadow.enter(release.clone(), 0), None);
         assert_eq!(shadow.enter(record(2, Read, 120, 8), 0), None, "it is not released yet");
-        let released = Record { life: Life::Released, ..release };
+        let released = Record { lifetime: Lifetime::Released, ..release };
         shadow.release(released.clone());
         // Neither for the worker that released it, nor for others after that worker is lost.
         for (worker, kind) in [(1, Read), (2, AtomicLoad), (3, Release)] {
@@ -399,14 +400,14 @@ mod tests {
     proptest! {
         /// Compares the shadow with a list of all open accesses.
         #[test]
-        fn conflicts_are_those_of_a_plain_list(steps in prop::collection::vec(step(), 1..60)) {
+        fn conflicts_match_a_plain_list(steps in prop::collection::vec(step(), 1..60)) {
             let mut shadow = Shadow::default();
             let mut open: Vec<Record> = Vec::new();
             let mut epochs = [0_u64; 3];
             for step in steps {
                 let epoch = epochs[step.worker as usize];
                 let new = in_epoch(epoch, record(step.worker, step.kind, step.offset, step.bytes));
-                open.retain(|earlier| earlier.life == Life::Epoch(epochs[earlier.worker as usize]));
+                open.retain(|earlier| earlier.lifetime == Lifetime::Epoch(epochs[earlier.worker as usize]));
                 let meets = |earlier: &&Record| {
                     earlier.worker != new.worker
                         && conflict(earlier.kind, new.kind)
@@ -417,8 +418,8 @@ mod tests {
                 // As its worker does: ask again until no access is met that has ended.
                 let met = loop {
                     match shadow.enter(new.clone(), epoch).cloned() {
-                        Some(met) if met.life != Life::Epoch(epochs[met.worker as usize]) => {
-                            shadow.end(met.worker, met.life);
+                        Some(met) if met.lifetime != Lifetime::Epoch(epochs[met.worker as usize]) => {
+                            shadow.end(met.worker, met.lifetime);
                         }
                         met => break met,
                     }

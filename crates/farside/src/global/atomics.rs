@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
 
-/// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and `f64`.
+/// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and
+/// `f64`.
 pub trait Word: Pod + PartialOrd + sealed::Changeable {}
 
 /// [Words](Word) whose bits have a meaning of their own: those that are not floats.
@@ -16,7 +17,7 @@ pub trait Integer: Word {}
 
 /// [Integers](Integer) whose changes are all single operations, so that they can be
 /// [started](Worker::start_change) without waiting: `u32` and `u64`.
-pub trait Unsigned: Integer + super::movement::Brings + sealed::Startable {}
+pub trait Unsigned: Integer + super::movement::OperationValue + sealed::Startable {}
 
 impl Word for u32 {}
 impl Word for u64 {}

@@ -70,16 +70,18 @@ pub enum AddressFault {
     #[error("it is null: a pointer was used before it was set, or at the end of a list")]
     Null,
     /// It names a process that the job does not have.
-    #[error("the job has only processes 0 to {}: it is of another job, or overwritten", count - 1)]
+    #[error("the job has only processes 0 to {}: the address comes from another job, or was overwritten", count - 1)]
     NoSuchProcess {
         /// The number of processes.
         count: u32,
     },
     /// Nothing is registered there, or not any more.
-    #[error("nothing is registered there: it was deregistered, or the address is of another job, or overwritten")]
+    #[error(
+        "no memory is registered there: it was deregistered, or the address comes from another job or was overwritten"
+    )]
     Stale,
     /// Its owner has registered the memory as read-only.
-    #[error("its owner has registered it as read-only: only get from it, or register it for writing")]
+    #[error("its owner has registered it as read-only: get from it only, or register it for writing")]
     ReadOnly,
     /// The access reaches beyond the end of the region.
     #[error("an access of {bytes} bytes leaves the region, which has {region_bytes} bytes: access less")]
@@ -90,7 +92,9 @@ pub enum AddressFault {
         region_bytes: u64,
     },
     /// A range of values ends before it begins.
-    #[error("the range of values ends at {end}, before it begins at {start}: an empty one ends where it begins")]
+    #[error(
+        "the range of values ends at {end}, before its start at {start}: give a range that ends at or after its start"
+    )]
     Backwards {
         /// The first index.
         start: usize,
@@ -98,7 +102,7 @@ pub enum AddressFault {
         end: usize,
     },
     /// A computation led to an address that no region has.
-    #[error("no address is {bytes} bytes away from it: a region begins at offset 0 and has at most 4 GiB")]
+    #[error("no address lies {bytes} bytes away from it: a region begins at offset 0 and has at most 4 GiB")]
     MovedOutside {
         /// The distance from the address.
         bytes: u64,

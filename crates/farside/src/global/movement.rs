@@ -23,8 +23,7 @@ pub use self::complete::Completing;
 pub(super) use self::error::Failure;
 pub use self::error::MovementError;
 pub use self::handle::{Handle, Order};
-pub use self::incoming::{Brings, Incoming};
-pub(crate) use self::issue::Moves;
+pub use self::incoming::{Incoming, OperationValue};
 pub(crate) use self::message::MoveMessage;
 pub(crate) use self::room::Movement;
 

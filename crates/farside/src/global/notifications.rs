@@ -36,7 +36,8 @@ use crate::runtime::worker::Worker;
 /// let there = me.process_of(me.neighbor(me.threads_per_process()));
 /// // Under the number of the sender, so that none overwrites another's.
 /// let number = me.process().number();
-/// notifications.of(there)?.put_notify(me, GlobalAddress::starter(there, 8 * number), &7_u64.to_le_bytes(), number, 1)?;
+/// let to = GlobalAddress::starter(there, 8 * number);
+/// notifications.of(there)?.put_notify(me, to, &7_u64.to_le_bytes(), number, 1)?;
 /// // The first one to arrive is taken first.
 /// let (from, value) = notifications.own(me).take_any(me, 0..me.process_count())?;
 /// # let _ = (from, value);
@@ -44,7 +45,8 @@ use crate::runtime::worker::Worker;
 /// # }
 /// ```
 ///
-/// GASPI: `gaspi_write_notify`, `gaspi_notify`, `gaspi_notify_waitsome`, `gaspi_notify_reset`, with 64-bit values.
+/// GASPI: `gaspi_write_notify`, `gaspi_notify`, `gaspi_notify_waitsome`, `gaspi_notify_reset`, with
+/// 64-bit values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Notifications {
     slots: GlobalPtr<u64>,
@@ -56,7 +58,7 @@ pub struct Notifications {
 #[non_exhaustive]
 pub enum NotificationFault {
     /// There is no such number.
-    #[error("there are only numbers below {count}: use one of them")]
+    #[error("it does not exist: use a number below {count}")]
     NoSuchNumber {
         /// The number of numbers.
         count: u32,
@@ -65,7 +67,7 @@ pub enum NotificationFault {
     #[error("no numbers were named: wait for at least one")]
     NoNumbers,
     /// The notifications are another process's, and only that process waits for them.
-    #[error("only workers of that process wait for them and take them: let one of them do it")]
+    #[error("only workers of that process can wait for it or take it: let one of them do so")]
     OfAnother,
     /// The value zero marks the absence of a notification.
     #[error("its value is 0, which marks the absence of a notification: use another value")]
@@ -105,7 +107,8 @@ impl Notifications {
     /// *Completion* and *cost*: those of [`Worker::put_signal`].
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`]; [`GlobalError::Notification`](crate::global::GlobalError::Notification).
+    /// Those of [`Worker::put_signal`];
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
         let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
@@ -164,7 +167,8 @@ impl Notifications {
     /// several workers take it, one gets it.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification); those of [`GlobalPtr::swap`].
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification); those of
+    /// [`GlobalPtr::swap`].
     pub fn take(&self, me: &Worker, number: u32) -> Result<u64> {
         self.slot(number)?.swap(me, 0)
     }

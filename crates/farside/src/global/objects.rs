@@ -1,7 +1,8 @@
-//! Objects that all workers have together, and the ways in which a process gets at its own part of them.
+//! Objects that all workers share, and how a process accesses its own part of one.
 //!
-//! `spread` is memory of several processes that all have or none. Symmetric memory, arrays and byte spaces are each a spread and the
-//! arithmetic of who has what.
+//! `spread` allocates memory in several processes: in all of them or, on an error, in none.
+//! Symmetric memory, arrays and byte spaces each add the arithmetic of which process owns which
+//! part.
 
 mod array;
 mod byte_space;

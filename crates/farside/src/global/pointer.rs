@@ -79,7 +79,8 @@ impl<T> GlobalPtr<T> {
     /// Returns the address `count` values further.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond what a region can have, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond what a region can have,
+    /// and for null.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn add(self, count: usize) -> Result<Self> {
@@ -92,7 +93,8 @@ impl<T> GlobalPtr<T> {
     /// Returns the address `count` values before.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the region's first byte, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the region's first
+    /// byte, and for null.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn sub(self, count: usize) -> Result<Self> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use farside_fabric::ProcessId;
 use farside_fabric::clock::lock;
 
-use super::movement::{MoveMessage, Movement, Moves};
+use super::movement::{MoveMessage, Movement};
 use super::registration::OwnSegments;
 use super::signal::{SignalMessage, SignalRequests};
 use super::space::KnownSegments;
@@ -27,7 +27,6 @@ pub(crate) struct GlobalRoom {
 #[derive(Debug, Default)]
 pub(crate) struct WorkerGlobal {
     known: KnownSegments,
-    moves: Moves,
 }
 
 /// A message between the service threads of two processes.
@@ -104,11 +103,5 @@ impl Worker {
     /// The segments that this worker has used.
     pub(super) fn known_segments(&self) -> &KnownSegments {
         &self.room::<GlobalRoom>().known
-    }
-
-    /// What this worker knows of its operations without a lock.
-    #[inline]
-    pub(super) fn moves(&self) -> &Moves {
-        &self.room::<GlobalRoom>().moves
     }
 }

@@ -74,7 +74,7 @@ pub struct Hyperslab {
 #[non_exhaustive]
 pub enum SectionFault {
     /// Its numbers are too large.
-    #[error("its values are more, or lie further apart, than memory can have")]
+    #[error("its values are more, or lie further apart, than memory can hold")]
     TooLarge,
     /// It has too many dimensions.
     #[error("{count} dimensions; at most {DIMENSIONS_MAX} are supported")]
@@ -83,9 +83,7 @@ pub enum SectionFault {
         count: usize,
     },
     /// Lists that describe the same dimensions have different lengths.
-    #[error(
-        "one list is for {one} dimensions, and another for {other}: give each of them one number for every dimension"
-    )]
+    #[error("one list has {one} dimensions and another {other}: give each list one number for every dimension")]
     DimensionsDiffer {
         /// The length of one list.
         one: usize,
@@ -93,7 +91,7 @@ pub enum SectionFault {
         other: usize,
     },
     /// A part leaves its array.
-    #[error("it leaves the array in dimension {dimension}, which has {extent} indices")]
+    #[error("it reaches beyond the array in dimension {dimension}, which has {extent} indices")]
     OutsideOfArray {
         /// The dimension.
         dimension: usize,
@@ -107,7 +105,7 @@ pub enum SectionFault {
     )]
     Overlaps,
     /// There are too few values.
-    #[error("it needs {span} values, and there are {length}")]
+    #[error("it spans {span} values, and the memory has {length}")]
     TooLong {
         /// One past its last.
         span: usize,
@@ -115,7 +113,7 @@ pub enum SectionFault {
         length: usize,
     },
     /// The two sections have different numbers of values.
-    #[error("{from} values are to go to the places of {to}: let both have as many")]
+    #[error("the source selects {from} values and the target {to}: let both select the same number")]
     LengthsDiffer {
         /// The length of the section that is read.
         from: usize,
@@ -134,7 +132,8 @@ impl Section {
     /// Selects `count` blocks of `block` values each, whose beginnings are `stride` values apart.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`TooLarge`](SectionFault::TooLarge).
     pub fn strided(count: usize, block: usize, stride: usize) -> Result<Self> {
         Self::regular(0, &[Level { extent: count, stride }], block)
     }
@@ -144,7 +143,8 @@ impl Section {
     /// *Cost*: sorts them, to find whether they overlap.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`TooLarge`](SectionFault::TooLarge).
     pub fn indexed(pieces: impl IntoIterator<Item = (usize, usize)>) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         let (mut length, mut span) = (0_usize, 0);
@@ -167,8 +167,10 @@ impl Section {
     /// apart. The last dimension varies fastest.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge),
-    /// [`TooManyDimensions`](SectionFault::TooManyDimensions), [`DimensionsDiffer`](SectionFault::DimensionsDiffer).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`TooLarge`](SectionFault::TooLarge),
+    /// [`TooManyDimensions`](SectionFault::TooManyDimensions),
+    /// [`DimensionsDiffer`](SectionFault::DimensionsDiffer).
     pub fn grid(extents: &[usize], strides: &[usize]) -> Result<Self> {
         check_dimensions(extents.len(), strides.len())?;
         let levels: Vec<Level> =
@@ -216,7 +218,8 @@ impl Section {
     /// Returns the same section, shifted by a number of values.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`TooLarge`](SectionFault::TooLarge).
     pub fn shifted(mut self, by: usize) -> Result<Self> {
         if self.is_empty() {
             return Ok(self);

@@ -53,7 +53,7 @@ impl Signal {
                 // was put before is visible to it then. A swap would first wait for those stores to
                 // leave this processor, and only then fetch the word's line.
                 word.store(value, Ordering::Release);
-                watchers.are_there(if process.hears_fences() { watchers.fencing() } else { Fencing::Mutual })
+                watchers.are_there(if process.is_reached_by_fences() { watchers.fencing() } else { Fencing::Mutual })
             }
             Self::Add(value) => {
                 // SYNC: sequentially consistent, which includes that release.
@@ -131,7 +131,8 @@ impl Worker {
         let Some(home) = place.process().and_then(|owner| process.home_of(owner)) else { return false };
         let Some(word) = self.mapped(place, 8) else { return false };
         let Some(target) = self.mapped(address, data.len()) else { return false };
-        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped here.
+        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped
+        // here.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
         // SAFETY: aligned, as the caller has checked, and inside memory that is mapped here, as
         // `mapped` found; no region was attached or dropped since.

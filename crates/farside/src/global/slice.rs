@@ -58,7 +58,7 @@ impl<T> GlobalSlice<T> {
     /// Returns the address of the value at `index`.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) when there are not so many.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) if `index` is beyond the end.
     #[inline]
     pub fn at(&self, index: usize) -> Result<GlobalPtr<T>> {
         if index < self.length { self.start.add(index) } else { Err(self.outside(index, 1)) }
@@ -67,8 +67,8 @@ impl<T> GlobalSlice<T> {
     /// Returns a part of it.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) when there are not so many, and when the range ends before it begins, where slices of the
-    /// language panic.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) if the range ends beyond the
+    /// end of the slice or before its own start.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         let Some(length) = range.end.checked_sub(range.start) else {
             return Err(self.start.address().refused(AddressFault::Backwards { start: range.start, end: range.end }));
@@ -127,8 +127,9 @@ impl<T: Pod> GlobalSlice<T> {
     }
 }
 
-// SAFETY: (1) a global address and a length mean the same in every process; (2, 4, 5) `write_plain` and `read_plain` copy `size_of` bytes, of
-// which any are an address and a length; (3) there is no destructor.
+// SAFETY: (1) a global address and a length mean the same in every process; (2, 4, 5) `write_plain`
+// and `read_plain` copy `size_of` bytes, of which any are an address and a length; (3) there is no
+// destructor.
 unsafe impl<T: 'static> Wire for GlobalSlice<T> {
     plain_whole!();
 
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_told_apart_by_place_and_length() {
+    fn slices_differ_by_place_and_length() {
         let start = GlobalAddress::from_bits(1 << 46).cast::<Bare>();
         let slices = [start.slice(1), start.slice(2), GlobalPtr::NULL.slice(1), start.slice(1)];
         assert_eq!(slices.into_iter().collect::<HashSet<_>>().len(), 3);

@@ -3,11 +3,11 @@
 //! # Why the cached pointers are valid
 //!
 //! A line of the worker's [`AddressCache`](crate::runtime::address_cache::AddressCache) holds
-//! pointers into two mappings: the region's, and that of its owner's starter memory. [`Worker::fill`]
-//! fills a line only from a [`Known`] segment of the same worker, which keeps both mapped. A segment
-//! is taken out of `known` only after its line is cleared ([`Worker::forget_segment`],
-//! [`Worker::forget_retired`]). A pointer found in the cache is used within one call that does
-//! neither.
+//! pointers into two mappings: the region's, and that of its owner's starter memory.
+//! [`Worker::fill`] fills a line only from a [`Known`] segment of the same worker, which keeps both
+//! mapped. A segment is taken out of `known` only after its line is cleared
+//! ([`Worker::forget_segment`], [`Worker::forget_retired`]). A pointer found in the cache is used
+//! within one call that does neither.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -287,7 +287,8 @@ impl Worker {
         let Some(target) = self.mapped(address, data.len()) else {
             return self.put_slowly(address, data);
         };
-        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped here.
+        // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped
+        // here.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
         Ok(())
     }
@@ -302,7 +303,8 @@ impl Worker {
         let Some(source) = self.mapped(address, data.len()) else {
             return self.get_slowly(address, data);
         };
-        // SAFETY: `data` is writable; `mapped` found the source range inside memory that is mapped here.
+        // SAFETY: `data` is writable; `mapped` found the source range inside memory that is mapped
+        // here.
         unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
         Ok(())
     }
@@ -379,8 +381,8 @@ impl Worker {
         let Some(target) = self.mapped(address, size_of::<T>()) else {
             return self.put_slowly(address, bytemuck::bytes_of(value));
         };
-        // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more, and
-        // `check_alignment` has checked the offset.
+        // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more,
+        // and `check_alignment` has checked the offset.
         unsafe { std::hint::assert_unchecked(target.addr().is_multiple_of(align_of::<T>())) };
         // SAFETY: the value is readable; `mapped` found the target range in memory that is mapped
         // here.
@@ -395,8 +397,8 @@ impl Worker {
         let Some(source) = self.mapped(address, size_of::<T>()) else {
             return self.get_slowly(address, bytemuck::bytes_of_mut(value));
         };
-        // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more, and
-        // `check_alignment` has checked the offset.
+        // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more,
+        // and `check_alignment` has checked the offset.
         unsafe { std::hint::assert_unchecked(source.addr().is_multiple_of(align_of::<T>())) };
         // SAFETY: the value is writable, and any bytes are a valid `T`; `mapped` found the source
         // range in memory that is mapped here.
@@ -459,9 +461,9 @@ impl Worker {
         if let Some(base) = self.mapped(address, bytes) {
             return work(&|index, change| {
                 assert!(index < count, "the index of a word is below the count");
-                // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that are
-                // mapped here, as `mapped` found. `work` cannot attach or drop a region, since it
-                // has nothing of this worker.
+                // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that
+                // are mapped here, as `mapped` found. `work` cannot attach or drop a region, since
+                // it has nothing of this worker.
                 Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
             });
         }

@@ -51,7 +51,9 @@ impl Comparison {
 /// // A flag for each process, in this one's starter memory.
 /// let flag = |of: u32| -> GlobalPtr<u64> { GlobalAddress::starter(me.process(), 8 * of).cast() };
 /// let mut open: Vec<Until<u64>> =
-///     (0..me.process_count()).map(|of| flag(of).until(Comparison::Ne, 0).signalled_by(ProcessId::new(of))).collect();
+///     (0..me.process_count())
+///         .map(|of| flag(of).until(Comparison::Ne, 0).signalled_by(ProcessId::new(of)))
+///         .collect();
 /// while let Some((index, value)) = me.wait_any(&open)? {
 ///     println!("process {} says {value}", open.remove(index).signaller().unwrap());
 /// }

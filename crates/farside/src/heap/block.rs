@@ -322,7 +322,8 @@ impl RemoteBlock {
     /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in another process than
     /// the peer's, [`HeapError::OtherWorker`] on another worker than the peer;
     /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`];
-    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone; [`Error::PeerLost`] if its initiator is lost.
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone;
+    /// [`Error::PeerLost`] if its initiator is lost.
     pub fn open(self, me: &Worker) -> Result<OwnedBlock<'_>> {
         OwnedBlock::open(me, self)
     }

@@ -147,7 +147,7 @@ pub enum HeapError {
         fault: TagFault,
     },
     /// The memory at the peer does not begin like a heap.
-    #[error("the memory of the heap does not begin like a heap: it was overwritten")]
+    #[error("the memory of the heap does not begin with a heap's header: it was overwritten")]
     CorruptHeap,
     /// The initiator has closed the heap.
     #[error("the heap was closed by {initiator}, and its memory is released")]

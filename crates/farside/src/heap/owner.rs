@@ -443,7 +443,7 @@ pub(super) struct Collected {
 /// Runs at the peer: reports all freed blocks.
 pub(super) fn answer(there: &Worker, question: Question) -> Collected {
     // Opens the heap if this worker has opened no block of it, so that a waiting initiator also
-    // hears of the first one.
+    // learns of the first one.
     let Ok(heap) = there.room::<Heaps>().find_or_open(there, &question.heap) else { return Collected::default() };
     heap.note_taken(question.taken);
     heap.is_awaited.set(question.keep_telling);

@@ -85,7 +85,7 @@ impl Tag {
 }
 
 #[test]
-fn what_comes_in_pieces_is_taken_when_it_is_whole() {
+fn a_message_in_pieces_is_taken_once_complete() {
     with_heap(|heap, names| {
         let me = heap.me();
         let list: Vec<Tag> = names.iter().step_by(2).map(|name| tag(heap, name)).collect();
@@ -102,7 +102,7 @@ fn what_comes_in_pieces_is_taken_when_it_is_whole() {
 }
 
 #[test]
-fn noise_is_no_list() {
+fn noise_is_not_a_list() {
     with_heap(|heap, _| {
         let mut noise = 1_u64;
         for _ in 0..200 {
@@ -123,7 +123,7 @@ fn noise_is_no_list() {
 }
 
 #[test]
-fn a_heap_that_begins_wrong_is_no_heap() {
+fn a_heap_without_its_header_is_refused() {
     with_heap(|heap, names| {
         let me = heap.me();
         heap.far().put(me, 0, &[0xff; CONTROL_BYTES as usize])?;
@@ -238,7 +238,7 @@ fn a_heap_whose_peer_never_tells_all_is_closed_all_the_same() {
 
 /// An initiator that waits for room, or closes, also learns of the first block that the peer opens.
 #[test]
-fn what_is_opened_late_is_heard_of() {
+fn blocks_opened_late_are_reported() {
     let body = |me: &Worker| {
         if me.id() == WorkerId::new(1) {
             let mut names = me.pipe(WorkerId::new(0)).receiver::<RemoteBlock>()?;

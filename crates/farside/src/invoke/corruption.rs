@@ -124,7 +124,7 @@ fn a_length_of_nothing() {
 }
 
 #[test]
-fn a_long_length_that_cannot_be() {
+fn an_impossible_long_length() {
     for length in [0, 8, 17, 4096, 1 << 20, u64::MAX - 7, u64::MAX] {
         is_noticed(|me| vec![header::<OneWord>(me, ONE_WORD as usize, 8 * 0xffff), length], is_length);
     }

@@ -231,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn a_length_that_cannot_be_is_corrupt(units in prop_oneof![Just(0_u64), Just(0xffff)], bytes: u64) {
+        fn an_impossible_length_is_corrupt(units in prop_oneof![Just(0_u64), Just(0xffff)], bytes: u64) {
             prop_assume!(units == 0 || bytes < 16 || bytes % 8 != 0 || bytes > RECORD_BYTES_MAX as u64);
             let mut frames = InFrames::default();
             frames.take(0, &(units << 48 | 1).to_ne_bytes());
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_gap_is_not_believed() {
+    fn frames_after_a_gap_are_refused() {
         let [one, two] = [1, 2].map(|entry| record(entry, &[7; 24]));
         for position in [0, one.len() as u64 + 8, u64::MAX] {
             let mut frames = InFrames::default();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_told_in_large_parts_or_when_nothing_comes() {
+    fn credit_is_published_in_large_parts_or_when_idle() {
         let mut frames = InFrames::default();
         let one = record(1, &[7; 24]);
         frames.take(0, &one);

@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(message in message()) {
+        fn encoding_round_trips(message in message()) {
             let bytes = message.encode();
             prop_assert_eq!(bytes[0], CALL);
             if let CallMessage::Reply { piece, .. } = &message {

@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "among processes of one binary")]
-    fn what_does_not_travel_is_not_registered() {
+    fn functions_of_unportable_types_are_not_registered() {
         Names::of_the_library().register(Named::<crate::Reply<u8>>::new("test/a"), |_, _| ());
     }
 }

@@ -110,7 +110,9 @@ impl Latches {
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let all = me.synchronizer(me.worker_count())?;
 /// for worker in me.workers() {
-///     me.to(worker).notify(&all, On::Executed).call((), |there, ()| println!("{} was here", there.id()))?;
+///     me.to(worker)
+///         .notify(&all, On::Executed)
+///         .call((), |there, ()| println!("{} was here", there.id()))?;
 /// }
 /// all.wait()?;
 /// # Ok(())

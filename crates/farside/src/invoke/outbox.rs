@@ -26,7 +26,7 @@ pub(crate) use self::way::{Answer, SharedWay, Way};
 use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
-use crate::error::{Error, Result};
+use crate::error::{Error, LaunchError, Result};
 use crate::invoke::message::RingName;
 use crate::runtime::extent::Extent;
 use crate::runtime::process::Process;
@@ -619,13 +619,14 @@ impl Outbox {
     /// Sets the size of the ring to be opened.
     ///
     /// # Errors
-    /// [`Error::RingOptions`] when the ring is open or asked for.
+    /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions) when the ring is open or asked
+    /// for.
     pub(crate) fn choose(&mut self, options: RingOptions) -> Result<()> {
         let mut way = self.way.lock();
         if self.ring.is_some() || way.phase != way::Phase::Unasked {
             let why =
                 format!("the ring to {} is there already: choose before the first call, or `shutdown` it", way.to);
-            return Err(Error::RingOptions { why });
+            return Err(Error::Launch(LaunchError::RingOptions { why }));
         }
         way.options = options;
         Ok(())

@@ -65,7 +65,6 @@ unsafe extern "C" {
 #[inline(always)]
 fn entry_address<T: Remote>() -> usize {
     let address: usize;
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it
     // touches no memory, stack or flags.
     unsafe {
@@ -83,32 +82,8 @@ fn entry_address<T: Remote>() -> usize {
             options(nomem, nostack, preserves_flags, pure),
         );
     }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it
-    // touches no memory, stack or flags.
-    unsafe {
-        std::arch::asm!(
-            ".pushsection farside_calls,\"aR\",@progbits",
-            ".p2align 2",
-            "77:",
-            ".long {trampoline} - .",
-            ".long {mark}",
-            ".popsection",
-            "adrp {address}, 77b",
-            "add {address}, {address}, :lo12:77b",
-            trampoline = sym T::run,
-            mark = const LISTED,
-            address = lateout(reg) address,
-            options(nomem, nostack, preserves_flags, pure),
-        );
-    }
     address
 }
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!(
-    "Farside names remote functions by a table that is written in assembly: x86_64 and aarch64 only, so far"
-);
 
 /// The place of this program's entries in memory. Small, so that each call can carry a copy.
 #[derive(Clone, Copy, Debug)]

@@ -65,8 +65,12 @@ where
 /// let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
 /// let simulated = Simulation::new(2, 1, 7).options(options).run(|me| {
 ///     let before = me.now();
-///     me.call_return(me.neighbor(1), (), |there, ()| there.charge(Duration::from_micros(5)))?.wait()?;
-///     assert!(me.now() - before > Duration::from_micros(7), "two ways of a microsecond each, and the call between");
+///     let work = me.call_return(me.neighbor(1), (), |there, ()| {
+///         there.charge(Duration::from_micros(5));
+///     })?;
+///     work.wait()?;
+///     // A microsecond each way, and five for the work.
+///     assert!(me.now() - before > Duration::from_micros(7));
 ///     me.barrier()
 /// })?;
 /// simulated.verdict?;
@@ -200,7 +204,7 @@ impl Simulation {
     /// [switch](Trace::switches).
     ///
     /// # Errors
-    /// [`Error::JobShape`](crate::Error::JobShape) if the job's shape is impossible.
+    /// [`LaunchError::JobShape`](crate::LaunchError::JobShape) if the job's shape is impossible.
     /// [`Error::Fabric`](crate::Error::Fabric) if a process to be killed or slowed down does not
     /// exist, or memory is short. The outcome of the job itself is in [`Simulated::verdict`].
     pub fn run<F>(self, body: F) -> Result<Simulated>
@@ -209,11 +213,11 @@ impl Simulation {
     {
         let settings = self.choices.resolve(&own_environment)?;
         let named = self.deaths.iter().map(|(_, process)| process).chain(self.slow.iter().map(|(process, _)| process));
-        if let Some(nobody) =
+        if let Some(unknown) =
             named.chain(self.programs.others.keys()).find(|process| process.number() >= settings.processes)
         {
             let count = settings.processes;
-            return Err(FabricError::NoSuchProcess { process: *nobody, count }.into());
+            return Err(FabricError::NoSuchProcess { process: *unknown, count }.into());
         }
         let starter_bytes = HomeLayout::of(&settings).bytes();
         let fabric = SimFabric::in_turns(settings.processes, starter_bytes, self.seed, self.options)?;
@@ -429,7 +433,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::error::Error;
+    use crate::error::{Error, LaunchError};
 
     #[test]
     fn every_worker_of_every_process_runs_once() {
@@ -450,7 +454,7 @@ mod tests {
             1 => Err(Error::JobEnded { why: "I would rather not".into() }),
             _ => Ok(()),
         });
-        let Err(Error::ProcessFailed { process, how: ProcessEnd::Reported(why) }) = verdict else {
+        let Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Reported(why) })) = verdict else {
             panic!("{verdict:?}");
         };
         assert_eq!(process, ProcessId::new(1));
@@ -463,7 +467,7 @@ mod tests {
             assert_ne!(me.id().number(), 3, "number three has to go");
             Ok(())
         });
-        let Err(Error::ProcessFailed { process, how: ProcessEnd::Reported(why) }) = verdict else {
+        let Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Reported(why) })) = verdict else {
             panic!("{verdict:?}");
         };
         assert_eq!(process, ProcessId::new(1));
@@ -472,7 +476,7 @@ mod tests {
 
     #[test]
     fn an_impossible_shape_is_an_error() {
-        assert!(matches!(simulate(0, 1, 0, |_| Ok(())), Err(Error::JobShape { .. })));
-        assert!(matches!(simulate(1, 0, 0, |_| Ok(())), Err(Error::JobShape { .. })));
+        assert!(matches!(simulate(0, 1, 0, |_| Ok(())), Err(Error::Launch(LaunchError::JobShape { .. }))));
+        assert!(matches!(simulate(1, 0, 0, |_| Ok(())), Err(Error::Launch(LaunchError::JobShape { .. }))));
     }
 }

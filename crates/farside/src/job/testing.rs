@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::invoke::named::Names;
 use crate::rooms::ROOMS;
 use crate::runtime::run::run_process;
-use farside_launch::child::{self, Manner, Role};
+use farside_launch::child::{self, Role, StartMethod};
 use farside_launch::own_program;
 use farside_launch::settings::Choices;
 use farside_launch::start::{Launch, Program};
@@ -38,7 +38,7 @@ pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
 
 fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
-    match child::role(name, Manner::Entry, choices.clone())? {
+    match child::role(name, StartMethod::Entry, choices.clone())? {
         Role::Member(member) => run_process(member, Names::of_the_library(), ROOMS, &body),
         Role::Host(member, hosting) => {
             hosting.see_through(|| run_process(member, Names::of_the_library(), ROOMS, &body))

@@ -39,7 +39,7 @@ pub enum MemoryError {
         bytes: u64,
     },
     /// A process refuses to give memory.
-    #[error("{process} gives no {bytes} bytes of its memory: {why}")]
+    #[error("{process} cannot give {bytes} bytes of its memory: {why}")]
     Refused {
         /// The process that was asked.
         process: ProcessId,

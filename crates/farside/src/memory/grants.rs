@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_given_out_is_foreign() {
+    fn unknown_handles_are_foreign() {
         let (mut grants, _made) = books();
         let memory = grants.allocate(ProcessId::new(1), 100, None).unwrap();
         let other = grants.allocate(ProcessId::new(1), 200, None).unwrap();

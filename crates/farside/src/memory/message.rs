@@ -5,7 +5,7 @@ use crate::Wire;
 
 /// Where an asker wants memory in the process that it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(crate) enum Nearness {
+pub(crate) enum Locality {
     /// Anywhere.
     Anywhere,
     /// On the NUMA node of this number.
@@ -18,7 +18,7 @@ pub(crate) enum Nearness {
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum MemoryMessage {
     /// To an owner: allocate this much for the sender.
-    Allocate { request: u32, bytes: u64, near: Nearness },
+    Allocate { request: u32, bytes: u64, near: Locality },
     /// The answer: the memory.
     Allocated { request: u32, memory: RemoteMemory },
     /// To an owner: take this memory back. The note is for the owner's observer of accesses.
@@ -47,9 +47,9 @@ mod tests {
 
     fn message() -> impl Strategy<Value = MemoryMessage> {
         let near = prop_oneof![
-            Just(Nearness::Anywhere),
-            any::<u32>().prop_map(Nearness::Node),
-            any::<u32>().prop_map(Nearness::Thread),
+            Just(Locality::Anywhere),
+            any::<u32>().prop_map(Locality::Node),
+            any::<u32>().prop_map(Locality::Thread),
         ];
         let why = prop_oneof![
             any::<(u64, u64)>().prop_map(|(held, limit)| MemoryRefusal::Limit { held, limit }),

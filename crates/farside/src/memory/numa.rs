@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_bound_to_nothing_is_near_nothing() {
+    fn unbound_threads_are_near_no_node() {
         let machine = Machine::new("unbound", "0-7", &[(0, "0-3"), (1, "4-7")]);
         let nodes = Nodes::on(&machine.topology("0-7"), Bind::None, 0, 1, 2);
         assert_eq!((nodes.of_thread(0), nodes.of_thread(1), nodes.of_thread(9)), (None, None, None));

@@ -13,7 +13,7 @@ use farside_fabric::{ProcessId, RemoteKey, RemoteRegion, Transport};
 use farside_sys::topology::Topology;
 
 use super::grants::Grants;
-use super::message::{MemoryMessage, Nearness};
+use super::message::{Locality, MemoryMessage};
 use super::mover::Mover;
 use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
@@ -164,13 +164,13 @@ impl Process {
     }
 
     /// Gives memory of this process to the process `to`.
-    fn grant(&self, to: ProcessId, bytes: u64, near: Nearness) -> Result<RemoteMemory, MemoryRefusal> {
+    fn grant(&self, to: ProcessId, bytes: u64, near: Locality) -> Result<RemoteMemory, MemoryRefusal> {
         let nodes = self.nodes();
         let node = match near {
-            Nearness::Anywhere => None,
-            Nearness::Node(node) if nodes.has(node) => Some(node),
-            Nearness::Node(node) => return Err(MemoryRefusal::NoSuchNode { node }),
-            Nearness::Thread(local) => nodes.of_thread(local as usize),
+            Locality::Anywhere => None,
+            Locality::Node(node) if nodes.has(node) => Some(node),
+            Locality::Node(node) => return Err(MemoryRefusal::NoSuchNode { node }),
+            Locality::Thread(local) => nodes.of_thread(local as usize),
         };
         let mut grants = lock(&self.memory().grants);
         let memory = grants.allocate(to, bytes, node)?;
@@ -354,11 +354,11 @@ impl Worker {
     pub fn allocate_at(&self, place: impl Into<Place>, bytes: u64) -> Result<RemoteMemory> {
         let process = self.process_handle();
         let (owner, near) = match place.into() {
-            Place::In(owner) => (owner, Nearness::Anywhere),
-            Place::OnNode(owner, node) => (owner, Nearness::Node(node.0)),
+            Place::In(owner) => (owner, Locality::Anywhere),
+            Place::OnNode(owner, node) => (owner, Locality::Node(node.0)),
             Place::Near(worker) => {
                 let (owner, local) = process.place_of(worker).ok_or_else(|| self.unknown(worker))?;
-                (owner, Nearness::Thread(local as u32))
+                (owner, Locality::Thread(local as u32))
             }
         };
         process.check_process(owner)?;
@@ -515,7 +515,7 @@ mod tests {
             let mut released = Released::default();
             assert!(!released.has(&older));
             released.add(&newer);
-            // The thread that released the older one may be told so later.
+            // The thread that released the older one may learn of it later.
             released.add(&older);
             assert!(released.has(&older) && released.has(&newer) && !released.has(&next));
         }

@@ -210,7 +210,7 @@ impl Bell {
             process.starter_region(owner, process.clock().now() + time)?;
         }
         Ok(process.home_of(owner).map(|home| {
-            let fencing = if process.hears_fences() { home.doorbell(local).fencing() } else { Fencing::Mutual };
+            let fencing = if process.is_reached_by_fences() { home.doorbell(local).fencing() } else { Fencing::Mutual };
             Self { home: home.clone(), local, fencing }
         }))
     }

@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(message in message()) {
+        fn encoding_round_trips(message in message()) {
             let bytes = encoded(&message);
             if let PipeBody::Data { inside, .. } = &message.body {
                 prop_assert!(bytes.len() <= inside.len() + DATA_OVERHEAD_BYTES);
@@ -110,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_cut_off_is_another_message_or_none(message in message(), cut in 1..60_usize) {
+        fn a_truncated_message_is_another_message_or_none(message in message(), cut in 1..60_usize) {
             let bytes = encoded(&message);
             let short = decoded(&bytes[..bytes.len().saturating_sub(cut)]);
             prop_assert_ne!(short, Some(message));

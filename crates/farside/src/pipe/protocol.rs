@@ -255,7 +255,7 @@ mod tests {
 
     /// Including where the 32 bits of the number wrap around.
     #[test]
-    fn flags_of_other_laps_are_told_apart() {
+    fn flags_of_different_laps_differ() {
         let wrap = 1_u64 << 32;
         let flag = Flag { kind: Kind::Offered, bytes: FLAG_BYTES_MAX };
         for width in [1, 3, 1 << 16] {

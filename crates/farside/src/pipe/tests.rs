@@ -32,7 +32,7 @@ fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + 
 }
 
 #[test]
-fn a_message_that_cannot_be_is_put_nowhere() {
+fn an_invalid_message_is_ignored() {
     with_reader(b"first", |me, pipe| {
         let mut reader = pipe.reader()?;
         // Messages of these pipes lie behind their flags only, so the bytes behind the first flag
@@ -83,7 +83,7 @@ fn a_message_that_becomes_shorter_is_an_error() {
 /// A false offer costs the reader an error and no memory, whether the memory is missing or too
 /// short.
 #[test]
-fn an_offer_of_what_is_not_there_takes_no_memory() {
+fn an_offer_of_missing_memory_allocates_nothing() {
     const BYTES: u64 = 1 << 29;
     for case in 0..3 {
         with_reader(b"first", |me, pipe| {
@@ -115,7 +115,7 @@ fn an_offer_of_what_is_not_there_takes_no_memory() {
 
 /// A buffer for one huge message is not kept for short ones.
 #[test]
-fn what_a_huge_offer_took_is_given_back() {
+fn memory_of_a_huge_offer_is_given_back() {
     const HUGE: usize = 8 << 20;
     let body = |me: &Worker| -> Result<()> {
         if me.id() == WRITER {
@@ -199,7 +199,7 @@ fn a_lost_process_gets_no_pipe() {
 
 /// The limit holds for other processes, however many pipes the process's own workers have opened.
 #[test]
-fn what_a_reader_opens_is_its_own() {
+fn pipes_of_the_reader_do_not_count_against_writers() {
     let run = crate::Simulation::new(2, 1, 1).remote_memory_limit(64 << 10).run(|me| {
         let pipe = |peer, number| me.pipe(peer).number(number).width(1).message_bytes(40 << 10);
         if me.id() == WRITER {

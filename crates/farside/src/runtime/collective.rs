@@ -358,7 +358,7 @@ mod tests {
     const FROM: WorkerId = WorkerId::new(3);
 
     #[test]
-    fn what_another_binary_sends_is_kept_within_bounds() {
+    fn messages_of_another_binary_are_bounded() {
         let mut collectives = Collectives { exchanges: 5, ..Collectives::default() };
         let half = FOREIGN_BYTES_MAX / 2;
         collectives.keep_foreign(5, FROM, vec![1; half]);

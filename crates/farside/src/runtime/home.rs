@@ -136,10 +136,10 @@ pub(crate) struct Announcer {
 unsafe impl Send for Announcer {}
 
 impl Announcer {
-    /// Makes the announcer of a source. `hears_fences` says whether a fence of the receiver also
-    /// reaches this process.
-    pub(crate) fn new(home: Home, local: usize, source: usize, hears_fences: bool) -> Self {
-        let fencing = if hears_fences { home.doorbell(local).fencing() } else { Fencing::Mutual };
+    /// Makes the announcer of a source. `is_reached_by_fences` says whether a fence of the receiver
+    /// also reaches this process.
+    pub(crate) fn new(home: Home, local: usize, source: usize, is_reached_by_fences: bool) -> Self {
+        let fencing = if is_reached_by_fences { home.doorbell(local).fencing() } else { Fencing::Mutual };
         let (word, mask) = home.arrival(local, source);
         let word: *const AtomicU64 = word;
         let bell: *const Doorbell = home.doorbell(local);

@@ -50,8 +50,8 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Reports that the operation was not made, or that others may know that it has completed.
     fn end(&self, process: &Process, hold: Hold);
 
-    /// Returns a note of the worker that releases memory, and its place in the program, for [`released`](Self::released) at the
-    /// owner.
+    /// Returns a note for [`released`](Self::released) at the owner: the worker that releases the
+    /// memory, and its place in the program.
     fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8>;
 
     /// Reports that memory of this process was released on behalf of a worker of `by`. The note is
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_ends_its_own_accesses_and_another_thread_those_of_all() {
+    fn a_worker_ends_its_own_accesses_and_other_threads_end_all() {
         let (here, there) = (Arc::new(Ended::default()), Arc::new(Ended::default()));
         let (own, other): (Arc<dyn Observer>, Arc<dyn Observer>) = (here.clone(), there.clone());
         let ended = |observer: &Ended| std::mem::take(&mut *observer.0.lock().unwrap());

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_goes_later_and_in_order() {
+    fn messages_without_room_are_sent_later_in_order() {
         let options = SimOptions { messages_max: 2, ..SimOptions::default() };
         let fabric = SimFabric::new(2, 4096, 1, options).unwrap();
         let [here, there] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_begun_is_told_later() {
+    fn late_processes_are_notified_later() {
         let open = |process| {
             let (process, job_id) = (ProcessId::new(process), u64::from(std::process::id()) << 32 | 0x0075_6067);
             let (process_count, secret, starter_bytes, user_by_system_call) = (2, [7; 16], 4096, true);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_for_a_lost_peer_is_dropped() {
+    fn messages_kept_for_a_lost_peer_are_dropped() {
         let options = SimOptions { messages_max: 1, ..SimOptions::default() };
         let fabric = SimFabric::new(2, 4096, 1, options).unwrap();
         let [here, there] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));

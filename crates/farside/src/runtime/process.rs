@@ -45,7 +45,7 @@ pub struct Process {
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
     /// Whether the fence of another process also reaches this one.
-    hears_fences: bool,
+    is_reached_by_fences: bool,
     home: Home,
     /// The starter memories of connected peers.
     homes: Box<[OnceLock<Home>]>,
@@ -143,7 +143,7 @@ impl Process {
             WaitPolicy::for_load(shape.callable() as usize, cpus)
         };
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
-        let hears_fences = fence::register();
+        let is_reached_by_fences = fence::register();
         let machines = std::mem::take(&mut functions.machines);
         let calls = Calls::new(functions, id, shape, &settings, &home);
         let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
@@ -155,7 +155,7 @@ impl Process {
             control,
             clock,
             wait_policy,
-            hears_fences,
+            is_reached_by_fences,
             home,
             homes,
             unmapped_peers: AtomicBool::new(false),
@@ -190,7 +190,7 @@ impl Process {
     /// CPU, it seldom sleeps, and its fence also serves the senders.
     #[inline]
     pub(crate) fn fencing(&self) -> Fencing {
-        if self.hears_fences && self.wait_policy == WaitPolicy::DEDICATED {
+        if self.is_reached_by_fences && self.wait_policy == WaitPolicy::DEDICATED {
             Fencing::ByReceiver
         } else {
             Fencing::Mutual
@@ -248,8 +248,8 @@ impl Process {
 
     /// Returns whether the fence of another process also reaches this one.
     #[inline]
-    pub(crate) fn hears_fences(&self) -> bool {
-        self.hears_fences
+    pub(crate) fn is_reached_by_fences(&self) -> bool {
+        self.is_reached_by_fences
     }
 
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
@@ -481,7 +481,7 @@ impl Process {
             self.losses.fetch_add(1, Ordering::Release);
         }
         let why = self.lost.get(process.index()).and_then(OnceLock::get);
-        Error::PeerLost { process, why: why.map_or_else(|| "it does not answer any more".to_owned(), String::clone) }
+        Error::PeerLost { process, why: why.map_or_else(|| "it no longer answers".to_owned(), String::clone) }
     }
 
     /// Notes that a process is lost, and tells the transport, the rooms and all threads.

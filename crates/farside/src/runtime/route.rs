@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::route::{FabricChoice, Routes, Way};
+use farside_fabric::route::{FabricChoice, RouteKind, Routes};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
 
@@ -98,12 +98,13 @@ pub(crate) fn open_route(
     fabric.introduce(&cards, secret)?;
     let host = peers.get(process.index()).map(|own| own.host);
     let is_near = |peer: &PeerCard| settings.fabric == FabricChoice::Auto && Some(peer.host) == host;
-    let ways: Vec<Way> = peers.iter().map(|peer| if is_near(peer) { Way::Shm } else { Way::Ofi }).collect();
+    let kinds: Vec<RouteKind> =
+        peers.iter().map(|peer| if is_near(peer) { RouteKind::Shm } else { RouteKind::Ofi }).collect();
     // The process is alone on its machine, or must use libfabric only.
-    if ways.iter().filter(|way| **way == Way::Shm).count() <= 1 {
+    if kinds.iter().filter(|kind| **kind == RouteKind::Shm).count() <= 1 {
         return Ok(fabric);
     }
-    Ok(Arc::new(Routes::open(config, fabric, ways)?))
+    Ok(Arc::new(Routes::open(config, fabric, kinds)?))
 }
 
 #[cfg(test)]

@@ -187,7 +187,7 @@ fn unless_the_link_broke(
     }
     let deadline = clock.now() + LINK_MARGIN;
     while check_ended().is_ok() && clock.now() < deadline {
-        clock.nap(LINK_NAP);
+        clock.sleep_for(LINK_NAP);
     }
     match check_ended() {
         Err(ended) if !control.is_heard() => ended,
@@ -255,8 +255,10 @@ fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, without_body }, fabric })
 }
 
-fn mixed_up() -> Error {
-    Error::JobEnded { why: "the coordinator mixed up what it knows of the processes".into() }
+fn inconsistent_facts() -> Error {
+    Error::JobEnded {
+        why: "the coordinator sent inconsistent facts about the processes: build all of them from one version".into(),
+    }
 }
 
 /// Waits for the start. Opens the fabric meanwhile if the processes are on several machines.
@@ -274,7 +276,7 @@ fn wait_for_start(
         match control.receive() {
             Some(ToProcess::Start { job_id, secret }) => {
                 if !builds.is_empty() && builds.len() != settings.processes as usize {
-                    return Err(mixed_up());
+                    return Err(inconsistent_facts());
                 }
                 return Ok((StartOrders { job_id, secret, peers, builds }, fabric));
             }
@@ -287,13 +289,13 @@ fn wait_for_start(
             }
             Some(ToProcess::Peers { first, cards }) => {
                 if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
-                    return Err(mixed_up());
+                    return Err(inconsistent_facts());
                 }
                 peers.extend_from_slice(&cards);
             }
             Some(ToProcess::Builds { first, builds: more }) => {
                 if first as usize != builds.len() || builds.len() + more.len() > settings.processes as usize {
-                    return Err(mixed_up());
+                    return Err(inconsistent_facts());
                 }
                 builds.extend(more);
             }
@@ -308,7 +310,7 @@ fn wait_for_start(
                     let waited = wait_ready(&[Interest { fd, writable: false }], Some(deadline));
                     waited.map_err(|cause| Error::System { doing: "waiting for the start of the job", cause })?;
                 }
-                None => clock.nap(START_NAP),
+                None => clock.sleep_for(START_NAP),
             },
         }
     }
@@ -361,7 +363,7 @@ mod tests {
     }
 
     fn lost() -> Error {
-        Error::PeerLost { process: ProcessId::new(1), why: "it does not answer any more".into() }
+        Error::PeerLost { process: ProcessId::new(1), why: "it no longer answers".into() }
     }
 
     #[test]
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_which_the_coordinator_has_heard_stays_the_error() {
+    fn the_first_reported_loss_stays_the_error() {
         let link = Link { leads_to_a_process: true, is_heard: true };
         // The coordinator ends the job, or stays silent for the whole wait.
         for end_at in [5, u32::MAX] {

@@ -38,6 +38,7 @@ use crate::runtime::home::Home;
 use crate::runtime::pool::{Pool, Role};
 use crate::runtime::process::Process;
 use crate::runtime::room::{LocalRooms, Room};
+use crate::runtime::started_operations::StartedOperations;
 use crate::wire::Wire;
 
 /// A worker thread of the job. A program does everything with Farside through the worker that it
@@ -88,6 +89,7 @@ pub struct Worker {
     poll_pace: Cell<PollPace>,
     /// Ranges of global memory that are mapped here.
     address_cache: AddressCache,
+    started_operations: StartedOperations,
     /// The states of the rooms in this worker.
     rooms: LocalRooms,
     /// The function that was found last: its offset and its address.
@@ -153,6 +155,7 @@ impl Worker {
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
             address_cache: AddressCache::new(),
+            started_operations: StartedOperations::default(),
             function: Cell::new((u32::MAX, 0)),
             rooms: process.rooms().locals(&process, local),
             home,
@@ -412,6 +415,7 @@ impl Worker {
         self.rooms.get::<R>()
     }
 
+    #[inline]
     pub(crate) fn default_deadline(&self) -> Duration {
         self.process.settings().deadline
     }
@@ -454,6 +458,12 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn address_cache(&self) -> &AddressCache {
         &self.address_cache
+    }
+
+    /// The count of operations that this worker has started.
+    #[inline]
+    pub(crate) fn started_operations(&self) -> &StartedOperations {
+        &self.started_operations
     }
 
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {

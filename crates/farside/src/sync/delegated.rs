@@ -170,7 +170,7 @@ impl<T> Delegated<T> {
         // SAFETY: the request is new, and stays here until it was run: `wait` returns only then.
         unsafe { self.submit(asked.as_request()) };
         let ended = self.shared.requests.wait(asked.request(), WAIT_POLICY, this_thread());
-        debug_assert!(matches!(ended, Ended::Done), "the thread of the value chooses nobody");
+        debug_assert!(matches!(ended, Ended::Done), "the thread of the value chooses no other");
         asked.into_outcome().into_result()
     }
 

@@ -16,12 +16,12 @@ pub enum SyncError {
     Job(#[from] Error),
     /// Another thread has the value.
     #[error(
-        "the value is in use: use `post`, which leaves the operation to the thread that has it, or `run` where waiting is \
+        "the value is in use: use `post`, which leaves the operation to the thread that uses it, or `run` where waiting is \
          allowed"
     )]
     Busy,
     /// Too many locks, waiters, structures or operations.
-    #[error("no room: there are {max} already; wait for some of them, or submit fewer at a time")]
+    #[error("the limit of {max} is reached: wait until some have ended, or use fewer at a time")]
     Full {
         /// The limit.
         max: usize,

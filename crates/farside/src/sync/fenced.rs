@@ -19,7 +19,8 @@ use super::lock::Token;
 /// let lock = locks.named(me, "account");
 /// let account = PerWorker::new(me, RefCell::new(Fenced::new(lock.id(), 100_u64)))?;
 /// let guard = lock.lock()?;
-/// let paid = me.call_return(WorkerId::new(0), (account, guard.token()), |there, (account, token)| {
+/// let (teller, order) = (WorkerId::new(0), (account, guard.token()));
+/// let paid = me.call_return(teller, order, |there, (account, token)| {
 ///     account.here(there).borrow_mut().change(token, |balance| *balance -= 10).is_ok()
 /// })?;
 /// assert!(paid.wait()?);

@@ -3,7 +3,7 @@
 //! Every lock has a home: a worker whose handlers keep its queue (`table`). A worker that wants the
 //! lock calls the home with a reply, which the home keeps until the lock is free; so nothing polls.
 //! When a process dies, its calls run out first, and then the home forgets its holders and waiters
-//! (`Worker::when_lost`). Calls from one worker to another run in order, so a wish always ends
+//! (`Worker::when_lost`). Calls from one worker to another run in order, so a request always ends
 //! before the same worker's next one begins.
 
 mod guard;
@@ -16,7 +16,7 @@ use farside_fabric::{ProcessId, WorkerId};
 
 pub use guard::{LockGuard, Token};
 
-use self::table::{Asked, Grants, LOCKS_MAX, Mode, Table, WAITERS_MAX, Wish};
+use self::table::{Asked, Grants, LOCKS_MAX, LockRequest, Mode, Table, WAITERS_MAX};
 use super::error::{Result, SyncError};
 use crate::Wire;
 use crate::dist::PerWorker;
@@ -31,7 +31,7 @@ use farside_launch::settings::FOREVER;
 /// The shortest pause between two questions of a waiter whether the lease is over.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(1);
 
-/// The reply to a wish: the number of the grant, or 0 if the table is full.
+/// The reply to a request: the number of the grant, or 0 if the table is full.
 type GrantReply = Reply<u64>;
 
 /// A worker's state of a lock manager.
@@ -39,8 +39,8 @@ type GrantReply = Reply<u64>;
 pub(crate) struct Part {
     /// The locks whose home is this worker.
     table: RefCell<Table<GrantReply>>,
-    /// The number of wishes that this worker has made.
-    wishes: Cell<u64>,
+    /// The number of requests that this worker has made.
+    requests: Cell<u64>,
 }
 
 type Parts = PerWorker<Part>;
@@ -182,14 +182,14 @@ impl<'w> Lock<'w> {
         let me = self.worker;
         me.not_in_handler("waiting for a lock")?;
         let deadline = me.now() + time.min(FOREVER);
-        let (home, wish) = (self.home_worker()?, self.wish());
-        let mut pending = me.call_with_reply(home, self.arguments(wish), ask)?;
+        let (home, request) = (self.home_worker()?, self.request());
+        let mut pending = me.call_with_reply(home, self.arguments(request), ask)?;
         let error = loop {
             let left = deadline.saturating_duration_since(me.now());
             let ask_again = self.manager.lease_ns.map(|lease_ns| Duration::from_nanos(lease_ns).max(ASK_AGAIN_MIN));
             match pending.wait_for(ask_again.map_or(left, |pause| left.min(pause))) {
                 Ok(0) => return Err(full()),
-                Ok(number) => return Ok(LockGuard::new(self.clone(), home, wish, number)),
+                Ok(number) => return Ok(LockGuard::new(self.clone(), home, request, number)),
                 Err(Error::Deadline { .. }) if me.now() < deadline => {
                     if let Err(refused) = self.ask_to_revoke(home) {
                         break refused;
@@ -201,7 +201,7 @@ impl<'w> Lock<'w> {
         };
         drop(pending);
         // If the grant is in transit, this gives it back.
-        self.give_up(home, wish);
+        self.give_up(home, request);
         Err(error.into())
     }
 
@@ -219,14 +219,14 @@ impl<'w> Lock<'w> {
     pub fn try_lock(&self) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for the answer of a lock's home")?;
-        let (home, wish) = (self.home_worker()?, self.wish());
-        let answer = me.call_return(home, self.arguments(wish), try_ask)?.wait();
+        let (home, request) = (self.home_worker()?, self.request());
+        let answer = me.call_return(home, self.arguments(request), try_ask)?.wait();
         match answer {
             Ok((0, None)) => Err(full()),
             Ok((_, Some(owner))) => Err(SyncError::LockHeld { name: self.name.clone(), owner }),
-            Ok((number, None)) => Ok(LockGuard::new(self.clone(), home, wish, number)),
+            Ok((number, None)) => Ok(LockGuard::new(self.clone(), home, request, number)),
             Err(error) => {
-                self.give_up(home, wish);
+                self.give_up(home, request);
                 Err(error.into())
             }
         }
@@ -242,15 +242,15 @@ impl<'w> Lock<'w> {
     /// # Errors
     /// Those of [`Worker::call_with_reply`].
     pub fn lock_then(&self, next: impl FnOnce(&Worker, Result<LockGuard<'_>>) + 'static) -> Result<()> {
-        let (home, wish) = (self.home_worker()?, self.wish());
+        let (home, request) = (self.home_worker()?, self.request());
         let Self { manager, home: process, mode, .. } = *self;
         let name = self.name.clone();
-        self.worker.call_with_reply(home, self.arguments(wish), ask)?.then(move |me, answer| {
+        self.worker.call_with_reply(home, self.arguments(request), ask)?.then(move |me, answer| {
             let granted = match answer {
                 Ok(0) => Err(full()),
                 Ok(number) => {
                     let lock = Lock { worker: me, manager, name, home: process, mode };
-                    Ok(LockGuard::new(lock, home, wish, number))
+                    Ok(LockGuard::new(lock, home, request, number))
                 }
                 Err(error) => Err(error.into()),
             };
@@ -273,14 +273,14 @@ impl<'w> Lock<'w> {
         Ok(owner.wait()?)
     }
 
-    fn arguments(&self, wish: Wish) -> Arguments {
-        (self.manager.parts, self.name.clone(), self.mode == Mode::Shared, wish.worker, wish.number)
+    fn arguments(&self, request: LockRequest) -> Arguments {
+        (self.manager.parts, self.name.clone(), self.mode == Mode::Shared, request.worker, request.number)
     }
 
-    fn wish(&self) -> Wish {
-        let wishes = &self.manager.parts.here(self.worker).wishes;
-        wishes.set(wishes.get() + 1);
-        Wish { worker: self.worker.id(), number: wishes.get() }
+    fn request(&self) -> LockRequest {
+        let requests = &self.manager.parts.here(self.worker).requests;
+        requests.set(requests.get() + 1);
+        LockRequest { worker: self.worker.id(), number: requests.get() }
     }
 
     fn home_worker(&self) -> Result<WorkerId> {
@@ -293,15 +293,15 @@ impl<'w> Lock<'w> {
         Ok(WorkerId::new(process.number() * me.threads_per_process() + local as u32))
     }
 
-    /// Tells the home that the lock, or the wish for it, is given up. Handlers may call it. If the
-    /// home is gone, so is the lock.
-    fn give_up(&self, home: WorkerId, wish: Wish) {
+    /// Tells the home that the lock, or the request for it, is given up. Handlers may call it. If
+    /// the home is gone, so is the lock.
+    fn give_up(&self, home: WorkerId, request: LockRequest) {
         let me = self.worker;
         let is_full = |error: &Error| matches!(error, Error::Full { .. } | Error::Deadline { .. });
-        let mut told = me.to(home).when_full(WhenFull::Queue).call(self.arguments(wish), leave);
+        let mut told = me.to(home).when_full(WhenFull::Queue).call(self.arguments(request), leave);
         if told.as_ref().is_err_and(|refused| is_full(&refused.error)) && !me.is_in_handler() {
             // The queue to the home is full, because it makes no progress: wait.
-            told = me.to(home).when_full(WhenFull::Retry).call(self.arguments(wish), leave);
+            told = me.to(home).when_full(WhenFull::Retry).call(self.arguments(request), leave);
         }
         if let Err(Refused { error, arguments }) = told
             && is_full(&error)
@@ -318,14 +318,15 @@ fn full() -> SyncError {
     SyncError::Full { max: LOCKS_MAX.max(WAITERS_MAX) }
 }
 
-/// The manager, the name, whether to share, and the wish's worker and number.
+/// The manager, the name, whether to share, and the request's worker and number.
 type Arguments = (Parts, String, bool, WorkerId, u64);
 
 // The functions below run at the home.
 
 fn ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments, reply: GrantReply) {
     let mode = if is_shared { Mode::Shared } else { Mode::Alone };
-    let asked = parts.here(there).table.borrow_mut().ask(name, Wish { worker, number }, mode, reply, there.now());
+    let asked =
+        parts.here(there).table.borrow_mut().ask(name, LockRequest { worker, number }, mode, reply, there.now());
     match asked {
         Asked::Granted(reply, number) => reply.send(number),
         Asked::Full(reply) => reply.send(0),
@@ -336,15 +337,15 @@ fn ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments, repl
 fn try_ask(there: &Worker, (parts, name, is_shared, worker, number): Arguments) -> (u64, Option<WorkerId>) {
     let mode = if is_shared { Mode::Shared } else { Mode::Alone };
     let mut table = parts.here(there).table.borrow_mut();
-    match table.try_grant(&name, Wish { worker, number }, mode, there.now()) {
+    match table.try_grant(&name, LockRequest { worker, number }, mode, there.now()) {
         Some(number) => (number, None),
         None => (0, table.owner(&name)),
     }
 }
 
-/// Ends a wish. Returns whether it held the lock.
+/// Ends a request. Returns whether it held the lock.
 fn leave(there: &Worker, (parts, name, _, worker, number): Arguments) -> bool {
-    let left = parts.here(there).table.borrow_mut().leave(&name, Wish { worker, number }, there.now());
+    let left = parts.here(there).table.borrow_mut().leave(&name, LockRequest { worker, number }, there.now());
     let (was_held, grants) = left;
     send(grants);
     was_held
@@ -358,7 +359,7 @@ fn revoke(there: &Worker, (parts, name, lease_ns): (Parts, String, u64)) {
 
 /// Renews a lease. Returns whether the lock is still held.
 fn renew(there: &Worker, (parts, name, _, worker, number): Arguments) -> bool {
-    parts.here(there).table.borrow_mut().renew(&name, Wish { worker, number }, there.now())
+    parts.here(there).table.borrow_mut().renew(&name, LockRequest { worker, number }, there.now())
 }
 
 fn send(grants: Grants<GrantReply>) {

@@ -74,7 +74,7 @@ fn every_operation_runs_once_and_by_itself() {
 }
 
 #[test]
-fn what_is_posted_runs_and_what_is_too_much_is_given_back() {
+fn posted_operations_run_and_excess_is_given_back() {
     each(|executor| {
         let taken = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn what_is_posted_runs_and_what_is_too_much_is_given_back() {
 }
 
 #[test]
-fn a_panic_reaches_who_asked_and_poisons() {
+fn a_panic_reaches_the_caller_and_poisons_the_value() {
     each(|executor| {
         executor.add(5).unwrap();
         let panic = catch_unwind(AssertUnwindSafe(|| executor.panic())).unwrap_err();
@@ -111,7 +111,7 @@ fn a_panic_reaches_who_asked_and_poisons() {
 
 /// The same if another thread runs the operation.
 #[test]
-fn a_panic_in_the_hands_of_another_reaches_who_asked() {
+fn a_panic_in_another_thread_reaches_the_caller() {
     let value = Combining::new(0_u64);
     let (begun, has_begun) = mpsc::channel();
     thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn a_value_in_use_refuses_without_waiting() {
 }
 
 #[test]
-fn a_ticket_brings_the_result_or_says_that_there_is_none_yet() {
+fn a_ticket_returns_the_result_or_reports_that_it_is_pending() {
     let value = Delegated::new(|| 1_u64).unwrap();
     let (go, gone) = mpsc::channel();
     value.post(move |_| gone.recv().unwrap()).map_err(SyncError::from).unwrap();
@@ -211,14 +211,14 @@ fn dropping_runs_what_was_posted_and_drops_the_value_in_its_thread() {
 }
 
 #[test]
-fn what_cannot_be_made_panics_where_it_was_wanted() {
+fn failed_construction_panics_at_the_caller() {
     let panic = catch_unwind(|| Delegated::<u64>::new(|| panic!("no value"))).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"no value"));
 }
 
 /// The payload of a panic may itself panic when it is dropped, in the thread that holds the value.
 #[test]
-fn a_panic_that_panics_again_stops_nobody() {
+fn a_panic_payload_may_panic_when_dropped() {
     struct Again;
     impl Drop for Again {
         fn drop(&mut self) {

@@ -19,8 +19,8 @@ const UNTOUCHED: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 const WORDS: usize = 40;
 const STARTER_BYTES: u64 = 4096;
 
-/// A way to access memory by an address.
-struct Way {
+/// A form of access to memory by an address.
+struct AccessForm {
     name: &'static str,
     /// The bytes that it accesses, and the alignment that it needs.
     bytes: u64,
@@ -29,13 +29,13 @@ struct Way {
     reach: fn(&Worker, GlobalAddress) -> Result<()>,
 }
 
-const fn way(
+const fn form(
     name: &'static str,
     (bytes, align): (u64, u64),
     writes: bool,
     reach: fn(&Worker, GlobalAddress) -> Result<()>,
-) -> Way {
-    Way { name, bytes, align, writes, reach }
+) -> AccessForm {
+    AccessForm { name, bytes, align, writes, reach }
 }
 
 /// Memory of this process whose content does not matter.
@@ -62,60 +62,60 @@ const LOADS: bool = true;
 const WORD: (u64, u64) = (8, 8);
 const HALF: (u64, u64) = (4, 4);
 
-const WAYS: &[Way] = &[
-    way("put", WORD, WRITES, |me, at| at.cast::<u64>().put(me, 1)),
-    way("get", WORD, READS, |me, at| at.cast::<u64>().get(me).map(drop)),
-    way("put of a struct", (24, 8), WRITES, |me, at| at.cast::<[u64; 3]>().put(me, [1; 3])),
-    way("put of bytes", (9, 1), WRITES, |me, at| me.put_bytes(at, &[1; 9])),
-    way("get of bytes", (9, 1), READS, |me, at| me.get_bytes(at, &mut [1; 9])),
-    way("put of values", (40, 8), WRITES, |me, at| words(at, 5).put(me, 0, &[1; 5])),
-    way("get of values", (40, 8), READS, |me, at| words(at, 5).to_vec(me).map(drop)),
-    way("load", WORD, LOADS, |me, at| at.cast::<u64>().load(me).map(drop)),
-    way("load of half a word", HALF, LOADS, |me, at| at.cast::<u32>().load(me).map(drop)),
-    way("store", WORD, WRITES, |me, at| at.cast::<u64>().store(me, 1)),
-    way("compare_swap", WORD, WRITES, |me, at| at.cast::<u64>().compare_swap(me, UNTOUCHED, 1).map(drop)),
-    way("fetch_add", WORD, WRITES, |me, at| at.cast::<u64>().fetch_add(me, 1).map(drop)),
-    way("fetch_or of half a word", HALF, WRITES, |me, at| at.cast::<u32>().fetch_or(me, 1).map(drop)),
-    way("fetch_min of a signed word", WORD, WRITES, |me, at| at.cast::<i64>().fetch_min(me, i64::MIN).map(drop)),
-    way("fetch_add of a float", WORD, WRITES, |me, at| at.cast::<f64>().fetch_add(me, 1e300).map(drop)),
-    way("fetch_max of half a float", HALF, WRITES, |me, at| at.cast::<f32>().fetch_max(me, f32::MAX).map(drop)),
-    way("signal", WORD, WRITES, |me, at| at.cast().signal(me, Signal::Set(1))),
-    way("signal that adds", WORD, WRITES, |me, at| at.cast().signal(me, Signal::Add(1))),
-    way("signal of data", WORD, WRITES, |me, at| me.put_signal(good(me), &[1; 8], at.cast(), Signal::Set(1))),
-    way("data of a signal", (9, 1), WRITES, |me, at| me.put_signal(at, &[1; 9], good(me).cast(), Signal::Set(1))),
-    way("much data of a signal", (72, 1), WRITES, |me, at| {
+const FORMS: &[AccessForm] = &[
+    form("put", WORD, WRITES, |me, at| at.cast::<u64>().put(me, 1)),
+    form("get", WORD, READS, |me, at| at.cast::<u64>().get(me).map(drop)),
+    form("put of a struct", (24, 8), WRITES, |me, at| at.cast::<[u64; 3]>().put(me, [1; 3])),
+    form("put of bytes", (9, 1), WRITES, |me, at| me.put_bytes(at, &[1; 9])),
+    form("get of bytes", (9, 1), READS, |me, at| me.get_bytes(at, &mut [1; 9])),
+    form("put of values", (40, 8), WRITES, |me, at| words(at, 5).put(me, 0, &[1; 5])),
+    form("get of values", (40, 8), READS, |me, at| words(at, 5).to_vec(me).map(drop)),
+    form("load", WORD, LOADS, |me, at| at.cast::<u64>().load(me).map(drop)),
+    form("load of half a word", HALF, LOADS, |me, at| at.cast::<u32>().load(me).map(drop)),
+    form("store", WORD, WRITES, |me, at| at.cast::<u64>().store(me, 1)),
+    form("compare_swap", WORD, WRITES, |me, at| at.cast::<u64>().compare_swap(me, UNTOUCHED, 1).map(drop)),
+    form("fetch_add", WORD, WRITES, |me, at| at.cast::<u64>().fetch_add(me, 1).map(drop)),
+    form("fetch_or of half a word", HALF, WRITES, |me, at| at.cast::<u32>().fetch_or(me, 1).map(drop)),
+    form("fetch_min of a signed word", WORD, WRITES, |me, at| at.cast::<i64>().fetch_min(me, i64::MIN).map(drop)),
+    form("fetch_add of a float", WORD, WRITES, |me, at| at.cast::<f64>().fetch_add(me, 1e300).map(drop)),
+    form("fetch_max of half a float", HALF, WRITES, |me, at| at.cast::<f32>().fetch_max(me, f32::MAX).map(drop)),
+    form("signal", WORD, WRITES, |me, at| at.cast().signal(me, Signal::Set(1))),
+    form("signal that adds", WORD, WRITES, |me, at| at.cast().signal(me, Signal::Add(1))),
+    form("signal of data", WORD, WRITES, |me, at| me.put_signal(good(me), &[1; 8], at.cast(), Signal::Set(1))),
+    form("data of a signal", (9, 1), WRITES, |me, at| me.put_signal(at, &[1; 9], good(me).cast(), Signal::Set(1))),
+    form("much data of a signal", (72, 1), WRITES, |me, at| {
         me.put_signal(at, &[1; 72], good(me).cast(), Signal::Set(1))
     }),
-    way("notify", WORD, WRITES, |me, at| Notifications::in_words(words(at, 1))?.notify(me, 0, 1)),
-    way("wait", WORD, LOADS, |me, at| at.cast::<u64>().wait_until(me, Comparison::Eq, UNTOUCHED).map(drop)),
-    way("wait for some", WORD, LOADS, |me, at| {
+    form("notify", WORD, WRITES, |me, at| Notifications::in_words(words(at, 1))?.notify(me, 0, 1)),
+    form("wait", WORD, LOADS, |me, at| at.cast::<u64>().wait_until(me, Comparison::Eq, UNTOUCHED).map(drop)),
+    form("wait for some", WORD, LOADS, |me, at| {
         me.wait_some(&[at.cast::<u64>().until(Comparison::Eq, UNTOUCHED)]).map(drop)
     }),
-    way("copy to", (24, 1), WRITES, |me, at| end(me, me.copy(at, good(me), 24, Order::None))),
-    way("copy from", (24, 1), READS, |me, at| end(me, me.copy(good(me), at, 24, Order::All))),
-    way("started put", (9, 1), WRITES, |me, at| end(me, me.start_put(at, &[1; 9], Order::Continuing))),
-    way("started put of a buffer", (30, 1), WRITES, |me, at| {
+    form("copy to", (24, 1), WRITES, |me, at| end(me, me.copy(at, good(me), 24, Order::None))),
+    form("copy from", (24, 1), READS, |me, at| end(me, me.copy(good(me), at, 24, Order::All))),
+    form("started put", (9, 1), WRITES, |me, at| end(me, me.start_put(at, &[1; 9], Order::Continuing))),
+    form("started put of a buffer", (30, 1), WRITES, |me, at| {
         me.start_put_owned(at, vec![1; 30], Order::None).map_err(|refused| refused.error)?.take(me).map(drop)
     }),
-    way("started get", (30, 1), READS, |me, at| {
+    form("started get", (30, 1), READS, |me, at| {
         me.start_get(at, vec![1; 30], Order::None).map_err(|refused| refused.error)?.take(me).map(drop)
     }),
-    way("started change", WORD, WRITES, |me, at| {
+    form("started change", WORD, WRITES, |me, at| {
         me.start_change(at.cast::<u64>(), AtomicChange::Add(1), Order::None)?.take(me).map(drop)
     }),
-    way("change into", HALF, WRITES, |me, at| {
+    form("change into", HALF, WRITES, |me, at| {
         end(me, me.change_into(good(me).cast(), at.cast::<u32>(), AtomicChange::Max(u32::MAX), Order::None))
     }),
-    way("put of a section", (40, 8), WRITES, |me, at| {
+    form("put of a section", (40, 8), WRITES, |me, at| {
         words(at, 5).put_section(me, &three_of_five(), &[1; 3], &Section::contiguous(3))
     }),
-    way("get of a section", (40, 8), READS, |me, at| {
+    form("get of a section", (40, 8), READS, |me, at| {
         words(at, 5).get_section(me, &three_of_five(), &mut [1; 3], &Section::contiguous(3))
     }),
-    way("copy of a section to", (40, 8), WRITES, |me, at| {
+    form("copy of a section to", (40, 8), WRITES, |me, at| {
         words(at, 5).copy_section(me, &three_of_five(), &words(good(me), 3), &Section::contiguous(3))
     }),
-    way("copy of a section from", (40, 8), READS, |me, at| {
+    form("copy of a section from", (40, 8), READS, |me, at| {
         words(good(me), 3).copy_section(me, &Section::contiguous(3), &words(at, 5), &three_of_five())
     }),
 ];
@@ -143,7 +143,7 @@ struct Memory {
     bytes: u64,
 }
 
-/// Accesses every wrong address in every way, in memory of this process and of another.
+/// Accesses every wrong address in every form, in memory of this process and of another.
 fn every_way_is_refused(me: &Worker) -> Result<()> {
     let own = me.register(vec![UNTOUCHED; WORDS])?;
     let fixed = me.register_read_only(vec![UNTOUCHED; WORDS])?;
@@ -166,26 +166,26 @@ fn every_way_is_refused(me: &Worker) -> Result<()> {
         let starter = GlobalAddress::starter(me.process_of(at), 0);
         let memories =
             [Memory { start: registered, bytes: 8 * WORDS as u64 }, Memory { start: starter, bytes: STARTER_BYTES }];
-        for way in WAYS {
+        for form in FORMS {
             for address in never_good(me, starter).into_iter().chain([(gone, AddressFault::Stale)]) {
-                refuses(me, way, address);
+                refuses(me, form, address);
             }
             for Memory { start, bytes } in &memories {
-                let over = start.checked_add(bytes - way.bytes + way.align).unwrap();
-                refuses(me, way, (over, AddressFault::OutOfRange { bytes: way.bytes, region_bytes: *bytes }));
+                let over = start.checked_add(bytes - form.bytes + form.align).unwrap();
+                refuses(me, form, (over, AddressFault::OutOfRange { bytes: form.bytes, region_bytes: *bytes }));
                 let beyond = start.checked_add(bytes + 800).unwrap();
-                refuses(me, way, (beyond, AddressFault::OutOfRange { bytes: way.bytes, region_bytes: *bytes }));
-                if way.align > 1 {
-                    let between = start.checked_add(way.align / 2).unwrap();
-                    refuses(me, way, (between, AddressFault::Misaligned { align: way.align as usize }));
+                refuses(me, form, (beyond, AddressFault::OutOfRange { bytes: form.bytes, region_bytes: *bytes }));
+                if form.align > 1 {
+                    let between = start.checked_add(form.align / 2).unwrap();
+                    refuses(me, form, (between, AddressFault::Misaligned { align: form.align as usize }));
                 }
             }
-            match way.writes {
-                true => refuses(me, way, (fixed, AddressFault::ReadOnly)),
+            match form.writes {
+                true => refuses(me, form, (fixed, AddressFault::ReadOnly)),
                 // Readable memory is read: the accesses do not refuse every address.
                 false => {
                     for start in [fixed, registered, starter] {
-                        assert_eq!(fault((way.reach)(me, start)), None, "{}: {start}", way.name);
+                        assert_eq!(fault((form.reach)(me, start)), None, "{}: {start}", form.name);
                     }
                 }
             }
@@ -198,9 +198,9 @@ fn every_way_is_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-fn refuses(me: &Worker, way: &Way, (address, why): (GlobalAddress, AddressFault)) {
-    let found = fault((way.reach)(me, address));
-    assert_eq!(found, Some((address, why)), "{}: {address}", way.name);
+fn refuses(me: &Worker, form: &AccessForm, (address, why): (GlobalAddress, AddressFault)) {
+    let found = fault((form.reach)(me, address));
+    assert_eq!(found, Some((address, why)), "{}: {address}", form.name);
 }
 
 /// Returns addresses that are invalid in every job of this shape, and their faults.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Error, Registered, RemoteMemory, Result, Simulation, Written};
+use farside::{Error, LaunchError, Registered, RemoteMemory, Result, Simulation, Written};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -125,8 +125,8 @@ fn flood(me: &Worker) -> Result<()> {
 }
 
 #[test]
-fn what_finds_no_room_goes_later() {
-    run("broadcast::what_finds_no_room_goes_later", "shm", 5, 1, flood);
+fn calls_without_room_are_sent_later() {
+    run("broadcast::calls_without_room_are_sent_later", "shm", 5, 1, flood);
     farside::simulate(5, 1, 52, flood).unwrap();
 }
 
@@ -187,7 +187,10 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 7, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
     }
 
     /// How often the survivors have run the call, when no more are under way.

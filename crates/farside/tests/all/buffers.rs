@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Countdown, Error, Registered, Result, ResultPlace, Simulation, To, simulate};
+use farside::{Countdown, Error, LaunchError, Registered, Result, ResultPlace, Simulation, To, simulate};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -184,7 +184,7 @@ fn results_into_memory(me: &Worker) -> Result<()> {
             assert!(matches!(too_long, Err(Error::TooLarge { max: 9992, .. })), "{too_long:?}");
 
             let panicked = ResultPlace::<u8>::new(me, memory, 0, 20)?;
-            way.call_into(3_u8, |_, x| -> u8 { panic!("{x} is too many, as everybody knows") }, panicked)?;
+            way.call_into(3_u8, |_, x| -> u8 { panic!("{x} is too many, as all know") }, panicked)?;
             let message = panicked.wait(me);
             assert!(
                 matches!(&message, Err(Error::RemotePanic { message, .. }) if message == "3 is too man"),
@@ -244,14 +244,14 @@ over_all_fabrics!(anybody_watches_a_countdown, 3, super::countdowns);
 /// A wrong call fails before it is sent, and its arguments come back.
 fn bad_input(me: &Worker) -> Result<()> {
     let to = me.neighbor(1);
-    let nobody = WorkerId::new(99);
+    let unknown = WorkerId::new(99);
     let here = me.allocate_at(me.process(), 64)?;
     let there = me.allocate_at(me.process_of(to), 64)?;
     let nothing = |_: &Worker, _: (u8, farside::Written)| ();
     let put = |to, place, bytes: usize| me.to(to).call_buffer_put(7_u8, &vec![0; bytes], place, nothing);
     let error = put(to, (here, 0), 8).unwrap_err();
     assert!(matches!(error.error, Error::WrongProcess { .. }) && error.arguments == 7, "{error:?}");
-    assert!(matches!(put(nobody, (there, 0), 8).unwrap_err().error, Error::UnknownWorker { .. }));
+    assert!(matches!(put(unknown, (there, 0), 8).unwrap_err().error, Error::UnknownWorker { .. }));
     for (offset, bytes) in [(0, 65), (64, 1), (u64::MAX, 2)] {
         assert!(matches!(put(to, (there, offset), bytes).unwrap_err().error, Error::Fabric(_)));
     }
@@ -261,7 +261,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     }
     let buffer = buffer_of(me, &[5; 100])?;
     let ignore = |_: &Worker, _: u8, _: &[u8]| ();
-    let refused = me.to(nobody).call_buffer_get(7, buffer, ignore).unwrap_err();
+    let refused = me.to(unknown).call_buffer_get(7, buffer, ignore).unwrap_err();
     assert!(matches!(refused.error, Error::UnknownWorker { .. }));
     let (seven, buffer): (u8, Registered) = *refused.arguments;
     let mut back = [0; 100];
@@ -349,7 +349,10 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
     }
 }
 
@@ -386,13 +389,16 @@ fn a_sender_that_dies_takes_its_buffer_along() {
         });
         assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
     }
 }
 
-/// No worker waits for its calls. The job comes to rest when all have run.
+/// No worker waits for its calls. The job becomes quiescent when all have run.
 #[test]
-fn what_is_under_way_at_the_end_is_drained() {
+fn operations_under_way_at_the_end_are_drained() {
     let ran = AtomicU64::new(0);
     simulate(3, 1, 90, |me| {
         let ran_here = Dist::new(me, || AtomicU64::new(0))?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, Named, Result, Simulation, simulate};
+use farside::{Error, LaunchError, Named, Result, Simulation, simulate};
 
 use crate::support::only;
 
@@ -103,12 +103,12 @@ fn stream(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 2, threads = 1)]
-fn who_finds_no_room_waits(me: &Worker) -> Result<()> {
+fn callers_wait_for_room(me: &Worker) -> Result<()> {
     stream(me)
 }
 
 #[test]
-fn who_finds_no_room_waits_in_a_simulation() {
+fn callers_wait_for_room_in_a_simulation() {
     simulate(2, 1, 32, stream).unwrap();
 }
 
@@ -170,8 +170,8 @@ fn named_functions_can_be_called_too() {
                 caller.to(to).call_named(DOUBLE, 21).unwrap();
                 let refused = caller.call(to, (), |_, ()| ());
                 assert!(matches!(refused.unwrap_err().error, Error::DifferentBinaries { .. }));
-                let nobody = caller.call(WorkerId::new(2), (), |_, ()| ());
-                assert!(matches!(nobody.unwrap_err().error, Error::UnknownWorker { .. }));
+                let unknown = caller.call(WorkerId::new(2), (), |_, ()| ());
+                assert!(matches!(unknown.unwrap_err().error, Error::UnknownWorker { .. }));
                 let long = caller.to(to).call_buffer((), &vec![0; 5 << 20], |_, (), _| ());
                 assert!(matches!(long.unwrap_err().error, Error::DifferentBinaries { .. }));
             })
@@ -182,7 +182,7 @@ fn named_functions_can_be_called_too() {
 }
 
 #[test]
-fn whoever_waits_for_a_lost_process_is_told() {
+fn waiting_for_a_lost_process_fails() {
     let doomed = ProcessId::new(1);
     let simulation = Simulation::new(2, 1, 34).kill(doomed, Duration::from_millis(5));
     // The verdict is the first failure and would hide a later one.
@@ -205,7 +205,10 @@ fn whoever_waits_for_a_lost_process_is_told() {
     });
     assert_eq!(well.load(Ordering::Relaxed), 1);
     let verdict = simulated.unwrap().verdict;
-    assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+    assert!(
+        matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+        "{verdict:?}"
+    );
 }
 
 #[farside::test(processes = 1, threads = 1)]

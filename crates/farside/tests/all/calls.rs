@@ -228,7 +228,7 @@ fn pending_results_are_polled_waited_for_and_awaited(me: &Worker) -> Result<()> 
 }
 
 #[farside::test(processes = 2, threads = 1)]
-fn results_nobody_waits_for_are_discarded(me: &Worker) -> Result<()> {
+fn results_without_a_waiter_are_discarded(me: &Worker) -> Result<()> {
     // Makes many more calls than there are reply slots. Each slot is free again in time.
     for round in 0..5000_u64 {
         let pending = me.call_return(me.neighbor(1), round, |_, x| x);
@@ -332,7 +332,7 @@ fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 2, threads = 1)]
-fn what_can_never_fit_is_refused(me: &Worker) -> Result<()> {
+fn calls_that_can_never_fit_are_refused(me: &Worker) -> Result<()> {
     let buffer = vec![0; 64 << 20];
     let refused = me.call_buffer(me.neighbor(1), 5_u8, &buffer, |_, _, _| ()).unwrap_err();
     assert!(matches!(refused.error, Error::TooLarge { .. }), "{}", refused.error);
@@ -345,7 +345,7 @@ fn what_can_never_fit_is_refused(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 2, threads = 1)]
-fn nobody_is_called_who_does_not_exist(me: &Worker) -> Result<()> {
+fn calls_to_unknown_workers_are_errors(me: &Worker) -> Result<()> {
     for number in [2, 3, u32::MAX] {
         let refused = me.call(WorkerId::new(number), 1_u8, |_, _| ()).unwrap_err();
         assert!(matches!(refused.error, Error::UnknownWorker { count: 2, .. }));
@@ -378,7 +378,7 @@ fn collectives_agree(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 8, threads = 1, timeout_s = 120)]
-fn barriers_hold_everybody(me: &Worker) -> Result<()> {
+fn barriers_hold_all_workers(me: &Worker) -> Result<()> {
     let passed = PerWorker::new(me, Cell::new(0_u64))?;
     for round in 0..200_u64 {
         passed.here(me).set(round);

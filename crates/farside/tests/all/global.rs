@@ -146,8 +146,8 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(me.get_bytes(GlobalAddress::from_bits(8), &mut [])), AddressFault::Null);
     assert_eq!(why(GlobalAddress::from_bits(8).cast::<u64>().put(me, 1)), AddressFault::Null);
     let count = me.process_count();
-    let nobody = GlobalAddress::starter(ProcessId::new(count), 0);
-    assert_eq!(why(nobody.cast::<u64>().get(me)), AddressFault::NoSuchProcess { count });
+    let unknown = GlobalAddress::starter(ProcessId::new(count), 0);
+    assert_eq!(why(unknown.cast::<u64>().get(me)), AddressFault::NoSuchProcess { count });
     let misaligned = starter.checked_add(4).unwrap();
     assert_eq!(why(misaligned.cast::<u64>().put(me, 1)), AddressFault::Misaligned { align: 8 });
     assert_eq!(why(misaligned.cast::<u64>().fetch_add(me, 1)), AddressFault::Misaligned { align: 8 });

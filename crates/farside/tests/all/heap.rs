@@ -361,7 +361,7 @@ impl Traffic<'_> {
             }
             4..=6 if !self.own.is_empty() => {
                 let (mut block, seed) = self.own.swap_remove(random.below(self.own.len() as u64) as usize);
-                assert!(block.local() == pattern(seed, block.bytes()), "the local view is nobody else's");
+                assert!(block.local() == pattern(seed, block.bytes()), "the local view belongs to this block alone");
                 block.local_mut().fill(0);
                 block.get()?;
                 assert!(block.local() == pattern(seed, block.bytes()), "nor is the memory at the peer");

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
-use farside::{Error, ProcessEnd, Result};
+use farside::{Error, LaunchError, ProcessEnd, Result};
 
 use crate::support::{LONG, is_launched, only, verdict, within_time};
 
 fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
     match verdict {
-        Err(Error::ProcessFailed { process, how }) => (process.number(), how),
+        Err(Error::Launch(LaunchError::ProcessFailed { process, how })) => (process.number(), how),
         other => panic!("no process failed: {other:?}"),
     }
 }
@@ -82,12 +82,12 @@ fn a_job_of_no_processes_is_refused() {
         Launch::new(vec![program("unused", &[], 1), program("unused", &[], 0)]).run().map_err(Error::from),
     ];
     for refused in refused {
-        assert!(matches!(refused, Err(Error::JobShape { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Launch(LaunchError::JobShape { .. }))), "{refused:?}");
     }
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named_and_nothing_stays() {
+fn a_missing_program_is_named_and_nothing_stays() {
     let (sleeper, missing) = ("86421.35", "./there/is/no/such/program");
     let launch = Launch::new(vec![program("sleep", &[sleeper], 2), program(missing, &[], 1)]);
     let (process, how) = failure(within_time(|| launch.run().map_err(Error::from)));
@@ -97,7 +97,7 @@ fn a_program_that_is_not_there_is_named_and_nothing_stays() {
 }
 
 #[test]
-fn a_program_that_comes_to_no_job_is_named() {
+fn a_program_that_reaches_no_job_is_named() {
     let launch = |command, arguments: &[&str]| Launch::new(vec![program(command, arguments, 2)]).quiet_stdout();
     let (_, why) = report(within_time(|| launch("true", &[]).run().map_err(Error::from)));
     assert_eq!(why, "it ended before it joined the job");
@@ -152,13 +152,12 @@ fn the_others_go_on_if_they_want_to() {
 }
 
 #[test]
-fn what_a_worker_returns_or_panics_with_is_reported() {
+fn errors_and_panics_of_a_worker_are_reported() {
     let job = farside::job().processes(2);
-    let verdict =
-        verdict("launch::what_a_worker_returns_or_panics_with_is_reported", job, |me| match me.id().number() {
-            1 => Err(Error::JobEnded { why: "worker one has had enough".into() }),
-            _ => Ok(()),
-        });
+    let verdict = verdict("launch::errors_and_panics_of_a_worker_are_reported", job, |me| match me.id().number() {
+        1 => Err(Error::JobEnded { why: "worker one has had enough".into() }),
+        _ => Ok(()),
+    });
     let (process, why) = report(verdict);
     assert!(process == 1 && why.contains("worker one has had enough"), "{why}");
 }
@@ -199,8 +198,8 @@ fn the_time_limit_ends_everything() {
 }
 
 #[test]
-fn whoever_does_not_come_in_time_is_named_and_stopped() {
-    let name = "launch::whoever_does_not_come_in_time_is_named_and_stopped";
+fn a_late_process_is_named_and_stopped() {
+    let name = "launch::a_late_process_is_named_and_stopped";
     if is_launched() && std::env::var("FARSIDE_PROCESS").unwrap() == "1" {
         loop {
             std::thread::park();
@@ -209,15 +208,15 @@ fn whoever_does_not_come_in_time_is_named_and_stopped() {
     // The time must suffice for processes 0 and 2 to start on a busy machine.
     let job = farside::job().processes(3).deadline(Duration::from_secs(5));
     match verdict(name, job, |_| Ok(())) {
-        Err(Error::JobEnded { why }) => assert!(why.starts_with("of 3 processes, process 1 did not come"), "{why}"),
+        Err(Error::JobEnded { why }) => assert!(why.starts_with("of 3 processes, process 1 did not join"), "{why}"),
         other => panic!("the job began without process 1: {other:?}"),
     }
     assert_eq!(running_with(&only(name)), HashSet::new());
 }
 
 #[test]
-fn a_process_that_comes_to_another_job_says_so() {
-    let name = "launch::a_process_that_comes_to_another_job_says_so";
+fn a_process_that_reaches_another_job_reports_it() {
+    let name = "launch::a_process_that_reaches_another_job_reports_it";
     if is_launched() {
         exit(farside::job().run(|_| Ok(())).is_err().into());
     }
@@ -290,7 +289,7 @@ fn jobs_with_entries_of_their_own_can_follow_each_other() {
 }
 
 #[test]
-#[ignore = "a program for `nobody_outlives_a_killed_launcher`"]
+#[ignore = "a program for `no_process_outlives_a_killed_launcher`"]
 fn program_that_stays() {
     let _ = farside::job().processes(3).run(|_| {
         // One write, so that the lines of several processes do not mix.
@@ -302,7 +301,7 @@ fn program_that_stays() {
 }
 
 #[test]
-fn nobody_outlives_a_killed_launcher() {
+fn no_process_outlives_a_killed_launcher() {
     let mut command = Command::new(this_program());
     command.args(only("launch::program_that_stays")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut launcher = command.spawn().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside::memory::{MemoryRefusal, Place};
 use farside::prelude::*;
-use farside::{AtomicChange, Error, LogGp, RemoteMemory, Result, SimOptions, Simulation};
+use farside::{AtomicChange, Error, LaunchError, LogGp, RemoteMemory, Result, SimOptions, Simulation};
 use farside_fabric::FabricError;
 use farside_sys::topology::NumaNodeId;
 
@@ -282,14 +282,14 @@ fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
             Ok(())
         });
         assert!(
-            matches!(simulated.unwrap().verdict, Err(Error::ProcessFailed { process, .. }) if process.number() == 2)
+            matches!(simulated.unwrap().verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 2)
         );
         assert_eq!(well.into_inner(), 2);
     }
 }
 
 #[test]
-fn what_comes_too_late_is_given_back() {
+fn a_late_grant_is_given_back() {
     // The answer takes longer than the requester waits.
     let network = LogGp { latency_ns: 3_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };

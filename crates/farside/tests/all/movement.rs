@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order,
-    Result, Signal, SimOptions, Simulation,
+    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, Handle, LaunchError, LogGp, MovementError,
+    Order, Result, Signal, SimOptions, Simulation,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -225,7 +225,7 @@ fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Whether too many operations have failed that the program has not heard of.
+/// Returns whether too many operations have failed without a report to the program.
 fn is_too_many(error: &Error) -> bool {
     matches!(error.room_error(), Some(GlobalError::Movement(MovementError::TooMany { .. })))
 }
@@ -237,15 +237,15 @@ fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     }
 }
 
-fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
+fn invalid_addresses_are_refused(me: &Worker) -> Result<()> {
     let own = me.process().number();
     let good = at(me, own + 1, 0);
     let null = GlobalAddress::NULL;
     assert_eq!(why(me.copy(null, good, 8, Order::None)), AddressFault::Null);
     assert_eq!(why(me.copy(good, null, 8, Order::None)), AddressFault::Null);
     let count = me.process_count();
-    let nobody = GlobalAddress::starter(ProcessId::new(count), 0);
-    assert_eq!(why(me.copy(good, nobody, 8, Order::None)), AddressFault::NoSuchProcess { count });
+    let unknown = GlobalAddress::starter(ProcessId::new(count), 0);
+    assert_eq!(why(me.copy(good, unknown, 8, Order::None)), AddressFault::NoSuchProcess { count });
     let stale = GlobalAddress::from_bits(good.to_bits() + (1 << 32));
     assert_eq!(why(me.start_put(stale, &[1], Order::None)), AddressFault::Stale);
     let long = me.copy(at(me, own, 0), good, 1 << 40, Order::None);
@@ -295,7 +295,7 @@ const BODIES: [Body; 8] = [
     orders_are_kept,
     fences_order_and_flushes_complete,
     handles_are_waited_for,
-    what_is_wrong_is_refused,
+    invalid_addresses_are_refused,
     registered_memory_is_an_end_like_any_other,
 ];
 
@@ -313,7 +313,7 @@ fn everything_in_the_simulator() {
 
 /// Operations under way at the end of the body complete before the job ends.
 #[test]
-fn what_is_under_way_at_the_end_is_waited_for() {
+fn operations_under_way_at_the_end_are_awaited() {
     for seed in 0..10 {
         let seen = AtomicU32::new(0);
         farside::simulate(3, 1, seed, |me| {
@@ -373,7 +373,7 @@ fn chain_of_copies(at_the_target: bool) -> Duration {
 /// latencies. Each of twelve operations takes one to the executor and back here, and the executor
 /// itself needs one for each.
 #[test]
-fn what_goes_to_one_executor_is_held_there() {
+fn commands_to_one_executor_are_held_there() {
     let latency = Duration::from_micros(10);
     let (waited, held) = (chain_of_copies(false), chain_of_copies(true));
     assert!(waited >= latency * (11 * 4 + 2), "{waited:?}");
@@ -382,7 +382,7 @@ fn what_goes_to_one_executor_is_held_there() {
 
 /// Many workers issue more commands than a process takes, with little room for messages.
 #[test]
-fn a_process_that_is_asked_too_much_refuses_and_is_asked_again() {
+fn an_overloaded_process_refuses_and_is_asked_again() {
     for seed in 0..3 {
         let options = SimOptions { messages_max: 16, operations_max: 8, ..SimOptions::default() };
         let simulation = Simulation::new(5, 1, seed).options(options);
@@ -475,7 +475,10 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
             Ok(())
         });
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+            "{verdict:?}"
+        );
         assert_eq!(well.into_inner(), 3, "seed {seed}");
         failed_in_all += failed.into_inner();
     }
@@ -512,7 +515,7 @@ fn complete_all(
 
 /// A failure that the program does not look at fails the worker at the end of its body.
 #[test]
-fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
+fn unreported_failures_are_returned_at_the_end() {
     let mut told = 0;
     for seed in 0..10 {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_micros(300));
@@ -533,7 +536,7 @@ fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
             }
             Ok(())
         });
-        let Err(Error::ProcessFailed { process, .. }) = simulated.unwrap().verdict else {
+        let Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) = simulated.unwrap().verdict else {
             panic!("a process was lost")
         };
         assert!(process.number() == 2 || process.number() == 0);
@@ -583,7 +586,7 @@ type BodyOfTwo<'b> = &'b (dyn Fn(&Worker) -> Result<()> + Send + Sync);
 
 /// A wait that ends at its deadline leaves the operation under way.
 #[test]
-fn what_was_not_waited_for_long_enough_goes_on() {
+fn an_operation_past_its_deadline_continues() {
     let network = LogGp { latency_ns: 1_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
     let simulated = Simulation::new(3, 1, 1).options(options).run(|me| {
@@ -631,7 +634,7 @@ fn copies_wait_for_their_turn() {
 /// An operation that continues the previous one continues the latest at its admission. A handler
 /// may start another while it waits for room.
 #[test]
-fn what_waits_for_room_continues_what_was_started_meanwhile() {
+fn waiting_for_room_continues_started_operations() {
     const LARGE: u32 = 2 << 20;
     for seed in 0..4 {
         let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
@@ -674,7 +677,7 @@ fn what_waits_for_room_continues_what_was_started_meanwhile() {
         }
         FAILED.set(Some(last));
         armed.put(me, 1)?;
-        // The call arrives before so many bytes occupy the way.
+        // The call arrives before the large put occupies the network.
         me.charge(Duration::from_micros(100));
         drop(me.start_put_owned(there(4096), vec![3; LARGE as usize / 2], Order::None).map_err(|it| it.error)?);
         // The last bytes that the handler puts.

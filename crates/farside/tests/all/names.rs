@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
-use farside::{Error, NameRefusal, Named, ProcessEnd, Refused, Result, Simulation, Source, remote};
+use farside::{Error, LaunchError, NameRefusal, Named, ProcessEnd, Refused, Result, Simulation, Source, remote};
 
 use crate::support::only;
 
@@ -186,8 +186,8 @@ fn other_types_and_unknown_names_are_refused() {
 /// The called process reports a refused call without a result. By default the job fails, as after a
 /// panic.
 #[test]
-fn a_refused_call_that_nobody_waits_for_ends_the_job() {
-    let test = "names::a_refused_call_that_nobody_waits_for_ends_the_job";
+fn a_refused_call_without_a_waiting_caller_ends_the_job() {
+    let test = "names::a_refused_call_without_a_waiting_caller_ends_the_job";
     let body = |me: &Worker| {
         if me.id().number() == 2 {
             me.call_named(WorkerId::new(0), Named::<u8>::new("histogram/add"), 1)?;
@@ -200,7 +200,7 @@ fn a_refused_call_that_nobody_waits_for_ends_the_job() {
     let arguments = only(test);
     let programs = vec![program(example("histogram"), &[], 2), program(this_program(), &arguments, 1)];
     match within_time(|| Launch::new(programs).quiet_stdout().run().map_err(Error::from)) {
-        Err(Error::ProcessFailed { process, how: ProcessEnd::Reported(why) }) => {
+        Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Reported(why) })) => {
             assert_eq!(process.number(), 0);
             assert!(why.contains("\"histogram/add\" from worker 2") && why.contains("other types"), "{why}");
         }

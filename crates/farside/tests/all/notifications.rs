@@ -289,7 +289,7 @@ fn everything_in_the_simulator() {
 /// If one process has no memory for them, all processes learn so at once. None waits until the
 /// deadline.
 #[test]
-fn what_one_process_lacks_is_refused_to_all() {
+fn a_resource_missing_in_one_process_is_refused_to_all() {
     // More than a process has at first.
     let count = 1 << 20;
     farside::simulate(3, 2, 1, |me| {

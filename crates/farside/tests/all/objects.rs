@@ -40,8 +40,8 @@ fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     }
     assert_eq!(inbox.here().get(last), u64::from(me.worker_count()));
     let count = me.process_count();
-    let nobody = inbox.at(ProcessId::new(count));
-    assert!(matches!(nobody, Err(Error::UnknownProcess { count: known, .. }) if known == count), "{nobody:?}");
+    let unknown = inbox.at(ProcessId::new(count));
+    assert!(matches!(unknown, Err(Error::UnknownProcess { count: known, .. }) if known == count), "{unknown:?}");
     inbox.free(me)
 }
 
@@ -286,7 +286,7 @@ everywhere! {
 /// A worker that makes, uses or frees an object learns of a lost process in any step. Only memory
 /// of the operation under way remains allocated.
 #[test]
-fn who_is_lost_ends_what_all_do_together() {
+fn a_loss_ends_collectives() {
     for seed in 0..10 {
         let when = Duration::from_micros(50 + 37 * seed);
         let simulation = Simulation::new(3, 2, seed).kill(ProcessId::new(1), when);

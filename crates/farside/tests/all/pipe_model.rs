@@ -139,7 +139,7 @@ fn messages_arrive_whole_once_and_in_order() {
 }
 
 #[test]
-fn what_another_thread_delivers_arrives_too() {
+fn messages_delivered_by_the_service_thread_arrive() {
     // The service thread of the reader's process sets the flags. It learns from the count alone
     // that a slot is free.
     check(|| {

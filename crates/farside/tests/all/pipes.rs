@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeError, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
 use farside::prelude::*;
-use farside::{Error, Result, Simulation};
+use farside::{Error, LaunchError, Result, Simulation};
 
 /// Sizes around those of a flag's line and, in the simulator, of one message.
 const SIZES: [usize; 12] = [0, 1, 8, 55, 56, 57, 64, 100, 4000, 4096, 4097, 20_000];
@@ -144,7 +144,7 @@ fn a_full_pipe_says_so(me: &Worker) -> Result<()> {
 }
 
 /// A dropped loan has no effect, and a message can be read again until it is released.
-fn a_slot_is_whoever_has_its(me: &Worker) -> Result<()> {
+fn slots_belong_to_open_loans_and_messages(me: &Worker) -> Result<()> {
     let mut writer = me.pipe(next(me)).width(1).message_bytes(100).writer()?;
     let mut reader = me.pipe(previous(me)).width(1).message_bytes(100).reader()?;
     writer.loan(100)?.fill(1);
@@ -216,7 +216,7 @@ fn pipes_are_also_at_home(me: &Worker) -> Result<()> {
         assert_eq!(cause(reader.recv()), PipeCause::Closed);
     }
     let mut alone = me.pipe(me.id()).number(2).width(1).writer()?;
-    alone.write(b"for nobody yet")?;
+    alone.write(b"not read yet")?;
     assert!(matches!(alone.write_for(b"x", Duration::from_millis(5)), Err(PipeError::Job(Error::Deadline { .. }))));
     me.barrier()
 }
@@ -333,7 +333,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     me.barrier()?;
     // A handler must not wait, but may do everything else.
     let handled = me.call_return(next(me), me.id(), |there, asker| {
-        let mut reader = there.pipe(asker).number(3).reader().expect("nobody else has it");
+        let mut reader = there.pipe(asker).number(3).reader().expect("no other worker has it");
         matches!(reader.recv(), Err(PipeError::Job(Error::InHandler { .. }))) && matches!(reader.try_recv(), Ok(None))
     });
     assert!(handled?.wait()?);
@@ -382,7 +382,7 @@ fn offers_are_fetched(me: &Worker) -> Result<()> {
         me.barrier()?;
         drop(reader);
         for _ in 0..4 {
-            assert_eq!(writer.take_back()?.expect("nobody reads it").bytes(), 1000);
+            assert_eq!(writer.take_back()?.expect("no reader has it").bytes(), 1000);
         }
         me.barrier()?;
         // The reader reads buffers that a writer has offered before it closed.
@@ -593,7 +593,7 @@ fn streams_are_closed(me: &Worker) -> Result<()> {
         let mut told = me.pipe(previous(me)).number(1).writer()?;
         told.write(b"closed")?;
         assert_eq!(*me.pipe(next(me)).number(1).reader()?.recv()?, *b"closed");
-        let broken = out.close().expect_err("nobody has read it");
+        let broken = out.close().expect_err("no reader has read it");
         assert_eq!(broken.kind(), ErrorKind::BrokenPipe, "{broken}");
         me.barrier()?;
     }
@@ -704,7 +704,7 @@ everywhere! {
     both_ends_wait
     a_short_buffer_gets_the_beginning
     a_full_pipe_says_so
-    a_slot_is_whoever_has_its
+    slots_belong_to_open_loans_and_messages
     pipes_of_a_pair_are_apart
     pipes_are_also_at_home
     the_other_end_is_told
@@ -721,7 +721,7 @@ everywhere! {
 }
 
 #[test]
-fn what_a_lost_writer_has_written_is_read_first() {
+fn messages_of_a_lost_writer_are_read_before_the_error() {
     for seed in 0..8 {
         let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
         let well = AtomicU32::new(0);
@@ -755,13 +755,16 @@ fn what_a_lost_writer_has_written_is_read_first() {
             Ok(())
         });
         let verdict = simulated.unwrap().verdict;
-        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process.number() == 1), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 1),
+            "{verdict:?}"
+        );
         assert_eq!(well.into_inner(), 1);
     }
 }
 
 #[test]
-fn what_a_lost_reader_has_not_taken_is_told() {
+fn messages_not_taken_by_a_lost_reader_are_reported() {
     let simulation = Simulation::new(2, 1, 1).kill(ProcessId::new(1), Duration::from_millis(1));
     let well = AtomicU32::new(0);
     let simulated = simulation.run(|me| {

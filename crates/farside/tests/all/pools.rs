@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, Named, Result, Simulation};
+use farside::{Error, LaunchError, Named, Result, Simulation};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -210,7 +210,7 @@ fn without_threads_there_is_no_pool(me: &Worker) -> Result<()> {
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_and_that_panics_ends_the_job() {
+fn a_panic_without_a_waiting_caller_ends_the_job() {
     let simulated = simulation(44).run(|me| {
         if me.id().number() == 0 {
             me.call(me.pool_of(me.process()).unwrap(), (), |_, ()| panic!("no thread likes this"))?;
@@ -240,5 +240,8 @@ fn pools_die_with_their_process() {
     });
     assert_eq!(well.load(Ordering::Relaxed), 2);
     let verdict = simulated.unwrap().verdict;
-    assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+    assert!(
+        matches!(verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == doomed),
+        "{verdict:?}"
+    );
 }

@@ -72,7 +72,7 @@ fn vectors_are_lodged_and_come_back(me: &Worker) -> Result<()> {
 }
 
 /// Others can read a vector that is registered as read-only, and no worker can write it.
-fn what_may_be_read_is_not_written(me: &Worker) -> Result<()> {
+fn read_only_memory_is_not_written(me: &Worker) -> Result<()> {
     let segment = me.register_read_only(vec![u64::from(me.id().number()); 100])?;
     for (worker, start) in exchange(me, segment.slice().start())?.into_iter().enumerate() {
         assert_eq!(start.slice(100).to_vec(me)?, vec![worker as u64; 100]);
@@ -241,12 +241,12 @@ fn write_until_it_is_stale(me: &Worker, start: GlobalPtr<u64>, length: usize) ->
 fn stays_as_it_is(me: &Worker, values: &[u64]) -> Result<()> {
     let copy = values.to_vec();
     me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
-    assert!(values == copy, "somebody writes what is ours");
+    assert!(values == copy, "another process writes to returned memory");
     Ok(())
 }
 
 /// Copies without waiting, between any two of the vectors.
-fn copies_reach_private_memory(me: &Worker) -> Result<()> {
+fn copies_reach_user_memory(me: &Worker) -> Result<()> {
     let own = me.id().index();
     let segment = me.register(vec![own as u64 + 1; 600])?;
     let starts = exchange(me, segment.slice().start())?;
@@ -266,7 +266,7 @@ fn copies_reach_private_memory(me: &Worker) -> Result<()> {
 }
 
 /// Handlers put and get where that needs no waiting: not over a network.
-fn functions_reach_private_memory(me: &Worker) -> Result<()> {
+fn functions_reach_user_memory(me: &Worker) -> Result<()> {
     let segment = me.register(vec![0_u64; 4])?;
     let own = me.call_return(me.id(), segment.slice().start(), |there, start| {
         start.put(there, 1).and_then(|()| start.fetch_add(there, 1)).is_ok()
@@ -308,20 +308,20 @@ everywhere! {
     as_processes(processes = 3, threads = 2),
     simulated(processes = 3, threads = 1, seeds = 0..3);
     vectors_are_lodged_and_come_back
-    what_may_be_read_is_not_written
+    read_only_memory_is_not_written
     stacks_are_lent
     a_panic_ends_a_loan
     anything_is_registered_raw
     addresses_are_translated
     memory_comes_back_from_under_writers
-    functions_reach_private_memory
-    copies_reach_private_memory
+    functions_reach_user_memory
+    copies_reach_user_memory
     slots_are_used_again
 }
 
 /// A process that has no addresses left refuses registrations, and nothing else fails.
 #[test]
-fn a_process_has_so_many_regions_and_no_more() {
+fn a_process_has_a_limited_number_of_regions() {
     farside::simulate(2, 1, 1, |me| {
         let mut segments: Vec<Segment<u64>> = Vec::new();
         if me.id().number() == 1 {
@@ -384,7 +384,7 @@ fn memory_that_is_too_long_for_addresses_is_not_registered() {
 /// The memory of a dropped registration is released once its holder has let go, even if nothing is
 /// registered after it.
 #[farside::test(processes = 2, threads = 1)]
-fn what_was_dropped_goes_by_itself(me: &Worker) -> Result<()> {
+fn dropped_registrations_end_by_themselves(me: &Worker) -> Result<()> {
     const BYTES: usize = 64 << 20;
     let is_owner = me.id().number() == 0;
     let segment = is_owner.then(|| me.register(vec![1_u8; BYTES])).transpose()?;
@@ -403,7 +403,7 @@ fn what_was_dropped_goes_by_itself(me: &Worker) -> Result<()> {
 /// A stopped process holds memory up. The owner gets an error, and gets the memory when the other
 /// continues.
 #[farside::test(processes = 2, threads = 1)]
-fn what_is_held_up_comes_back_later(me: &Worker) -> Result<()> {
+fn memory_held_by_a_stopped_process_returns_later(me: &Worker) -> Result<()> {
     let segment = me.register(vec![7_u64; 1000])?;
     let first = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?;
     assert_eq!(first.get(me)?, 7);
@@ -488,7 +488,7 @@ fn memory_comes_back_when_its_holder_is_lost() {
 /// A worker that got an error for a lost process finds it among the lost, even without progress
 /// since.
 #[test]
-fn a_loss_that_was_told_is_listed() {
+fn a_reported_loss_is_listed() {
     for seed in 0..4 {
         let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
         let well = AtomicU32::new(0);

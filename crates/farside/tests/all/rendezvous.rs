@@ -241,12 +241,12 @@ fn one_process_needs_no_secret_and_no_address() {
 }
 
 #[test]
-fn who_never_arrives_is_named() {
+fn missing_ranks_are_named() {
     // The time must suffice for ranks 0 and 2 to start on a busy machine.
     let job = Ranks { timeout_s: "5", ..Ranks::of(4) };
     let reports = ends([0, 2].map(|rank| job.start(rank, "work")).into());
     for report in &reports {
-        assert_failed(report, &["of 4 processes, process 1, process 3 did not come to the job within 5s"]);
+        assert_failed(report, &["of 4 processes, process 1, process 3 did not join the job within 5s"]);
     }
     assert!(reports[0].text.contains("this process reports") && reports[1].text.contains("process 0 reports"));
 }
@@ -260,7 +260,7 @@ fn without_process_0_its_address_is_named() {
 }
 
 #[test]
-fn who_has_another_secret_is_turned_away_and_the_job_goes_on() {
+fn a_process_with_another_secret_does_not_disturb_the_job() {
     let job = Ranks::of(2);
     let first = job.start(0, "work");
     let mut intruder = job.command(1, "work");
@@ -273,7 +273,7 @@ fn who_has_another_secret_is_turned_away_and_the_job_goes_on() {
     let mut intruder = job.command(1, "work");
     Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();
     let turned_away = "turned away: a process at";
-    assert_failed(&first.end(), &["process 1 did not come", turned_away, "has another FARSIDE_SECRET"]);
+    assert_failed(&first.end(), &["process 1 did not join", turned_away, "has another FARSIDE_SECRET"]);
 }
 
 #[test]
@@ -295,25 +295,25 @@ fn a_port_in_use_is_named_with_the_remedy() {
 }
 
 #[test]
-fn a_rank_that_is_there_twice_is_named() {
+fn a_duplicate_rank_is_named() {
     let job = Ranks::of(3);
     let first = job.start(0, "work");
     let reports = ends(vec![job.start(1, "work"), job.start(1, "work")]);
-    assert_failed(&first.end(), &["two processes say that they are process 1"]);
+    assert_failed(&first.end(), &["two processes joined as process 1"]);
     assert_eq!(reports.iter().filter(|report| report.text.contains("RankTaken { rank: 1")).count(), 1, "{reports:?}");
-    assert_eq!(reports.iter().filter(|report| report.text.contains("two processes say")).count(), 1, "{reports:?}");
+    assert_eq!(reports.iter().filter(|report| report.text.contains("two processes joined")).count(), 1, "{reports:?}");
     assert!(reports.iter().all(|report| report.status == Some(1)));
 }
 
 #[test]
-fn ranks_of_different_sizes_are_told_so() {
+fn ranks_with_different_sizes_are_refused() {
     let job = Ranks::of(3);
     let other = Ranks { size: 2, ..Ranks::of(1) };
     let other = Ranks { port: job.port, ..other };
     let (first, second) = (job.start(0, "work"), other.start(1, "work"));
     let words = "OtherSize { rank: 1, processes: 2, host_processes: 3";
     assert_failed(&second.end(), &["this process reports", words]);
-    assert_failed(&first.end(), &["process 1 was started with 2 processes in all, and others with 3"]);
+    assert_failed(&first.end(), &["process 1 was started for a job of 2 processes, and process 0 for one of 3"]);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_rank_out_of_range_is_refused_where_it_is() {
 }
 
 #[test]
-fn ranks_that_disagree_about_the_job_are_told_so() {
+fn ranks_that_disagree_about_the_job_are_refused() {
     let job = Ranks::of(2);
     let reports = ends(vec![job.start(0, "work"), job.start(1, "many-threads")]);
     for report in reports {
@@ -345,7 +345,7 @@ fn a_rank_that_fails_fails_the_job() {
 }
 
 #[test]
-fn a_killed_rank_is_lost_for_the_others_who_go_on() {
+fn the_others_continue_after_the_loss_of_a_killed_rank() {
     let job = Ranks::of(3);
     let mut ranks = job.start_all("survive");
     ranks.iter_mut().for_each(|rank| rank.await_line("here"));
@@ -496,10 +496,13 @@ fn groups_of_different_programs_are_one_job() {
 }
 
 #[test]
-fn groups_that_never_come_are_named() {
+fn missing_groups_are_named() {
     let group = Ranks { timeout_s: "1", ..Ranks::of(1) };
     let report = Rank(grouped(&group, 0, group.port, "0/3").spawn().unwrap()).end();
-    assert_failed(&report, &["this process reports", "of 3 groups, no process of group 1, group 2 came within 1s"]);
+    assert_failed(
+        &report,
+        &["this process reports", "of 3 groups, no process of group 1, group 2 connected within 1s"],
+    );
     let report = Rank(grouped(&group, 0, group.port, "1/3").spawn().unwrap()).end();
     assert_failed(&report, &["this process reports", "did not reach process 0"]);
     let report = Rank(grouped(&group, 0, group.port, "3/3").spawn().unwrap()).end();
@@ -507,7 +510,7 @@ fn groups_that_never_come_are_named() {
 }
 
 #[test]
-fn groups_that_disagree_are_told_so() {
+fn groups_that_disagree_are_refused() {
     let group = Ranks::of(1);
     let ranks = ["0/2", "1/3"].map(|which| Rank(grouped(&group, 0, group.port, which).spawn().unwrap()));
     let [first, other] = ranks.map(Rank::end);
@@ -518,7 +521,7 @@ fn groups_that_disagree_are_told_so() {
 /// Many strangers connect to process 0. Some stay silent, some send nonsense, and one closes at
 /// once.
 #[test]
-fn strangers_do_not_keep_a_job_from_starting() {
+fn strangers_do_not_delay_the_start() {
     let job = Ranks::of(2);
     let first = job.start(0, "work");
     let silent: Vec<_> = (0..200).map(|_| job.intrude()).collect();

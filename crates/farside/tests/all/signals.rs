@@ -65,7 +65,7 @@ fn data_comes_before_its_signal(me: &Worker) -> Result<()> {
 }
 
 /// A worker that only looks at the signal word finds the last of the data with the signal.
-fn the_end_of_the_data_is_there_with_the_signal(me: &Worker) -> Result<()> {
+fn the_end_of_the_data_is_visible_with_the_signal(me: &Worker) -> Result<()> {
     const WORDS: usize = 1000;
     let (from, to) = (WorkerId::new(0), WorkerId::new(me.threads_per_process()));
     let (back, there) = (word(me.process_of(from), 0), word(me.process_of(to), 0));
@@ -416,7 +416,7 @@ const BODIES: [Body; 11] = [
     started_signals_are_refused_or_fail,
     registered_memory_takes_part,
     data_comes_before_its_signal,
-    the_end_of_the_data_is_there_with_the_signal,
+    the_end_of_the_data_is_visible_with_the_signal,
     several_count_one_signal,
     any_some_and_all_are_waited_for,
     calls_are_served_meanwhile,
@@ -488,7 +488,7 @@ fn waiting_for_a_lost_process_ends() {
 /// Two workers of one process, and of two, signal to each other. The signal wakes the sleeping one.
 /// Without it a worker would look only every 100 µs.
 #[test]
-fn who_sleeps_is_woken_by_signals() {
+fn sleepers_are_woken_by_signals() {
     for processes in [1, 2] {
         let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
         let simulation = Simulation::new(processes, 2 / processes, 1).options(options);
@@ -524,7 +524,7 @@ fn signal_to_and_fro(me: &Worker) -> Result<()> {
 /// A started put goes on while its worker computes, even one of two round trips. A put that waits
 /// does not.
 #[test]
-fn what_was_started_goes_on_beside_computing() {
+fn started_operations_continue_while_the_worker_computes() {
     let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
     for words in [100, 1000] {
         let [alone, beside] = [0, 1].map(|started| {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside::prelude::*;
-use farside::{Error, FullCause, ProcessEnd, Result, Simulated, Simulation, simulate};
+use farside::{Error, FullCause, LaunchError, ProcessEnd, Result, Simulated, Simulation, simulate};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -243,7 +243,7 @@ fn a_panic_in_a_call_ends_the_job() {
         Ok(())
     });
     match verdict {
-        Err(Error::ProcessFailed { process, how: ProcessEnd::Reported(why) }) => {
+        Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Reported(why) })) => {
             assert_eq!(process.number(), 1);
             assert_eq!(why, "worker 1: a function that worker 0 called here panicked: so it goes");
         }
@@ -286,7 +286,10 @@ fn survivors_go_on() {
             survivors.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
-        assert!(matches!(&verdict, Err(Error::ProcessFailed { process, .. }) if process.number() == 2), "{verdict:?}");
+        assert!(
+            matches!(&verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process.number() == 2),
+            "{verdict:?}"
+        );
         assert_eq!(survivors.load(Ordering::Relaxed), 3, "of seed {seed}");
     }
 }

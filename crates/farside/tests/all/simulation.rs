@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
+use farside::{Error, LaunchError, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
 
 /// Options of a network without random delays.
 fn exact(network: LogGp) -> SimOptions {
@@ -57,7 +57,9 @@ fn the_same_seed_is_the_same_run() {
         let traces: Vec<Trace> = (0..6)
             .map(|seed| {
                 let simulated = eventful(seed, options);
-                let Err(Error::ProcessFailed { process, how: ProcessEnd::Killed(_) }) = simulated.verdict else {
+                let Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Killed(_) })) =
+                    simulated.verdict
+                else {
                     panic!("{:?}", simulated.verdict);
                 };
                 assert_eq!(process, ProcessId::new(3));
@@ -198,7 +200,9 @@ fn a_killed_process_drops_nothing_while_others_run() {
             Ok(())
         });
         let simulated = simulated.unwrap();
-        assert!(matches!(simulated.verdict, Err(Error::ProcessFailed { process, .. }) if process == dead));
+        assert!(
+            matches!(simulated.verdict, Err(Error::Launch(LaunchError::ProcessFailed { process, .. })) if process == dead)
+        );
         assert_eq!(survivors.load(Ordering::Relaxed), 4);
         assert_eq!(drops.load(Ordering::Relaxed), 2, "afterwards all was");
         assert!(simulated.time < Duration::from_secs(1), "{:?}", simulated.time);
@@ -221,7 +225,7 @@ fn death_at_any_moment_is_survived() {
             Ok(())
         });
         match simulated.unwrap().verdict {
-            Ok(()) | Err(Error::ProcessFailed { how: ProcessEnd::Killed(_), .. }) => {}
+            Ok(()) | Err(Error::Launch(LaunchError::ProcessFailed { how: ProcessEnd::Killed(_), .. })) => {}
             // A death before the start keeps the job from starting.
             Err(Error::JobEnded { .. }) if after < Duration::from_millis(2) => {}
             other => panic!("killed after {after:?}: {other:?}"),
@@ -230,7 +234,7 @@ fn death_at_any_moment_is_survived() {
 }
 
 #[test]
-fn nobody_cannot_be_killed() {
+fn killing_an_unknown_process_is_an_error() {
     let refused = Simulation::new(2, 1, 1).kill(ProcessId::new(2), Duration::ZERO).run(|_| Ok(()));
     assert!(matches!(refused, Err(Error::Fabric(_))), "{refused:?}");
 }

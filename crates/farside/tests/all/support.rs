@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, Job, ProcessEnd, Result};
+use farside::{Error, Job, LaunchError, ProcessEnd, Result};
 
 /// The longest time that any step takes on a very busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ pub(crate) fn within_time<T>(function: impl FnOnce() -> T) -> T {
 
 pub(crate) fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
     match verdict {
-        Err(Error::ProcessFailed { process, how }) => (process.number(), how),
+        Err(Error::Launch(LaunchError::ProcessFailed { process, how })) => (process.number(), how),
         other => panic!("no process failed: {other:?}"),
     }
 }

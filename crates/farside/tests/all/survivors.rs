@@ -122,7 +122,7 @@ fn is_possible() -> bool {
 }
 
 #[test]
-fn a_rank_killed_in_mid_transfer_is_lost_and_the_others_go_on() {
+fn the_others_continue_after_a_rank_is_killed_in_a_transfer() {
     if is_possible() {
         // The survivors are on different hosts.
         let reports = run([Side::A, Side::B, Side::A], |_, ranks| ranks[2].kill());
@@ -131,7 +131,7 @@ fn a_rank_killed_in_mid_transfer_is_lost_and_the_others_go_on() {
 }
 
 #[test]
-fn a_rank_cut_off_in_mid_transfer_is_lost_and_the_others_go_on() {
+fn the_others_continue_after_a_rank_is_cut_off_in_a_transfer() {
     if is_possible() {
         let reports = run([Side::A, Side::A, Side::B], |pair, _| pair.cut().unwrap());
         assert_survived(&reports);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::sync::{Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
-use farside::{Error, ProcessEnd, Result, Simulation, simulate};
+use farside::{Error, LaunchError, ProcessEnd, Result, Simulation, simulate};
 
 /// Returns the synchronization error of a result.
 #[track_caller]
@@ -435,7 +435,7 @@ fn simulated_a_process_may_die_with_a_lock_or_waiting() {
         let verdict = simulated.unwrap().verdict;
         let is_as_expected = match &verdict {
             Ok(()) => ends.load(Ordering::Relaxed) == 4,
-            Err(Error::ProcessFailed { process, how: ProcessEnd::Killed(9) }) => {
+            Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Killed(9) })) => {
                 *process == doomed && ends.load(Ordering::Relaxed) >= 3
             }
             Err(_) => false,

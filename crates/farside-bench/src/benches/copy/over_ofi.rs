@@ -4,7 +4,7 @@ use farside::global::Symmetric;
 use farside::{ProcessId, Worker, WorkerId};
 
 use super::notified::Notified;
-use super::transfers::{Transfer, Way};
+use super::transfers::{Transfer, TransferKind};
 use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
 use crate::benches::pipe_latency::beside_messages;
 use crate::benches::size_name;
@@ -32,7 +32,7 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut add = |name: String, processes: u32, body: Box<Body>| {
         cases.push(Case::job(name, processes, body));
     };
-    for way in [Way::Put, Way::Get, Way::StartedPut, Way::StartedGet] {
+    for way in [TransferKind::Put, TransferKind::Get, TransferKind::StartedPut, TransferKind::StartedGet] {
         for bytes in SIZES {
             let of = fabric.clone();
             let body = move |me: &Worker, options: Options| beside_libfabric(me, &of, way, bytes, options);
@@ -41,7 +41,7 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     }
     for bytes in FEW_SIZES {
         let name = |what: &str| format!("{what}/{}", size_name(bytes));
-        add(name(Way::ThirdParty.name()), 3, Box::new(move |me, options| third_party(me, bytes, options)));
+        add(name(TransferKind::ThirdParty.name()), 3, Box::new(move |me, options| third_party(me, bytes, options)));
     }
     add("fetch-add/8B".into(), 2, Box::new(fetch_add));
     for bytes in SIGNAL_SIZES {
@@ -120,13 +120,13 @@ impl<'w> Crowd<'w> {
 fn beside_libfabric(
     me: &Worker,
     fabric: &OfiFabric,
-    way: Way,
+    way: TransferKind,
     bytes: usize,
     options: Options,
 ) -> Result<Vec<Metric>, BenchError> {
     let (one_sided, limit_name) = match way {
-        Way::Get | Way::StartedGet => (OneSided::Get, "libfabric's gets"),
-        Way::Put | Way::StartedPut | Way::ThirdParty => (OneSided::Put, "libfabric's puts"),
+        TransferKind::Get | TransferKind::StartedGet => (OneSided::Get, "libfabric's gets"),
+        TransferKind::Put | TransferKind::StartedPut | TransferKind::ThirdParty => (OneSided::Put, "libfabric's puts"),
     };
     let count = count(bytes, options);
     let mut libfabric = Libfabric::new(me, fabric, bytes)?;
@@ -160,7 +160,8 @@ fn beside_libfabric(
 fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
     let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
-    let mut transfer = Transfer { me, way: Way::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
+    let mut transfer =
+        Transfer { me, way: TransferKind::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
     let count = count(bytes, options).min(COPIES_MAX);
     let [times] = Crowd::new(me)?.measure(options, |crowd| Ok([crowd.attended(|| transfer.time(count))?]))?;
     values.free(me)?;

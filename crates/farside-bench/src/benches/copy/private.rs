@@ -5,7 +5,7 @@ use std::hint::black_box;
 use farside::{ProcessId, Worker, WorkerId};
 use farside_sys::process_memory;
 
-use super::transfers::{Transfer, Way};
+use super::transfers::{Transfer, TransferKind};
 use super::{METRIC, count, in_turns, time};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
@@ -17,7 +17,12 @@ const WRITE: &str = "process_vm_writev to oneself";
 const CALL_BYTES: usize = 4096;
 
 /// Measures access to a vector of process 1, beside the system call that does the same. Collective.
-pub(super) fn measure(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn measure(
+    me: &Worker,
+    way: TransferKind,
+    bytes: usize,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
     let owner = WorkerId::new(1);
     let segment = if me.id() == owner { Some(me.register(vec![1_u8; bytes])?) } else { None };
     let own = segment.as_ref().map(|segment| {
@@ -29,14 +34,14 @@ pub(super) fn measure(me: &Worker, way: Way, bytes: usize, options: Options) -> 
     debug_assert_eq!(address.process(), Some(ProcessId::new(1)), "it is the owner's");
     let mut transfer = Transfer { me, way, source: address, target: address, data: vec![1; bytes] };
     let (mut data, mut own) = (vec![0_u8; bytes], vec![1_u8; bytes]);
-    let limit = if way == Way::Get { READ } else { WRITE };
+    let limit = if way == TransferKind::Get { READ } else { WRITE };
     let count = count(bytes.max(CALL_BYTES), options);
     let [times, calls] = in_turns(me, options, || {
         let ns = transfer.time(count)?;
         let refused = |cause| BenchError::System { doing: "reaching", path: "another process".into(), cause };
         let call = time(count, bytes, || {
             let moved = match way {
-                Way::Get => process_memory::read(pid as i32, place as usize, black_box(&mut data)),
+                TransferKind::Get => process_memory::read(pid as i32, place as usize, black_box(&mut data)),
                 _ => process_memory::write_here(black_box(&mut own), black_box(&data)),
             };
             moved.map(drop).map_err(refused)

@@ -12,7 +12,7 @@ use crate::{BenchError, Options};
 
 /// The kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum TransferKind {
     Put,
     Get,
     ThirdParty,
@@ -25,17 +25,17 @@ pub(super) enum Way {
 const BELOW: &str = "copy into the mapping";
 const MEMCPY: &str = "memcpy";
 
-impl Way {
+impl TransferKind {
     pub(super) const WAITING: [Self; 3] = [Self::Put, Self::Get, Self::ThirdParty];
     pub(super) const STARTED: [Self; 2] = [Self::StartedPut, Self::StartedGet];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Way::Put => "local-remote",
-            Way::Get => "remote-local",
-            Way::ThirdParty => "remote-remote",
-            Way::StartedPut => "start-put",
-            Way::StartedGet => "start-get",
+            TransferKind::Put => "local-remote",
+            TransferKind::Get => "remote-local",
+            TransferKind::ThirdParty => "remote-remote",
+            TransferKind::StartedPut => "start-put",
+            TransferKind::StartedGet => "start-get",
         }
     }
 
@@ -70,7 +70,7 @@ const COPIED_BYTES_MAX: usize = 64;
 /// A transfer that is repeated.
 pub(super) struct Transfer<'w> {
     pub(super) me: &'w Worker,
-    pub(super) way: Way,
+    pub(super) way: TransferKind,
     pub(super) source: GlobalAddress,
     pub(super) target: GlobalAddress,
     pub(super) data: Vec<u8>,
@@ -83,33 +83,33 @@ impl Transfer<'_> {
         let (me, bytes) = (*me, data.len());
         match way {
             // A number is put as a number.
-            Way::Put if bytes == 8 => {
+            TransferKind::Put if bytes == 8 => {
                 let target: GlobalPtr<u64> = target.cast();
                 time(count, bytes, || Ok(black_box(target).put(me, black_box(7))?))
             }
-            Way::Get if bytes == 8 => {
+            TransferKind::Get if bytes == 8 => {
                 let source: GlobalPtr<u64> = source.cast();
                 time(count, bytes, || {
                     black_box(black_box(source).get(me)?);
                     Ok(())
                 })
             }
-            Way::Put => time(count, bytes, || Ok(me.put_bytes(*target, black_box(data))?)),
-            Way::Get => time(count, bytes, || Ok(me.get_bytes(*source, black_box(data))?)),
-            Way::ThirdParty => time(count, bytes, || {
+            TransferKind::Put => time(count, bytes, || Ok(me.put_bytes(*target, black_box(data))?)),
+            TransferKind::Get => time(count, bytes, || Ok(me.get_bytes(*source, black_box(data))?)),
+            TransferKind::ThirdParty => time(count, bytes, || {
                 let copied = me.copy(*target, *source, bytes as u64, Order::None)?;
                 Ok(me.complete(copied)?)
             }),
-            Way::StartedPut if bytes <= COPIED_BYTES_MAX => time(count, bytes, || {
+            TransferKind::StartedPut if bytes <= COPIED_BYTES_MAX => time(count, bytes, || {
                 let started = me.start_put(*target, black_box(data), Order::None)?;
                 Ok(me.complete(started)?)
             }),
-            Way::StartedPut => time(count, bytes, || {
+            TransferKind::StartedPut => time(count, bytes, || {
                 let started = me.start_put_owned(*target, std::mem::take(data), Order::None);
                 *data = started.map_err(|refused| refused.error)?.take(me)?;
                 Ok(())
             }),
-            Way::StartedGet => time(count, bytes, || {
+            TransferKind::StartedGet => time(count, bytes, || {
                 let started = me.start_get(*source, std::mem::take(data), Order::None);
                 *data = started.map_err(|refused| refused.error)?.take(me)?;
                 Ok(())
@@ -126,21 +126,21 @@ struct Copies {
 }
 
 impl Copies {
-    fn time_below(&mut self, way: Way, count: u64) -> Result<f64, BenchError> {
+    fn time_below(&mut self, way: TransferKind, count: u64) -> Result<f64, BenchError> {
         // The deadline does not matter where memory is mapped.
         let (deadline, bytes, region) = (Instant::now(), self.source.len(), self.below.bytes());
         match way {
-            Way::Put if bytes == 8 => {
+            TransferKind::Put if bytes == 8 => {
                 time(count, bytes, || Ok(black_box(region).put(0, &black_box(7_u64).to_ne_bytes(), deadline)?))
             }
-            Way::Get if bytes == 8 => time(count, bytes, || {
+            TransferKind::Get if bytes == 8 => time(count, bytes, || {
                 let mut word = [0; 8];
                 black_box(region).get(0, &mut word, deadline)?;
                 black_box(word);
                 Ok(())
             }),
-            Way::Get => time(count, bytes, || Ok(region.get(0, black_box(&mut self.target), deadline)?)),
-            Way::Put | Way::ThirdParty | Way::StartedPut | Way::StartedGet => {
+            TransferKind::Get => time(count, bytes, || Ok(region.get(0, black_box(&mut self.target), deadline)?)),
+            TransferKind::Put | TransferKind::ThirdParty | TransferKind::StartedPut | TransferKind::StartedGet => {
                 time(count, bytes, || Ok(region.put(0, black_box(&self.source), deadline)?))
             }
         }
@@ -155,12 +155,19 @@ impl Copies {
 }
 
 /// Measures an operation that is started and completed, beside one that waits. Collective.
-pub(super) fn started(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn started(
+    me: &Worker,
+    way: TransferKind,
+    bytes: usize,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();
     let (waiting, limit) = match way {
-        Way::Get | Way::StartedGet => (Way::Get, "a get that waits"),
-        Way::Put | Way::StartedPut | Way::ThirdParty => (Way::Put, "a put that waits"),
+        TransferKind::Get | TransferKind::StartedGet => (TransferKind::Get, "a get that waits"),
+        TransferKind::Put | TransferKind::StartedPut | TransferKind::ThirdParty => {
+            (TransferKind::Put, "a put that waits")
+        }
     };
     let new = |way| Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
     let (mut starts, mut waits) = (new(way), new(waiting));

@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_a_trace() {
+    fn recorded_schedules_are_traces() {
         let trace = Trace::recorded().unwrap();
         check(&trace);
         assert!(trace.allocations > 1000 && trace.peak_bytes() > 10_000);
     }
 
     #[test]
-    fn what_is_random_is_a_trace_and_the_same_for_the_same_seed() {
+    fn random_traces_are_valid_and_repeat_by_seed() {
         let trace = Trace::random(7, 3000);
         check(&trace);
         assert_eq!(trace.events, Trace::random(7, 3000).events);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_arrives_whatever_its_size() {
+    fn records_of_every_size_arrive() {
         every_record_arrives::<1>();
         every_record_arrives::<8>();
         every_record_arrives::<31>();

@@ -55,8 +55,8 @@ impl Mode {
     }
 }
 
-/// A way to search, other than the usual one.
-pub(super) type Way = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
+/// A variant of the search: its name and its settings.
+pub(super) type Variant = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
 
 /// The default.
 pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
@@ -68,13 +68,14 @@ fn random(job: OnJob<'_>) -> OnJob<'_> {
 }
 
 /// The ways beside the usual one, and the shapes that they are measured in.
-const WAYS: [(Way, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
+const VARIANTS: [(Variant, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = SHAPES
         .into_iter()
         .flat_map(|shape| Mode::ALL.map(|mode| (shape, mode, ("", usual as for<'w> fn(OnJob<'w>) -> OnJob<'w>))));
-    let others = WAYS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
+    let others =
+        VARIANTS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
     let jobs = plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way));
     jobs.chain(SERIEMA_SHAPES.map(seriema_case)).collect()
 }
@@ -101,7 +102,7 @@ fn seriema_case((processes, threads, force_remote): (u32, u32, bool)) -> Case {
     .threads(threads)
 }
 
-fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Way) -> Case {
+fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Variant) -> Case {
     let slash = if way.is_empty() { "" } else { "/" };
     let name = format!("{processes}x{threads}/{}{slash}{way}", mode.name());
     Case::job(name, processes, move |me, options| {

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_those_of_the_normal_distribution() {
+    fn intervals_match_the_normal_distribution() {
         assert_eq!(interval(&[0.0; 10]), [0.0, 0.0]);
         let [low, high] = interval(&[1.0, -1.0, 1.0, -1.0]);
         let half = 1.96 * (4.0_f64 / 3.0 / 4.0).sqrt();

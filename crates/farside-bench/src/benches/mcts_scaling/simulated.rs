@@ -34,11 +34,11 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Duration::from_nanos(1150) };
 
 /// The searches that are measured: Seriema's, and the search of farside-mcts.
-const WAYS: [&str; 2] = ["seed", "owner"];
+const VARIANTS: [&str; 2] = ["seed", "owner"];
 
 pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     let mut cases = Vec::new();
-    for way in WAYS {
+    for way in VARIANTS {
         for mode in Mode::ALL {
             for shape in SHAPES {
                 let measure = move |options, before: &[Row]| measure(network, shape, mode, way, options, before);

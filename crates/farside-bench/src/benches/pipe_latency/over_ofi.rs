@@ -2,7 +2,7 @@
 
 use farside::{Worker, WorkerId};
 
-use super::{Exchange, METRIC, SIZES, Way, to_and_fro};
+use super::{Exchange, METRIC, Method, SIZES, to_and_fro};
 use crate::case::Case;
 use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
@@ -17,7 +17,7 @@ const LIMIT: &str = "libfabric ping-pong of 8 B / 2";
 
 pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
-    for way in Way::ALL {
+    for way in Method::ALL {
         for bytes in SIZES {
             let of = fabric.clone();
             let body = move |me: &Worker, options| measure(me, &of, way, bytes, options);
@@ -30,7 +30,7 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
 fn measure(
     me: &Worker,
     fabric: &OfiFabric,
-    way: Way,
+    way: Method,
     bytes: usize,
     options: Options,
 ) -> Result<Vec<Metric>, BenchError> {

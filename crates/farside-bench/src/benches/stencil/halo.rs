@@ -10,9 +10,9 @@ use self::signals::Signals;
 use super::grid::Grid;
 use crate::BenchError;
 
-/// The way of the rows.
+/// How rows travel to the neighbors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ExchangeKind {
     /// Memory that the neighbors put into, with a ready flag for each.
     Signals,
     Pipes,
@@ -26,10 +26,10 @@ pub(super) enum Halo<'w> {
 
 impl<'w> Halo<'w> {
     /// Connects workers that have the rows in the order of their numbers. Collective.
-    pub(super) fn new(me: &'w Worker, way: Way, size: usize) -> Result<Self, BenchError> {
+    pub(super) fn new(me: &'w Worker, way: ExchangeKind, size: usize) -> Result<Self, BenchError> {
         Ok(match way {
-            Way::Signals => Self::Signals(Box::new(Signals::new(me, size)?)),
-            Way::Pipes => Self::Pipes(Box::new(Pipes::new(me, size)?)),
+            ExchangeKind::Signals => Self::Signals(Box::new(Signals::new(me, size)?)),
+            ExchangeKind::Pipes => Self::Pipes(Box::new(Pipes::new(me, size)?)),
         })
     }
 

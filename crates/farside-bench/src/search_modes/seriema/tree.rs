@@ -82,13 +82,14 @@ struct Group {
     visits: [AtomicU32; LANES],
     /// Wins of the player to move, over complete visits.
     wins: [AtomicU64; LANES],
-    /// Bits of the win rate and of 1 / √visits, which selection reads for every edge. Minus infinity
-    /// before the edge was tried.
+    /// Bits of the win rate and of 1 / √visits, which selection reads for every edge. Minus
+    /// infinity before the edge was tried.
     value: [AtomicU32; LANES],
     rarity: [AtomicU32; LANES],
     /// Packed links.
     ///
-    /// SYNC: a release store or exchange by the worker that sets the target; acquire loads by selections.
+    /// SYNC: a release store or exchange by the worker that sets the target; acquire loads by
+    /// selections.
     links: [AtomicU64; LANES],
 }
 
@@ -237,7 +238,8 @@ impl Group {
         }
     }
 
-    /// Updates what selection reads. If two workers do so at once, the next visit corrects the result.
+    /// Updates what selection reads. If two workers do so at once, the next visit corrects the
+    /// result.
     fn rate(&self, lane: usize, simulations: u32) {
         let visits = self.visits[lane].load(Ordering::Relaxed).max(1) as f32;
         let value = self.wins[lane].load(Ordering::Relaxed) as f32 / (visits * simulations as f32);
@@ -245,8 +247,8 @@ impl Group {
         self.rarity[lane].store((1.0 / visits.sqrt()).to_bits(), Ordering::Relaxed);
     }
 
-    /// Returns the bounds of all lanes. Copies the words first: the compiler computes several bounds at
-    /// once only from plain memory.
+    /// Returns the bounds of all lanes. Copies the words first: the compiler computes several
+    /// bounds at once only from plain memory.
     fn bounds(&self, weight: f32) -> [f32; LANES] {
         let load = |words: &[AtomicU32; LANES]| -> [f32; LANES] {
             array::from_fn(|lane| f32::from_bits(words[lane].load(Ordering::Relaxed)))
@@ -256,7 +258,8 @@ impl Group {
     }
 }
 
-/// The upper two bits of a word are the kind of the link, then 30 bits are a worker, then 32 a node.
+/// The upper two bits of a word are the kind of the link, then 30 bits are a worker, then 32 a
+/// node.
 const KIND_SHIFT: u32 = 62;
 const OWNER_SHIFT: u32 = 32;
 

@@ -43,7 +43,7 @@ fn answers(data: &[u8], bytes: u64, key: u64, base: u64) -> impl Iterator<Item =
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoding_round_trips(
         data: Vec<u8>, id: u64, slot: u32, generation: u32, numbers: [u64; 3], bytes: u32,
         narrow in change::<u32>(), wide in change::<u64>(),
     ) {
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_short_or_too_long_is_refused(id: u64, wide in change::<u64>(), cut in 0..64_usize) {
+    fn truncated_or_extended_messages_are_refused(id: u64, wide in change::<u64>(), cut in 0..64_usize) {
         let region = RegionName { slot: 1, generation: 2 };
         let mut encoded = Packet::Request { id: RequestId(id), region, ask: Ask::Atomic64 { offset: 3, change: wide } }.encode();
         prop_assert_eq!(Packet::decode(&encoded[..cut % encoded.len()]), None);

@@ -214,7 +214,7 @@ fn memory_is_bound_where_the_provider_wants_it_and_closed_before_the_endpoint() 
 }
 
 #[test]
-fn memory_that_cannot_be_enabled_is_an_error_and_given_back() {
+fn memory_that_cannot_be_enabled_is_released() {
     let mut port = port(ffi::MR_ENDPOINT);
     ENABLES.set(false);
     let refused = register(&mut port).unwrap_err().to_string();

@@ -88,7 +88,7 @@ mod tests {
 
     /// Only a later operation reports a riding one, and the poster need not be there to post it.
     #[test]
-    fn what_rides_does_not_hold_a_deregistration_up() {
+    fn unsignalled_puts_do_not_delay_deregistration() {
         let mut ends = pair();
         let region = ends[1].register_user(None, Lease::new(Arc::new(UserMemory::owned(vec![0; 64])))).unwrap();
         let attached = ends[0].attach(region.key()).unwrap();

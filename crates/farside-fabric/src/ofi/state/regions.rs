@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Marks the regions that a lost peer holds: the peer can never release them.
-    pub(super) fn taint_what_is_held_by(&mut self, process: ProcessId) {
+    pub(super) fn taint_regions_held_by(&mut self, process: ProcessId) {
         for name in self.engine.natively_held_by(process) {
             if let Some(native) = self.natives.find(name) {
                 native.is_tainted = true;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_peer_held_stays_and_is_counted() {
+    fn blocks_of_a_lost_peer_stay_and_are_counted() {
         let mut ends = pair();
         let [held, free] = [0, 1].map(|_| register(&mut ends[1]));
         let attached = ends[0].attach(held.key()).unwrap();

@@ -1,4 +1,5 @@
-//! What the transport is made of: packets from one process to another, in order, and the news that one is gone.
+//! The network of the transport: ordered packets between processes, and the news that a process is
+//! gone.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -43,7 +44,8 @@ impl Wire {
         Ok(Self { boxes: (0..processes).map(open).collect::<Result<_, FabricError>>()?, packets_max })
     }
 
-    /// Sends a packet, or gives it back when there is no room. Who is gone takes everything, and does nothing with it.
+    /// Sends a packet, or gives it back when there is no room. Packets for a process that is gone
+    /// are dropped.
     pub(crate) fn send(&self, from: ProcessId, to: ProcessId, packet: Vec<u8>) -> Result<(), Vec<u8>> {
         let mut state = self.lock(to);
         if state.closed {

@@ -130,7 +130,7 @@ proptest! {
 
     /// Wrong credit may make the sender overwrite unread records, but only in its own chunks.
     #[test]
-    fn whatever_credit_says_a_sender_stays_in_its_chunks(
+    fn a_sender_stays_in_its_chunks_with_any_credit(
         chunk_words in vec(8..40_usize, 1..=6),
         steps in vec((prop_oneof![any::<u64>(), 0..20_u64, Just(u64::MAX)], 1..40_usize, any::<bool>()), 1..200),
     ) {

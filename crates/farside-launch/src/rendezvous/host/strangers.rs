@@ -132,7 +132,7 @@ impl Strangers {
 
 impl Stranger {
     fn challenge(stream: TcpStream, address: SocketAddr, until: Instant) -> Option<Self> {
-        tcp::tend(&stream, SILENCE_MAX).ok()?;
+        tcp::configure(&stream, SILENCE_MAX).ok()?;
         let host_nonce = random_bytes().ok()?;
         say(&stream, &Challenge { host_nonce }.encode());
         Some(Self { stream, address, reader: FrameReader::new(GREETING_BYTES_MAX), host_nonce, until })
@@ -147,7 +147,7 @@ impl Stranger {
         }
         say(&self.stream, &Answer::WrongSecret.encode());
         let (address, process) = (self.address.ip(), claim.process);
-        Err(format!("a process at {address} that calls itself process {process} and has another FARSIDE_SECRET"))
+        Err(format!("a process at {address}, which claims to be process {process} but has another FARSIDE_SECRET"))
     }
 }
 

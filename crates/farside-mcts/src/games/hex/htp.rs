@@ -22,7 +22,8 @@
 //! let now = Duration::ZERO;
 //! engine.line(&"boardsize 3".into(), now);
 //! engine.line(&"param_farside max_games 500".into(), now);
-//! let Action::Search(order) = engine.line(&"12 genmove black".into(), now) else { panic!("no search") };
+//! let action = engine.line(&"12 genmove black".into(), now);
+//! let Action::Search(order) = action else { panic!("no search") };
 //! let report = Search::new(order.game).params(order.params).run(&order.position, order.budget)?;
 //! let Action::Write(text) = engine.found(&report, now) else { panic!("no answer") };
 //! assert_eq!(text, "=12 b2\n\n");

@@ -124,7 +124,7 @@ impl Position {
     #[must_use]
     #[inline]
     pub fn winner(&self) -> Option<Player> {
-        if usize::from(self.stone_count) < self.size() { None } else { self.who_joined() }
+        if usize::from(self.stone_count) < self.size() { None } else { self.joined_ranks() }
     }
 
     /// Returns moves that lead to a later position, if alternating moves can lead there. The order
@@ -144,7 +144,7 @@ impl Position {
         is_in_turn.then(|| (0..moves as usize).filter_map(|number| stones[number % 2].next()).collect())
     }
 
-    fn who_joined(&self) -> Option<Player> {
+    fn joined_ranks(&self) -> Option<Player> {
         let [black, white] = self.stones;
         let in_each_row = black[..self.size()].iter().all(|&row| row != 0);
         if in_each_row && self.joins_top_to_bottom(black) {

@@ -28,7 +28,7 @@ use crate::game::Game;
 use crate::rng::Rng;
 use crate::search::report::Tally;
 use crate::search::{Params, SearchError, root_moves};
-use crate::tree::{Lead, NodeId, Rules, Step, Tree};
+use crate::tree::{EdgeTarget, NodeId, Rules, Step, Tree};
 
 pub(super) use self::advance::{Uprooted, Whereabouts};
 pub(super) use self::root::Root;
@@ -46,7 +46,7 @@ pub(super) enum Link {
     Leaf,
 }
 
-impl Lead for Link {
+impl EdgeTarget for Link {
     fn here(self) -> Option<NodeId> {
         match self {
             Self::Here(node) => Some(node),

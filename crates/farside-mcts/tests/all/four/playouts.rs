@@ -28,7 +28,7 @@ impl Game for Plain {
 }
 
 #[test]
-fn random_games_are_those_of_the_rules() {
+fn random_games_follow_the_rules() {
     // The same random numbers give the same columns, so both play the same games.
     let four = FourInARow::new(7, 6).unwrap();
     for (moves, seed) in [("", 1), ("d d d", 2), ("a b a b a", 3), ("d c d c e e c", 4)] {

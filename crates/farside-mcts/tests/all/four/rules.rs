@@ -34,7 +34,7 @@ fn play_along(width: usize, height: usize, rng: &mut Rng) -> Outcome {
 }
 
 #[test]
-fn games_go_as_they_do_cell_by_cell() {
+fn games_match_play_cell_by_cell() {
     let mut ends = HashSet::new();
     let mut rng = Rng::new(1);
     for (width, height) in [(7, 6), (1, 1), (1, 63), (32, 1), (2, 31), (21, 2), (4, 4), (4, 5), (5, 4), (9, 6), (8, 7)]

@@ -45,7 +45,7 @@ fn boards_of_two_and_three_are_solved_from_everywhere() {
 }
 
 #[test]
-fn what_connections_tell_is_true() {
+fn connections_are_sound() {
     // Random boards that need not come from a game, with few enough empty cells to search them all.
     let kinds = [(3, 30, 9), (4, 45, 11), (5, 60, 11), (4, 25, 12), (6, 70, 12), (4, 12, 14)];
     let mut rng = Rng::new(7);
@@ -95,7 +95,7 @@ fn well_known_connections_are_seen() {
     assert_eq!(study(5, "c3 b5", "", Player::Second).0, black_wins);
     assert_eq!(study(5, "c3", "", Player::Second).0, black_wins);
     // One stone is missing: black wins if it is to move. White can break a bridge or a link to an
-    // edge. But black has so many answers that only one cell is worth a try.
+    // edge. But black has enough answers that only one cell is worth a try.
     assert_eq!(study(7, "e2 d4", "", Player::First).0, black_wins);
     assert_eq!(study(7, "e2 d4", "", Player::Second), (None, cells("d5")));
     // A stone in the middle decides both boards.

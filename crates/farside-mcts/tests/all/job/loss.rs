@@ -5,7 +5,7 @@ use std::process::{abort, exit};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use farside::{Error, ProcessEnd};
+use farside::{Error, LaunchError, ProcessEnd};
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, JobError, OnJob, Outcome, Player, Points, Rng, Search};
 
@@ -72,7 +72,9 @@ fn lose(test: &str, processes: u32, victim: u32) {
         exit(verdict.is_err().into());
     }
     match verdict {
-        Err(Error::ProcessFailed { process, how: ProcessEnd::Killed(_) }) => assert_eq!(process.number(), victim),
+        Err(Error::Launch(LaunchError::ProcessFailed { process, how: ProcessEnd::Killed(_) })) => {
+            assert_eq!(process.number(), victim)
+        }
         other => panic!("{other:?}"),
     }
     let launcher = std::process::id().to_string();

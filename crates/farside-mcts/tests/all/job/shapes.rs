@@ -88,8 +88,8 @@ fn search_and_check(me: &Worker, costs: Costs, check_shares: impl Fn(&JobReport)
     Ok(())
 }
 
-/// Every worker takes part in a search of more than a few rollouts. Virtual time shows this, since no
-/// worker is left without a processor.
+/// Every worker takes part in a search of more than a few rollouts. Virtual time shows this, since
+/// no worker is left without a processor.
 #[test]
 fn every_worker_takes_part() {
     let costs = Costs { step: Duration::from_micros(1), evaluation: Duration::from_micros(20) };

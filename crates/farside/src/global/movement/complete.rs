@@ -64,7 +64,8 @@ impl Worker {
     /// ACP's `acp_inquire`, which has two meanings; `true` is what its manual says for 0.
     ///
     /// # Errors
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or `NeverStarted`.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
+    /// `NeverStarted`.
     pub fn inquire(&self, handle: Handle) -> Result<bool> {
         let number = self.check_handle(handle)?;
         Ok(self.none_is_open() || self.look_at(|orders| !orders.are_under_way(number)))
@@ -166,8 +167,8 @@ impl Worker {
             return;
         }
         let mut inner = self.process_handle().movement().lock();
-        inner.threads[self.thread_index()].orders.fence(peer, self.moves().last());
-        self.moves().set_fenced();
+        inner.threads[self.thread_index()].orders.fence(peer, self.started_operations().last());
+        self.started_operations().set_fenced(true);
     }
 
     /// Returns a future of the end of an operation and of all before it.

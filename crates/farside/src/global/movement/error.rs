@@ -21,7 +21,7 @@ pub enum MovementError {
         cause: Box<Error>,
     },
     /// It was not started, since an operation that it was ordered after has failed.
-    #[error("{handle} was not started, since {earlier}, after which it was ordered, failed")]
+    #[error("{handle} was not started: it was ordered after {earlier}, which failed")]
     NotStarted {
         /// The operation.
         handle: Handle,
@@ -39,7 +39,9 @@ pub enum MovementError {
         by: WorkerId,
     },
     /// The worker has not started this operation.
-    #[error("there is no {handle}: it has started {started} so far; the handle is of another job, or overwritten")]
+    #[error(
+        "{handle} does not exist: its worker has started {started} operations; the handle comes from another job, or was overwritten"
+    )]
     NeverStarted {
         /// The handle.
         handle: Handle,
@@ -48,7 +50,7 @@ pub enum MovementError {
     },
     /// The places that a copy reads and writes have bytes in common.
     #[error(
-        "{bytes} bytes at {source_address} and at {target} overlap: copy to memory in between, or move the bytes in parts"
+        "{bytes} bytes at {source_address} and at {target} overlap: copy through other memory, or copy in parts that do not overlap"
     )]
     Overlap {
         /// The address that is written.
@@ -59,14 +61,14 @@ pub enum MovementError {
         bytes: u64,
     },
     /// The operation has no result.
-    #[error("{handle} brings nothing: it has failed, as was told when it, or a later one, was completed")]
-    Told {
+    #[error("{handle} has no result: it failed, and the error was returned when it or a later operation was completed")]
+    AlreadyReported {
         /// The operation.
         handle: Handle,
     },
     /// There are more bytes than fit into a command.
     #[error(
-        "{bytes} bytes are put from a slice; at most {max} are copied by the call: hand over a buffer (`start_put_owned`)"
+        "cannot put {bytes} bytes from a slice: the call copies at most {max}; hand over a buffer (`start_put_owned`)"
     )]
     TooLong {
         /// The number of bytes.
@@ -76,7 +78,7 @@ pub enum MovementError {
     },
     /// The result of an atomic change can only be stored in memory of the process that starts it.
     #[error(
-        "{address} is not of this process, which is where the old value of a word can go: give an address of its own"
+        "the old value of a word cannot go to {address}: that is memory of another process; give an address of this one"
     )]
     NotOwn {
         /// The address that was given.
@@ -89,14 +91,14 @@ pub enum MovementError {
         what: String,
     },
     /// Too many operations have failed without the program learning of it.
-    #[error("{max} operations have failed, or were not started after those: complete them before more are started")]
+    #[error("{max} operations have failed, or were not started because of those: complete them before you start more")]
     TooMany {
         /// The limit.
         max: usize,
     },
     /// The process that was to execute it had no room for it until the deadline.
     #[error(
-        "{process} carries out as much for others as it can ({max} commands): raise the deadline, or ask it for less at a time"
+        "{process} already carries out {max} commands for other processes, its limit: raise the deadline, or start fewer at a time"
     )]
     Full {
         /// The process.

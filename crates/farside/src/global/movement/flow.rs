@@ -9,7 +9,7 @@ use farside_fabric::transport::{Completion, Operation, Outcome};
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
-use super::work::{Attaching, Brought, FoundNothing, Spot, Work, change_at_hand, copy_mapped};
+use super::work::{Attaching, FoundNothing, MoveValue, Spot, Work, change_at_hand, copy_mapped};
 use crate::runtime::process::Process;
 
 /// The size of a piece. Smaller pieces are slower over TCP: 1 MiB in eighths took 1.5 to 2 times as
@@ -111,7 +111,7 @@ pub(super) enum Step {
     /// Nothing moved.
     Stuck,
     Moved,
-    Ended(Result<Brought, Failure>),
+    Ended(Result<MoveValue, Failure>),
 }
 
 impl Flow {
@@ -209,13 +209,13 @@ impl Flow {
         true
     }
 
-    fn brings(&mut self) -> Brought {
+    fn brings(&mut self) -> MoveValue {
         match &mut self.work {
-            Work::Copy { .. } => Brought::Nothing,
+            Work::Copy { .. } => MoveValue::Nothing,
             Work::Put { data: buffer, .. } | Work::PutSignal { data: buffer, .. } | Work::Get { room: buffer, .. } => {
-                Brought::Buffer(std::mem::take(buffer))
+                MoveValue::Buffer(std::mem::take(buffer))
             }
-            Work::Change { .. } => self.previous.map_or(Brought::Nothing, Brought::Previous),
+            Work::Change { .. } => self.previous.map_or(MoveValue::Nothing, MoveValue::Previous),
         }
     }
 
@@ -226,12 +226,12 @@ impl Flow {
         for piece in &mut self.pieces {
             loop {
                 match piece.go_on(process, &mut self.work, &mut self.previous, room, self.failure.is_some()) {
-                    Ok(Gone::Not) => break,
-                    Ok(Gone::HeldBack) => {
+                    Ok(PieceStep::Not) => break,
+                    Ok(PieceStep::HeldBack) => {
                         self.is_held_back = true;
                         break;
                     }
-                    Ok(Gone::On) => moved = true,
+                    Ok(PieceStep::On) => moved = true,
                     Err(failure) => {
                         piece.stage = Stage::Over;
                         self.failure.get_or_insert(failure);
@@ -319,14 +319,14 @@ impl Flow {
 }
 
 /// The result of one look at a piece.
-enum Gone {
+enum PieceStep {
     Not,
     /// The piece waits for the next turn.
     HeldBack,
     On,
 }
 
-impl Gone {
+impl PieceStep {
     fn on_if(has_moved: bool) -> Self {
         if has_moved { Self::On } else { Self::Not }
     }
@@ -346,24 +346,24 @@ impl Piece {
         held: &mut Option<u64>,
         room: &mut Room,
         is_failed: bool,
-    ) -> Result<Gone, Failure> {
+    ) -> Result<PieceStep, Failure> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Waiting | Stage::Unwritten if is_failed => Ok(Gone::On),
+            Stage::Waiting | Stage::Unwritten if is_failed => Ok(PieceStep::On),
             Stage::Waiting => {
                 if self.is_copied(process, work)? {
                     if room.is_used_up() {
                         self.stage = Stage::Waiting;
-                        return Ok(Gone::HeldBack);
+                        return Ok(PieceStep::HeldBack);
                     }
                     room.mapped_bytes = room.mapped_bytes.saturating_sub(self.bytes as u64);
                 }
                 self.stage = self.start(process, work)?;
-                Ok(Gone::on_if(!matches!(self.stage, Stage::Waiting)))
+                Ok(PieceStep::on_if(!matches!(self.stage, Stage::Waiting)))
             }
             Stage::Reading(completion) => {
                 let Some(outcome) = completion.try_take() else {
                     self.stage = Stage::Reading(completion);
-                    return Ok(Gone::Not);
+                    return Ok(PieceStep::Not);
                 };
                 let outcome = outcome.map_err(|error| Failure::of(error, false))?;
                 let bytes = match outcome {
@@ -380,33 +380,33 @@ impl Piece {
                     }
                     _ => return Err(odd()),
                 }
-                Ok(Gone::On)
+                Ok(PieceStep::On)
             }
             Stage::Unwritten => {
                 let Work::Copy { target, .. } = work else { return Err(odd()) };
                 self.stage = write(process, target, self.offset, &mut self.buffer, 0..self.bytes)?;
-                Ok(Gone::on_if(!matches!(self.stage, Stage::Unwritten)))
+                Ok(PieceStep::on_if(!matches!(self.stage, Stage::Unwritten)))
             }
             Stage::Writing(completion) => {
                 let Some(outcome) = completion.try_take() else {
                     self.stage = Stage::Writing(completion);
-                    return Ok(Gone::Not);
+                    return Ok(PieceStep::Not);
                 };
                 let Outcome::Put(bytes) = outcome.map_err(|error| Failure::of(error, true))? else { return Err(odd()) };
                 if let Work::Put { data, .. } | Work::PutSignal { data, .. } = work {
                     give_back(data, bytes);
                 }
-                Ok(Gone::On)
+                Ok(PieceStep::On)
             }
             Stage::Changing(completion) => {
                 let Some(outcome) = completion.try_take() else {
                     self.stage = Stage::Changing(completion);
-                    return Ok(Gone::Not);
+                    return Ok(PieceStep::Not);
                 };
                 *held = Some(previous(outcome.map_err(|error| Failure::of(error, true))?).ok_or_else(odd)?);
-                Ok(Gone::On)
+                Ok(PieceStep::On)
             }
-            Stage::Over => Ok(Gone::Not),
+            Stage::Over => Ok(PieceStep::Not),
         }
     }
 
@@ -582,7 +582,7 @@ mod tests {
     /// For any number of operations, one turn copies no more than the limit. Each operation makes
     /// progress, and none fails at its deadline because it waited for a turn.
     #[test]
-    fn a_turn_copies_so_much_in_all() {
+    fn a_turn_copies_a_limited_number_of_bytes() {
         let body = |me: &Worker| -> Result<()> {
             let process = me.process_handle();
             let mut flows = (0..7).map(|_| copy(me, MAPPED_BYTES)).collect::<Result<Vec<_>>>()?;
@@ -622,7 +622,7 @@ mod tests {
     /// An operation that waits for pieces or bytes that others have used up does not reach its
     /// deadline.
     #[test]
-    fn who_waits_for_others_is_not_late() {
+    fn waiting_for_others_is_not_late() {
         let body = |me: &Worker| -> Result<()> {
             let process = me.process_handle();
             let now = process.clock().now();
@@ -677,13 +677,13 @@ mod tests {
                     drop(others);
                     let ended = loop {
                         process.transport().progress();
-                        process.clock().nap(Duration::from_micros(10));
+                        process.clock().sleep_for(Duration::from_micros(10));
                         if let Step::Ended(ended) = flow.advance(process, process.clock().now(), &mut Room::new(0)) {
                             break ended;
                         }
                     };
                     match ended {
-                        Ok(Brought::Buffer(buffer)) => brought.push(buffer),
+                        Ok(MoveValue::Buffer(buffer)) => brought.push(buffer),
                         other => panic!("{other:?}"),
                     }
                 }

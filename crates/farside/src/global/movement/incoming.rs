@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::handle::Handle;
 use super::room::Parcel;
-use super::work::Brought;
+use super::work::MoveValue;
 use crate::error::Result;
 use crate::runtime::process::lock;
 use crate::runtime::worker::Worker;
@@ -23,12 +23,12 @@ pub struct Incoming<T> {
 
 #[derive(Debug)]
 enum Content {
-    Here(Brought),
+    Here(MoveValue),
     Coming(Parcel),
 }
 
 impl<T> Incoming<T> {
-    pub(super) fn over(handle: Handle, brought: Brought) -> Self {
+    pub(super) fn over(handle: Handle, brought: MoveValue) -> Self {
         Self { handle, content: Content::Here(brought), of: PhantomData }
     }
 
@@ -42,7 +42,7 @@ impl<T> Incoming<T> {
     }
 }
 
-impl<T: Brings> Incoming<T> {
+impl<T: OperationValue> Incoming<T> {
     /// Waits until the operation has ended, whether or not those before it have, and takes its
     /// result.
     ///
@@ -59,23 +59,23 @@ impl<T: Brings> Incoming<T> {
             }
         };
         let taken = brought.and_then(|brought| match brought {
-            Brought::Nothing => None,
-            Brought::Buffer(buffer) => T::from_buffer(buffer),
-            Brought::Previous(word) => T::from_word(word),
+            MoveValue::Nothing => None,
+            MoveValue::Buffer(buffer) => T::from_buffer(buffer),
+            MoveValue::Previous(word) => T::from_word(word),
         });
-        taken.ok_or_else(|| super::MovementError::Told { handle: self.handle }.into())
+        taken.ok_or_else(|| super::MovementError::AlreadyReported { handle: self.handle }.into())
     }
 }
 
 /// The types of results: `Vec<u8>`, and the words `u32` and `u64`.
-pub trait Brings: sealed::Brought {}
+pub trait OperationValue: sealed::FromMove {}
 
-impl Brings for Vec<u8> {}
-impl Brings for u32 {}
-impl Brings for u64 {}
+impl OperationValue for Vec<u8> {}
+impl OperationValue for u32 {}
+impl OperationValue for u64 {}
 
 mod sealed {
-    pub trait Brought: Sized {
+    pub trait FromMove: Sized {
         fn from_buffer(_: Vec<u8>) -> Option<Self> {
             None
         }
@@ -85,19 +85,19 @@ mod sealed {
         }
     }
 
-    impl Brought for Vec<u8> {
+    impl FromMove for Vec<u8> {
         fn from_buffer(buffer: Vec<u8>) -> Option<Self> {
             Some(buffer)
         }
     }
 
-    impl Brought for u32 {
+    impl FromMove for u32 {
         fn from_word(word: u64) -> Option<Self> {
             Some(word as u32)
         }
     }
 
-    impl Brought for u64 {
+    impl FromMove for u64 {
         fn from_word(word: u64) -> Option<Self> {
             Some(word)
         }

@@ -1,7 +1,5 @@
 //! Starting operations.
 
-use std::cell::Cell;
-
 use bytemuck::Pod;
 use farside_fabric::transport::AtomicChange;
 use farside_sys::racy;
@@ -12,35 +10,14 @@ use super::incoming::Incoming;
 use super::message::PUT_BYTES_MAX;
 use super::orders::{Condition, OPEN_MAX, Place, Touched};
 use super::room::{Note, Parcel};
-use super::work::{Brought, Spot, Work};
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::{Refused, Result};
+use super::work::{MoveValue, Spot, Work};
+use crate::error::{Error, Refused, Result};
 use crate::global::atomics::Unsigned;
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
 use crate::memory::address::GlobalAddress;
 use crate::runtime::observer::{AccessKind, Part, Touch};
 use crate::runtime::worker::Worker;
-
-/// What a worker knows of its operations without a lock.
-#[derive(Debug, Default)]
-pub(crate) struct Moves {
-    /// The number of the last operation.
-    last: Cell<u64>,
-    /// Whether a fence may delay new operations.
-    is_fenced: Cell<bool>,
-}
-
-impl Moves {
-    pub(super) fn last(&self) -> u64 {
-        self.last.get()
-    }
-
-    pub(super) fn set_fenced(&self) {
-        self.is_fenced.set(true);
-    }
-}
 
 /// An operation that is about to be started.
 pub(super) struct Draft {
@@ -63,7 +40,7 @@ impl Draft {
 /// How an operation was started.
 enum Started {
     /// It is over already, with this result.
-    Over(Handle, Brought),
+    Over(Handle, MoveValue),
     Open(Handle),
 }
 
@@ -82,7 +59,11 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # use farside::{GlobalAddress, Order};
-    /// # fn example(me: &Worker, block: GlobalAddress, flag: GlobalAddress) -> farside::Result<()> {
+    /// # fn example(
+    /// #     me: &Worker,
+    /// #     block: GlobalAddress,
+    /// #     flag: GlobalAddress,
+    /// # ) -> farside::Result<()> {
     /// let there = GlobalAddress::starter(ProcessId::new(2), 0);
     /// let copied = me.copy(there, block, 1024, Order::None)?;
     /// // The flag is not seen before the block.
@@ -112,7 +93,7 @@ impl Worker {
     #[inline]
     #[track_caller]
     pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
-        if let Some(moves) = self.may_start_at_once(order)
+        if self.may_start_at_once(order)
             && let Ok(length) = usize::try_from(bytes)
             && !overlap(target, source, bytes)
             && let Some(to) = self.mapped(target, length)
@@ -120,7 +101,7 @@ impl Worker {
         {
             // SAFETY: `mapped` found both ranges inside memory that is mapped here.
             unsafe { racy::copy_between(from, to, length) };
-            return Ok(self.next_handle(moves));
+            return Ok(self.next_handle());
         }
         self.copy_slowly(target, source, bytes, order)
     }
@@ -161,13 +142,13 @@ impl Worker {
     #[track_caller]
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
         if data.len() <= PUT_BYTES_MAX
-            && let Some(moves) = self.may_start_at_once(order)
+            && self.may_start_at_once(order)
             && let Some(to) = self.mapped(target, data.len())
         {
             // SAFETY: `data` is readable; `mapped` found the target range inside memory that is
             // mapped here.
             unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
-            return Ok(self.next_handle(moves));
+            return Ok(self.next_handle());
         }
         self.put_slowly_from(target, data, order)
     }
@@ -266,12 +247,12 @@ impl Worker {
         change: AtomicChange<W>,
         order: Order,
     ) -> Result<Incoming<W>> {
-        if let Some(moves) = self.may_start_at_once(order)
+        if self.may_start_at_once(order)
             && let Some(place) = self.mapped(word.address(), size_of::<W>())
             && place.addr().is_multiple_of(size_of::<W>())
         {
             let previous = word.change(self, change)?;
-            return Ok(Incoming::over(self.next_handle(moves), Brought::Previous(previous.widen())));
+            return Ok(Incoming::over(self.next_handle(), MoveValue::Previous(previous.widen())));
         }
         self.admit(order)?;
         let (mut draft, part) = self.draft_change(word, change)?;
@@ -315,24 +296,20 @@ impl Worker {
         Ok((Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()), part))
     }
 
-    /// Returns the books of this worker's operations, if a new one need not look at those before
-    /// it. A caller passes them on, so that an operation looks them up once.
+    /// Returns whether a new operation need not look at those before it.
     #[inline]
-    pub(super) fn may_start_at_once(&self, order: Order) -> Option<&Moves> {
-        let moves = self.moves();
+    pub(super) fn may_start_at_once(&self, order: Order) -> bool {
         let is_free = match order {
-            Order::None => !moves.is_fenced.get(),
-            Order::After(handle) if self.check_handle(handle).is_err() => return None,
+            Order::None => !self.started_operations().is_fenced(),
+            Order::After(handle) if self.check_handle(handle).is_err() => return false,
             Order::After(_) | Order::All | Order::Continuing => false,
         };
-        (is_free || self.process_handle().movement().open(self.thread_index()) == 0).then_some(moves)
+        is_free || self.process_handle().movement().open(self.thread_index()) == 0
     }
 
     #[inline]
-    pub(super) fn next_handle(&self, moves: &Moves) -> Handle {
-        let number = moves.last.get() + 1;
-        moves.last.set(number);
-        self.handle(number)
+    pub(super) fn next_handle(&self) -> Handle {
+        self.handle(self.started_operations().count())
     }
 
     #[inline]
@@ -340,15 +317,22 @@ impl Worker {
         Handle { worker: self.id(), number }
     }
 
-    /// Refuses handles of other workers.
+    /// Returns the number of an operation that this worker has started.
+    #[inline]
     pub(super) fn check_handle(&self, handle: Handle) -> Result<u64> {
-        let started = self.moves().last();
-        if handle.worker != self.id() {
-            return Err(MovementError::Foreign { handle, by: self.id() }.into());
+        let is_started = (1..=self.started_operations().last()).contains(&handle.number);
+        match handle.worker == self.id() && is_started {
+            true => Ok(handle.number),
+            false => Err(self.wrong_handle(handle)),
         }
-        match handle.number {
-            number if (1..=started).contains(&number) => Ok(number),
-            _ => Err(MovementError::NeverStarted { handle, started }.into()),
+    }
+
+    #[cold]
+    fn wrong_handle(&self, handle: Handle) -> Error {
+        let started = self.started_operations().last();
+        match handle.worker == self.id() {
+            true => MovementError::NeverStarted { handle, started }.into(),
+            false => MovementError::Foreign { handle, by: self.id() }.into(),
         }
     }
 
@@ -425,7 +409,7 @@ impl Worker {
             Order::None => Condition::None,
             Order::After(handle) => Condition::After(handle.number),
             Order::All => Condition::All,
-            Order::Continuing => Condition::Continuing(self.moves().last()),
+            Order::Continuing => Condition::Continuing(self.started_operations().last()),
         }
     }
 
@@ -442,12 +426,12 @@ impl Worker {
         // Other workers may learn by this operation of everything before it, also of the operations
         // that it is ordered after and that are over.
         self.end_accesses();
-        self.moves().is_fenced.set(orders.is_fenced());
-        let handle = self.next_handle(self.moves());
+        self.started_operations().set_fenced(orders.is_fenced());
+        let handle = self.next_handle();
         if after.is_empty() {
             drop(inner);
             if let Some(brought) = work.do_now(process) {
-                if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
+                if let (Some((spot, bytes)), MoveValue::Previous(previous)) = (&note.store_at, &brought) {
                     spot.store_word(process, *previous, *bytes);
                 }
                 if let Some(hold) = note.hold.take() {

@@ -303,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn operations_begin_when_those_before_have_ended_well(commands_max in 1..6_usize, steps in prop::collection::vec(step(), 0..150)) {
+    fn operations_begin_after_their_predecessors_succeed(commands_max in 1..6_usize, steps in prop::collection::vec(step(), 0..150)) {
         check(commands_max, steps);
     }
 }
@@ -321,7 +321,7 @@ fn commands_are_held_and_refused() {
 
 /// The operations that a lost process was asked for fail, and so do those that wait for them.
 #[test]
-fn what_was_asked_of_the_lost_fails() {
+fn requests_to_lost_processes_fail() {
     let mut orders: Orders<u64> = Orders::default();
     let now = Instant::now();
     let touched = [Some(OTHERS[0]), None];

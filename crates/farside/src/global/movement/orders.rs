@@ -85,7 +85,7 @@ pub(super) enum What<W> {
 
 /// The commands to another process.
 #[derive(Debug, Default)]
-struct Way {
+struct CommandStream {
     /// The number of its refusals.
     epoch: u64,
     sent: u64,
@@ -112,12 +112,12 @@ pub(super) enum Condition {
 pub(super) struct Orders<W> {
     entries: VecDeque<Entry<W>>,
     fences: Vec<FenceMark>,
-    ways: HashMap<ProcessId, Way>,
+    streams: HashMap<ProcessId, CommandStream>,
 }
 
 impl<W> Default for Orders<W> {
     fn default() -> Self {
-        Self { entries: VecDeque::new(), fences: Vec::new(), ways: HashMap::new() }
+        Self { entries: VecDeque::new(), fences: Vec::new(), streams: HashMap::new() }
     }
 }
 
@@ -254,10 +254,10 @@ impl<W: Clone> Orders<W> {
                 What::Here(entry.work.take()?)
             }
             Some(to) => {
-                let way = self.ways.entry(to).or_default();
-                way.sent += 1;
-                entry.state = State::Sent { to, sequence: way.sent };
-                What::Send { to, epoch: way.epoch, after: entry.after.clone(), work: entry.work.clone()? }
+                let stream = self.streams.entry(to).or_default();
+                stream.sent += 1;
+                entry.state = State::Sent { to, sequence: stream.sent };
+                What::Send { to, epoch: stream.epoch, after: entry.after.clone(), work: entry.work.clone()? }
             }
         };
         Some(Start { number, what })
@@ -337,13 +337,13 @@ impl<W: Clone> Orders<W> {
     /// Notes that a process had no room for a command, and so drops those that were sent to it
     /// later. Returns the operations that fail because of that.
     pub(super) fn refuse(&mut self, by: ProcessId, number: u64, epoch: u64, now: Instant) -> Vec<u64> {
-        let Some(way) = self.ways.get_mut(&by).filter(|way| way.epoch == epoch) else { return Vec::new() };
+        let Some(stream) = self.streams.get_mut(&by).filter(|stream| stream.epoch == epoch) else { return Vec::new() };
         let first = self.entries.iter().find_map(|entry| match entry.state {
             State::Sent { to, sequence } if to == by && entry.number == number => Some(sequence),
             _ => None,
         });
         let Some(first) = first else { return Vec::new() };
-        way.epoch += 1;
+        stream.epoch += 1;
         let mut hopeless = Vec::new();
         for entry in &mut self.entries {
             if let State::Sent { to, sequence } = entry.state

@@ -4,7 +4,7 @@ use super::handle::Order;
 use super::incoming::Incoming;
 use super::issue::Draft;
 use super::orders::Place;
-use super::work::{Brought, Spot, Work};
+use super::work::{MoveValue, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
@@ -22,9 +22,15 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # use farside::{GlobalAddress, GlobalPtr, Order, Signal};
-    /// # fn example(me: &Worker, there: GlobalAddress, flag: GlobalPtr<u64>, mut row: Vec<u8>) -> farside::Result<()> {
+    /// # fn example(
+    /// #     me: &Worker,
+    /// #     there: GlobalAddress,
+    /// #     flag: GlobalPtr<u64>,
+    /// #     mut row: Vec<u8>,
+    /// # ) -> farside::Result<()> {
     /// for step in 1..=10 {
-    ///     let sent = me.start_put_signal(there, row, flag, Signal::Set(step), Order::None).map_err(|refused| refused.error)?;
+    ///     let sent = me.start_put_signal(there, row, flag, Signal::Set(step), Order::None);
+    ///     let sent = sent.map_err(|refused| refused.error)?;
     ///     // Compute meanwhile.
     ///     row = sent.take(me)?;
     /// }
@@ -60,10 +66,8 @@ impl Worker {
         if let Err(error) = check_places(address, buffer.len(), place) {
             return Err(Refused { error, arguments: buffer });
         }
-        if let Some(moves) = self.may_start_at_once(order)
-            && self.put_signal_mapped(address, &buffer, place, what)
-        {
-            return Ok(Incoming::over(self.next_handle(moves), Brought::Buffer(buffer)));
+        if self.may_start_at_once(order) && self.put_signal_mapped(address, &buffer, place, what) {
+            return Ok(Incoming::over(self.next_handle(), MoveValue::Buffer(buffer)));
         }
         let spots = self.admit(order).and_then(|()| self.spots_of_signal(address, buffer.len(), place));
         let (target, word) = match spots {

@@ -15,7 +15,7 @@ use super::flow::{Flow, Room, Step};
 use super::message::{About, Command, MoveMessage, WordChange};
 use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
-use super::work::{Brought, Spot, Work};
+use super::work::{MoveValue, Spot, Work};
 use crate::global::room::{GlobalMessage, GlobalRoom};
 use crate::memory::Extent;
 use crate::memory::address::GlobalAddress;
@@ -72,7 +72,7 @@ pub(super) struct Note {
 }
 
 /// The result of an operation, once it has ended.
-pub(super) type Parcel = Arc<Mutex<Option<Brought>>>;
+pub(super) type Parcel = Arc<Mutex<Option<MoveValue>>>;
 
 impl Movement {
     pub(crate) fn new(own: ProcessId, threads: usize) -> Self {
@@ -168,7 +168,7 @@ impl Process {
             About::Ended { previous } if own => {
                 let thread = &mut inner.threads[local as usize];
                 if thread.orders.is_sent_to(number, from) {
-                    thread.end(self, number, Brought::Previous(previous));
+                    thread.end(self, number, MoveValue::Previous(previous));
                 }
             }
             About::Failed { why } if own => {
@@ -176,7 +176,7 @@ impl Process {
                 if thread.orders.is_sent_to(number, from) {
                     thread.fail(self, number, why);
                 }
-                self.say_of_move(from, local, number, About::Heard);
+                self.send_move_message(from, local, number, About::Heard);
             }
             About::Refused { epoch } if own => {
                 let thread = &mut inner.threads[local as usize];
@@ -190,7 +190,7 @@ impl Process {
         self.stir_movement();
     }
 
-    fn say_of_move(&self, to: ProcessId, local: u32, number: u64, what: About) {
+    fn send_move_message(&self, to: ProcessId, local: u32, number: u64, what: About) {
         // A process that is lost by now needs no answer.
         let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Move(MoveMessage { local, number, what }));
     }
@@ -290,24 +290,24 @@ impl Inner {
                 Err(failure) => self.end(process, origin, Err(failure)),
             },
             Taken::Refused => {
-                process.say_of_move(origin.process, origin.local, origin.number, About::Refused { epoch })
+                process.send_move_message(origin.process, origin.local, origin.number, About::Refused { epoch })
             }
             Taken::Dropped => {}
         }
     }
 
     /// Ends an operation that was executed here.
-    fn end(&mut self, process: &Process, origin: Origin, result: Result<Brought, Failure>) {
+    fn end(&mut self, process: &Process, origin: Origin, result: Result<MoveValue, Failure>) {
         self.table.end(origin, result.as_ref().err());
         let Origin { process: from, local, number } = origin;
         if from != process.id() {
             process.kill_point(KillPoint::MoveDone);
             let what = match result {
-                Ok(Brought::Previous(previous)) => About::Ended { previous },
-                Ok(Brought::Nothing | Brought::Buffer(_)) => About::Ended { previous: 0 },
+                Ok(MoveValue::Previous(previous)) => About::Ended { previous },
+                Ok(MoveValue::Nothing | MoveValue::Buffer(_)) => About::Ended { previous: 0 },
                 Err(why) => About::Failed { why },
             };
-            return process.say_of_move(from, local, number, what);
+            return process.send_move_message(from, local, number, what);
         }
         let thread = &mut self.threads[local as usize];
         match result {
@@ -330,7 +330,7 @@ impl Inner {
 
 impl Thread {
     /// Notes that an operation has ended well.
-    fn end(&mut self, process: &Process, number: u64, brought: Brought) {
+    fn end(&mut self, process: &Process, number: u64, brought: MoveValue) {
         let is_held = self.notes.get(&number).is_some_and(|note| note.hold.is_some());
         let is_followed = is_held && self.orders.is_followed(number);
         if !self.orders.end(number) {
@@ -338,7 +338,7 @@ impl Thread {
         }
         self.has_news = true;
         let Some(note) = self.notes.remove(&number) else { return };
-        if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
+        if let (Some((spot, bytes)), MoveValue::Previous(previous)) = (&note.store_at, &brought) {
             spot.store_word(process, *previous, *bytes);
         }
         match note.hold {

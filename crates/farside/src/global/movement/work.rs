@@ -48,7 +48,7 @@ pub(super) enum Work {
 
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Brought {
+pub(super) enum MoveValue {
     Nothing,
     /// The buffer that was handed over.
     Buffer(Vec<u8>),
@@ -99,30 +99,30 @@ impl Work {
 
     /// Does all of it, if its memory is at hand. If something is wrong with that, does nothing that
     /// would have to be reported.
-    pub(super) fn do_now(&mut self, process: &Process) -> Option<Brought> {
+    pub(super) fn do_now(&mut self, process: &Process) -> Option<MoveValue> {
         match self {
             Self::Copy { target, source, bytes } => {
                 let (to, from) = (target.mapped(process).ok()??, source.mapped(process).ok()??);
                 copy_mapped((target, to), (source, from), 0, *bytes as usize);
-                Some(Brought::Nothing)
+                Some(MoveValue::Nothing)
             }
             Self::Put { target, data } => {
                 target.at_hand(process).ok()??.put(target.offset, data, process.clock().now()).ok()?;
-                Some(Brought::Buffer(std::mem::take(data)))
+                Some(MoveValue::Buffer(std::mem::take(data)))
             }
             Self::PutSignal { target, data, word, signal } => {
                 let (region, there) = (target.at_hand(process).ok()??, word.at_hand(process).ok()??);
                 region.put(target.offset, data, process.clock().now()).ok()?;
                 signal.give(process, there, word.offset).ok()?;
-                Some(Brought::Buffer(std::mem::take(data)))
+                Some(MoveValue::Buffer(std::mem::take(data)))
             }
             Self::Get { source, room } => {
                 source.at_hand(process).ok()??.get(source.offset, room, process.clock().now()).ok()?;
-                Some(Brought::Buffer(std::mem::take(room)))
+                Some(MoveValue::Buffer(std::mem::take(room)))
             }
             Self::Change { target, change } => {
                 let region = target.at_hand(process).ok()??;
-                change_at_hand(region, change, process.clock().now()).ok().map(Brought::Previous)
+                change_at_hand(region, change, process.clock().now()).ok().map(MoveValue::Previous)
             }
         }
     }

@@ -16,7 +16,7 @@ pub(super) use self::divisor::Divisor;
 use self::layout::{Layout, Place};
 use super::object_error::ObjectError;
 use super::racy_slice::RacySlice;
-use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
+use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use super::symmetric::value_bytes;
 use crate::error::Result;
 use crate::global::GlobalPtr;
@@ -95,8 +95,9 @@ impl Worker {
             bytes.ok_or(too_long)
         });
         let shape = [length as u64, distribution.block as u64, distribution.is_over_processes.into()];
-        let wish = Wish { kind: ObjectKind::Array, value_bytes: size_of::<T>() as u64, shape };
-        let spread = Spread::new(self, wish, bytes.map(|bytes| Parts { processes: 0..self.process_count(), bytes }))?;
+        let request = ObjectRequest { kind: ObjectKind::Array, value_bytes: size_of::<T>() as u64, shape };
+        let spread =
+            Spread::new(self, request, bytes.map(|bytes| Parts { processes: 0..self.process_count(), bytes }))?;
         let (per_process, part_bytes) = (Divisor::new(per_process), part_bytes?);
         Ok(GlobalArray { spread, layout, per_process, part_bytes, distribution, of: PhantomData })
     }

@@ -6,7 +6,7 @@ use farside_fabric::ProcessId;
 
 use super::array::Divisor;
 use super::object_error::ObjectError;
-use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
+use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use crate::error::Result;
 use crate::memory::GlobalAddress;
 use crate::runtime::worker::Worker;
@@ -64,7 +64,7 @@ impl Worker {
             Some(end) => Ok(Parts { processes: first..end, bytes: slice_bytes }),
         };
         let shape = [first.into(), slices.into(), slice_bytes];
-        let spread = Spread::new(self, Wish { kind: ObjectKind::Bytes, value_bytes: 1, shape }, parts)?;
+        let spread = Spread::new(self, ObjectRequest { kind: ObjectKind::Bytes, value_bytes: 1, shape }, parts)?;
         let bytes = u64::from(slices) * slice_bytes;
         Ok(ByteSpace { spread, first, slices, slice_bytes: Divisor::new(slice_bytes.max(1)), bytes })
     }

@@ -19,7 +19,8 @@ impl Worker {
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let array = me.global_array::<u64>(1000)?;
     /// // SAFETY: no worker of this program writes to the array before all have added it up.
-    /// let sum: u64 = unsafe { me.read_epoch(|epoch| array.local(me).as_slice(epoch).iter().sum()) }?;
+    /// let sum: u64 =
+    ///     unsafe { me.read_epoch(|epoch| array.local(me).as_slice(epoch).iter().sum()) }?;
     /// # let _ = sum;
     /// # Ok(())
     /// # }

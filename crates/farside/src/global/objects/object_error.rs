@@ -7,7 +7,7 @@ use farside_fabric::WorkerId;
 #[non_exhaustive]
 pub enum ObjectError {
     /// The array ends before the access does.
-    #[error("{count} values from index {index} on leave the array, which has {length}")]
+    #[error("{count} values from index {index} on reach beyond the array, which has {length}")]
     Outside {
         /// The first index.
         index: usize,
@@ -17,7 +17,7 @@ pub enum ObjectError {
         length: usize,
     },
     /// The byte space ends before the access does.
-    #[error("{bytes} bytes from {offset} on leave the space, which has {space_bytes}")]
+    #[error("{bytes} bytes from offset {offset} on reach beyond the space, which has {space_bytes}")]
     OutsideSpace {
         /// Where the access begins.
         offset: u64,
@@ -50,7 +50,7 @@ pub enum ObjectError {
         /// The size of each.
         value_bytes: usize,
     },
-    /// Workers came to the same collective with different wishes.
+    /// Workers came to the same collective with different requests.
     #[error(
         "{a} and {b} asked for different things in the same collective: all workers must make the same objects, of the same type and \
          size, in the same order"

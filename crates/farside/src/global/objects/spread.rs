@@ -27,7 +27,7 @@ pub(super) const BYTES_MAX: u64 = SLOT_BYTES;
 
 /// The request of a worker, which must be the same in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(super) struct Wish {
+pub(super) struct ObjectRequest {
     /// The kind of object.
     pub(super) kind: ObjectKind,
     pub(super) value_bytes: u64,
@@ -79,7 +79,7 @@ struct Here {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 struct Vote {
     from: WorkerId,
-    wish: Wish,
+    request: ObjectRequest,
     /// The address of the memory in one of the processes; null if none of them has memory.
     base: GlobalAddress,
     is_alike: bool,
@@ -95,7 +95,7 @@ enum Failure {
 
 impl Vote {
     fn and(self, other: Self) -> Self {
-        let unequal = (self.wish != other.wish).then_some(Failure::Unequal { a: self.from, b: other.from });
+        let unequal = (self.request != other.request).then_some(Failure::Unequal { a: self.from, b: other.from });
         let (base, is_alike) = match (self.base.process(), other.base.process()) {
             (None, _) => (other.base, other.is_alike),
             (_, None) => (self.base, self.is_alike),
@@ -125,7 +125,7 @@ impl Spread {
     /// [`ObjectError::Unequal`], [`MemoryError::Refused`](crate::memory::MemoryError::Refused),
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) and the error in `parts`,
     /// the same in all workers; those of [`Worker::barrier`].
-    pub(super) fn new(me: &Worker, wish: Wish, parts: Result<Parts, ObjectError>) -> Result<Self> {
+    pub(super) fn new(me: &Worker, request: ObjectRequest, parts: Result<Parts, ObjectError>) -> Result<Self> {
         me.not_in_handler("making a collective object")?;
         if let Some(lost) = me.any_lost() {
             return Err(lost);
@@ -142,7 +142,7 @@ impl Spread {
         // A failure here and below is a loss, or the end of the job. The memory is kept then,
         // because other workers may have learned its address. After a loss, no further collective
         // could ask for more.
-        let verdict = me.all_reduce(Vote { from: me.id(), wish, base, is_alike: true, failure }, Vote::and)?;
+        let verdict = me.all_reduce(Vote { from: me.id(), request, base, is_alike: true, failure }, Vote::and)?;
         if let Some(failure) = verdict.failure {
             granted.map_or(Ok(()), |memory| me.release(memory))?;
             return Err(failure.into());
@@ -243,10 +243,10 @@ fn table(me: &Worker, own: GlobalAddress) -> Result<Box<[GlobalAddress]>> {
 mod tests {
     use super::*;
 
-    const WISH: Wish = Wish { kind: ObjectKind::Array, value_bytes: 8, shape: [1, 2, 3] };
+    const REQUEST: ObjectRequest = ObjectRequest { kind: ObjectKind::Array, value_bytes: 8, shape: [1, 2, 3] };
 
     fn vote(from: u32, base: GlobalAddress) -> Vote {
-        Vote { from: WorkerId::new(from), wish: WISH, base, is_alike: true, failure: None }
+        Vote { from: WorkerId::new(from), request: REQUEST, base, is_alike: true, failure: None }
     }
 
     fn at(process: u32, offset: u32) -> GlobalAddress {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn one_refusal_is_everybodys() {
+    fn one_refusal_is_returned_to_all() {
         let failure = Failure::Refused { process: ProcessId::new(2), bytes: 8, why: MemoryRefusal::NoMemory };
         let refused = Vote { failure: Some(failure), ..vote(4, GlobalAddress::NULL) };
         assert_eq!(vote(0, at(0, 64)).and(refused).and(vote(6, at(3, 64))).failure, Some(failure));
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn different_wishes_are_noticed() {
-        let other = Vote { wish: Wish { value_bytes: 4, ..WISH }, ..vote(3, at(1, 64)) };
+        let other = Vote { request: ObjectRequest { value_bytes: 4, ..REQUEST }, ..vote(3, at(1, 64)) };
         let failure = vote(2, at(0, 64)).and(other).failure;
         assert_eq!(failure, Some(Failure::Unequal { a: WorkerId::new(2), b: WorkerId::new(3) }));
     }

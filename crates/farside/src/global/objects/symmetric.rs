@@ -9,7 +9,7 @@ use farside_fabric::ProcessId;
 
 use super::object_error::ObjectError;
 use super::racy_slice::RacySlice;
-use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
+use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use crate::error::{Error, Result};
 use crate::global::{GlobalPtr, GlobalSlice};
 use crate::runtime::worker::Worker;
@@ -63,9 +63,12 @@ impl Worker {
         // At least one byte: also an empty object has a place, and its addresses can be used like
         // any others.
         let parts = value_bytes::<T>(length as u64).map(|bytes| Parts { processes, bytes: bytes.max(1) });
-        let wish =
-            Wish { kind: ObjectKind::Symmetric, value_bytes: size_of::<T>() as u64, shape: [length as u64, 0, 0] };
-        let spread = Spread::new(self, wish, parts)?;
+        let request = ObjectRequest {
+            kind: ObjectKind::Symmetric,
+            value_bytes: size_of::<T>() as u64,
+            shape: [length as u64, 0, 0],
+        };
+        let spread = Spread::new(self, request, parts)?;
         Ok(Symmetric { spread, length, processes: self.process_count(), of: PhantomData })
     }
 }

@@ -79,7 +79,8 @@ pub(super) struct Registration {
 
 impl Registration {
     /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), and what the fabric says. The memory is not registered then.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) or an error of the
+    /// transport. The memory is not registered then.
     pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);

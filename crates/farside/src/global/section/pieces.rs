@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_together_moves_at_once() {
+    fn adjacent_values_form_one_run() {
         let runs = |section: crate::Result<Section>| section.unwrap().runs().count();
         assert_eq!(runs(Section::strided(10, 4, 4)), 1);
         assert_eq!(runs(Section::grid(&[3, 4, 5], &[20, 5, 1])), 1);

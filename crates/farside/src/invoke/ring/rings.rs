@@ -172,7 +172,7 @@ impl Process {
                 let sender = Sender::new(self.control_block(control)?, self.chunks(&chunks)?);
                 let (process, local) = self.shape().place_of(WorkerId::new(ring.to));
                 let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
-                let announcer = Announcer::new(home, local, ring.source as usize, self.hears_fences());
+                let announcer = Announcer::new(home, local, ring.source as usize, self.is_reached_by_fences());
                 Answer::Opened(Box::new(Ring::new(sender, announcer)))
             }
             CallMessage::Grown { chunks, .. } => Answer::Grown(self.chunks(&chunks)?),

@@ -42,8 +42,8 @@ impl Worker {
     /// me.scope(|scope| -> farside::Result<()> {
     ///     for x in 0..4_u64 {
     ///         scope.spawn(move |caller| {
-    ///             let doubled = caller.call_return(peer, x, |_, x| x * 2).unwrap().wait().unwrap();
-    ///             assert_eq!(doubled, 2 * x);
+    ///             let doubled = caller.call_return(peer, x, |_, x| x * 2).unwrap();
+    ///             assert_eq!(doubled.wait().unwrap(), 2 * x);
     ///         })?;
     ///     }
     ///     Ok(())

@@ -206,8 +206,8 @@ impl Worker {
                 continue;
             }
             tell_credit(self);
-            // The watch is counted before the fence in `prepare`, and `look` reads the watched memory
-            // after it.
+            // The watch is counted before the fence in `prepare`, and `look` reads the watched
+            // memory after it.
             let _watching = self.watches.get().then(|| self.home.watch());
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
@@ -358,7 +358,7 @@ mod tests {
 
     /// No watch stays counted, however a wait for memory ends.
     #[test]
-    fn nobody_is_left_watching() {
+    fn no_watcher_is_left() {
         let body = |me: &Worker| -> Result<()> {
             let second = Duration::from_secs(1);
             let panics = || {

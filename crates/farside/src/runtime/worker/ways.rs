@@ -36,8 +36,8 @@ impl Worker {
     /// [`shutdown`](Self::shutdown). The options also hold for later rings to it.
     ///
     /// # Errors
-    /// [`Error::RingOptions`] if the options are invalid or the ring exists already; otherwise
-    /// those of [`setup`](Self::setup).
+    /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions) if the options are invalid or
+    /// the ring exists already; otherwise those of [`setup`](Self::setup).
     pub fn setup_with(&self, to: WorkerId, options: RingOptions) -> Result<()> {
         options.check(self.process_handle().settings().ring_cap_bytes)?;
         self.outbox(to).ok_or_else(|| self.unknown(to))?.choose(options)?;

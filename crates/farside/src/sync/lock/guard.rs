@@ -4,7 +4,7 @@ use std::fmt;
 
 use farside_fabric::WorkerId;
 
-use super::table::{Mode, Wish};
+use super::table::{LockRequest, Mode};
 use super::{Lock, leave, renew};
 use crate::Wire;
 use crate::runtime::worker::Worker;
@@ -52,14 +52,14 @@ impl Token {
 pub struct LockGuard<'w> {
     lock: Lock<'w>,
     home: WorkerId,
-    wish: Wish,
+    request: LockRequest,
     number: u64,
     is_over: bool,
 }
 
 impl<'w> LockGuard<'w> {
-    pub(super) fn new(lock: Lock<'w>, home: WorkerId, wish: Wish, number: u64) -> Self {
-        Self { lock, home, wish, number, is_over: false }
+    pub(super) fn new(lock: Lock<'w>, home: WorkerId, request: LockRequest, number: u64) -> Self {
+        Self { lock, home, request, number, is_over: false }
     }
 
     /// Returns the token of this grant.
@@ -90,7 +90,7 @@ impl<'w> LockGuard<'w> {
     /// Asks the home a question that it answers by whether the lock is, or was, held.
     fn ask_home(&mut self, question: fn(&Worker, super::Arguments) -> bool) -> Result<()> {
         let me = self.lock.worker;
-        let is_held = me.call_return(self.home, self.lock.arguments(self.wish), question)?.wait()?;
+        let is_held = me.call_return(self.home, self.lock.arguments(self.request), question)?.wait()?;
         if is_held {
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl<'w> LockGuard<'w> {
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.lock.give_up(self.home, self.wish);
+            self.lock.give_up(self.home, self.request);
         }
     }
 }

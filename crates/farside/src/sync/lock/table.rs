@@ -1,9 +1,9 @@
 //! The locks of one home: their holders and waiters. No I/O, and no clock but the `now` that is
 //! passed in.
 //!
-//! A lock is in the table while it is held. A wish that cannot be granted is queued, and granted in
-//! the order of the queue. A wish to share a lock also waits behind an earlier wish to have it
-//! alone, so that the latter's turn comes.
+//! A lock is in the table while it is held. A request that cannot be granted is queued, and granted
+//! in the order of the queue. A request to share a lock also waits behind an earlier request to
+//! have it alone, so that the latter's turn comes.
 //!
 //! Every grant has a number, which grows with each grant of any lock here. Holders that share a
 //! lock at the same time have the same number, since none comes after another.
@@ -26,14 +26,14 @@ pub(crate) enum Mode {
     Shared,
 }
 
-/// A wish for a lock, identified uniquely.
+/// A request for a lock, identified uniquely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Wish {
+pub(crate) struct LockRequest {
     pub(crate) worker: WorkerId,
     pub(crate) number: u64,
 }
 
-/// The immediate outcome of a wish. `R` is the reply to it.
+/// The immediate outcome of a request. `R` is the reply to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked<R> {
     Granted(R, u64),
@@ -66,13 +66,13 @@ struct Lock<R> {
 
 #[derive(Debug)]
 struct Holder {
-    wish: Wish,
+    request: LockRequest,
     since: Instant,
 }
 
 #[derive(Debug)]
 struct Waiter<R> {
-    wish: Wish,
+    request: LockRequest,
     mode: Mode,
     reply: R,
 }
@@ -85,15 +85,15 @@ impl<R> Default for Table<R> {
 
 impl<R> Table<R> {
     /// Asks for a lock.
-    pub(crate) fn ask(&mut self, name: String, wish: Wish, mode: Mode, reply: R, now: Instant) -> Asked<R> {
-        if let Some(number) = self.try_grant(&name, wish, mode, now) {
+    pub(crate) fn ask(&mut self, name: String, request: LockRequest, mode: Mode, reply: R, now: Instant) -> Asked<R> {
+        if let Some(number) = self.try_grant(&name, request, mode, now) {
             return Asked::Granted(reply, number);
         }
         match self.locks.get_mut(&name) {
-            // A wish that only the limit of held locks keeps from sharing must not wait: none of
+            // A request that only the limit of held locks keeps from sharing must not wait: none of
             // those locks may ever be released.
             Some(lock) if self.waiting < WAITERS_MAX && !lock.lets_in(mode) => {
-                lock.queue.push_back(Waiter { wish, mode, reply });
+                lock.queue.push_back(Waiter { request, mode, reply });
                 self.waiting += 1;
                 Asked::Queued
             }
@@ -102,8 +102,8 @@ impl<R> Table<R> {
     }
 
     /// Grants a lock if it is available at once. Returns the number of the grant.
-    pub(crate) fn try_grant(&mut self, name: &str, wish: Wish, mode: Mode, now: Instant) -> Option<u64> {
-        let holder = Holder { wish, since: now };
+    pub(crate) fn try_grant(&mut self, name: &str, request: LockRequest, mode: Mode, now: Instant) -> Option<u64> {
+        let holder = Holder { request, since: now };
         if self.held >= LOCKS_MAX {
             return None;
         }
@@ -123,26 +123,26 @@ impl<R> Table<R> {
 
     /// Returns the holder of a lock, or one of those that share it.
     pub(crate) fn owner(&self, name: &str) -> Option<WorkerId> {
-        self.locks.get(name).map(|lock| lock.holders[0].wish.worker)
+        self.locks.get(name).map(|lock| lock.holders[0].request.worker)
     }
 
-    /// Ends a wish, granted or not. Returns whether it was granted, and the next grants.
-    pub(crate) fn leave(&mut self, name: &str, wish: Wish, now: Instant) -> (bool, Grants<R>) {
+    /// Ends a request, granted or not. Returns whether it was granted, and the next grants.
+    pub(crate) fn leave(&mut self, name: &str, request: LockRequest, now: Instant) -> (bool, Grants<R>) {
         let Some(lock) = self.locks.get_mut(name) else { return (false, Vec::new()) };
         let held = lock.holders.len();
-        lock.holders.retain(|holder| holder.wish != wish);
+        lock.holders.retain(|holder| holder.request != request);
         let was_held = lock.holders.len() < held;
         self.held -= held - lock.holders.len();
         if !was_held {
-            self.waiting -= lock.forget(|waiter| waiter == wish);
+            self.waiting -= lock.forget(|waiter| waiter == request);
         }
         (was_held, self.advance(name, now))
     }
 
     /// Renews the lease of a holder. Returns whether it still holds the lock.
-    pub(crate) fn renew(&mut self, name: &str, wish: Wish, now: Instant) -> bool {
+    pub(crate) fn renew(&mut self, name: &str, request: LockRequest, now: Instant) -> bool {
         let holder =
-            self.locks.get_mut(name).and_then(|lock| lock.holders.iter_mut().find(|holder| holder.wish == wish));
+            self.locks.get_mut(name).and_then(|lock| lock.holders.iter_mut().find(|holder| holder.request == request));
         holder.map(|holder| holder.since = now).is_some()
     }
 
@@ -157,12 +157,12 @@ impl<R> Table<R> {
         self.advance(name, now)
     }
 
-    /// Ends the wishes of lost workers.
+    /// Ends the requests of lost workers.
     pub(crate) fn lose(&mut self, is_lost: impl Fn(WorkerId) -> bool, now: Instant) -> Grants<R> {
         let mut names = Vec::new();
         for (name, lock) in &mut self.locks {
             let held = lock.holders.len();
-            lock.holders.retain(|holder| !is_lost(holder.wish.worker));
+            lock.holders.retain(|holder| !is_lost(holder.request.worker));
             let forgotten = lock.forget(|waiter| is_lost(waiter.worker));
             self.waiting -= forgotten;
             self.held -= held - lock.holders.len();
@@ -187,10 +187,10 @@ impl<R> Table<R> {
                 self.granted += 1;
                 (lock.mode, lock.number) = (mode, self.granted);
             }
-            let Some(Waiter { wish, reply, .. }) = lock.queue.pop_front() else { break };
+            let Some(Waiter { request, reply, .. }) = lock.queue.pop_front() else { break };
             self.waiting -= 1;
             self.held += 1;
-            lock.holders.push(Holder { wish, since: now });
+            lock.holders.push(Holder { request, since: now });
             grants.push((reply, lock.number));
         }
         if lock.holders.is_empty()
@@ -203,15 +203,15 @@ impl<R> Table<R> {
 }
 
 impl<R> Lock<R> {
-    /// Returns whether a wish of this mode can share the lock at once.
+    /// Returns whether a request of this mode can share the lock at once.
     fn lets_in(&self, mode: Mode) -> bool {
         (self.mode, mode) == (Mode::Shared, Mode::Shared) && self.queue.is_empty()
     }
 
     /// Removes waiters from the queue. Returns their number.
-    fn forget(&mut self, which: impl Fn(Wish) -> bool) -> usize {
+    fn forget(&mut self, which: impl Fn(LockRequest) -> bool) -> usize {
         let before = self.queue.len();
-        self.queue.retain(|waiter| !which(waiter.wish));
+        self.queue.retain(|waiter| !which(waiter.request));
         before - self.queue.len()
     }
 }
@@ -237,7 +237,7 @@ mod tests {
             worker: u32,
             shared: bool,
         },
-        /// The wish made `back` events ago, if it still exists.
+        /// The request made `back` events ago, if it still exists.
         Leave {
             back: usize,
         },
@@ -270,18 +270,18 @@ mod tests {
         ]
     }
 
-    /// All wishes that are not over, in the order in which they were made: a second specification
+    /// All requests that are not over, in the order in which they were made: a second specification
     /// of a lock.
     #[derive(Debug, Default)]
     struct Oracle {
-        wishes: Vec<Known>,
+        requests: Vec<Known>,
         last_number: u64,
     }
 
     #[derive(Clone, Copy, Debug)]
     struct Known {
         name: usize,
-        wish: Wish,
+        request: LockRequest,
         mode: Mode,
         /// The number of its grant, and the time when it was made or renewed.
         granted: Option<(u64, Instant)>,
@@ -289,14 +289,14 @@ mod tests {
 
     impl Oracle {
         fn of(&self, name: usize) -> impl Iterator<Item = &Known> {
-            self.wishes.iter().filter(move |known| known.name == name)
+            self.requests.iter().filter(move |known| known.name == name)
         }
 
-        /// Grants every wish that can be granted, in order, and returns those grants.
-        fn settle(&mut self, name: usize, now: Instant) -> Vec<(Wish, u64)> {
+        /// Grants every request that can be granted, in order, and returns those grants.
+        fn settle(&mut self, name: usize, now: Instant) -> Vec<(LockRequest, u64)> {
             let mut grants = Vec::new();
             let mut holders: Vec<_> = self.of(name).filter(|known| known.granted.is_some()).copied().collect();
-            for known in self.wishes.iter_mut().filter(|known| known.name == name && known.granted.is_none()) {
+            for known in self.requests.iter_mut().filter(|known| known.name == name && known.granted.is_none()) {
                 let number = match holders.first() {
                     None => {
                         self.last_number += 1;
@@ -309,21 +309,21 @@ mod tests {
                 };
                 known.granted = Some((number, now));
                 holders.push(*known);
-                grants.push((known.wish, number));
+                grants.push((known.request, number));
             }
             grants
         }
     }
 
-    fn sorted(mut grants: Vec<(Wish, u64)>) -> Vec<(Wish, u64)> {
-        grants.sort_by_key(|(wish, _)| wish.number);
+    fn sorted(mut grants: Vec<(LockRequest, u64)>) -> Vec<(LockRequest, u64)> {
+        grants.sort_by_key(|(request, _)| request.number);
         grants
     }
 
     proptest! {
         #[test]
         fn a_table_does_what_the_queue_of_all_wishes_says(events in prop::collection::vec(event(), 1..120)) {
-            let mut table = Table::<Wish>::default();
+            let mut table = Table::<LockRequest>::default();
             let mut oracle = Oracle::default();
             let mut now = Instant::now();
             let mut made: Vec<Known> = Vec::new();
@@ -333,48 +333,48 @@ mod tests {
                 match event {
                     Event::Ask { name, worker, shared } => {
                         let mode = if shared { Mode::Shared } else { Mode::Alone };
-                        let wish = Wish { worker: WorkerId::new(worker), number };
-                        let known = Known { name, wish, mode, granted: None };
+                        let request = LockRequest { worker: WorkerId::new(worker), number };
+                        let known = Known { name, request, mode, granted: None };
                         made.push(known);
-                        oracle.wishes.push(known);
+                        oracle.requests.push(known);
                         let expected = match oracle.settle(name, now)[..] {
                             [] => Asked::Queued,
-                            [(wish, number)] => Asked::Granted(wish, number),
-                            _ => unreachable!("one wish more is one grant at most"),
+                            [(request, number)] => Asked::Granted(request, number),
+                            _ => unreachable!("one request more is one grant at most"),
                         };
-                        prop_assert_eq!(table.ask(NAMES[name].into(), wish, mode, wish, now), expected);
+                        prop_assert_eq!(table.ask(NAMES[name].into(), request, mode, request, now), expected);
                     }
                     Event::Try { name, worker, shared } => {
                         let mode = if shared { Mode::Shared } else { Mode::Alone };
-                        let wish = Wish { worker: WorkerId::new(worker), number };
-                        let known = Known { name, wish, mode, granted: None };
-                        oracle.wishes.push(known);
+                        let request = LockRequest { worker: WorkerId::new(worker), number };
+                        let known = Known { name, request, mode, granted: None };
+                        oracle.requests.push(known);
                         let granted = oracle.settle(name, now).pop().map(|(_, number)| number);
                         if granted.is_none() {
-                            oracle.wishes.pop();
+                            oracle.requests.pop();
                         } else {
                             made.push(known);
                         }
-                        prop_assert_eq!(table.try_grant(NAMES[name], wish, mode, now), granted);
+                        prop_assert_eq!(table.try_grant(NAMES[name], request, mode, now), granted);
                     }
                     Event::Leave { back } => {
                         let Some(known) = pick(back) else { continue };
-                        let held = oracle.wishes.iter().find(|other| other.wish == known.wish);
+                        let held = oracle.requests.iter().find(|other| other.request == known.request);
                         let was_held = held.is_some_and(|known| known.granted.is_some());
-                        oracle.wishes.retain(|other| other.wish != known.wish);
+                        oracle.requests.retain(|other| other.request != known.request);
                         let expected = (was_held, oracle.settle(known.name, now));
-                        prop_assert_eq!(table.leave(NAMES[known.name], known.wish, now), expected);
+                        prop_assert_eq!(table.leave(NAMES[known.name], known.request, now), expected);
                     }
                     Event::Lose { worker } => {
                         let worker = WorkerId::new(worker);
                         // Each affected lock grants by itself; their order is not specified.
                         let concerned: HashSet<_> =
-                            oracle.wishes.iter().filter(|known| known.wish.worker == worker).map(|known| known.name).collect();
-                        oracle.wishes.retain(|known| known.wish.worker != worker);
+                            oracle.requests.iter().filter(|known| known.request.worker == worker).map(|known| known.name).collect();
+                        oracle.requests.retain(|known| known.request.worker != worker);
                         let grants = table.lose(|other| other == worker, now);
                         let mut order: Vec<usize> = concerned.into_iter().collect();
                         order.sort_by_key(|name| {
-                            grants.iter().position(|(wish, _)| oracle.of(*name).any(|known| known.wish == *wish))
+                            grants.iter().position(|(request, _)| oracle.of(*name).any(|known| known.request == *request))
                         });
                         let expected = order.into_iter().flat_map(|name| oracle.settle(name, now)).collect();
                         prop_assert_eq!(sorted(grants), sorted(expected));
@@ -382,7 +382,7 @@ mod tests {
                     Event::Revoke { name, after_ms } => {
                         now += Duration::from_millis(after_ms);
                         if oracle.of(name).any(|known| known.granted.is_none()) {
-                            oracle.wishes.retain(|known| {
+                            oracle.requests.retain(|known| {
                                 known.name != name || known.granted.is_none_or(|(_, since)| now - since < LEASE)
                             });
                         }
@@ -390,37 +390,37 @@ mod tests {
                     }
                     Event::Renew { back } => {
                         let Some(known) = pick(back) else { continue };
-                        let own = oracle.wishes.iter_mut().find(|other| other.wish == known.wish);
+                        let own = oracle.requests.iter_mut().find(|other| other.request == known.request);
                         let granted = own.and_then(|known| known.granted.as_mut());
                         let expected = granted.map(|(_, since)| *since = now).is_some();
-                        prop_assert_eq!(table.renew(NAMES[known.name], known.wish, now), expected);
+                        prop_assert_eq!(table.renew(NAMES[known.name], known.request, now), expected);
                     }
                 }
                 for (name, text) in NAMES.iter().enumerate() {
                     let holders: Vec<_> = oracle.of(name).filter(|known| known.granted.is_some()).collect();
                     let owner = table.owner(text);
                     prop_assert_eq!(owner.is_some(), !holders.is_empty());
-                    prop_assert!(owner.is_none_or(|owner| holders.iter().any(|known| known.wish.worker == owner)));
+                    prop_assert!(owner.is_none_or(|owner| holders.iter().any(|known| known.request.worker == owner)));
                     prop_assert!(holders.len() <= 1 || holders.iter().all(|known| known.mode == Mode::Shared));
                 }
-                let waiting = oracle.wishes.iter().filter(|known| known.granted.is_none()).count();
-                prop_assert_eq!((table.waiting, table.held), (waiting, oracle.wishes.len() - waiting));
+                let waiting = oracle.requests.iter().filter(|known| known.granted.is_none()).count();
+                prop_assert_eq!((table.waiting, table.held), (waiting, oracle.requests.len() - waiting));
             }
         }
     }
 
     #[test]
-    fn those_who_share_a_lock_are_no_more_than_there_may_be_locks() {
+    fn the_sharers_of_a_lock_are_limited() {
         let mut table = Table::default();
         let now = Instant::now();
-        let wish = |number| Wish { worker: WorkerId::new(0), number };
+        let request = |number| LockRequest { worker: WorkerId::new(0), number };
         for number in 0..LOCKS_MAX as u64 {
-            assert_eq!(table.try_grant("book", wish(number), Mode::Shared, now), Some(1));
+            assert_eq!(table.try_grant("book", request(number), Mode::Shared, now), Some(1));
         }
-        let more = wish(LOCKS_MAX as u64);
+        let more = request(LOCKS_MAX as u64);
         assert_eq!(table.try_grant("book", more, Mode::Shared, now), None);
         assert_eq!(table.ask("book".to_owned(), more, Mode::Shared, 'r', now), Asked::Full('r'));
-        assert_eq!(table.leave("book", wish(7), now), (true, Vec::new()));
+        assert_eq!(table.leave("book", request(7), now), (true, Vec::new()));
         assert_eq!(table.ask("book".to_owned(), more, Mode::Shared, 'r', now), Asked::Granted('r', 1));
     }
 
@@ -428,14 +428,14 @@ mod tests {
     fn a_full_table_refuses_and_gives_the_reply_back() {
         let mut table = Table::default();
         let now = Instant::now();
-        let wish = |number| Wish { worker: WorkerId::new(0), number };
+        let request = |number| LockRequest { worker: WorkerId::new(0), number };
         for number in 0..LOCKS_MAX as u64 {
-            assert!(table.try_grant(&number.to_string(), wish(number), Mode::Alone, now).is_some());
+            assert!(table.try_grant(&number.to_string(), request(number), Mode::Alone, now).is_some());
         }
-        assert_eq!(table.ask("one more".to_owned(), wish(1), Mode::Alone, 'r', now), Asked::Full('r'));
+        assert_eq!(table.ask("one more".to_owned(), request(1), Mode::Alone, 'r', now), Asked::Full('r'));
         for number in 0..WAITERS_MAX as u64 {
-            assert_eq!(table.ask("0".to_owned(), wish(number + 1), Mode::Shared, 'r', now), Asked::Queued);
+            assert_eq!(table.ask("0".to_owned(), request(number + 1), Mode::Shared, 'r', now), Asked::Queued);
         }
-        assert_eq!(table.ask("0".to_owned(), wish(1), Mode::Alone, 'r', now), Asked::Full('r'));
+        assert_eq!(table.ask("0".to_owned(), request(1), Mode::Alone, 'r', now), Asked::Full('r'));
     }
 }

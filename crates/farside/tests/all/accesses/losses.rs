@@ -13,7 +13,7 @@ use crate::support::only;
 
 /// A lost process's last accesses conflict with nothing after the loss. The others go on.
 #[test]
-fn what_a_lost_process_had_open_is_nobodys() {
+fn accesses_of_a_lost_process_are_dropped() {
     for seed in 0..10 {
         let well = AtomicU32::new(0);
         let simulation = Simulation::new(3, 1, seed).check_accesses(true);
@@ -49,7 +49,7 @@ fn what_a_lost_process_had_open_is_nobodys() {
 
 /// A process is killed at any moment while others ask it.
 #[test]
-fn who_asks_a_process_that_dies_is_told() {
+fn asking_a_killed_process_is_an_error() {
     for seed in 0..20 {
         let simulation = Simulation::new(3, 1, seed).check_accesses(true);
         let simulation = simulation.kill(ProcessId::new(2), Duration::from_micros(200 + 37 * seed));
@@ -75,9 +75,9 @@ fn who_asks_a_process_that_dies_is_told() {
 
 /// The owner of the memory is stopped. An access fails at the deadline and succeeds later.
 #[test]
-fn who_asks_a_process_that_stands_still_has_a_deadline() {
+fn asking_a_stopped_process_has_a_deadline() {
     let job = farside::job().processes(3).check_accesses(true).force_fabric("shm".parse().unwrap());
-    let test = "accesses::losses::who_asks_a_process_that_stands_still_has_a_deadline";
+    let test = "accesses::losses::asking_a_stopped_process_has_a_deadline";
     let job = job.entry(only(test)).quiet_stdout();
     let verdict = job.deadline(Duration::from_secs(3)).time_limit(Duration::from_secs(60)).run(|me| {
         let root = WorkerId::new(0);

@@ -288,7 +288,7 @@ fn by_started_signals(me: &Worker) -> Result<()> {
 }
 
 /// A refused put writes nothing and conflicts with nothing.
-fn what_was_refused_is_nothing(me: &Worker) -> Result<()> {
+fn refused_operations_leave_no_trace(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
     let segment = me.register_read_only(vec![9_u64; 8])?;
     let root = WorkerId::new(0);
@@ -325,7 +325,7 @@ const BODIES: [Body; 10] = [
     by_threads,
     by_started_operations,
     by_started_signals,
-    what_was_refused_is_nothing,
+    refused_operations_leave_no_trace,
     memory_is_used_again,
 ];
 

@@ -90,7 +90,7 @@ fn every_pair(me: &Worker) -> Result<()> {
 }
 
 /// A refused access does not happen, and the first worker may go on.
-fn what_is_refused_is_not_done(me: &Worker) -> Result<()> {
+fn refused_operations_have_no_effect(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
     let at = word(me.process_count() - 1, 0);
     match me.id().number() {
@@ -152,7 +152,8 @@ fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-const BODIES: [super::support::Body; 3] = [every_pair, what_is_refused_is_not_done, overlaps_are_found_to_the_byte];
+const BODIES: [super::support::Body; 3] =
+    [every_pair, refused_operations_have_no_effect, overlaps_are_found_to_the_byte];
 
 fn all(me: &Worker) -> Result<()> {
     BODIES.into_iter().try_for_each(|body| body(me))

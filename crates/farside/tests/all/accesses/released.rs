@@ -35,7 +35,7 @@ fn is_told<T: std::fmt::Debug>(result: Result<T>, kind: AccessKind, line: u32) -
 
 /// Every access by the address names the worker that released the memory. An access by the handle
 /// fails as it does without the checker.
-fn is_nobodys(me: &Worker) -> Result<()> {
+fn is_released(me: &Worker) -> Result<()> {
     let memory = shared(me)?;
     let at = word(&memory, 3)?;
     if me.id() == ROOT {
@@ -65,7 +65,7 @@ fn is_nobodys(me: &Worker) -> Result<()> {
 }
 
 /// Memory that is allocated again can be used like any other.
-fn is_somebodys_again(me: &Worker) -> Result<()> {
+fn is_allocated_again(me: &Worker) -> Result<()> {
     let owner = ProcessId::new(me.process_count() - 1);
     if me.id() == ROOT {
         let first = me.allocate_at(owner, BYTES)?;
@@ -132,7 +132,7 @@ fn is_an_array_no_more(me: &Worker) -> Result<()> {
 }
 
 fn all(me: &Worker) -> Result<()> {
-    let bodies: [Body; 4] = [is_nobodys, is_somebodys_again, is_in_use, is_an_array_no_more];
+    let bodies: [Body; 4] = [is_released, is_allocated_again, is_in_use, is_an_array_no_more];
     bodies.into_iter().try_for_each(|body| body(me))
 }
 

@@ -5,7 +5,7 @@ use farside::{AccessConflict, GlobalAddress, Handle, LogGp, Order, Result, SimOp
 
 use super::support::{Blind, by_processes, report};
 
-/// So many bytes that an operation is still under way when others look.
+/// Enough bytes that an operation is still under way when others look.
 const BYTES: usize = 16 << 20;
 /// Attempts to find an operation under way.
 const ROUNDS_MAX: u32 = 100;
@@ -120,7 +120,7 @@ fn are_protected_over_libfabric() {
 #[test]
 fn are_protected_in_the_simulator() {
     for seed in 0..4 {
-        // A network on which so many bytes take a while.
+        // A network on which these bytes take a while.
         let options = SimOptions { network: LogGp::FDR, ..SimOptions::default() };
         let simulation = Simulation::new(3, 1, seed).options(options).check_accesses(true);
         if let Err(error) = simulation.run(all).unwrap().verdict {

@@ -130,9 +130,9 @@ fn a_queued_call_that_the_cap_leaves_no_room_for_is_an_error() {
 }
 
 #[test]
-fn a_queue_takes_so_much_and_is_used_again() {
+fn a_queue_is_bounded_and_used_again() {
     let job = farside::job().processes(2).ring_cap_bytes(16 << 10).queue_cap_bytes(8 << 10);
-    let test = "faults::limits::a_queue_takes_so_much_and_is_used_again";
+    let test = "faults::limits::a_queue_is_bounded_and_used_again";
     let verdict = verdict(test, job, |me| {
         filled_and_emptied(me, test, WhenFull::Queue, |cause| match cause {
             FullCause::Queue { queued_bytes } => queued_bytes <= 8 << 10,
@@ -209,18 +209,18 @@ fn fill_and_wait(to: farside::To<'_>) -> Result<()> {
 
 /// A job whose calls make further calls without end is ended after its bodies have returned.
 #[test]
-fn a_job_that_does_not_come_to_rest_is_ended() {
+fn a_job_without_quiescence_is_ended() {
     fn again(there: &Worker, hop: u64) {
         let sent = there.call(there.neighbor(1), hop + 1, again);
         assert!(sent.is_ok());
     }
     let job = farside::job().processes(2).finalize_deadline(Duration::from_millis(200));
-    let verdict = verdict("faults::limits::a_job_that_does_not_come_to_rest_is_ended", job, |me| {
+    let verdict = verdict("faults::limits::a_job_without_quiescence_is_ended", job, |me| {
         Ok(me.call(me.neighbor(1), 0, again)?)
     });
     match verdict {
         Err(Error::JobEnded { why }) => {
-            assert!(why.starts_with("it did not come to rest within 200ms") && why.contains("process 1 "), "{why}");
+            assert!(why.starts_with("it did not become idle within 200ms") && why.contains("process 1 "), "{why}");
         }
         other => panic!("{other:?}"),
     }

@@ -19,8 +19,8 @@ thread_local! {
 }
 
 #[test]
-fn what_a_killed_process_held_comes_back() {
-    const NAME: &str = "faults::memory::what_a_killed_process_held_comes_back";
+fn memory_held_by_a_killed_process_is_reclaimed() {
+    const NAME: &str = "faults::memory::memory_held_by_a_killed_process_is_reclaimed";
     let job = farside::job().processes(3).remote_memory_limit(LIMIT).deadline(Duration::from_secs(20));
     let verdict = verdict(NAME, job, |me| {
         let (doomed, other) = (ProcessId::new(1), me.neighbor(if me.id().number() == 0 { 2 } else { 1 }));
@@ -68,8 +68,8 @@ fn what_a_killed_process_held_comes_back() {
 }
 
 #[test]
-fn what_a_killed_process_owned_is_lost() {
-    const NAME: &str = "faults::memory::what_a_killed_process_owned_is_lost";
+fn memory_owned_by_a_killed_process_is_lost() {
+    const NAME: &str = "faults::memory::memory_owned_by_a_killed_process_is_lost";
     let job = farside::job().processes(2).deadline(Duration::from_secs(20));
     let verdict = verdict(NAME, job, |me| {
         let doomed = ProcessId::new(1);

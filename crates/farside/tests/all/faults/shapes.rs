@@ -85,8 +85,8 @@ fn two_jobs_of_one_program_run_at_once() {
 }
 
 #[test]
-fn the_others_are_told_why_a_worker_failed() {
-    let test = "faults::shapes::the_others_are_told_why_a_worker_failed";
+fn the_others_learn_why_a_worker_failed() {
+    let test = "faults::shapes::the_others_learn_why_a_worker_failed";
     let verdict = verdict(test, farside::job().processes(3).threads_per_process(2), |me| {
         if me.id().number() == 5 {
             return Err(Error::JobEnded { why: "worker five has had enough".to_owned() });
@@ -113,12 +113,12 @@ fn the_others_are_told_why_a_worker_failed() {
 }
 
 /// A worker that has returned from its body serves the others as long as they go on. The time in
-/// which the job must come to rest begins after that.
+/// which the job must become quiescent begins after that.
 #[test]
-fn who_returns_early_serves_on() {
+fn a_worker_that_returns_early_still_serves() {
     let deadline = Duration::from_secs(2);
     let job = farside::job().processes(3).finalize_deadline(deadline);
-    let verdict = verdict("faults::shapes::who_returns_early_serves_on", job, |me| {
+    let verdict = verdict("faults::shapes::a_worker_that_returns_early_still_serves", job, |me| {
         if me.id().number() > 0 {
             return Ok(());
         }

@@ -88,7 +88,7 @@ fn overflow_is_kept_up_to_its_limit() {
 }
 
 #[test]
-fn timed_batches_to_one_who_dies_are_an_error() {
+fn timed_batches_to_a_killed_process_are_an_error() {
     let doomed = ProcessId::new(1);
     // The verdict is the first failure and would hide a later one.
     let well = AtomicBool::new(false);
@@ -110,8 +110,8 @@ fn timed_batches_to_one_who_dies_are_an_error() {
 }
 
 #[test]
-fn overflow_to_one_who_dies_is_an_error() {
-    let test = "ways::aggregation::overflow_to_one_who_dies_is_an_error";
+fn overflow_to_a_killed_process_is_an_error() {
+    let test = "ways::aggregation::overflow_to_a_killed_process_is_an_error";
     let verdict = verdict(test, farside::job().processes(2), |me| {
         let last = new_last(me)?;
         me.setup(me.neighbor(1))?;
@@ -166,8 +166,8 @@ fn a_batch_is_published_at_its_age() {
 
 /// A worker makes calls and then makes no progress. Its batch is published in time.
 #[test]
-fn a_batch_is_published_in_time_whatever_its_worker_does() {
-    let test = "ways::aggregation::a_batch_is_published_in_time_whatever_its_worker_does";
+fn a_batch_is_published_in_time_while_its_worker_computes() {
+    let test = "ways::aggregation::a_batch_is_published_in_time_while_its_worker_computes";
     over_real_fabrics(test, farside::job().processes(2), |me| {
         let (last, to) = (new_last(me)?, me.neighbor(1));
         // With a ring the helper sends. Without one the batch would go when the ring is granted.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, Result, RingOptions};
+use farside::{Error, FlushCause, LaunchError, Result, RingOptions};
 
 use crate::support::{LONG, call_for_attention, failure, pay_no_attention, take_notes, verdict};
 use crate::ways::{over_all_fabrics, over_real_fabrics};
@@ -27,8 +27,8 @@ fn the_first_call_after_it_waits_for_nothing() {
 }
 
 #[test]
-fn what_needs_no_ring_makes_none() {
-    over_all_fabrics("ways::setup::what_needs_no_ring_makes_none", 2, |me| {
+fn calls_without_a_ring_make_none() {
+    over_all_fabrics("ways::setup::calls_without_a_ring_make_none", 2, |me| {
         let to = me.neighbor(1);
         if me.id().number() == 0 {
             assert_eq!(me.counters_to(to).rings, 0);
@@ -103,7 +103,10 @@ fn a_program_says_it_for_one_destination() {
         if me.id().number() == 0 {
             me.setup_with(me.neighbor(1), SERIEMA)?;
             let again = me.setup_with(me.neighbor(1), RingOptions::default()).unwrap_err();
-            assert!(matches!(&again, Error::RingOptions { why } if why.contains("shutdown")), "{again}");
+            assert!(
+                matches!(&again, Error::Launch(LaunchError::RingOptions { why }) if why.contains("shutdown")),
+                "{again}"
+            );
         }
         grows_to(me, test, 5, 7 * (8 << 10))?;
         if me.id().number() == 0 {
@@ -134,15 +137,18 @@ fn what_cannot_be_is_refused() {
     let test = "ways::setup::what_cannot_be_is_refused";
     if !crate::support::is_launched() {
         let refused = farside::job().processes(2).ring(bad).run(|_| Ok(())).unwrap_err();
-        assert!(matches!(refused, Error::RingOptions { .. }), "{refused}");
+        assert!(matches!(refused, Error::Launch(LaunchError::RingOptions { .. })), "{refused}");
     }
     over_real_fabrics(test, farside::job().processes(2), |me| {
         let to = me.neighbor(1);
         let refused = me.setup_with(to, bad).unwrap_err();
-        assert!(matches!(refused, Error::RingOptions { .. }), "{refused}");
+        assert!(matches!(refused, Error::Launch(LaunchError::RingOptions { .. })), "{refused}");
         let large = RingOptions { chunk_bytes: 8 << 20, chunk_bytes_max: 8 << 20, ..RingOptions::default() };
         let refused = me.setup_with(to, large).unwrap_err();
-        assert!(matches!(&refused, Error::RingOptions { why } if why.contains("ring_cap_bytes")), "{refused}");
+        assert!(
+            matches!(&refused, Error::Launch(LaunchError::RingOptions { why }) if why.contains("ring_cap_bytes")),
+            "{refused}"
+        );
         // No refusal has made or damaged a ring.
         assert_eq!(me.call_return(to, 1_u8, |_, x| x)?.wait()?, 1);
         me.barrier()
@@ -163,8 +169,8 @@ fn setting_up_in_a_handler_is_refused() {
 }
 
 #[test]
-fn a_way_to_one_who_dies_is_an_error() {
-    let test = "ways::setup::a_way_to_one_who_dies_is_an_error";
+fn a_ring_to_a_killed_process_is_an_error() {
+    let test = "ways::setup::a_ring_to_a_killed_process_is_an_error";
     let verdict = verdict(test, farside::job().processes(2), |me| {
         if me.id().number() == 1 {
             me.wait_while_serving(|| me.counters().executed > 0)?;

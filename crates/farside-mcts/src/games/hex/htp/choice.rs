@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hopeless_game_is_resigned() {
+    fn a_lost_game_is_resigned() {
         let table = after(3, &["a1", "b2"]);
         let mut report = search(table.position(), 2000);
         let best = Move::Stone(report.best.chosen);

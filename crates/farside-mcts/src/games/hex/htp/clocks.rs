@@ -6,7 +6,7 @@ use crate::game::Player;
 
 /// Time reserved for each move beyond its search.
 ///
-/// It covers the delay until the search notices its deadline, its workers come to rest, and the
+/// It covers the delay until the search notices its deadline, its workers stop, and the
 /// answer is written. The share of a search leaves this reserve for every move that the player may
 /// still make. So no clock runs out as long as no move exceeds its reserve.
 pub(super) const MARGIN: Duration = Duration::from_millis(250);

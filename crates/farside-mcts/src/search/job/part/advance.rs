@@ -10,7 +10,7 @@ use super::{Link, Part};
 use crate::game::{Game, Player};
 use crate::search::SearchError;
 use crate::search::job::message::{EntryId, Keep, Message, Post};
-use crate::tree::{EdgeCopy, Kept, Lead, NodeId};
+use crate::tree::{EdgeCopy, EdgeTarget, Kept, NodeId};
 
 /// The owner of a child of the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
