@@ -204,7 +204,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     }
 
     /// Counts `synchronizer` down when each call was sent, or executed.
-    pub fn notify(mut self, synchronizer: &Synchronizer<'_>, on: On) -> Self {
+    pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
         if let Some((process, _)) = self.from.process_handle().place_of(self.to) {
             synchronizer.asks(process);
         }
