@@ -232,8 +232,10 @@ impl MacroToken {
 /// ```no_run
 /// # use farside::prelude::*;
 /// # fn example(me: &Worker) -> farside::Result<()> {
-/// let add = farside::remote!(|there, (a, b)| println!("{} {}", there.id(), a + b));
-/// me.to(me.neighbor(1)).call_remote((1_u64, 2_u64), add)?;
+/// me.to(me.neighbor(1)).call_remote(
+///     (1_u64, 2_u64),
+///     farside::remote!(|there, (a, b)| println!("{} {}", there.id(), a + b)),
+/// )?;
 /// # Ok(())
 /// # }
 /// ```
