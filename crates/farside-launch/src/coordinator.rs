@@ -510,7 +510,7 @@ impl ProcessState {
 
 fn describe(shape: JobShape) -> String {
     let JobShape { processes, threads, without_body } = shape;
-    format!("{processes} processes with {threads} workers and {without_body} pool threads each")
+    format!("{processes} processes with {threads} threads and {without_body} pool threads each")
 }
 
 /// Joins the first [`NAMED_MAX`] items.
