@@ -72,7 +72,8 @@ use crate::region::{Lease, RegionMemory, UserMemory, UserRegion};
 use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
 use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, RemoteKey, Tag, Unposted};
 
-pub use self::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId, USER_HEADER_BYTES, fuzz_decode};
+pub(crate) use self::packet::message_kinds;
+pub use self::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId, USER_HEADER_BYTES};
 
 /// Maximum number of requests of one operation in flight. One would leave the network idle for a
 /// round trip after each piece; all at once would double a large put in memory.
@@ -262,7 +263,7 @@ impl Engine {
     pub fn deregister(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
         let (completion, holders) = self.owner.deregister(key)?;
         self.attached.remove(&key);
-        let packet = Packet::Revoke(key.into()).encode();
+        let packet = Packet::Revoke(key.into()).encode(&[]);
         holders.into_iter().for_each(|holder| self.outbox.push(holder, Class::Revoke, packet.clone()));
         Ok(completion)
     }
@@ -370,7 +371,7 @@ impl Engine {
     /// Reports that this process has released a [withdrawn](Self::next_revoked) region.
     pub fn let_go(&mut self, key: RemoteKey) {
         if self.check_peer(key.process).is_ok() {
-            self.outbox.push(key.process, Class::Release, Packet::Released(key.into()).encode());
+            self.outbox.push(key.process, Class::Release, Packet::Released(key.into()).encode(&[]));
         }
     }
 
@@ -384,7 +385,7 @@ impl Engine {
         match meant {
             Some((key, Attached::Peers(Grant { access: Some(_), .. }))) => self.revoked.push_back(key),
             // The owner executes all other accesses, and does not do so any more.
-            _ => self.outbox.push(owner, Class::Release, Packet::Released(name).encode()),
+            _ => self.outbox.push(owner, Class::Release, Packet::Released(name).encode(&[])),
         }
         Ok(())
     }
@@ -455,7 +456,7 @@ impl Engine {
         if self.outbox.count(to, Class::Message) >= max {
             return Err(FabricError::QueueFull { process: to, max });
         }
-        self.outbox.push(to, Class::Message, Packet::User(message).encode());
+        self.outbox.push(to, Class::Message, Packet::User.encode(message));
         Ok(())
     }
 
@@ -479,7 +480,7 @@ impl Engine {
         let Self { matcher, outbox, .. } = self;
         // The matcher limits the number of waiting messages.
         matcher.send(to, tag, message, |frame| {
-            outbox.push(to, Class::Tagged, Packet::Tagged(&frame).encode());
+            outbox.push(to, Class::Tagged, Packet::Tagged.encode(&frame));
             Ok(())
         })
     }
@@ -493,9 +494,10 @@ impl Engine {
         if self.check_peer(from).is_err() {
             return Ok(None);
         }
-        match Packet::decode(packet).ok_or(Malformed::Undecodable)? {
-            Packet::User(message) => return Ok(Some(message)),
-            Packet::Tagged(frame) => self.matcher.take(from, frame)?,
+        let (packet, data) = Packet::decode(packet).ok_or(Malformed::Undecodable)?;
+        match packet {
+            Packet::User => return Ok(Some(data)),
+            Packet::Tagged => self.matcher.take(from, data)?,
             Packet::Revoke(name) => self.revoke(from, name)?,
             Packet::Released(name) => self.owner.released(from, name),
             Packet::Request { id, region, ask } => {
@@ -504,11 +506,11 @@ impl Engine {
                     return Err(Malformed::TooMany { max });
                 }
                 let data_max = self.limits.message_bytes_max - packet::GOT_HEADER_BYTES;
-                let answer = self.owner.answer(from, id, region, &ask, data_max)?;
+                let answer = self.owner.answer(from, id, region, (ask, data), data_max)?;
                 self.outbox.push(from, Class::Answer, answer);
             }
             Packet::Answer { id, answer } => {
-                if let Some((key, grant)) = self.asked.take(from, id, &answer, &mut self.outbox)? {
+                if let Some((key, grant)) = self.asked.take(from, id, (answer, data), &mut self.outbox)? {
                     self.attached.insert(key, Attached::Peers(grant));
                 }
             }
@@ -527,7 +529,7 @@ impl Engine {
             // A waiting credit would be out of date; the matcher reports it again.
             let has_room = outbox.count(to, Class::Credit) == 0;
             if has_room {
-                outbox.push(to, Class::Credit, Packet::Tagged(&frame).encode());
+                outbox.push(to, Class::Credit, Packet::Tagged.encode(&frame));
             }
             has_room
         });

@@ -58,3 +58,9 @@ pub use transport::{
     Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Tag, Transport,
     Unposted, UserReach,
 };
+
+/// The messages of this crate, for tests of their decoders.
+#[doc(hidden)]
+pub fn message_kinds() -> Vec<farside_wire::check::MessageKind> {
+    [emulated::message_kinds(), tagged::message_kinds(), shm::message_kinds(), ofi::message_kinds()].concat()
+}

@@ -72,6 +72,12 @@ mod transfer;
 
 pub use cost::library_bytes;
 pub use endpoint::{OfiConfig, OfiEndpoint};
-pub use message::fuzz_decode;
 pub use provider::{ENVIRONMENT, Provider, REQUIRED, library_version, providers};
 pub use staging::PROCESS_BYTES;
+
+use farside_wire::check::MessageKind;
+
+/// The messages of this transport, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    vec![message::header_kind(), message::card_kind(), raw::message_kind()]
+}

@@ -43,7 +43,7 @@ use crate::transport::{
     Transport, Unposted, UserReach,
 };
 
-pub use self::message::fuzz_decode;
+pub(crate) use self::message::message_kinds;
 
 /// Maximum length of a message of the layer above, and of a tagged message.
 const USER_BYTES_MAX: usize = MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES;

@@ -36,8 +36,8 @@ use self::frame::{Frame, Volume};
 use crate::ids::ProcessId;
 use crate::transport::{Completion, FabricError, Outcome, Tag};
 
-pub(crate) use self::frame::CREDIT_BYTES;
-pub use self::frame::{HEADER_BYTES, fuzz_decode};
+pub use self::frame::HEADER_BYTES;
+pub(crate) use self::frame::{CREDIT_BYTES, message_kinds};
 
 /// Maximum number of receives of a process: about 100 B each, so less than 512 KiB.
 pub const TAGGED_RECEIVES_MAX: usize = 4096;
@@ -233,7 +233,7 @@ impl Matcher {
             return Err(FabricError::QueueFull { process: to, max: self.limits.early_messages_max });
         }
         if to != self.process {
-            send(Frame::Message { tag, message }.encode())?;
+            send(Frame::Message(tag).encode(message))?;
         }
         peer.sent = peer.sent + volume;
         if to == self.process {
@@ -247,15 +247,16 @@ impl Matcher {
     /// # Errors
     /// [`Malformed`]: the transport should lose the peer.
     pub fn take(&mut self, from: ProcessId, frame: &[u8]) -> Result<(), Malformed> {
-        match Frame::decode(frame).ok_or(Malformed::Undecodable)? {
-            Frame::Message { tag, message } => {
+        let (frame, message) = Frame::decode(frame).ok_or(Malformed::Undecodable)?;
+        match frame {
+            Frame::Message(tag) => {
                 let max = self.limits.message_bytes_max;
                 if message.len() > max {
                     return Err(Malformed::TooLong { bytes: message.len(), max });
                 }
                 self.arrive(from, tag, message.to_vec())
             }
-            Frame::Credit { matched } => {
+            Frame::Credit(matched) => {
                 let peer = self.peers.entry(from).or_default();
                 if !(peer.acknowledged.fits(matched) && matched.fits(peer.sent)) {
                     return Err(Malformed::Unsent);
@@ -272,7 +273,7 @@ impl Matcher {
         let Self { creditors, peers, .. } = self;
         creditors.retain(|to| {
             let Some(peer) = peers.get_mut(to) else { return false };
-            let is_told = send(*to, Frame::Credit { matched: peer.matched }.encode());
+            let is_told = send(*to, Frame::Credit(peer.matched).encode(&[]));
             if is_told {
                 peer.told = peer.matched;
             }

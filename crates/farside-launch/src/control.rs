@@ -16,6 +16,8 @@ pub(crate) mod tcp;
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
+use farside_wire::check::MessageKind;
+
 pub use local::LocalControl;
 pub use message::{CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess};
 pub(crate) use message::{builds_messages, peers_messages};
@@ -51,8 +53,7 @@ pub trait Control: Send + Sync + Debug {
     fn leave(&self) {}
 }
 
-/// Decodes arbitrary bytes with every decoder of the control link, for a fuzzer.
-pub(crate) fn fuzz_decode(bytes: &[u8]) {
-    message::fuzz_decode(bytes);
-    frames::fuzz_decode(bytes);
+/// The messages of the control link, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    [message::message_kinds(), vec![frames::message_kind()]].concat()
 }

@@ -20,14 +20,10 @@ use std::path::PathBuf;
 
 use crate::error::LaunchError as Error;
 
-/// Decodes arbitrary bytes with every decoder of this crate, for a fuzzer: the control link, the
-/// greeting of the rendezvous, and the bulletin of PMIx.
-///
-/// # Panics
-/// If a decoded value changes when it is encoded and decoded once more.
-pub fn fuzz_decode(bytes: &[u8]) {
-    control::fuzz_decode(bytes);
-    rendezvous::fuzz_decode(bytes);
+/// The messages of this crate, for tests of their decoders.
+#[doc(hidden)]
+pub fn message_kinds() -> Vec<farside_wire::check::MessageKind> {
+    [control::message_kinds(), rendezvous::message_kinds()].concat()
 }
 
 /// Returns the file that this process runs.

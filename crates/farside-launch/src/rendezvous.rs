@@ -32,6 +32,7 @@ use farside_fabric::ProcessId;
 use farside_sys::library::LibraryError;
 use farside_sys::net::tcp;
 use farside_sys::pmix::Pmix;
+use farside_wire::check::MessageKind;
 
 use self::environment::Place;
 use self::greeting::{Claim, Seat, Secret};
@@ -235,10 +236,9 @@ fn listen(port: u16) -> Result<TcpListener, RendezvousError> {
     tcp::listen_everywhere(port).map_err(|cause| RendezvousError::Port { port, cause: cause.to_string() })
 }
 
-/// Decodes arbitrary bytes with every decoder of the rendezvous, for a fuzzer.
-pub(crate) fn fuzz_decode(bytes: &[u8]) {
-    greeting::fuzz_decode(bytes);
-    pmix::fuzz_decode(bytes);
+/// The messages of the rendezvous, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    [greeting::message_kinds(), vec![pmix::message_kind()]].concat()
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub mod wire {
 }
 
 mod boxed;
+#[doc(hidden)]
+pub mod check;
 mod compound;
 mod encode;
 mod error;

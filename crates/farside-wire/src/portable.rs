@@ -102,6 +102,13 @@ impl<'a> Decoder<'a> {
         self.left.len()
     }
 
+    /// Returns the bytes that are left.
+    #[inline]
+    #[must_use]
+    pub fn rest(self) -> &'a [u8] {
+        self.left
+    }
+
     /// Takes `bytes` bytes. An error names `T` as the type that was read.
     ///
     /// # Errors

@@ -118,3 +118,10 @@ pub(crate) use owner::Heaps;
 pub use owner::OwnedBlock;
 pub use remote_heap::RemoteHeap;
 pub use report::HeapReport;
+
+use crate::wire::check::MessageKind;
+
+/// The message of this room that lies in memory, for tests of its decoder.
+pub(crate) fn message_kinds() -> [MessageKind; 1] {
+    [MessageKind::of::<layout::Control>()]
+}

@@ -45,8 +45,6 @@ pub use simulate::{Simulated, Simulation, simulate};
 use crate::Worker;
 pub use crate::runtime::footprint::{Footprint, footprint};
 pub use farside_launch::child::{is_member, is_reported};
-#[doc(hidden)]
-pub use farside_launch::fuzz_decode as fuzz_control_decode;
 pub use farside_launch::log::log_to_stderr;
 pub use farside_launch::nic::{Nics, NoNics};
 pub use farside_launch::settings::{Check, UnknownCheck};

@@ -111,6 +111,15 @@ pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Counters, Scope, Worker};
 pub use wire::Wire;
 
+/// The messages of this crate and of those below it, for tests of their decoders.
+#[doc(hidden)]
+pub fn message_kinds() -> Vec<wire::check::MessageKind> {
+    let rooms = rooms::ROOMS.iter().map(runtime::room::RoomEntry::message_kind);
+    let machine = [invoke::message::message_kinds(), runtime::collective::message_kinds()].concat();
+    let below = [farside_fabric::message_kinds(), farside_launch::message_kinds()].concat();
+    rooms.chain(machine).chain(heap::message_kinds()).chain(below).collect()
+}
+
 /// The names that most programs need.
 pub mod prelude {
     pub use crate::{

@@ -85,16 +85,17 @@ impl Work {
         }
     }
 
-    fn ask(&self, piece: &Range<usize>) -> Ask<'_> {
-        match *self {
+    /// Returns the request of a piece, and its data.
+    fn ask(&self, piece: &Range<usize>) -> (Ask, &[u8]) {
+        let start = piece.start as u64;
+        let ask = match *self {
+            Self::Put { offset, ref data } => return (Ask::Put { offset: offset + start }, &data[piece.clone()]),
             Self::Attach => Ask::Attach,
-            Self::Put { offset, ref data } => {
-                Ask::Put { offset: offset + piece.start as u64, data: &data[piece.clone()] }
-            }
-            Self::Get { offset, .. } => Ask::Get { offset: offset + piece.start as u64, bytes: piece.len() as u32 },
+            Self::Get { offset, .. } => Ask::Get { offset: offset + start, bytes: piece.len() as u32 },
             Self::Atomic32 { offset, change, .. } => Ask::Atomic32 { offset, change },
             Self::Atomic64 { offset, change, .. } => Ask::Atomic64 { offset, change },
-        }
+        };
+        (ask, &[])
     }
 
     fn into_outcome(self) -> Outcome {
@@ -148,7 +149,8 @@ impl Asked {
             self.sequence += 1;
             let id = RequestId(self.sequence);
             let region = state.key.into();
-            let packet = Packet::Request { id, region, ask: state.work.ask(&range) }.encode();
+            let (ask, data) = state.work.ask(&range);
+            let packet = Packet::Request { id, region, ask }.encode(data);
             outbox.push(state.key.process, Class::Request, packet);
             state.pieces_under_way += 1;
             self.requests.insert(id, Piece { operation, range });
@@ -160,7 +162,7 @@ impl Asked {
         &mut self,
         from: ProcessId,
         id: RequestId,
-        answer: &Answer<'_>,
+        (answer, data): (Answer, &[u8]),
         outbox: &mut Outbox,
     ) -> Result<Option<(RemoteKey, Grant)>, Malformed> {
         let piece = self.requests.get(&id).ok_or(Malformed::Unasked)?;
@@ -169,8 +171,8 @@ impl Asked {
         if state.key.process != from {
             return Err(Malformed::Unasked);
         }
-        state.take(&piece.range, answer)?;
-        let attached = match *answer {
+        state.take(&piece.range, answer, data)?;
+        let attached = match answer {
             Answer::Attached { access, is_writable, .. } if state.error.is_none() => {
                 Some((state.key, Grant { access, is_writable }))
             }
@@ -213,26 +215,26 @@ impl UnderWay {
     }
 
     /// Stores the data of an answer, if it fits this request.
-    fn take(&mut self, range: &Range<usize>, answer: &Answer<'_>) -> Result<(), Malformed> {
+    fn take(&mut self, range: &Range<usize>, answer: Answer, got: &[u8]) -> Result<(), Malformed> {
         match (&mut self.work, answer) {
             (work, Answer::Refused(refusal)) => {
-                let error = work.error(self.key, *refusal);
+                let error = work.error(self.key, refusal);
                 self.error.get_or_insert(error);
             }
             // A key with another size than the region has names another region.
             (Work::Attach, Answer::Attached { bytes, .. }) => {
-                if *bytes != self.key.bytes || self.key.reserved != 0 {
+                if bytes != self.key.bytes || self.key.reserved != 0 {
                     self.error = Some(FabricError::StaleKey { key: self.key });
                 }
             }
             (Work::Put { .. }, Answer::Done) => {}
-            (Work::Get { data, .. }, Answer::Got(got)) if got.len() == range.len() => {
+            (Work::Get { data, .. }, Answer::Got) if got.len() == range.len() => {
                 data[range.clone()].copy_from_slice(got);
             }
-            (Work::Atomic32 { previous, .. }, Answer::Previous(held)) if u32::try_from(*held).is_ok() => {
-                *previous = *held;
+            (Work::Atomic32 { previous, .. }, Answer::Previous(held)) if u32::try_from(held).is_ok() => {
+                *previous = held;
             }
-            (Work::Atomic64 { previous, .. }, Answer::Previous(held)) => *previous = *held,
+            (Work::Atomic64 { previous, .. }, Answer::Previous(held)) => *previous = held,
             _ => return Err(Malformed::OtherAnswer),
         }
         Ok(())

@@ -182,18 +182,18 @@ impl Owner {
         from: ProcessId,
         id: RequestId,
         region: RegionName,
-        ask: &Ask<'_>,
+        (ask, data): (Ask, &[u8]),
         data_max: usize,
     ) -> Result<Vec<u8>, Malformed> {
-        let operation = match *ask {
+        let operation = match ask {
             Ask::Attach => {
                 let answer = self.grant(from, region).map_or(Answer::Refused(Refusal::StaleKey), |(key, memory)| {
                     let is_writable = memory.is_writable();
                     Answer::Attached { bytes: key.bytes, access: self.access(key), is_writable }
                 });
-                return Ok(Packet::Answer { id, answer }.encode());
+                return Ok(Packet::Answer { id, answer }.encode(&[]));
             }
-            Ask::Put { offset, data } => Operation::Put { offset, data: data.to_vec() },
+            Ask::Put { offset } => Operation::Put { offset, data: data.to_vec() },
             // Checked before memory is allocated for it.
             Ask::Get { bytes, .. } if bytes as usize > data_max => {
                 return Err(Malformed::TooMuch { bytes: bytes as usize, max: data_max });
@@ -212,13 +212,13 @@ impl Owner {
             }),
             None => Err(Refusal::StaleKey),
         };
-        let answer = match &outcome {
-            Ok(Outcome::Put(_)) => Answer::Done,
-            Ok(Outcome::Got(data)) => Answer::Got(data),
-            Ok(Outcome::Previous(previous)) => Answer::Previous(*previous),
-            Err(refusal) => Answer::Refused(*refusal),
+        let (answer, data) = match &outcome {
+            Ok(Outcome::Put(_)) => (Answer::Done, &[][..]),
+            Ok(Outcome::Got(data)) => (Answer::Got, &data[..]),
+            Ok(Outcome::Previous(previous)) => (Answer::Previous(*previous), &[][..]),
+            Err(refusal) => (Answer::Refused(*refusal), &[][..]),
         };
-        Ok(Packet::Answer { id, answer }.encode())
+        Ok(Packet::Answer { id, answer }.encode(data))
     }
 
     /// Records that a process holds a region from now on.

@@ -12,6 +12,7 @@
 //! Any program that can reach the endpoint's address can send to it. A message without the job's
 //! token is ignored.
 
+use farside_wire::check::MessageKind;
 use farside_wire::{Decoder, Wire};
 
 use super::provider::SHM;
@@ -108,10 +109,17 @@ impl Card {
     }
 }
 
-/// Decodes arbitrary bytes, for fuzzing: this must not panic.
-pub fn fuzz_decode(bytes: &[u8]) {
-    let _ = Header::decode(bytes);
-    let _ = Card::decode(bytes);
+/// The header, for tests of its decoder.
+pub(super) fn header_kind() -> MessageKind {
+    MessageKind::by_hand("ofi::message::Header", |bytes| {
+        let (header, payload) = Header::decode(bytes)?;
+        Some([&header.encode()[..], payload].concat())
+    })
+}
+
+/// The card, for tests of its decoder.
+pub(super) fn card_kind() -> MessageKind {
+    MessageKind::of::<Card>().through(&[], |bytes| Card::decode(bytes).map(|card| card.encode()))
 }
 
 #[cfg(test)]
@@ -138,24 +146,6 @@ mod tests {
             let header = Header { token, from: ProcessId::new(from), kind };
             let message = [&header.encode()[..], &payload].concat();
             prop_assert_eq!(Header::decode(&message), Some((header, &payload[..])));
-        }
-
-        #[test]
-        fn cards_come_out_as_they_went_in(
-            system_id: u32,
-            provider in ".{0,60}",
-            address in prop::collection::vec(any::<u8>(), 1..100),
-        ) {
-            let card = Card { system_id, provider, address };
-            prop_assert_eq!(Card::decode(&card.encode()), Some(card));
-        }
-
-        #[test]
-        fn any_bytes_are_decoded_or_refused(bytes: Vec<u8>) {
-            fuzz_decode(&bytes);
-            if let Some(card) = Card::decode(&bytes) {
-                prop_assert_eq!(card.encode(), bytes);
-            }
         }
     }
 }

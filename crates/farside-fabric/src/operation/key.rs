@@ -53,7 +53,8 @@ impl RemoteKey {
 }
 
 /// Distinguishes the tagged messages of one sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
+#[wire(crate = "farside_wire")]
 pub struct Tag(pub u64);
 
 /// Names a region of one process: the part of a [`RemoteKey`] that its owner looks it up by.

@@ -49,17 +49,17 @@ fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
                 })
                 .encode(),
                 4 => Message::User(b"noise").encode(),
-                6 => Message::Packet(&Packet::Revoke(RegionName { slot, generation }).encode()).encode(),
-                7 => Message::Packet(&Packet::Released(RegionName { slot, generation }).encode()).encode(),
+                6 => Message::Packet(&Packet::Revoke(RegionName { slot, generation }).encode(&[])).encode(),
+                7 => Message::Packet(&Packet::Released(RegionName { slot, generation }).encode(&[])).encode(),
                 8 => Message::Packet(if right { b"noise" } else { &[] }).encode(),
                 9 => {
                     let ask = Ask::Get { offset: bytes, bytes: if right { 8 } else { u32::MAX } };
                     let region = RegionName { slot, generation };
-                    Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode()).encode()
+                    Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode(&[])).encode()
                 }
                 // A frame of a tagged message that no receive expects, and bytes that are not a
                 // frame.
-                _ => Message::Tagged(if right { &[1; 20] } else { b"noise" }).encode(),
+                _ => Message::Tagged(if right { &[0; 20] } else { b"noise" }).encode(),
             }
         },
     );

@@ -1,20 +1,27 @@
 //! Frames between matchers, and their decoder.
+//!
+//! A frame is the enum [`Frame`] as [`farside_wire`] encodes it. A tagged message follows behind it
+//! as it is.
 
 use std::ops::{Add, Sub};
 
+use farside_wire::check::MessageKind;
+use farside_wire::{Decoder, Wire};
+
 use crate::transport::Tag;
 
-const MESSAGE: u8 = 1;
-const CREDIT: u8 = 2;
+/// Encoded length of an enum's variant.
+const VARIANT_BYTES: usize = 4;
 
-/// Bytes that a frame adds to a tagged message: kind, tag.
-pub const HEADER_BYTES: usize = 1 + 8;
+/// Bytes that a frame adds to a tagged message: variant, tag.
+pub const HEADER_BYTES: usize = VARIANT_BYTES + 8;
 
-/// Length of a credit: kind, messages, bytes.
-pub(crate) const CREDIT_BYTES: usize = 1 + 8 + 8;
+/// Length of a credit: variant, messages, bytes.
+pub(crate) const CREDIT_BYTES: usize = VARIANT_BYTES + 8 + 8;
 
 /// A number of messages and the sum of their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub(super) struct Volume {
     pub(super) messages: u64,
     pub(super) bytes: u64,
@@ -53,92 +60,51 @@ impl Sub for Volume {
     }
 }
 
-/// A message between two matchers: one byte for the kind, then all numbers little-endian and
-/// without gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame<'a> {
-    Message {
-        tag: Tag,
-        message: &'a [u8],
-    },
+/// A message between two matchers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(super) enum Frame {
+    /// A tagged message, which follows.
+    Message(Tag),
     /// The total volume of the messages that the receiver of this frame sent and its sender has
     /// matched, so far.
-    Credit {
-        matched: Volume,
-    },
+    Credit(Volume),
 }
 
-impl<'a> Frame<'a> {
-    pub(super) fn encode(self) -> Vec<u8> {
-        match self {
-            Self::Message { tag, message } => [&[MESSAGE][..], &tag.0.to_le_bytes(), message].concat(),
-            Self::Credit { matched: Volume { messages, bytes } } => {
-                [&[CREDIT][..], &messages.to_le_bytes(), &bytes.to_le_bytes()].concat()
-            }
-        }
+impl Frame {
+    /// Encodes the frame, and the message behind it.
+    pub(super) fn encode(&self, message: &[u8]) -> Vec<u8> {
+        debug_assert!(matches!(self, Self::Message(_)) || message.is_empty(), "a credit has no message");
+        let mut bytes = farside_wire::encode(self, Vec::with_capacity(CREDIT_BYTES + message.len()));
+        bytes.extend_from_slice(message);
+        bytes
     }
 
-    /// Decodes a frame. Returns `None` if the bytes are not one.
-    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (&kind, rest) = bytes.split_first()?;
-        let (first, rest) = rest.split_first_chunk()?;
-        let first = u64::from_le_bytes(*first);
-        match kind {
-            MESSAGE => Some(Self::Message { tag: Tag(first), message: rest }),
-            CREDIT => {
-                let bytes = u64::from_le_bytes(rest.try_into().ok()?);
-                Some(Self::Credit { matched: Volume { messages: first, bytes } })
-            }
-            _ => None,
-        }
+    /// Decodes a frame, and returns it with its message. Returns `None` if the bytes are not one.
+    pub(super) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let mut input = Decoder::new(bytes);
+        let frame = <Self as Wire>::decode(&mut input).ok()?;
+        let message = input.rest();
+        (matches!(frame, Self::Message(_)) || message.is_empty()).then_some((frame, message))
     }
 }
 
-/// Decodes arbitrary bytes as a frame from a peer, for fuzzing. Returns whether they are a frame,
-/// and checks that the frame encodes to the same bytes.
-///
-/// # Panics
-/// If a decoded frame encodes to other bytes.
-pub fn fuzz_decode(bytes: &[u8]) -> bool {
-    let Some(frame) = Frame::decode(bytes) else { return false };
-    assert_eq!(frame.encode(), bytes, "a frame has one spelling");
-    true
+/// The frame with its message and without, for tests of its decoder.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    let frame = MessageKind::of::<Frame>();
+    let recode = |bytes: &[u8]| Frame::decode(bytes).map(|(frame, message)| frame.encode(message));
+    vec![frame, frame.with_payload(recode)]
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    proptest! {
-        #[test]
-        fn encoding_round_trips(tag: u64, message: Vec<u8>, messages: u64, bytes: u64) {
-            let one = Frame::Message { tag: Tag(tag), message: &message };
-            let credit = Frame::Credit { matched: Volume { messages, bytes } };
-            for (frame, length) in [(one, HEADER_BYTES + message.len()), (credit, CREDIT_BYTES)] {
-                let encoded = frame.encode();
-                prop_assert_eq!(encoded.len(), length);
-                prop_assert_eq!(Frame::decode(&encoded), Some(frame));
-            }
-        }
-
-        #[test]
-        fn any_bytes_are_a_frame_or_refused(bytes: Vec<u8>, kind in 0..4_u8, cut in 0..20_usize) {
-            fuzz_decode(&bytes);
-            let mut bytes = bytes;
-            bytes.insert(0, kind);
-            fuzz_decode(&bytes);
-            bytes.truncate(cut);
-            fuzz_decode(&bytes);
-        }
-
-        #[test]
-        fn truncated_or_extended_messages_are_refused(messages: u64, bytes: u64, cut in 0..CREDIT_BYTES) {
-            let mut credit = Frame::Credit { matched: Volume { messages, bytes } }.encode();
-            prop_assert_eq!(Frame::decode(&credit[..cut]), None);
-            credit.push(0);
-            prop_assert_eq!(Frame::decode(&credit), None);
-        }
+    #[test]
+    fn frames_are_as_long_as_they_say() {
+        assert_eq!(Frame::Message(Tag(7)).encode(b"four").len(), HEADER_BYTES + 4);
+        let credit = Frame::Credit(Volume { messages: 1, bytes: 2 }).encode(b"");
+        assert_eq!(credit.len(), CREDIT_BYTES);
+        assert_eq!(Frame::decode(&[credit, vec![0]].concat()), None);
     }
 }

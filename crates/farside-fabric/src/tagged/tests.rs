@@ -58,7 +58,7 @@ fn both_counts_bound_what_comes_early() {
         (0..count).for_each(|_| carry(&mut pair, Tag(1), &vec![7; bytes]).unwrap());
         assert!(full(carry(&mut pair, Tag(2), &vec![7; bytes])), "{count} of {bytes} bytes");
         // A sender that ignores the window is detected.
-        let frame = Frame::Message { tag: Tag(2), message: &vec![7; bytes] }.encode();
+        let frame = Frame::Message(Tag(2)).encode(&vec![7; bytes]);
         let window = Malformed::TooMany { messages: 8, bytes: 128 };
         assert_eq!(pair[1].take(HERE, &frame), Err(window), "{count} of {bytes} bytes");
         (0..count).for_each(|_| assert_eq!(got(&pair[1].receive_tagged(HERE, Tag(1), 32).unwrap()), vec![7; bytes]));
@@ -79,7 +79,7 @@ fn credit_is_sent_by_quarters_and_again_after_a_full_queue() {
         });
         told
     };
-    let credit = |messages, bytes| vec![Frame::Credit { matched: Volume { messages, bytes } }.encode()];
+    let credit = |messages, bytes| vec![Frame::Credit(Volume { messages, bytes }).encode(&[])];
     let [here, there] = &mut pair;
     let mut send = |there: &mut Matcher| {
         here.send(THERE, Tag(1), b"x", |frame| {
@@ -102,13 +102,13 @@ fn credit_is_sent_by_quarters_and_again_after_a_full_queue() {
 fn frames_that_no_matcher_sends_are_malformed() {
     let mut pair = pair();
     carry(&mut pair, Tag(1), b"one").unwrap();
-    let credit = |messages, bytes| Frame::Credit { matched: Volume { messages, bytes } }.encode();
+    let credit = |messages, bytes| Frame::Credit(Volume { messages, bytes }).encode(&[]);
     for (messages, bytes) in [(2, 3), (1, 4), (u64::MAX, u64::MAX)] {
         assert_eq!(pair[0].take(THERE, &credit(messages, bytes)), Err(Malformed::Unsent));
     }
     assert_eq!(pair[0].take(THERE, &credit(1, 3)), Ok(()));
     assert_eq!(pair[0].take(THERE, &credit(0, 3)), Err(Malformed::Unsent), "credit never shrinks");
-    let long = Frame::Message { tag: Tag(1), message: &[0; 33] }.encode();
+    let long = Frame::Message(Tag(1)).encode(&[0; 33]);
     assert_eq!(pair[1].take(HERE, &long), Err(Malformed::TooLong { bytes: 33, max: 32 }));
     assert_eq!(pair[1].take(HERE, b"noise"), Err(Malformed::Undecodable));
 }
@@ -132,7 +132,7 @@ fn losing_a_peer_ends_what_concerns_it_alone() {
     let mut matcher = Matcher::new(HERE, LIMITS);
     let [lost, kept] = [THERE, third].map(|from| matcher.receive_tagged(from, Tag(1), 32).unwrap());
     for from in [THERE, third] {
-        matcher.take(from, &Frame::Message { tag: Tag(2), message: b"early" }.encode()).unwrap();
+        matcher.take(from, &Frame::Message(Tag(2)).encode(b"early")).unwrap();
     }
     matcher.lose(THERE);
     assert!(matches!(lost.try_take(), Some(Err(FabricError::Disconnected { process: THERE }))));

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use farside_sys::net::tcp;
 use farside_sys::pmix::{Pmix, PmixError, Session};
 use farside_sys::process::random_bytes;
+use farside_wire::check::MessageKind;
 use farside_wire::{Decoder, Wire};
 
 use super::greeting::{Claim, Secret};
@@ -165,48 +166,14 @@ impl Bulletin {
     }
 }
 
-/// Decodes arbitrary bytes as the members do, for a fuzzer.
-///
-/// # Panics
-/// If a decoded bulletin encodes to other bytes.
-pub(crate) fn fuzz_decode(bytes: &[u8]) {
-    if let Some(bulletin) = Bulletin::decode(bytes) {
-        assert_eq!(bulletin.encode(), bytes);
-    }
+/// The bulletin, for tests of its decoder.
+pub(super) fn message_kind() -> MessageKind {
+    MessageKind::of::<Bulletin>().through(&[], |bytes| Bulletin::decode(bytes).map(|bulletin| bulletin.encode()))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    fn bulletin() -> impl Strategy<Value = Bulletin> {
-        let address = prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
-        (any::<([u8; 32], u16)>(), prop::collection::vec(address, 1..=ADDRESSES_MAX))
-            .prop_map(|((secret, port), addresses)| Bulletin::new(secret, port, &addresses))
-    }
-
-    proptest! {
-        #[test]
-        fn a_bulletin_arrives(bulletin in bulletin()) {
-            let bytes = bulletin.encode();
-            fuzz_decode(&bytes);
-            prop_assert_eq!(Bulletin::decode(&bytes), Some(bulletin));
-            prop_assert_eq!(Bulletin::decode(&bytes[..bytes.len() - 1]), None);
-            prop_assert_eq!(Bulletin::decode(&[&bytes[..], &[7]].concat()), None);
-        }
-
-        #[test]
-        fn any_bytes_are_a_bulletin_or_none(
-            start: [u8; 34],
-            count in 0..4_u64,
-            bytes in prop::collection::vec(any::<u8>(), 0..80),
-        ) {
-            fuzz_decode(&bytes);
-            fuzz_decode(&[&start[..], &count.to_le_bytes(), &bytes].concat());
-        }
-    }
 
     #[test]
     fn addresses_of_networks_come_first() {

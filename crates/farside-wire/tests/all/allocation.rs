@@ -1,49 +1,12 @@
 //! A wrong length does not make the receiver reserve memory for it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 use farside::Wire;
+use farside::check::requested_by;
 use farside::wire::{Reader, WireError};
 
 use crate::record::{Record, read, write};
-
-thread_local! {
-    /// The largest request of this thread since the last reset.
-    static LARGEST_BYTES: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The system's allocator, with a record of the largest request.
-struct Watched;
-
-#[global_allocator]
-static WATCHED: Watched = Watched;
-
-fn watch(bytes: usize) {
-    LARGEST_BYTES.set(LARGEST_BYTES.get().max(bytes));
-}
-
-// SAFETY: every request goes to the system's allocator; a thread-local without destructor neither
-// allocates nor unwinds.
-unsafe impl GlobalAlloc for Watched {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        watch(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and the memory came from `System`.
-        unsafe { System.dealloc(memory, layout) };
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_bytes: usize) -> *mut u8 {
-        watch(new_bytes);
-        // SAFETY: the caller keeps the contract of `realloc`, and the memory came from `System`.
-        unsafe { System.realloc(memory, layout, new_bytes) }
-    }
-}
 
 /// 16 KiB in memory for 8 bytes on the wire.
 struct Roomy([u64; 2048]);
@@ -91,12 +54,10 @@ fn memory_is_bounded_by_the_record() {
     // The most elements that a record of this size can claim, if each has one byte: 1 GiB in
     // memory.
     let record = lying_record((RECORD_BYTES - size_of::<u64>()) as u64, RECORD_BYTES);
-    LARGEST_BYTES.set(0);
     // SAFETY: the plain part of a `Roomy` is a number.
-    let error = unsafe { read::<Vec<Roomy>>(&record) }.err();
-    let largest_bytes = LARGEST_BYTES.get();
+    let (error, requested_bytes) = requested_by(|| unsafe { read::<Vec<Roomy>>(&record) }.err());
     assert!(matches!(error, Some(WireError::Invalid { .. })), "{error:?}");
-    assert!(largest_bytes <= 4 * RECORD_BYTES, "{largest_bytes} bytes for a record of {RECORD_BYTES}");
+    assert!(requested_bytes <= 4 * RECORD_BYTES as u64, "{requested_bytes} bytes for a record of {RECORD_BYTES}");
 }
 
 #[test]

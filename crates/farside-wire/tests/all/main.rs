@@ -4,6 +4,7 @@
 extern crate farside_wire as farside;
 
 mod allocation;
+mod check;
 mod damaged;
 mod derived;
 mod record;

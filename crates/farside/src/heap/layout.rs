@@ -5,6 +5,9 @@
 //! a block:          header (1 unit: stamp, units, lists taken) | its bytes, in whole units
 //! L, here:          the same units, without what is before them
 //! ```
+//!
+//! Headers are encoded by hand: each allocation of the hot path writes one, and `free` changes it
+//! by atomic operations on its words. The [`Control`] block derives [`Wire`].
 
 use farside_fabric::WorkerId;
 

@@ -1,4 +1,7 @@
 //! Lists of freed blocks, from the peer to the shadow.
+//!
+//! They are encoded by hand: a list is words in the initiator's memory, covered by a checksum, and
+//! each `free` of the hot path adds to one.
 
 use std::collections::BTreeMap;
 

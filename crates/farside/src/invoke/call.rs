@@ -22,7 +22,7 @@ use super::table::{Entries, FunctionTable, Remote};
 use crate::error::{Error, Refused, Result};
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 use farside_launch::kill_point::KillPoint;
 
 /// The size at which an [`Aggregator`] publishes its batch by default: Seriema's 4 KiB.
@@ -437,10 +437,10 @@ impl<'w> Sends<'w> for Worker {
     }
 
     fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()> {
-        let mut encoded = wire::encode(arguments, to.from.take_buffer());
-        let outcome = to.submit_encoded(NamedCall { head, arguments: &encoded });
-        encoded.clear();
-        to.from.give_buffer(encoded);
+        let mut record = to.from.take_buffer();
+        let outcome = to.submit_encoded(NamedCall::encode(&head, arguments, &mut record));
+        record.clear();
+        to.from.give_buffer(record);
         outcome
     }
 
@@ -458,7 +458,7 @@ impl<'w> Sends<'w> for Worker {
 impl To<'_> {
     fn submit_encoded(&self, call: NamedCall<'_>) -> Result<()> {
         let Some(cell) = self.outbox else { return Err(self.from.unknown(self.to)) };
-        let how = Dispatch { entry: NAMED, operand: call.head.operand(), batch_bytes: 0 };
+        let how = Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 };
         let unsent = if self.lane {
             self.submit_on_lane(how, Box::new(call))
         } else {

@@ -21,7 +21,7 @@ use super::table::Remote;
 use crate::error::{Error, Refused, Result};
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 use farside_launch::settings::FOREVER;
 
 /// The longest sleep of a waiting thread. A doorbell wakes it earlier when something arrives.
@@ -291,9 +291,9 @@ impl<'w> Sends<'w> for Caller {
     }
 
     fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()> {
-        let encoded = wire::encode(arguments, Vec::new());
-        let how = Dispatch { entry: NAMED, operand: head.operand(), batch_bytes: 0 };
-        to.send(how, NamedCall { head, arguments: &encoded }).map_err(|(error, _)| error)
+        let mut record = Vec::new();
+        let call = NamedCall::encode(&head, arguments, &mut record);
+        to.send(Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 }, call).map_err(|(error, _)| error)
     }
 
     fn reserve<R: Wire, H: Reading<R>, N>(

@@ -74,10 +74,15 @@ fn a_function_that_is_not_listed() {
 fn a_named_call_that_is_none() {
     // Too short; of an unknown kind; with a latch of a worker that does not exist, or of another
     // than the sender.
-    let records: [(u32, Vec<u64>); 5] =
-        [(0, vec![1]), (3, vec![1, 2]), (1, vec![1, 2, 99, 7]), (1, vec![1, 2, 2, 7]), (2, vec![1, 2, 1, 7 << 32, 0])];
-    for (operand, payload) in records {
-        let header = Header::new(NAMED, operand, 8 + payload.len() * 8).word();
+    let records = [
+        vec![1],
+        vec![1, 2, 3],
+        vec![1, 2, 1 | 99 << 32, 7],
+        vec![1, 2, 1 | 2 << 32, 7],
+        vec![1, 2, 2 | 1 << 32, 0, 7, 0],
+    ];
+    for payload in records {
+        let header = Header::new(NAMED, 0, 8 + payload.len() * 8).word();
         is_noticed(|_| [vec![header], payload.clone()].concat(), is_malformed);
     }
 }

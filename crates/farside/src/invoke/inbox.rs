@@ -393,7 +393,7 @@ unsafe fn run_unlisted(
     match header.entry() {
         // SAFETY: this function has the same contract as `named::run`: the bytes from `payload` to
         // `end` are readable.
-        NAMED => unsafe { named::run(worker, source, payload, end, header.operand()) },
+        NAMED => unsafe { named::run(worker, source, payload, end) },
         _ => std::ptr::null(),
     }
 }

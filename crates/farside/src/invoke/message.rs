@@ -2,12 +2,14 @@
 //! mapped.
 //!
 //! Every service message begins with one byte. A [room's message](crate::runtime::room) has its tag
-//! there, a [`CallMessage`] has [`CALL`], and a [`Frame`] has [`FRAME`]. A frame is encoded by
-//! hand, because it carries the records of calls, and its reader borrows them.
+//! there, a [`CallMessage`] has [`CALL`], and a [`Frame`] has [`FRAME`]. The records of
+//! a frame follow its header as they are, and its reader borrows them.
 
 use farside_wire::Decoder;
+use farside_wire::check::MessageKind;
 
 use crate::Wire;
+use crate::invoke::named::Head;
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::runtime::extent::Extent;
@@ -85,90 +87,50 @@ impl<'a> Frame<'a> {
     pub(crate) fn encode(ring: RingName, position: u64, words: &[u64]) -> Vec<u8> {
         let mut out = Vec::with_capacity(CallMessage::OVERHEAD_BYTES + size_of_val(words));
         out.push(FRAME);
-        out.extend(ring.source.to_le_bytes());
-        out.extend(ring.to.to_le_bytes());
-        out.extend(position.to_le_bytes());
-        out.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        out = farside_wire::encode(&(ring, position), out);
+        out.extend_from_slice(bytemuck::cast_slice(words));
         out
     }
 
     /// Decodes a frame from `fields`, which follow the first byte. Returns `None` if they are too
     /// short.
     pub(crate) fn decode(fields: &'a [u8]) -> Option<Self> {
-        let (source, fields) = fields.split_first_chunk()?;
-        let (to, fields) = fields.split_first_chunk()?;
-        let (position, bytes) = fields.split_first_chunk()?;
-        let ring = RingName { source: u32::from_le_bytes(*source), to: u32::from_le_bytes(*to) };
-        Some(Self { ring, position: u64::from_le_bytes(*position), bytes })
+        let mut input = Decoder::new(fields);
+        let (ring, position) = Wire::decode(&mut input).ok()?;
+        Some(Self { ring, position, bytes: input.rest() })
     }
+}
+
+/// The messages of calls, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    let recode_frame = |fields: &[u8]| {
+        let Frame { ring, position, bytes } = Frame::decode(fields)?;
+        let mut words = vec![0; bytes.len() / 8];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words).get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Frame::encode(ring, position, &words).split_off(1))
+    };
+    vec![
+        MessageKind::of::<CallMessage>(),
+        MessageKind::of::<(RingName, u64)>().with_payload(recode_frame),
+        MessageKind::of::<Head>(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
-    use farside_fabric::{ProcessId, RemoteKey};
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn extent() -> impl Strategy<Value = Extent> {
-        (any::<u32>(), any::<u32>(), any::<u32>(), any::<[u64; 3]>()).prop_map(
-            |(process, slot, generation, [size, offset, bytes])| {
-                let process = ProcessId::new(process);
-                Extent { key: RemoteKey { process, slot, generation, reserved: 0, bytes: size }, offset, bytes }
-            },
-        )
-    }
-
-    fn message() -> impl Strategy<Value = CallMessage> {
-        let ring = (any::<u32>(), any::<u32>()).prop_map(|(source, to)| RingName { source, to });
-        let chunks = proptest::collection::vec(extent(), 0..20);
-        (0..11, ring, extent(), chunks, any::<(u8, u64, [u32; 6])>(), any::<Vec<u8>>()).prop_map(
-            |(kind, ring, control, chunks, (count, number, [a, b, c, d, e, f]), bytes)| match kind {
-                0 => CallMessage::Open { ring, chunks: count, chunk_bytes: number },
-                1 => CallMessage::Grow { ring, chunks: count, chunk_bytes: number },
-                2 => CallMessage::Opened { ring, control, chunks },
-                3 => CallMessage::Grown { ring, chunks },
-                4 => CallMessage::Refused { ring, cap_bytes: number },
-                5 => CallMessage::Close { ring },
-                6 => CallMessage::Closed { ring },
-                7 => CallMessage::Reclaim { ring },
-                8 => CallMessage::CountDown { latch: LatchAddress { worker: a, index: b, generation: c } },
-                9 => CallMessage::Reply {
-                    slot: ReplyAddress { worker: a, slot: b, generation: c, capacity: d, place: number },
-                    piece: AnswerPiece { status: count, total: e, offset: f, bytes },
-                },
-                _ => CallMessage::FrameCredit { ring, consumed: number },
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn encoding_round_trips(message in message()) {
-            let bytes = message.encode();
-            prop_assert_eq!(bytes[0], CALL);
-            if let CallMessage::Reply { piece, .. } = &message {
-                prop_assert!(bytes.len() <= CallMessage::OVERHEAD_BYTES + piece.bytes.len());
-            }
-            prop_assert_eq!(CallMessage::decode(&bytes[1..]), Some(message));
-        }
-
-        #[test]
-        fn a_frame_is_decoded(source: u32, to: u32, position: u64, words: Vec<u64>) {
-            let ring = RingName { source, to };
-            let encoded = Frame::encode(ring, position, &words);
-            prop_assert!(encoded.len() <= CallMessage::OVERHEAD_BYTES + size_of_val(&*words));
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            prop_assert_eq!((encoded[0], Frame::decode(&encoded[1..])), (FRAME, Some(Frame { ring, position, bytes: &bytes })));
-        }
-
-        #[test]
-        fn any_bytes_are_a_message_or_refused(kind in 0..12_u32, bytes: Vec<u8>) {
-            let fields = [&kind.to_le_bytes()[..], &bytes].concat();
-            if let Some(message) = CallMessage::decode(&fields) {
-                prop_assert_eq!(CallMessage::decode(&message.encode()[1..]), Some(message));
-            }
-            let _ = Frame::decode(&bytes);
-        }
+    #[test]
+    fn what_carries_bytes_adds_few() {
+        let slot = ReplyAddress { worker: 1, slot: 2, generation: 3, capacity: 4, place: 5 };
+        let piece = AnswerPiece { status: 6, total: 7, offset: 8, bytes: vec![9; 100] };
+        assert!(CallMessage::Reply { slot, piece }.encode().len() <= CallMessage::OVERHEAD_BYTES + 100);
+        let (ring, words) = (RingName { source: 1, to: 2 }, [u64::MAX; 10]);
+        let frame = Frame::encode(ring, 3, &words);
+        assert!(frame.len() <= CallMessage::OVERHEAD_BYTES + 80);
+        assert_eq!(
+            (frame[0], Frame::decode(&frame[1..])),
+            (FRAME, Some(Frame { ring, position: 3, bytes: &[0xff; 80] }))
+        );
     }
 }

@@ -6,17 +6,9 @@
 //! The record has the entry [`NAMED`], which is in no table. The receiver copies and checks the
 //! record before it trusts anything in it.
 //!
-//! ```text
-//! operand     what to do after: 0 nothing, 1 count a latch down, 2 answer
-//! function    hash of the name, 8 B
-//! signature   hash of the shapes of arguments and result, 8 B
-//! after       1: worker, index, generation of the latch, 4 B each
-//!             2: worker, slot, generation, capacity, 4 B each, and place, 8 B, of the answer
-//! arguments   encoded by `wire::encode`
-//! ```
+//! A record is a [`Head`] and the arguments, each as [`wire::encode`] writes it.
 //!
-//! All numbers are little endian. The library registers its own functions under names that begin
-//! with `farside/`.
+//! The library registers its own functions under names that begin with `farside/`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -214,7 +206,7 @@ impl<A: Wire, R: Wire> Function for Typed<A, R> {
 }
 
 /// What the receiver does after running a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum After {
     Nothing,
     CountDown(LatchAddress),
@@ -222,78 +214,16 @@ pub(crate) enum After {
 }
 
 /// The part of a record before the arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Head {
+    /// The hash of the name.
     function: u64,
+    /// The hash of the shapes of arguments and result.
     signature: u64,
     after: After,
 }
 
-/// The size of the longest head.
-const HEAD_BYTES_MAX: usize = 40;
-
 impl Head {
-    /// The operand of the record.
-    pub(crate) fn operand(&self) -> u32 {
-        match self.after {
-            After::Nothing => 0,
-            After::CountDown(_) => 1,
-            After::Answer(_) => 2,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self.after {
-            After::Nothing => 16,
-            After::CountDown(_) => 28,
-            After::Answer(_) => HEAD_BYTES_MAX,
-        }
-    }
-
-    /// Encodes the head, with zeroes behind it.
-    fn encode(&self) -> [u8; HEAD_BYTES_MAX] {
-        let mut bytes = [0; HEAD_BYTES_MAX];
-        bytes[..8].copy_from_slice(&self.function.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.signature.to_le_bytes());
-        let mut put = |words: &[u32]| {
-            for (place, word) in bytes[16..].chunks_exact_mut(4).zip(words) {
-                place.copy_from_slice(&word.to_le_bytes());
-            }
-        };
-        match self.after {
-            After::Nothing => {}
-            After::CountDown(LatchAddress { worker, index, generation }) => put(&[worker, index, generation]),
-            After::Answer(ReplyAddress { worker, slot, generation, capacity, place }) => {
-                put(&[worker, slot, generation, capacity, place as u32, (place >> 32) as u32]);
-            }
-        }
-        bytes
-    }
-
-    /// Decodes the head of a record. Returns it with the bytes that follow; `None` if it is
-    /// malformed.
-    fn decode(operand: u32, record: &[u8]) -> Option<(Self, &[u8])> {
-        let mut rest = record;
-        let mut u32 = || {
-            let (bytes, after) = rest.split_first_chunk()?;
-            rest = after;
-            Some(u32::from_le_bytes(*bytes))
-        };
-        let mut u64 = || Some(u64::from(u32()?) | u64::from(u32()?) << 32);
-        let (function, signature) = (u64()?, u64()?);
-        let after = match operand {
-            0 => After::Nothing,
-            1 => After::CountDown(LatchAddress { worker: u32()?, index: u32()?, generation: u32()? }),
-            2 => {
-                let (worker, slot, generation, capacity) = (u32()?, u32()?, u32()?, u32()?);
-                let place = u64::from(u32()?) | u64::from(u32()?) << 32;
-                After::Answer(ReplyAddress { worker, slot, generation, capacity, place })
-            }
-            _ => return None,
-        };
-        Some((Self { function, signature, after }, rest))
-    }
-
     /// The owner of the latch or slot.
     fn owner(&self) -> Option<u32> {
         match self.after {
@@ -304,28 +234,26 @@ impl Head {
     }
 }
 
-/// A call of a named function, ready to send.
+/// The record of a call of a named function, ready to send.
 #[derive(Debug)]
-pub(crate) struct NamedCall<'a> {
-    pub(crate) head: Head,
-    /// The encoded arguments.
-    pub(crate) arguments: &'a [u8],
+pub(crate) struct NamedCall<'a>(&'a [u8]);
+
+impl<'a> NamedCall<'a> {
+    /// Encodes a call into `record`, an empty buffer.
+    pub(crate) fn encode<A: Wire>(head: &Head, arguments: &A, record: &'a mut Vec<u8>) -> Self {
+        *record = wire::encode(arguments, wire::encode(head, std::mem::take(record)));
+        Self(record)
+    }
 }
 
 impl Payload for NamedCall<'_> {
     fn bytes(&self) -> usize {
-        self.head.bytes() + self.arguments.len()
+        self.0.len()
     }
 
     unsafe fn write(self, out: *mut u8) {
-        let head = self.head.encode();
-        let head_bytes = self.head.bytes();
-        // SAFETY: `out` has room for the head first; it is no part of this process's stack.
-        unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), out, head_bytes) };
-        let arguments_at = out.wrapping_add(head_bytes);
-        // SAFETY: `out` has room for the arguments behind the head; a record's memory is not a
-        // slice of this process.
-        unsafe { std::ptr::copy_nonoverlapping(self.arguments.as_ptr(), arguments_at, self.arguments.len()) };
+        // SAFETY: `out` has room for the record; a record's memory is not a slice of this process.
+        unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr(), out, self.0.len()) };
     }
 }
 
@@ -352,7 +280,7 @@ impl Answer for Encoded<'_> {
 ///
 /// # Safety
 /// The bytes from `payload` to `end` are readable. Other processes may write them.
-pub(crate) unsafe fn run(worker: &Worker, from: Source, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
+pub(crate) unsafe fn run(worker: &Worker, from: Source, payload: *const u8, end: *const u8) -> *const u8 {
     let bytes = end.addr() - payload.addr();
     // The sender may run any binary, and so may do anything. The checks need a copy that cannot
     // change.
@@ -361,15 +289,17 @@ pub(crate) unsafe fn run(worker: &Worker, from: Source, payload: *const u8, end:
     // SAFETY: by the contract `bytes` bytes are readable; the buffer has as many, and belongs to
     // this thread.
     unsafe { racy::copy_in(payload, record.as_mut_ptr(), bytes) };
-    let is_call = run_copy(worker, from, operand, &record);
+    let is_call = run_copy(worker, from, &record);
     worker.give_buffer(record);
     if is_call { end } else { std::ptr::null() }
 }
 
 /// Runs the call in this record. Returns `false` if the record is malformed.
-fn run_copy(worker: &Worker, from: Source, operand: u32, record: &[u8]) -> bool {
+fn run_copy(worker: &Worker, from: Source, record: &[u8]) -> bool {
     let process = worker.process_handle();
-    let Some((head, arguments)) = Head::decode(operand, record) else { return false };
+    let mut input = Decoder::new(record);
+    let Ok(head) = Head::decode(&mut input) else { return false };
+    let arguments = input.rest();
     // A caller may name only its own latches and slots.
     let owner = head.owner().map(|worker| process.shape().answer_place(worker).map(|(process, _)| process));
     if owner.is_some_and(|owner| owner.is_none() || owner != process.process_of(from)) {
@@ -425,45 +355,7 @@ fn note(worker: &Worker, from: Source, head: &Head, ran: Result<(), NameRefusal>
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    fn head() -> impl Strategy<Value = Head> {
-        let after = prop_oneof![
-            Just(After::Nothing),
-            any::<[u32; 3]>().prop_map(|[worker, index, generation]| {
-                After::CountDown(LatchAddress { worker, index, generation })
-            }),
-            any::<([u32; 4], u64)>().prop_map(|([worker, slot, generation, capacity], place)| {
-                After::Answer(ReplyAddress { worker, slot, generation, capacity, place })
-            }),
-        ];
-        (any::<[u64; 2]>(), after).prop_map(|([function, signature], after)| Head { function, signature, after })
-    }
-
-    proptest! {
-        #[test]
-        fn a_record_tells_what_was_put_in(head in head(), arguments: Vec<u8>) {
-            let call = NamedCall { head, arguments: &arguments };
-            let mut record = vec![0xee; call.bytes()];
-            // SAFETY: the record is as long as the payload.
-            unsafe { call.write(record.as_mut_ptr()) };
-            prop_assert_eq!(Head::decode(head.operand(), &record), Some((head, &arguments[..])));
-        }
-
-        #[test]
-        fn any_bytes_are_a_record_or_none(operand in 0..4_u32, record: Vec<u8>) {
-            match Head::decode(operand, &record) {
-                Some((head, rest)) => {
-                    prop_assert_eq!(head.operand(), operand);
-                    let again = [&head.encode()[..head.bytes()], rest].concat();
-                    prop_assert_eq!(again, record);
-                }
-                None => prop_assert!(operand > 2 || record.len() < HEAD_BYTES_MAX),
-            }
-        }
-    }
 
     #[test]
     #[should_panic(expected = "two functions with one name")]

@@ -215,7 +215,7 @@ fn read<R: Wire, H: Reading<R>>(status: Status, place: *const u8, bytes: usize, 
     match status {
         Status::Panicked => Err(Error::RemotePanic { on, message: String::from_utf8_lossy(content).into_owned() }),
         Status::TooLarge => {
-            let bytes = content.first_chunk().map_or(usize::MAX, |bytes| u64::from_ne_bytes(*bytes) as usize);
+            let bytes = wire::decode(Decoder::new(content), 0).map_or(usize::MAX, |bytes: u64| bytes as usize);
             Err(Error::TooLarge { what: "a result", bytes, max: how.room() })
         }
         Status::Refused => match content.first().copied().and_then(NameRefusal::from_byte) {

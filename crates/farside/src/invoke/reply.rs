@@ -15,7 +15,7 @@ use farside_fabric::ProcessId;
 
 use crate::invoke::message::CallMessage;
 use crate::runtime::process::Process;
-use crate::wire::{Reader, Wire, WireError};
+use crate::wire::{self, Reader, Wire, WireError};
 use farside_launch::kill_point::KillPoint;
 
 /// The place of a result. Travels with the call.
@@ -107,7 +107,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     if bytes > capacity {
         return match result.shortened(capacity) {
             Some(shortened) => answer(process, to, status, shortened),
-            None => answer(process, to, Status::TooLarge, (bytes as u64).to_ne_bytes().as_slice()),
+            None => answer(process, to, Status::TooLarge, wire::encode(&(bytes as u64), Vec::new()).as_slice()),
         };
     }
     let Some((caller, local)) = process.shape().answer_place(to.worker) else { return };

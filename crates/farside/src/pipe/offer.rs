@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 
 use farside_fabric::memory::Registered;
-use farside_fabric::{ProcessId, RemoteKey, RemoteRegion};
+use farside_fabric::{ProcessId, RemoteRegion};
 use farside_sys::racy;
 
 use super::error::{PipeCause, PipeError, PipeName, Result};
@@ -14,8 +14,9 @@ use super::writer::{PipeWriter, flag_of};
 use crate::error::{self, Error, Refused};
 use crate::memory::{Extent, MemoryRefusal};
 use crate::runtime::worker::Worker;
+use crate::wire::{self, Decoder};
 
-/// The length of an offer behind its flag: the words of a [`Extent`].
+/// The length of an offer behind its flag: an encoded [`Extent`].
 const PLACE_BYTES: usize = 40;
 
 const _: () = assert!(PLACE_BYTES <= INLINE_BYTES_MAX);
@@ -94,9 +95,7 @@ impl PipeWriter<'_> {
             return Ok(0);
         }
         let place = Extent { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
-        let words = piece_words(&place);
-        inside.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
-        self.send_inline(Flag { kind: Kind::Offered, bytes }, &inside[..PLACE_BYTES])?;
+        self.send_inline(Flag { kind: Kind::Offered, bytes }, &wire::encode(&place, Vec::new()))?;
         Ok(self.written())
     }
 
@@ -143,22 +142,9 @@ impl Place {
         // SAFETY: there are `INLINE_BYTES_MAX` bytes behind a flag, no fewer than `PLACE_BYTES`,
         // and `slots` keeps them mapped.
         unsafe { racy::copy_in(slots.inline(slot), behind.as_mut_ptr(), PLACE_BYTES) };
-        let (words, _) = behind.as_chunks();
-        let piece = piece(std::array::from_fn(|word| u64::from_le_bytes(words[word])))?;
+        let piece: Extent = wire::decode(Decoder::new(&behind), 0).ok()?;
         (piece.key.process == writer && piece.bytes == bytes as u64).then_some(Self(piece))
     }
-}
-
-pub(super) fn piece_words(piece: &Extent) -> [u64; 5] {
-    let RemoteKey { process, slot, generation, reserved: _, bytes } = piece.key;
-    [process.number().into(), u64::from(slot) | u64::from(generation) << 32, bytes, piece.offset, piece.bytes]
-}
-
-fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Extent> {
-    let process = ProcessId::new(u32::try_from(process).ok()?);
-    let (slot, generation) = (name as u32, (name >> 32) as u32);
-    let key = RemoteKey { process, slot, generation, reserved: 0, bytes: region_bytes };
-    Some(Extent { key, offset, bytes })
 }
 
 /// The attached memory of an offered message, which is known to hold all of it.

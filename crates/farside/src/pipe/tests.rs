@@ -8,7 +8,6 @@ use std::time::Duration;
 use farside_fabric::RemoteKey;
 
 use super::message::{PipeBody, PipeMessage};
-use super::offer::piece_words;
 use super::protocol::{Flag, Kind, Words};
 use super::*;
 use crate::error::Result;
@@ -95,8 +94,7 @@ fn an_offer_of_missing_memory_allocates_nothing() {
                 1 => RemoteKey { slot: 777, bytes: 1 << 40, ..there },
                 _ => there,
             };
-            let words = piece_words(&Extent { key, offset: 64, bytes: BYTES });
-            let inside = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let inside = crate::wire::encode(&Extent { key, offset: 64, bytes: BYTES }, Vec::new());
             let body = PipeBody::Data { number: 1, kind: Kind::Offered as u8, bytes: BYTES as u32, inside };
             let session = reader.inlet.session().expect("its writer has come");
             let message = PipeMessage { name: reader.name(), session, body };

@@ -11,6 +11,7 @@ use farside_fabric::WorkerId;
 use crate::error::{Error, Result};
 use crate::invoke::named::{Named, Names};
 use crate::runtime::worker::Worker;
+use crate::wire::check::MessageKind;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes};
 
 /// A worker's state of collectives: what has arrived for those that it is in or has not reached
@@ -263,7 +264,7 @@ impl Worker {
         }
         let schema = Schema::of::<T>();
         match schema.unportable() {
-            None => Ok(wire::encode(&value, schema.hash().to_le_bytes().to_vec())),
+            None => Ok(wire::encode(&value, wire::encode(&schema.hash(), Vec::new()))),
             Some(type_name) => Err(Error::NotPortable { name: "a collective in a job of several binaries", type_name }),
         }
     }
@@ -315,10 +316,10 @@ impl Worker {
 
 /// Decodes a value from a process of any binary.
 fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireError> {
-    let (hash, value) = bytes.split_first_chunk().ok_or_else(WireError::other_type::<T>)?;
-    match Schema::of::<T>().hash() == u64::from_le_bytes(*hash) {
-        true => wire::decode(Decoder::new(value).within(here), 0),
-        false => Err(WireError::other_type::<T>()),
+    let mut input = Decoder::new(bytes).within(here);
+    match u64::decode(&mut input) {
+        Ok(hash) if hash == Schema::of::<T>().hash() => wire::decode(input, 0),
+        _ => Err(WireError::other_type::<T>()),
     }
 }
 
@@ -326,6 +327,11 @@ fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireErro
 const ARRIVED: Named<u32> = Named::new("farside/arrived");
 /// Carries a value: its exchange, its sender and its bytes.
 const VALUE: Named<(u64, WorkerId, Vec<u8>)> = Named::new("farside/value");
+
+/// The arguments of those functions, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    vec![MessageKind::of::<u32>(), MessageKind::of::<(u64, WorkerId, Vec<u8>)>()]
+}
 
 /// Registers the functions that collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {

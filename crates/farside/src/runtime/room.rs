@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use farside_fabric::{ProcessId, Transport};
+use farside_wire::check::MessageKind;
 use farside_wire::{Decoder, Wire};
 
 use super::home::Shape;
@@ -132,6 +133,7 @@ impl Served {
 pub(crate) struct RoomEntry {
     tag: u8,
     make: fn(&Seed<'_>) -> Slot<dyn AnyRoom>,
+    message_kind: fn() -> MessageKind,
 }
 
 impl RoomEntry {
@@ -144,7 +146,16 @@ impl RoomEntry {
     /// Returns the entry of `R`.
     pub(crate) const fn of<R: Room>() -> Self {
         assert!((R::TAG as usize) < TAG_COUNT, "a room's tag must be below 16");
-        Self { tag: R::TAG, make: |seed| Slot { kind: TypeId::of::<R>(), state: Box::new(R::new(seed)) } }
+        Self {
+            tag: R::TAG,
+            make: |seed| Slot { kind: TypeId::of::<R>(), state: Box::new(R::new(seed)) },
+            message_kind: MessageKind::of::<R::Message>,
+        }
+    }
+
+    /// Returns the room's message, for tests of its decoder.
+    pub(crate) fn message_kind(&self) -> MessageKind {
+        (self.message_kind)()
     }
 }
 

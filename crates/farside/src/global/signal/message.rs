@@ -32,53 +32,13 @@ pub(super) enum Refusal {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::invoke::message::CallMessage;
-    use crate::wire::{self, Decoder};
 
-    fn message() -> impl Strategy<Value = SignalMessage> {
-        (0..4, any::<u32>(), any::<[u64; 3]>(), any::<Vec<u8>>()).prop_map(|(kind, request, [a, b, value], data)| {
-            let (signal, to) = (GlobalAddress::from_bits(a), GlobalAddress::from_bits(b));
-            let why = [Refusal::Stale, Refusal::ReadOnly, Refusal::Misaligned][(value % 3) as usize];
-            match kind {
-                0 => SignalMessage::Raised { request, refused: None },
-                3 => SignalMessage::Raised { request, refused: Some(Refused { address: signal, why }) },
-                1 => SignalMessage::Raise { request, signal, what: Signal::Set(value), to, data },
-                _ => SignalMessage::Raise { request, signal, what: Signal::Add(value), to, data },
-            }
-        })
-    }
-
-    fn encoded(message: &SignalMessage) -> Vec<u8> {
-        wire::encode(message, Vec::new())
-    }
-
-    fn decoded(bytes: &[u8]) -> Option<SignalMessage> {
-        wire::decode(Decoder::new(bytes), 0).ok()
-    }
-
-    proptest! {
-        #[test]
-        fn messages_round_trip(message in message()) {
-            let bytes = encoded(&message);
-            if let SignalMessage::Raise { data, .. } = &message {
-                prop_assert!(bytes.len() < CallMessage::OVERHEAD_BYTES + data.len());
-            }
-            prop_assert_eq!(decoded(&bytes), Some(message));
-        }
-
-        #[test]
-        fn any_bytes_are_a_message_or_refused(kind in 0..6_u8, mut bytes: Vec<u8>, small: bool) {
-            if small {
-                bytes.iter_mut().skip(5).for_each(|byte| *byte = 0);
-                bytes.resize(20, 2);
-            }
-            bytes.splice(0..0, [kind, 0, 0, 0]);
-            if let Some(message) = decoded(&bytes) {
-                prop_assert_eq!(encoded(&message), bytes);
-            }
-        }
+    #[test]
+    fn what_carries_bytes_adds_few() {
+        let (signal, to) = (GlobalAddress::from_bits(1), GlobalAddress::from_bits(2));
+        let message = SignalMessage::Raise { request: 1, signal, what: Signal::Add(3), to, data: vec![4; 100] };
+        assert!(crate::wire::encode(&message, Vec::new()).len() < CallMessage::OVERHEAD_BYTES + 100);
     }
 }
