@@ -1,59 +1,27 @@
 //! The command line of `farside-bench` from outside, as scripts see it.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
+use farside_testbed::CommandLine;
 use serde_json::Value;
 
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farside-bench"));
-    // Every machine has the loopback device, and nothing leaves the machine through it.
-    command.args(arguments).env_remove("FARSIDE_FABRIC").env("FARSIDE_ADDRESS", "127.0.0.1");
-    command
-}
-
-fn bench(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the command can be started")
-}
-
-/// Returns the standard output of a command that succeeds and writes nothing to the standard error.
-#[track_caller]
-fn printed(arguments: &[&str]) -> String {
-    let output = bench(arguments);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && complaints.is_empty(), "{arguments:?}: {}: {complaints}", output.status);
-    String::from_utf8(output.stdout).expect("the output is text")
-}
-
-/// Asserts that a command is refused with this status, prints no result, and gives a reason that
-/// contains `words`.
-#[track_caller]
-fn assert_refused(arguments: &[&str], status: i32, words: &[&str]) {
-    let output = bench(arguments);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {complaints}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    assert!(complaints.starts_with("farside: error: "), "{arguments:?}: {complaints}");
-    for word in words {
-        assert!(complaints.contains(word), "{arguments:?} should say {word:?}: {complaints}");
-    }
-}
+const BENCH: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside-bench"));
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    assert_refused(&["-n", "0"], 2, &["--operations", "0"]);
-    assert_refused(&["--list", "--fabric", "tcp"], 2, &["tcp", "shm", "ofi:PROVIDER", "sim:aries"]);
-    assert_refused(&["--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
-    assert_refused(&["oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
-    assert_refused(&["mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
-    assert_refused(&["invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
-    assert_refused(&["no-such-bench"], 2, &["no-such-bench", "invoke-latency"]);
-    assert_refused(&["--json", "/no-such-folder/rows", "mcts-scaling"], 1, &["/no-such-folder/rows"]);
+    BENCH.assert_refused(&["-n", "0"], 2, &["--operations", "0"]);
+    BENCH.assert_refused(&["--list", "--fabric", "tcp"], 2, &["tcp", "shm", "ofi:PROVIDER", "sim:aries"]);
+    BENCH.assert_refused(&["--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
+    BENCH.assert_refused(&["oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
+    BENCH.assert_refused(&["mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
+    BENCH.assert_refused(&["invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
+    BENCH.assert_refused(&["no-such-bench"], 2, &["no-such-bench", "invoke-latency"]);
+    BENCH.assert_refused(&["--json", "/no-such-folder/rows", "mcts-scaling"], 1, &["/no-such-folder/rows"]);
 }
 
 #[test]
 fn the_benches_are_listed() {
-    let text = printed(&["--list"]);
+    let text = BENCH.printed(&["--list"]);
     for name in [
         "invoke-throughput",
         "invoke-latency",
@@ -79,7 +47,7 @@ fn the_benches_are_listed() {
 fn rows(bench: &str, fabric: &str, operations: &str) -> Vec<Value> {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bench}-{fabric}.json"));
     let path = file.to_str().expect("a path of letters");
-    let text = printed(&[bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
+    let text = BENCH.printed(&[bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
     let lines = std::fs::read_to_string(&file).expect("the rows were written");
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
     // The table has the same rows below two lines of heading.
@@ -233,7 +201,7 @@ fn groups_that_join_have_rows() {
 
 #[test]
 fn groups_that_cannot_join_are_named_with_the_reason() {
-    let mut command = command(&["multi-job", "--quick"]);
+    let mut command = BENCH.command(&["multi-job", "--quick"]);
     let output = command.env("FARSIDE_TIMEOUT_S", "soon").output().expect("the command can be started");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -248,7 +216,7 @@ fn a_simulated_bench_is_the_same_every_time() {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulated-{number}.json"));
         let path = file.to_str().expect("a path of letters");
         let arguments = ["invoke-throughput", "--fabric", "sim:fdr", "-n", "300", "--seed", "5", "--json", path];
-        let text = printed(&arguments);
+        let text = BENCH.printed(&arguments);
         assert!(text.starts_with("SIMULATED") && text.contains("seriema-published"), "{text}");
         std::fs::read_to_string(&file).expect("the rows were written")
     };
@@ -264,7 +232,7 @@ fn a_simulated_bench_is_the_same_every_time() {
 
 #[test]
 fn a_measuring_process_is_not_started_by_hand() {
-    let output = bench(&["bench-child", "invoke-latency"]);
+    let output = BENCH.output(&["bench-child", "invoke-latency"]);
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -272,7 +240,7 @@ fn a_measuring_process_is_not_started_by_hand() {
 fn plots_are_drawn() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
     let path = folder.to_str().expect("a path of letters");
-    let output = bench(&["mcts-scaling", "--quick", "-n", "20", "--plots", path]);
+    let output = BENCH.output(&["mcts-scaling", "--quick", "-n", "20", "--plots", path]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let svg = std::fs::read_to_string(folder.join("mcts-scaling-rollouts_per_s.svg")).expect("the plot was written");
     assert!(svg.starts_with("<svg ") && svg.contains("local"), "{svg}");

@@ -6,7 +6,7 @@
 
 mod routes;
 
-pub use routes::{Route, RouteKind, Routes};
+pub use routes::{RouteKind, Routes};
 
 use std::fmt;
 use std::str::FromStr;

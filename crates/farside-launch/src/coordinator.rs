@@ -35,6 +35,7 @@ use farside_fabric::ProcessId;
 use farside_fabric::route::FabricChoice;
 
 use self::census::{Census, Counts};
+use crate::control::link::News;
 use crate::control::{Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages, peers_messages};
 use crate::error::{LaunchError as Error, ProcessEnd, Result};
 use crate::settings::opening_time;
@@ -152,6 +153,21 @@ impl Coordinator {
             return;
         }
         self.end_job(Ending::Other(why));
+    }
+
+    /// Takes in the news of some processes.
+    pub(crate) fn heard(&mut self, mut news: Vec<News>, now: Duration) {
+        // Of simultaneous news, an end without a reason comes first. A process that reports its
+        // failure takes longer, and may have failed because of the other's end.
+        news.sort_by_key(|news| !news.is_sudden_end());
+        for news in news {
+            for message in news.messages {
+                self.said(news.process, message, now);
+            }
+            if let Some(end) = news.end {
+                self.ended(news.process, end, now);
+            }
+        }
     }
 
     /// Handles a message of a process. Ignores a message that makes no sense in the current phase.
@@ -493,8 +509,8 @@ impl ProcessState {
 }
 
 fn describe(shape: JobShape) -> String {
-    let JobShape { processes, threads, service_threads } = shape;
-    format!("{processes} processes with {threads} threads and {service_threads} service threads each")
+    let JobShape { processes, threads, without_body } = shape;
+    format!("{processes} processes with {threads} threads and {without_body} pool threads each")
 }
 
 /// Joins the first [`NAMED_MAX`] items.

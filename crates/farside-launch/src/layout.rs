@@ -50,9 +50,8 @@ pub struct Shape {
     pub processes: u32,
     /// Number of workers of each process.
     pub threads: u32,
-    /// Number of threads of each process that only run calls: the user's service threads and the
-    /// threads of pools.
-    pub service_threads: u32,
+    /// Number of threads of each process that only run calls: those of its pool.
+    pub without_body: u32,
 }
 
 impl Shape {
@@ -60,8 +59,8 @@ impl Shape {
     #[inline]
     pub fn new(settings: &Settings) -> Self {
         // `Settings` were refused if the number did not fit into 32 bits.
-        let service_threads = settings.threads_without_body() as u32;
-        Self { processes: settings.processes, threads: settings.threads, service_threads }
+        let without_body = settings.threads_without_body() as u32;
+        Self { processes: settings.processes, threads: settings.threads, without_body }
     }
 
     /// Number of workers of the job.
@@ -73,13 +72,13 @@ impl Shape {
     /// Number of callable threads of the job: the workers, then the threads that only run calls.
     #[inline]
     pub fn callable(self) -> u32 {
-        self.processes * (self.threads + self.service_threads)
+        self.processes * (self.threads + self.without_body)
     }
 
     /// Number of callable threads of one process.
     #[inline]
     pub fn callable_per_process(self) -> u32 {
-        self.threads + self.service_threads
+        self.threads + self.without_body
     }
 
     /// The process of a callable thread, and the index of the thread in its process.
@@ -91,8 +90,8 @@ impl Shape {
             return (ProcessId::new(number / self.threads), (number % self.threads) as usize);
         }
         let number = number - workers;
-        let local = self.threads + number % self.service_threads;
-        (ProcessId::new(number / self.service_threads), local as usize)
+        let local = self.threads + number % self.without_body;
+        (ProcessId::new(number / self.without_body), local as usize)
     }
 
     /// The name of thread `local` of a process.
@@ -102,7 +101,7 @@ impl Shape {
         if local < self.threads {
             WorkerId::new(process.number() * self.threads + local)
         } else {
-            WorkerId::new(self.workers() + process.number() * self.service_threads + (local - self.threads))
+            WorkerId::new(self.workers() + process.number() * self.without_body + (local - self.threads))
         }
     }
 
@@ -264,10 +263,10 @@ mod tests {
     use super::*;
 
     const SHAPES: [Shape; 4] = [
-        Shape { processes: 1, threads: 1, service_threads: 0 },
-        Shape { processes: 3, threads: 2, service_threads: 0 },
-        Shape { processes: 2, threads: 3, service_threads: 2 },
-        Shape { processes: 100, threads: 4, service_threads: 1 },
+        Shape { processes: 1, threads: 1, without_body: 0 },
+        Shape { processes: 3, threads: 2, without_body: 0 },
+        Shape { processes: 2, threads: 3, without_body: 2 },
+        Shape { processes: 100, threads: 4, without_body: 1 },
     ];
 
     #[test]

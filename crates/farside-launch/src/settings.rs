@@ -52,12 +52,6 @@ pub fn opening_time(processes: u32) -> Duration {
     OPENING_EACH.saturating_mul(processes)
 }
 
-/// Number of threads of a pool with this many consumers: the consumers, and one thread that
-/// receives the calls.
-pub fn threads_of_pool(consumers: u32) -> u64 {
-    if consumers == 0 { 0 } else { u64::from(consumers) + 1 }
-}
-
 /// Looks up a variable of an environment.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -209,12 +203,8 @@ settings! {
     processes: u32, "FARSIDE_PROCESSES", 1;
     /// Number of workers of each process, at least one.
     threads: u32, "FARSIDE_THREADS", 1;
-    /// Number of threads of each process that only run calls.
-    service_threads: u32, "FARSIDE_SERVICE_THREADS", 0;
     /// Number of threads of each process that share the calls on the process.
-    consumer_threads: u32, "FARSIDE_CONSUMER_THREADS", 0;
-    /// Number of threads of each process that share the calls on the process which may wait.
-    waiting_threads: u32, "FARSIDE_WAITING_THREADS", 0;
+    pool_threads: u32, "FARSIDE_POOL_THREADS", 0;
     /// The CPUs that the workers are bound to.
     bind: Bind, "FARSIDE_BIND", Bind::default();
     /// The transport.
@@ -240,6 +230,18 @@ settings! {
     /// The network devices that the processes use. `None` leaves the choice to libfabric.
     nics: Nics, "FARSIDE_NIC";
     }
+}
+
+/// Writes methods of a builder that has the field `choices`. Each method chooses one setting.
+#[macro_export]
+macro_rules! setters {
+    ($($(#[$doc:meta])* $method:ident: $type:ty => $setting:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $method(mut self, $setting: $type) -> Self {
+            self.choices.$setting = Some($setting);
+            self
+        }
+    )*};
 }
 
 /// The variables of the two settings that people set, too.
@@ -318,9 +320,10 @@ fn default_deadline(lookup: Lookup<'_>) -> Result<Option<Duration>> {
 }
 
 impl Settings {
-    /// Number of threads of each process, of all kinds, that only run calls.
+    /// Number of threads of each process that only run calls: those of its pool, and the one that
+    /// receives the calls for them.
     pub fn threads_without_body(&self) -> u64 {
-        u64::from(self.service_threads) + threads_of_pool(self.consumer_threads) + threads_of_pool(self.waiting_threads)
+        if self.pool_threads == 0 { 0 } else { u64::from(self.pool_threads) + 1 }
     }
 
     /// Refuses shapes that no job can have.
@@ -451,7 +454,7 @@ mod tests {
     #[test]
     fn unset_options_have_defaults() {
         let settings = resolve(Choices::default()).unwrap();
-        assert_eq!((settings.processes, settings.threads, settings.service_threads), (1, 1, 0));
+        assert_eq!((settings.processes, settings.threads, settings.pool_threads), (1, 1, 0));
         assert_eq!((settings.ring_cap_bytes, settings.queue_cap_bytes), (8 << 20, 1 << 20));
         assert_eq!(settings.deadline, Duration::from_secs(30));
     }
@@ -534,9 +537,7 @@ mod tests {
         (numbers, options, times).prop_map(|(numbers, (nics, bind, fabric, ring), times)| Choices {
             processes: numbers.0,
             threads: numbers.1,
-            service_threads: numbers.2,
-            consumer_threads: numbers.3.map(|bytes| bytes as u32),
-            waiting_threads: numbers.4.map(|bytes| bytes as u32),
+            pool_threads: numbers.2,
             bind,
             fabric,
             nics,

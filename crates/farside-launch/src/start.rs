@@ -79,40 +79,24 @@ impl Launch {
         Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false }
     }
 
-    /// Sets the worker threads of each process.
-    pub fn threads_per_process(mut self, threads: u32) -> Self {
-        self.choices.threads = Some(threads);
-        self
-    }
+    crate::setters! {
+        /// Sets the worker threads of each process.
+        threads_per_process: u32 => threads;
 
-    /// Sets where the workers run.
-    pub fn bind(mut self, bind: Bind) -> Self {
-        self.choices.bind = Some(bind);
-        self
-    }
+        /// Sets where the workers run.
+        bind: Bind => bind;
 
-    /// Sets the network devices of the processes.
-    pub fn nics(mut self, nics: Nics) -> Self {
-        self.choices.nics = Some(nics);
-        self
-    }
+        /// Sets the network devices of the processes.
+        nics: Nics => nics;
 
-    /// Sets the sizes of the rings.
-    pub fn ring(mut self, options: RingOptions) -> Self {
-        self.choices.ring = Some(options);
-        self
-    }
+        /// Sets the sizes of the rings.
+        ring: RingOptions => ring;
 
-    /// Sets the fabric, also over `FARSIDE_FABRIC`.
-    pub fn fabric(mut self, fabric: FabricChoice) -> Self {
-        self.choices.fabric = Some(fabric);
-        self
-    }
+        /// Sets the fabric, also over `FARSIDE_FABRIC`.
+        fabric: FabricChoice => fabric;
 
-    /// Sets the checks while the job runs.
-    pub fn check(mut self, check: Check) -> Self {
-        self.choices.check = Some(check);
-        self
+        /// Sets the checks while the job runs.
+        check: Check => check;
     }
 
     /// Sets the longest time that the job may run.
@@ -205,19 +189,8 @@ impl Supervisor {
 
     /// Passes the processes' messages and ends on to the coordinator.
     fn listen(&mut self, ready: &[ProcessId]) {
-        let mut news = self.children.hear(ready, self.coordinator.is_finished());
-        // Of simultaneous news, an end without a reason comes first. A process that reports its
-        // failure takes longer, and may have failed because of the other's end.
-        news.sort_by_key(|news| !news.is_sudden_end());
-        let now = self.started.elapsed();
-        for news in news {
-            for message in news.messages {
-                self.coordinator.said(news.process, message, now);
-            }
-            if let Some(end) = news.end {
-                self.coordinator.ended(news.process, end, now);
-            }
-        }
+        let news = self.children.hear(ready, self.coordinator.is_finished());
+        self.coordinator.heard(news, self.started.elapsed());
     }
 
     /// Kills the processes whose time is up.

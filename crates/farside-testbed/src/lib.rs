@@ -15,11 +15,13 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
+mod command;
 mod failure;
 mod left_out;
 pub mod netns;
 mod running;
 
+pub use command::CommandLine;
 pub use failure::Failure;
 pub use left_out::{WITHOUT, has_library, has_program, is_left_out};
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};

@@ -8,13 +8,11 @@
 mod broadcast;
 mod buffered;
 mod countdown;
-mod counting;
 mod fetch;
 mod lent;
 mod result_place;
 
 pub use broadcast::{Everyone, LentToAll};
 pub use countdown::Countdown;
-pub use counting::Counting;
 pub use lent::{Lent, Written};
 pub use result_place::ResultPlace;

@@ -86,7 +86,7 @@ impl<T: 'static> PerWorker<T> {
     /// Returns the value of this worker.
     ///
     /// # Panics
-    /// If the handle comes from another job, or on a user service thread, which has no values.
+    /// If the handle comes from another job, or on a thread of a pool, which has no values.
     #[track_caller]
     #[inline]
     pub fn here(self, me: &Worker) -> &T {

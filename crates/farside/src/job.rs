@@ -93,62 +93,63 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Sets the number of processes. The default is 1.
-    pub fn processes(mut self, processes: u32) -> Self {
-        self.choices.processes = Some(processes);
-        self
-    }
+    farside_launch::setters! {
+        /// Sets the number of processes. The default is 1.
+        processes: u32 => processes;
 
-    /// Sets the number of workers of each process. The default is 1.
-    pub fn threads_per_process(mut self, threads: u32) -> Self {
-        self.choices.threads = Some(threads);
-        self
-    }
+        /// Sets the number of workers of each process. The default is 1.
+        threads_per_process: u32 => threads;
 
-    /// Sets the number of additional threads of each process that only run the calls sent to them.
-    /// The default is 0. These calls may block, on a lock or a file, without keeping a worker from
-    /// its work.
-    pub fn service_threads(mut self, threads: u32) -> Self {
-        self.choices.service_threads = Some(threads);
-        self
-    }
+        /// Sets the number of threads of each process that share the calls on the process itself
+        /// ([`Worker::pool_of`](crate::Worker::pool_of)). The default is 0. These calls may wait or
+        /// block without keeping a worker from its work. Each call that waits occupies one thread,
+        /// and further calls queue behind them. One more thread hands the calls over.
+        pool_threads: u32 => pool_threads;
 
-    /// Sets the number of threads of each process that share the calls on the process itself
-    /// ([`Worker::consumers_of`](crate::Worker::consumers_of)). The default is 0. One more thread
-    /// hands the calls over to them.
-    pub fn consumer_threads(mut self, threads: u32) -> Self {
-        self.choices.consumer_threads = Some(threads);
-        self
-    }
+        /// Sets where the workers run. By default the system places them.
+        bind: Bind => bind;
 
-    /// Sets the number of threads of each process that share those calls on the process which may
-    /// wait ([`Worker::waiters_of`](crate::Worker::waiters_of)). The default is 0. Each call that
-    /// waits occupies one thread, and further calls queue behind them. One more thread hands the
-    /// calls over.
-    pub fn waiting_threads(mut self, threads: u32) -> Self {
-        self.choices.waiting_threads = Some(threads);
-        self
-    }
+        /// Sets the network devices for traffic between machines, which the processes take in
+        /// turns. By default libfabric chooses the best. The variable `FARSIDE_NIC` applies if the
+        /// program sets none.
+        nics: Nics => nics;
 
-    /// Sets where the workers run. By default the system places them.
-    pub fn bind(mut self, bind: Bind) -> Self {
-        self.choices.bind = Some(bind);
-        self
-    }
+        /// Sets the fabric. By default shared memory inside a machine and libfabric between
+        /// machines. The variable `FARSIDE_FABRIC` overrides it.
+        fabric: FabricChoice => fabric;
 
-    /// Sets the network devices for traffic between machines, which the processes take in turns. By
-    /// default libfabric chooses the best. The variable `FARSIDE_NIC` applies if the program sets
-    /// none.
-    pub fn nics(mut self, nics: Nics) -> Self {
-        self.choices.nics = Some(nics);
-        self
-    }
+        /// Sets the size and the growth of the ring from one worker to another, unless
+        /// [`setup_with`](Worker::setup_with) chooses others.
+        ///
+        /// [`run`](Self::run) refuses invalid options with
+        /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions).
+        ring: RingOptions => ring;
 
-    /// Sets the fabric. By default shared memory inside a machine and libfabric between machines.
-    /// The variable `FARSIDE_FABRIC` overrides it.
-    pub fn fabric(mut self, fabric: FabricChoice) -> Self {
-        self.choices.fabric = Some(fabric);
-        self
+        /// Sets how much memory the calls on their way to one worker may take, over all senders.
+        /// The default is 8 MiB. A sender's first ring of 8 KiB is always granted.
+        ring_cap_bytes: usize => ring_cap_bytes;
+
+        /// Sets how much a worker may queue for one destination that has no room. The default is 1
+        /// MiB.
+        queue_cap_bytes: usize => queue_cap_bytes;
+
+        /// Sets how much memory of each process other processes may
+        /// [allocate](Worker::allocate_at). The default is 256 MiB. The number of allocations is
+        /// limited to one for each 64 bytes of that. No memory is taken before it is allocated.
+        remote_memory_limit: u64 => remote_memory_limit;
+
+        /// Sets the size of the memory that every process has from the start, with
+        /// [addresses](crate::GlobalAddress::starter) that all processes know. The default is 4
+        /// KiB.
+        starter_bytes: u32 => starter_bytes;
+
+        /// Sets how long anything waits for another process. The default is `FARSIDE_TIMEOUT_S`
+        /// from the environment, or 30 s.
+        deadline: Duration => deadline;
+
+        /// Sets how long the job may take from the return of its last worker until no call is under
+        /// way. The default is 30 s.
+        finalize_deadline: Duration => finalize_deadline;
     }
 
     /// Sets the fabric as [`fabric`](Self::fabric) does, but overrides `FARSIDE_FABRIC`: for a
@@ -156,44 +157,6 @@ impl Job {
     pub fn force_fabric(mut self, fabric: FabricChoice) -> Self {
         self.fabric_is_forced = true;
         self.fabric(fabric)
-    }
-
-    /// Sets the size and the growth of the ring from one worker to another, unless
-    /// [`setup_with`](Worker::setup_with) chooses others.
-    ///
-    /// [`run`](Self::run) refuses invalid options with
-    /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions).
-    pub fn ring(mut self, options: RingOptions) -> Self {
-        self.choices.ring = Some(options);
-        self
-    }
-
-    /// Sets how much memory the calls on their way to one worker may take, over all senders. The
-    /// default is 8 MiB. A sender's first ring of 8 KiB is always granted.
-    pub fn ring_cap_bytes(mut self, bytes: usize) -> Self {
-        self.choices.ring_cap_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets how much a worker may queue for one destination that has no room. The default is 1 MiB.
-    pub fn queue_cap_bytes(mut self, bytes: usize) -> Self {
-        self.choices.queue_cap_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets how much memory of each process other processes may [allocate](Worker::allocate_at).
-    /// The default is 256 MiB. The number of allocations is limited to one for each 64 bytes of
-    /// that. No memory is taken before it is allocated.
-    pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
-        self.choices.remote_memory_limit = Some(bytes);
-        self
-    }
-
-    /// Sets the size of the memory that every process has from the start, with
-    /// [addresses](crate::GlobalAddress::starter) that all processes know. The default is 4 KiB.
-    pub fn starter_bytes(mut self, bytes: u32) -> Self {
-        self.choices.starter_bytes = Some(bytes);
-        self
     }
 
     /// Sets whether to check for unordered accesses to the same bytes, and for uses of a buffer
@@ -206,20 +169,6 @@ impl Job {
     /// `docs/checking-accesses.md` describes what it finds and what it costs.
     pub fn check_accesses(mut self, check: bool) -> Self {
         self.choices.check = Some(if check { Check::Accesses } else { Check::Nothing });
-        self
-    }
-
-    /// Sets how long anything waits for another process. The default is `FARSIDE_TIMEOUT_S` from
-    /// the environment, or 30 s.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.choices.deadline = Some(deadline);
-        self
-    }
-
-    /// Sets how long the job may take from the return of its last worker until no call is under
-    /// way. The default is 30 s.
-    pub fn finalize_deadline(mut self, deadline: Duration) -> Self {
-        self.choices.finalize_deadline = Some(deadline);
         self
     }
 

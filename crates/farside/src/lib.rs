@@ -28,7 +28,7 @@
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
-//! | call any free thread of a process, also with functions that wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
+//! | call any free thread of a process, with functions that may wait | [`Job::pool_threads`], [`Worker::pool_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | call from threads that are not workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
@@ -57,8 +57,8 @@
 //! [`Error::InHandler`]. Calls that they make are queued when there is no room. A function that
 //! cannot answer yet keeps its [`Reply`].
 //!
-//! On [consumer threads](Worker::consumers_of) several functions run at a time, each on its own
-//! thread. On [waiter threads](Worker::waiters_of) they may also wait.
+//! On the [pool](Worker::pool_of) of a process several functions run at a time, each on its own
+//! thread, and may wait.
 
 mod buffers;
 pub mod check;
@@ -80,7 +80,7 @@ pub use farside_wire as wire;
 // Derived code and attributes refer to this crate as its users do.
 extern crate self as farside;
 
-pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, Written};
+pub use buffers::{Countdown, Everyone, Lent, LentToAll, ResultPlace, Written};
 /// The trait of [values in global memory](GlobalPtr): [`Pod`](bytemuck::Pod), which they derive.
 pub use bytemuck;
 pub use check::AccessConflict;
@@ -97,8 +97,8 @@ pub use global::{
     AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
     Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
 };
-pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
-pub use invoke::caller::{Caller, CallerPending, CallerTo};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Sends, To, WhenFull};
+pub use invoke::caller::{Caller, CallerPending};
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};

@@ -5,12 +5,12 @@
 
 pub(crate) mod address_cache;
 pub(crate) mod collective;
-pub(crate) mod consumers;
 pub(crate) mod extent;
 pub(crate) mod footprint;
 pub(crate) mod home;
 pub(crate) mod observer;
 pub(crate) mod outgoing;
+pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod room;
 pub(crate) mod route;

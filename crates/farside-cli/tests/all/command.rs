@@ -3,104 +3,73 @@
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farside_testbed::CommandLine;
 use serde_json::Value;
 
-fn farside(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    // Every machine has the loopback device, and nothing leaves the machine through it.
-    command
-        .args(arguments)
-        .env_remove("FARSIDE_FABRIC")
-        .env("FARSIDE_ADDRESS", "127.0.0.1")
-        .output()
-        .expect("the command can be started")
-}
-
-/// Returns the standard output of a command that succeeds and writes nothing to the standard error.
-#[track_caller]
-fn printed(arguments: &[&str]) -> String {
-    let output = farside(arguments);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && complaints.is_empty(), "{arguments:?}: {}: {complaints}", output.status);
-    String::from_utf8(output.stdout).expect("the output is text")
-}
-
-/// Asserts that a command is refused with this status, prints no result, and names a reason that
-/// contains `words`.
-#[track_caller]
-fn assert_refused(arguments: &[&str], status: i32, words: &[&str]) {
-    let output = farside(arguments);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {complaints}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    assert!(complaints.starts_with("farside: error: "), "{arguments:?}: {complaints}");
-    for word in words {
-        assert!(complaints.contains(word), "{arguments:?} should say {word:?}: {complaints}");
-    }
-}
+const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
 
 #[test]
 fn impossible_boards_are_refused() {
-    assert_refused(&["hex", "--local", "--size", "1"], 2, &["size 1", "2 to 16"]);
-    assert_refused(&["hex", "--local", "--size", "17"], 2, &["size 17", "2 to 16"]);
-    assert_refused(&["hex", "--local", "--size", "-1"], 2, &["-1"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--size", "1"], 2, &["size 1", "2 to 16"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--size", "17"], 2, &["size 17", "2 to 16"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--size", "-1"], 2, &["-1"]);
 }
 
 #[test]
 fn illegal_moves_are_named() {
     let hex = ["hex", "--local", "--size", "5", "--moves"];
     let with = |moves| [&hex[..], &[moves]].concat();
-    assert_refused(&with("a1 b2 a1"), 2, &["move 3, a1", "occupied"]);
-    assert_refused(&with("a1 f1"), 2, &["move 2, f1", "off the board", "e5"]);
-    assert_refused(&with("a1 pass 7c"), 2, &["move 3", "7c", "such as c4, or pass"]);
+    FARSIDE.assert_refused(&with("a1 b2 a1"), 2, &["move 3, a1", "occupied"]);
+    FARSIDE.assert_refused(&with("a1 f1"), 2, &["move 2, f1", "off the board", "e5"]);
+    FARSIDE.assert_refused(&with("a1 pass 7c"), 2, &["move 3", "7c", "such as c4, or pass"]);
 }
 
 #[test]
 fn a_game_that_is_over_is_not_searched() {
     let hex = ["hex", "--local", "--size", "2", "--moves"];
     let with = |moves| [&hex[..], &[moves]].concat();
-    assert_refused(&with("a1 b1 a2"), 2, &["black has won", "leave out"]);
-    assert_refused(&with("pass a1 pass b1"), 2, &["white has won"]);
-    assert_refused(&with("a1 b1 a2 b2"), 2, &["move 4, b2", "black has won"]);
+    FARSIDE.assert_refused(&with("a1 b1 a2"), 2, &["black has won", "leave out"]);
+    FARSIDE.assert_refused(&with("pass a1 pass b1"), 2, &["white has won"]);
+    FARSIDE.assert_refused(&with("a1 b1 a2 b2"), 2, &["move 4, b2", "black has won"]);
 }
 
 #[test]
 fn budgets_and_numbers_of_nothing_are_refused() {
-    assert_refused(&["hex", "--local", "--rollouts", "0"], 2, &["zero", "at least one rollout"]);
-    assert_refused(&["hex", "--local", "--seconds", "0"], 2, &["above 0"]);
-    assert_refused(&["hex", "--local", "--rollouts", "9", "--seconds", "1"], 2, &["--rollouts", "--seconds"]);
-    assert_refused(&["hex", "-n", "0"], 2, &["--processes", "at least one"]);
-    assert_refused(&["hex", "-t", "0"], 2, &["--threads", "at least one"]);
-    assert_refused(&["hex", "--local", "-n", "3"], 2, &["3", "leave out -n"]);
-    assert_refused(&["run", "-n", "0", "true"], 2, &["0 processes", "at least one"]);
-    assert_refused(&["run", "-n", "1", "true", ":", "-n", "0", "true"], 2, &["at least one"]);
-    assert_refused(&["run", "-n", "1", "-t", "0", "true"], 2, &["at least one worker thread"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--rollouts", "0"], 2, &["zero", "at least one rollout"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--seconds", "0"], 2, &["above 0"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--rollouts", "9", "--seconds", "1"], 2, &["--rollouts", "--seconds"]);
+    FARSIDE.assert_refused(&["hex", "-n", "0"], 2, &["--processes", "at least one"]);
+    FARSIDE.assert_refused(&["hex", "-t", "0"], 2, &["--threads", "at least one"]);
+    FARSIDE.assert_refused(&["hex", "--local", "-n", "3"], 2, &["3", "leave out -n"]);
+    FARSIDE.assert_refused(&["run", "-n", "0", "true"], 2, &["0 processes", "at least one"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "true", ":", "-n", "0", "true"], 2, &["at least one"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "-t", "0", "true"], 2, &["at least one worker thread"]);
 }
 
 #[test]
 fn unknown_fabrics_are_refused() {
-    assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
-    assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
+    FARSIDE.assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
 }
 
 #[test]
 fn missing_arguments_are_named() {
-    assert_refused(&["run", "-n", "2"], 2, &["PROGRAM"]);
-    assert_refused(&["run", "true"], 2, &["-n"]);
-    assert_refused(&["run", "-n", "2", "true", ":", "-n", "1"], 2, &["part 2", "no program"]);
-    assert_refused(&["run", "-n", "1", "./no-such-program"], 127, &["./no-such-program"]);
-    assert_refused(&["conquer"], 2, &["conquer"]);
+    FARSIDE.assert_refused(&["run", "-n", "2"], 2, &["PROGRAM"]);
+    FARSIDE.assert_refused(&["run", "true"], 2, &["-n"]);
+    FARSIDE.assert_refused(&["run", "-n", "2", "true", ":", "-n", "1"], 2, &["part 2", "no program"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "./no-such-program"], 127, &["./no-such-program"]);
+    FARSIDE.assert_refused(&["conquer"], 2, &["conquer"]);
 }
 
 #[test]
 fn a_job_ends_with_the_status_of_its_process() {
-    assert_refused(&["run", "-n", "2", "sh", "-c", "exit 7"], 7, &["status 7"]);
-    assert_refused(&["run", "-n", "1", "sh", "-c", "kill -9 $$"], 137, &["signal 9"]);
-    assert_refused(&["run", "-n", "1", "--timeout", "0.1", "sleep", "60"], 124, &["time limit"]);
+    FARSIDE.assert_refused(&["run", "-n", "2", "sh", "-c", "exit 7"], 7, &["status 7"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "sh", "-c", "kill -9 $$"], 137, &["signal 9"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "--timeout", "0.1", "sleep", "60"], 124, &["time limit"]);
 }
 
 #[test]
@@ -108,7 +77,7 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
     let arguments =
         ["hex", "--local", "--json", "--size", "5", "--rollouts", "300", "--seed", "3", "--moves", "C3 pass"];
     let [first, second] = [(); 2].map(|()| {
-        let text = printed(&arguments);
+        let text = FARSIDE.printed(&arguments);
         assert!(text.ends_with('\n') && text.lines().count() == 1, "{text}");
         serde_json::from_str::<Value>(&text).expect("the line is an object")
     });
@@ -141,7 +110,8 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
 fn connections_solve_what_the_rules_alone_do_not() {
     let search = ["hex", "--local", "--json", "--size", "5", "--rollouts", "2000"];
     let win_rate = |more: &[&str]| {
-        let found: Value = serde_json::from_str(&printed(&[&search, more].concat())).expect("the line is an object");
+        let found: Value =
+            serde_json::from_str(&FARSIDE.printed(&[&search, more].concat())).expect("the line is an object");
         found["win_rate"].as_f64()
     };
     assert!(win_rate(&[]) < Some(1.0));
@@ -151,7 +121,8 @@ fn connections_solve_what_the_rules_alone_do_not() {
 #[test]
 fn a_search_on_a_job_prints_one_line() {
     for (processes, threads) in [("2", "1"), ("1", "2")] {
-        let text = printed(&["hex", "-n", processes, "-t", threads, "--json", "--size", "5", "--rollouts", "3000"]);
+        let text =
+            FARSIDE.printed(&["hex", "-n", processes, "-t", threads, "--json", "--size", "5", "--rollouts", "3000"]);
         assert_eq!(text.lines().count(), 1, "{text}");
         let found: Value = serde_json::from_str(&text).expect("the line is an object");
         assert_eq!(found["rollouts"], 3000, "{text}");
@@ -235,7 +206,7 @@ fn children(parent: u32) -> Vec<u32> {
 
 #[test]
 fn a_search_for_people_shows_a_board_and_a_move() {
-    let text = printed(&["hex", "--local", "--size", "3", "--rollouts", "100", "--moves", "a1 b2"]);
+    let text = FARSIDE.printed(&["hex", "--local", "--size", "3", "--rollouts", "100", "--moves", "a1 b2"]);
     assert!(text.contains("black plays") && text.contains("100 rollouts"), "{text}");
     assert!(text.contains("    a   b   c\n"), "{text}");
     assert_eq!(text.matches('B').count(), 1, "{text}");
@@ -248,7 +219,7 @@ fn processes_search_over_libfabric() {
         return;
     }
     for fabric in ["ofi:shm", "ofi:tcp"] {
-        let text = printed(&["hex", "-n", "2", "--fabric", fabric, "--seconds", "1", "--json"]);
+        let text = FARSIDE.printed(&["hex", "-n", "2", "--fabric", fabric, "--seconds", "1", "--json"]);
         let found: Value = serde_json::from_str(&text).expect("the line is an object");
         assert_eq!(found["processes"], 2, "{fabric}: {found}");
         assert!(found["messages_per_rollout"].as_f64() > Some(0.0), "{fabric}: {found}");
@@ -257,12 +228,12 @@ fn processes_search_over_libfabric() {
 
 #[test]
 fn the_machine_is_described() {
-    let text = printed(&["info", "--json"]);
+    let text = FARSIDE.printed(&["info", "--json"]);
     assert_eq!(text.lines().count(), 1, "{text}");
     let machine: Value = serde_json::from_str(&text).expect("the line is an object");
     assert!(machine["cpus_allowed_count"].as_u64() > Some(0), "{machine}");
     assert_eq!(machine["transports"][0]["name"], "shm");
-    assert!(printed(&["info"]).contains("CPUs allowed"));
+    assert!(FARSIDE.printed(&["info"]).contains("CPUs allowed"));
 }
 
 /// Links the command into a folder of its own, with `bench` as the program `farside-bench` beside

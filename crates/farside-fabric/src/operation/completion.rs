@@ -120,33 +120,9 @@ impl Completion {
     /// # Errors
     /// The error of the operation, or [`FabricError::Deadline`].
     pub fn wait(self, transport: &dyn Carrier, peer: ProcessId, deadline: Instant) -> Result<Outcome, FabricError> {
-        let clock = transport.clock();
-        let mut looks = Looks::default();
-        loop {
-            transport.progress();
-            let mut end = self.lock();
-            if let Some(result) = end.take() {
-                return result;
-            }
-            let now = clock.now();
-            if now >= deadline {
-                return Err(FabricError::Deadline { doing: "waiting for an operation", process: peer });
-            }
-            if clock.is_simulated() {
-                drop(end);
-                clock.sleep_until_event(deadline - now);
-                continue;
-            }
-            if looks.one_more(now) {
-                drop(end);
-                looks.pause();
-                continue;
-            }
-            transport.stop_polling();
-            // Another thread may be making progress, so this one looks again soon.
-            let nap = (deadline - now).min(Duration::from_millis(1));
-            self.sleep(end, nap);
-        }
+        self.watch(transport, deadline);
+        let late = FabricError::Deadline { doing: "waiting for an operation", process: peer };
+        self.try_take().unwrap_or(Err(late))
     }
 
     /// Makes progress on `transport` until the operation has ended or the time is `until`. Does not
@@ -172,6 +148,7 @@ impl Completion {
                 continue;
             }
             transport.stop_polling();
+            // Another thread may be making progress, so this one looks again soon.
             self.sleep(end, (until - now).min(Duration::from_millis(1)));
         }
     }

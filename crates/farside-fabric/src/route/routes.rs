@@ -30,15 +30,6 @@ pub enum RouteKind {
     Ofi,
 }
 
-/// The route to a peer, for reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// The transport's name, with its provider.
-    pub name: String,
-    /// The reason for this route.
-    pub why: &'static str,
-}
-
 /// One process's end of a fabric that reaches each peer by one of two transports.
 #[derive(Debug)]
 pub struct Routes {
@@ -95,14 +86,6 @@ impl Routes {
             kinds: kinds.into(),
             registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }),
         })
-    }
-
-    /// The route to a peer. For a process that does not exist, the result is arbitrary.
-    pub fn route_to(&self, process: ProcessId) -> Route {
-        match self.kind(process) {
-            RouteKind::Shm => Route { name: "shm".to_owned(), why: "it is on this machine" },
-            RouteKind::Ofi => Route { name: format!("ofi:{}", self.ofi.provider()), why: "it is on another machine" },
-        }
     }
 
     fn kind(&self, process: ProcessId) -> RouteKind {

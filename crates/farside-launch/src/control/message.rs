@@ -102,7 +102,7 @@ pub struct JobShape {
     /// Workers of each process.
     pub threads: u32,
     /// Other callable threads of each process.
-    pub service_threads: u32,
+    pub without_body: u32,
 }
 
 /// The facts from which a process chooses its route to a peer.
@@ -331,10 +331,10 @@ mod tests {
             Just(FabricChoice::Shm),
             prop::option::of("[a-z_;]{1,40}").prop_map(FabricChoice::Ofi),
         ];
-        let shape = any::<[u32; 3]>().prop_map(|[processes, threads, service_threads]| JobShape {
+        let shape = any::<[u32; 3]>().prop_map(|[processes, threads, without_body]| JobShape {
             processes,
             threads,
-            service_threads,
+            without_body,
         });
         (any::<([u8; 16], u64, [u8; 16])>(), shape, fabric).prop_map(
             |((fingerprint, table_hash, host), shape, fabric)| Greeting {

@@ -219,19 +219,9 @@ impl Host {
 
     /// Passes the processes' messages and ends on to the coordinator.
     fn listen(&mut self, ready: &[ProcessId]) {
-        let mut news: Vec<_> = ready.iter().filter_map(|process| self.news_of(*process)).collect();
-        // Of simultaneous news, an end without a reason comes first. A process that reports its
-        // failure takes longer, and may have failed because of the other's end.
-        news.sort_by_key(|news| !news.is_sudden_end());
+        let news = ready.iter().filter_map(|process| self.news_of(*process)).collect();
         let now = self.started.elapsed();
-        for news in news {
-            for message in news.messages {
-                self.coordinator.said(news.process, message, now);
-            }
-            if let Some(end) = news.end {
-                self.coordinator.ended(news.process, end, now);
-            }
-        }
+        self.coordinator.heard(news, now);
         self.own_end.waker.reset();
         // Process 0's last messages are in its link by now. Take those that arrived just before its
         // end.

@@ -14,7 +14,7 @@ use super::fetch::fetch;
 use super::lent::Written;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::invoke::call::{To, WhenFull};
+use crate::invoke::call::{Sends, To, WhenFull};
 use crate::invoke::caller::Waiter;
 use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
 use crate::invoke::payload::Arguments;
@@ -256,7 +256,8 @@ impl<B: Body> Onward<'_, B> {
 type Triple<B> = (Spot, Option<LatchAddress>, <B as Body>::Load);
 
 fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Error, Triple<B>)> {
-    way.submit::<Broadcast<B>, _>(Ok(operand), Arguments(load)).map_err(|(error, Arguments(load))| (error, load))
+    Worker::submit::<Broadcast<B>, _, _>(&way, Ok(operand), Arguments(load))
+        .map_err(|(error, Arguments(load))| (error, load))
 }
 
 /// Sends a call on when there is room.

@@ -42,7 +42,7 @@ where
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
         // triple for this trampoline.
-        let read = unsafe { read_arguments::<(LentBuffer, N, A)>(worker, payload, end) };
+        let read = unsafe { read_arguments::<(LentBuffer, Option<N>, A)>(worker, payload, end) };
         let Some((lent, counted, arguments)) = read else { return std::ptr::null() };
         worker.process_handle().kill_point(KillPoint::BufferFound);
         fetch(worker, lent.memory, lent.aside, move |worker, buffer| {
@@ -58,14 +58,14 @@ where
             function(worker, arguments, &buffer);
             counted.count(process);
         });
-        after::<(LentBuffer, N, A)>(payload, end)
+        after::<(LentBuffer, Option<N>, A)>(payload, end)
     }
 }
 
 /// Runs a function and puts its result into registered memory.
 pub(crate) struct CallInto<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
-impl<K, F, A, R, N: Counted + Send> Remote for CallInto<K, F, A, R, N>
+impl<K, F, A, R, N: Counted> Remote for CallInto<K, F, A, R, N>
 where
     K: Callee<F>,
     F: Fn(&Worker, A) -> R,
@@ -76,13 +76,13 @@ where
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
         // triple for this trampoline.
-        let read = unsafe { read_arguments::<(ResultPlace<R>, N, A)>(worker, payload, end) };
+        let read = unsafe { read_arguments::<(ResultPlace<R>, Option<N>, A)>(worker, payload, end) };
         let Some((place, counted, arguments)) = read else { return std::ptr::null() };
         let content = match catch_unwind(AssertUnwindSafe(|| function(worker, arguments))) {
             Ok(result) => Content { status: Status::Done, bytes: wire::encode(&result, Vec::new()) },
             Err(panic) => Content { status: Status::Panicked, bytes: panic_message(&*panic).into_bytes() },
         };
         store(worker.process_handle(), &place, content, counted);
-        after::<(ResultPlace<R>, N, A)>(payload, end)
+        after::<(ResultPlace<R>, Option<N>, A)>(payload, end)
     }
 }

@@ -19,9 +19,9 @@ pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnc
     let in_stream = fetches.is_in_stream();
     // A sender that has a ring is mapped, but it may name memory of another process.
     let is_mapped = || process.connect(memory.process()).is_ok_and(|home| home.is_some());
-    // A consumer has its own copy of the record and delays no other call. A notice would run the
-    // call as a handler, perhaps inside a function that waits.
-    if worker.is_consumer() || (!aside && !in_stream && is_mapped()) {
+    // A pool's thread has its own copy of the record and delays no other call. A notice would run
+    // the call as a handler, perhaps inside a function that waits.
+    if worker.is_pool_member() || (!aside && !in_stream && is_mapped()) {
         return go(worker, memory.read_in_handler(worker));
     }
     let fetch = fetches.begin(memory.process(), Box::new(go), !aside && in_stream);

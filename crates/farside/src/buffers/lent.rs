@@ -5,11 +5,12 @@ use std::panic::Location;
 use farside_fabric::ProcessId;
 
 use super::buffered::{CallBufferGet, CallInto, LentBuffer};
+use super::countdown::Countdown;
 use super::result_place::ResultPlace;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::invoke::call::To;
-use crate::invoke::notify::{Counted, LatchAddress, On};
+use crate::invoke::call::{Sends, To};
+use crate::invoke::notify::{Counted, Notify};
 use crate::invoke::payload::Arguments;
 use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
@@ -114,7 +115,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-impl<'w> To<'w> {
+impl<'w, N: Counted> To<'w, Worker, N> {
     /// Writes `buffer` into memory of the receiver's process, and then runs `function(there,
     /// arguments, written)` there. The bytes are in place when the function runs.
     ///
@@ -137,7 +138,7 @@ impl<'w> To<'w> {
         let site = Location::caller();
         let put = || {
             self.check_place(memory.process())?;
-            memory.put_from(self.worker, offset, buffer, site)
+            memory.put_from(self.from, offset, buffer, site)
         };
         if let Err(error) = put() {
             return Err(Refused { error, arguments });
@@ -148,8 +149,8 @@ impl<'w> To<'w> {
     }
 
     fn check_place(&self, process: ProcessId) -> Result<()> {
-        match self.worker.process_handle().place_of(self.to) {
-            None => Err(self.worker.unknown(self.to)),
+        match self.from.process_handle().place_of(self.to) {
+            None => Err(self.from.unknown(self.to)),
             Some((of, _)) if of == process => Ok(()),
             Some((of, _)) => Err(Error::WrongProcess { memory: process, wanted: of }),
         }
@@ -188,8 +189,7 @@ impl<'w> To<'w> {
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
-        let counted = self.executed_latch();
-        self.lend(arguments, buffer, function, false, counted, Touch::here(AccessKind::Read))
+        self.lend(arguments, buffer, function, false, Touch::here(AccessKind::Read))
     }
 
     /// Calls as [`call_buffer_get`](Self::call_buffer_get) does, but later calls do not wait for
@@ -207,46 +207,38 @@ impl<'w> To<'w> {
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
-        let counted = self.executed_latch();
-        self.lend(arguments, buffer, function, true, counted, Touch::here(AccessKind::Read))
+        self.lend(arguments, buffer, function, true, Touch::here(AccessKind::Read))
     }
 
-    fn executed_latch(&self) -> Option<LatchAddress> {
-        self.notify.and_then(|(latch, on)| (on == On::Executed).then_some(latch))
-    }
-
-    pub(super) fn lend<A: Wire + 'static, R: 'static, N: Counted>(
+    fn lend<A: Wire + 'static, R: 'static>(
         mut self,
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
         aside: bool,
-        counted: N,
         touch: Touch,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
-        let operand = self.worker.table().offset_of(function as usize);
-        let in_use = match self.worker.open_buffer(&buffer, touch) {
-            Ok(in_use) => in_use,
+        let operand = self.operand_of(function as usize);
+        let lend = || {
+            let in_use = self.from.open_buffer(&buffer, touch)?;
+            Ok((in_use, Worker::reserve(&self, 0, FromLike)?))
+        };
+        let (in_use, (pending, read)) = match lend() {
+            Ok(lent) => lent,
             Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
         };
-        let reserved = self.worker.replies().reserve(0, self.to);
-        let (slot, read) = match reserved {
-            Ok(reserved) => reserved,
-            Err(cause) => {
-                let error = Error::Full { to: self.to, cause };
-                return Err(Refused { error, arguments: Box::new((arguments, buffer)) });
-            }
-        };
-        // Dropping the pending result frees the slot.
-        let pending = Pending::new(self.worker, slot, FromLike);
+        let counted = self.notify.executed();
         // A sent call does not mean that the buffer was read, so the receiver counts this latch
         // down.
-        let on_read = self.notify.take().and_then(|(latch, on)| (on == On::Sent).then_some(latch));
+        let on_read = match std::mem::replace(&mut self.notify, Notify::Nothing) {
+            Notify::Sent(latch) => Some(latch),
+            Notify::Nothing | Notify::Executed(_) => None,
+        };
         let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
         let payload = Arguments((lent, counted, arguments));
-        let worker = self.worker;
-        match self.submit::<CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _>(operand, payload) {
-            Ok(()) => Ok(Lent { lent: Some((pending, Loan { buffer, _in_use: in_use })), worker }),
+        type Form<A, R, N> = CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>;
+        match Worker::submit::<Form<A, R, N>, _, _>(&self, operand, payload) {
+            Ok(()) => Ok(Lent { lent: Some((pending, Loan { buffer, _in_use: in_use })), worker: self.from }),
             Err((error, Arguments((_, _, arguments)))) => {
                 Err(Refused { error, arguments: Box::new((arguments, buffer)) })
             }
@@ -269,22 +261,18 @@ impl<'w> To<'w> {
         function: fn(&Worker, A) -> R,
         place: ResultPlace<R>,
     ) -> Result<(), Refused<A>> {
-        let counted = self.executed_latch();
-        self.submit_into(arguments, function, place, counted)
-    }
-
-    pub(super) fn submit_into<A: Wire, R: Wire + 'static, N: Counted + Send>(
-        self,
-        arguments: A,
-        function: fn(&Worker, A) -> R,
-        place: ResultPlace<R>,
-        counted: N,
-    ) -> Result<(), Refused<A>> {
-        let operand = self.worker.table().offset_of(function as usize);
-        let payload = Arguments((place, counted, arguments));
-        match self.submit::<CallInto<ByPointer, fn(&Worker, A) -> R, A, R, N>, _>(operand, payload) {
+        let operand = self.operand_of(function as usize);
+        let payload = Arguments((place, self.notify.executed(), arguments));
+        match Worker::submit::<CallInto<ByPointer, fn(&Worker, A) -> R, A, R, N>, _, _>(&self, operand, payload) {
             Ok(()) => Ok(()),
             Err((error, Arguments((_, _, arguments)))) => Err(Refused { error, arguments }),
         }
+    }
+}
+
+impl<'w> To<'w> {
+    /// Counts a word of registered memory down, one-sidedly, when each call was executed.
+    pub fn counting(self, countdown: Countdown) -> To<'w, Worker, Countdown> {
+        self.count_executed(countdown)
     }
 }

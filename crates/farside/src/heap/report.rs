@@ -80,9 +80,4 @@ impl HeapReport {
         }
         1.0 - self.largest_free_bytes as f64 / self.free_bytes as f64
     }
-
-    /// Returns the average number of blocks per list. Returns 0 without lists.
-    pub fn blocks_per_synchronisation(&self) -> f64 {
-        self.freed_by_peer as f64 / self.synchronisations.max(1) as f64
-    }
 }

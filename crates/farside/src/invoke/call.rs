@@ -4,20 +4,23 @@ mod aggregator;
 mod by_name;
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_fabric::WorkerId;
 
 pub use self::aggregator::{Aggregation, Aggregator};
-use super::notify::{LatchAddress, On, Synchronizer, count_down};
+use super::named::{Head, NAMED, NamedCall};
+use super::notify::{Counted, LatchAddress, Notify, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, Keeping, Outbox, Sent};
 use super::payload::{Arguments, Payload, WithBuffer};
-use super::pending::{FromLike, Pending};
+use super::pending::{FromLike, Pending, Reading};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
-use super::reply::Reply;
+use super::reply::{Reply, ReplyAddress};
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
-use super::table::{Entries, Remote};
+use super::table::{Entries, FunctionTable, Remote};
 use crate::error::{Error, Refused, Result};
+use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 use farside_launch::kill_point::KillPoint;
@@ -39,8 +42,38 @@ pub enum WhenFull {
     Queue,
 }
 
-/// The way to one worker, with options for its calls. Made by [`Worker::to`]; it is `Copy`, and
-/// costs nothing to make.
+/// The sending side of calls: a [`Worker`], or a [`Caller`](crate::Caller) on a thread that is not
+/// a worker. [`To`] has the forms of calls, which are the same for both.
+pub trait Sends<'w>: Sized + 'w {
+    /// The result of a call, on its way.
+    type Pending<R: 'w, H: 'w>;
+
+    #[doc(hidden)]
+    fn process_handle(&self) -> &Arc<Process>;
+
+    /// Sends a record.
+    #[doc(hidden)]
+    fn submit<T: Remote, P: Payload, N: Counted>(
+        to: &To<'_, Self, N>,
+        operand: Result<u32>,
+        payload: P,
+    ) -> Result<(), (Error, P)>;
+
+    /// Encodes and sends a call by name.
+    #[doc(hidden)]
+    fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()>;
+
+    /// Reserves room for an answer. Dropping the pending result gives it back.
+    #[doc(hidden)]
+    fn reserve<R: Wire, H: Reading<R>, N>(
+        to: &To<'w, Self, N>,
+        bytes: usize,
+        how: H,
+    ) -> Result<(Self::Pending<R, H>, ReplyAddress)>;
+}
+
+/// The way to one worker, with options for its calls. Made by [`Worker::to`] and
+/// [`Caller::to`](crate::Caller::to); it is `Copy`, and costs nothing to make.
 ///
 /// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is queued
 /// ([`WhenFull::Queue`]).
@@ -48,8 +81,8 @@ pub enum WhenFull {
 /// # The forms of calls
 ///
 /// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
-/// the lane of its process. They call a worker, or the [consumers](Worker::consumers_of) of a
-/// process. All forms but the marked one keep their order among the calls of the same way.
+/// the lane of its process. They call a worker, or the [pool](Worker::pool_of) of a process. All
+/// forms but the marked one keep their order among the calls of the same way.
 ///
 /// | form | what travels | the buffer is copied by | reuse of the buffer | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|
@@ -63,10 +96,10 @@ pub enum WhenFull {
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
 ///
 /// With [`counting`](Self::counting) instead of [`notify`](Self::notify), calls count down a word
-/// of registered memory, which any process can watch. [`Worker::everyone`] has the same forms for
-/// all workers. Calls by name have arguments and results only. A buffer travels with them as a
-/// `Vec<u8>`, because a function of another binary could not check registered memory when it reads
-/// it.
+/// of registered memory, which any process can watch. A [`Caller`](crate::Caller) has the forms
+/// without registered memory. [`Worker::everyone`] has the same forms for all workers. Calls by
+/// name have arguments and results only. A buffer travels with them as a `Vec<u8>`, because a
+/// function of another binary could not check registered memory when it reads it.
 ///
 /// A buffer in a record may be as long as half of the receiver's ring cap
 /// ([`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes)); the ring then grows by a chunk of that
@@ -100,16 +133,16 @@ pub enum WhenFull {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[must_use]
-pub struct To<'w> {
-    pub(crate) worker: &'w Worker,
+pub struct To<'w, S = Worker, N = LatchAddress> {
+    pub(crate) from: &'w S,
     entries: Entries,
     pub(crate) to: WorkerId,
-    /// `None` when there is no such worker.
+    /// `None` when there is no such worker, and for a sender that is not a worker.
     outbox: Option<&'w RefCell<Outbox>>,
-    when_full: Option<WhenFull>,
-    pub(crate) notify: Option<(LatchAddress, On)>,
+    pub(super) when_full: Option<WhenFull>,
+    pub(crate) notify: Notify<N>,
     lane: bool,
     /// Whether the way uses a lane or a latch, unlike most calls.
     special: bool,
@@ -123,42 +156,22 @@ pub struct To<'w> {
     held: bool,
 }
 
+impl<S, N: Copy> Clone for To<'_, S, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S, N: Copy> Copy for To<'_, S, N> {}
+
 /// The limit outside overflow mode.
 const NO_LIMIT: u32 = u32::MAX;
 
 impl<'w> To<'w> {
     #[inline]
-    pub(crate) fn new(worker: &'w Worker, to: WorkerId) -> Self {
-        Self {
-            worker,
-            entries: worker.table().entries(),
-            to,
-            outbox: worker.outbox_cell(to),
-            when_full: None,
-            notify: None,
-            lane: false,
-            special: false,
-            batch_bytes: 0,
-            age_us: AGGREGATE_AGE.as_micros() as u32,
-            limit_bytes: NO_LIMIT,
-            held: false,
-        }
-    }
-
-    /// Chooses what to do when there is no room.
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = Some(when_full);
-        self
-    }
-
-    /// Counts `synchronizer` down when each call was sent, or executed.
-    pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
-        if let Some((process, _)) = self.worker.process_handle().place_of(self.to) {
-            synchronizer.asks(process);
-        }
-        self.notify = Some((synchronizer.address(), on));
-        self.special = true;
-        self
+    pub(crate) fn of_worker(worker: &'w Worker, to: WorkerId) -> Self {
+        Self::new(worker, worker.table(), to, worker.outbox_cell(to))
     }
 
     /// Sends through the mailbox lane that all threads of this process share, instead of this
@@ -168,6 +181,62 @@ impl<'w> To<'w> {
         self.lane = true;
         self.special = true;
         self
+    }
+}
+
+impl<'w, S: Sends<'w>> To<'w, S> {
+    #[inline]
+    pub(super) fn new(from: &'w S, table: &FunctionTable, to: WorkerId, outbox: Option<&'w RefCell<Outbox>>) -> Self {
+        Self {
+            from,
+            entries: table.entries(),
+            to,
+            outbox,
+            when_full: None,
+            notify: Notify::Nothing,
+            lane: false,
+            special: false,
+            batch_bytes: 0,
+            age_us: AGGREGATE_AGE.as_micros() as u32,
+            limit_bytes: NO_LIMIT,
+            held: false,
+        }
+    }
+
+    /// Counts `synchronizer` down when each call was sent, or executed.
+    pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
+        if let Some((process, _)) = self.from.process_handle().place_of(self.to) {
+            synchronizer.asks(process);
+        }
+        self.notify = match on {
+            On::Sent => Notify::Sent(synchronizer.address()),
+            On::Executed => Notify::Executed(synchronizer.address()),
+        };
+        self.special = true;
+        self
+    }
+
+    /// Counts `counted` down instead of a latch, when each call was executed.
+    pub(crate) fn count_executed<N>(self, counted: N) -> To<'w, S, N> {
+        let Self {
+            from, entries, to, outbox, when_full, lane, special, batch_bytes, age_us, limit_bytes, held, ..
+        } = self;
+        let notify = Notify::Executed(counted);
+        To { from, entries, to, outbox, when_full, notify, lane, special, batch_bytes, age_us, limit_bytes, held }
+    }
+}
+
+impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
+    /// Chooses what to do when there is no room. The service thread or a worker of this process
+    /// sends [queued](WhenFull::Queue) calls when there is room.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = Some(when_full);
+        self
+    }
+
+    #[inline(always)]
+    pub(crate) fn operand_of(&self, function: usize) -> Result<u32> {
+        self.from.process_handle().table().offset_of(function)
     }
 
     /// Runs `function(there, arguments)` on the other worker when that worker makes progress.
@@ -187,7 +256,7 @@ impl<'w> To<'w> {
     /// [`Error::DifferentBinaries`].
     #[inline(always)]
     pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
-        let operand = self.worker.table().offset_of(function as usize);
+        let operand = self.operand_of(function as usize);
         self.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
 
@@ -209,10 +278,10 @@ impl<'w> To<'w> {
         operand: Result<u32>,
         arguments: A,
     ) -> Result<(), Refused<A>> {
-        if let Some((latch, On::Executed)) = self.notify {
-            return self.submit_notified::<K, F, A, R>(operand, latch, Box::new(arguments));
+        if let Notify::Executed(counted) = self.notify {
+            return self.submit_notified::<K, F, A, R>(operand, counted, Box::new(arguments));
         }
-        match self.submit::<Call<K, F, A, R>, _>(operand, Arguments(arguments)) {
+        match S::submit::<Call<K, F, A, R>, _, _>(self, operand, Arguments(arguments)) {
             Ok(()) => Ok(()),
             Err((error, Arguments(arguments))) => Err(Refused { error, arguments }),
         }
@@ -223,10 +292,10 @@ impl<'w> To<'w> {
     fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
         self,
         operand: Result<u32>,
-        latch: LatchAddress,
+        counted: N,
         arguments: Box<A>,
     ) -> Result<(), Refused<A>> {
-        match self.submit::<CallNotified<K, F, A, R>, _>(operand, Arguments((latch, *arguments))) {
+        match S::submit::<CallNotified<K, F, A, R, N>, _, _>(&self, operand, Arguments((counted, *arguments))) {
             Ok(()) => Ok(()),
             Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
         }
@@ -247,10 +316,9 @@ impl<'w> To<'w> {
         buffer: &[u8],
         function: fn(&Worker, A, &[u8]) -> R,
     ) -> Result<(), Refused<A>> {
-        let operand = self.worker.table().offset_of(function as usize);
-        let latch = self.notify.and_then(|(latch, on)| (on == On::Executed).then_some(latch));
-        let payload = WithBuffer { arguments: (latch, arguments), buffer };
-        self.submit::<CallBuffer<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R>, _>(operand, payload)
+        let operand = self.operand_of(function as usize);
+        let payload = WithBuffer { arguments: (self.notify.executed(), arguments), buffer };
+        S::submit::<CallBuffer<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _, _>(&self, operand, payload)
             .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
     }
 
@@ -266,8 +334,8 @@ impl<'w> To<'w> {
         self,
         arguments: A,
         function: fn(&Worker, A) -> R,
-    ) -> Result<Pending<'w, R>, Refused<A>> {
-        let operand = self.worker.table().offset_of(function as usize);
+    ) -> Result<S::Pending<R, FromLike>, Refused<A>> {
+        let operand = self.operand_of(function as usize);
         self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
     }
 
@@ -280,7 +348,7 @@ impl<'w> To<'w> {
         self,
         arguments: A,
         _: RemoteFn<F>,
-    ) -> Result<Pending<'w, R>, Refused<A>>
+    ) -> Result<S::Pending<R, FromLike>, Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
     {
@@ -296,8 +364,8 @@ impl<'w> To<'w> {
         self,
         arguments: A,
         function: fn(&Worker, A, Reply<R>),
-    ) -> Result<Pending<'w, R>, Refused<A>> {
-        let operand = self.worker.table().offset_of(function as usize);
+    ) -> Result<S::Pending<R, FromLike>, Refused<A>> {
+        let operand = self.operand_of(function as usize);
         self.submit_return::<CallWithReply<ByPointer, fn(&Worker, A, Reply<R>), A, R>, A, R>(operand, arguments)
     }
 
@@ -305,59 +373,112 @@ impl<'w> To<'w> {
         &self,
         operand: Result<u32>,
         arguments: A,
-    ) -> Result<Pending<'w, R>, Refused<A>> {
+    ) -> Result<S::Pending<R, FromLike>, Refused<A>> {
         let bytes = ReplySlots::room_for::<R>();
-        if bytes > RESULT_BYTES_MAX {
-            let error = Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX };
-            return Err(Refused { error, arguments });
-        }
-        let reserved = self.worker.replies().reserve(bytes, self.to);
-        let (slot, address) = match reserved {
-            Ok(reserved) => reserved,
-            Err(cause) => return Err(Refused { error: Error::Full { to: self.to, cause }, arguments }),
+        let reserved = match bytes > RESULT_BYTES_MAX {
+            true => Err(Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX }),
+            false => S::reserve(self, bytes, FromLike),
         };
-        // Dropping the pending result frees the slot.
-        let pending = Pending::new(self.worker, slot, FromLike);
-        match self.submit::<T, _>(operand, Arguments((address, arguments))) {
+        let (pending, address) = match reserved {
+            Ok(reserved) => reserved,
+            Err(error) => return Err(Refused { error, arguments }),
+        };
+        match S::submit::<T, _, _>(self, operand, Arguments((address, arguments))) {
             Ok(()) => Ok(pending),
             Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
         }
     }
+}
+
+impl<'w> Sends<'w> for Worker {
+    type Pending<R: 'w, H: 'w> = Pending<'w, R, H>;
 
     #[inline(always)]
-    pub(crate) fn submit<T: Remote, P: Payload>(&self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
+    fn process_handle(&self) -> &Arc<Process> {
+        Worker::process_handle(self)
+    }
+
+    #[inline(always)]
+    fn submit<T: Remote, P: Payload, N: Counted>(
+        to: &To<'_, Self, N>,
+        operand: Result<u32>,
+        payload: P,
+    ) -> Result<(), (Error, P)> {
         let operand = match operand {
             Ok(operand) => operand,
             Err(error) => return Err((error, payload)),
         };
-        let entry = match self.entries.number_of::<T>() {
+        let entry = match to.entries.number_of::<T>() {
             Ok(entry) => entry,
             Err(error) => return Err((error, payload)),
         };
-        let Some(cell) = self.outbox else { return Err((self.worker.unknown(self.to), payload)) };
-        if self.special {
-            return unboxed(self.submit_specially(entry, operand, Box::new(payload)));
+        let Some(cell) = to.outbox else { return Err((to.from.unknown(to.to), payload)) };
+        if to.special {
+            return unboxed(to.submit_specially(entry, operand, Box::new(payload)));
         }
         let mut outbox = cell.borrow_mut();
-        let sent = match self.batch_bytes {
+        let sent = match to.batch_bytes {
             0 => outbox.try_send(entry, operand, payload),
             batch_bytes => outbox.try_batch(entry, operand, batch_bytes, payload),
         };
         match sent {
             Ok(Sent::Now | Sent::Batched | Sent::Staged) => Ok(()),
             Ok(Sent::BatchBegun) => {
-                outbox.batch_begun(self.worker.now() + self.age());
-                self.worker.list_unfinished(self.to);
-                self.worker.process_handle().hot_kill_point(KillPoint::BatchBegun);
+                outbox.batch_begun(to.from.now() + to.age());
+                to.from.list_unfinished(to.to);
+                to.from.process_handle().hot_kill_point(KillPoint::BatchBegun);
                 Ok(())
             }
             Err(payload) => {
                 drop(outbox);
-                unboxed(self.submit_slowly(self.dispatch(entry, operand), Box::new(payload)))
+                unboxed(to.submit_slowly(to.dispatch(entry, operand), Box::new(payload)))
             }
         }
     }
 
+    fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()> {
+        let mut record = to.from.take_buffer();
+        let outcome = to.submit_encoded(NamedCall::encode(&head, arguments, &mut record));
+        record.clear();
+        to.from.give_buffer(record);
+        outcome
+    }
+
+    fn reserve<R: Wire, H: Reading<R>, N>(
+        to: &To<'w, Self, N>,
+        bytes: usize,
+        how: H,
+    ) -> Result<(Pending<'w, R, H>, ReplyAddress)> {
+        let reserved = to.from.replies().reserve(bytes, to.to);
+        let (slot, address) = reserved.map_err(|cause| Error::Full { to: to.to, cause })?;
+        Ok((Pending::new(to.from, slot, how), address))
+    }
+}
+
+impl To<'_> {
+    fn submit_encoded(&self, call: NamedCall<'_>) -> Result<()> {
+        let Some(cell) = self.outbox else { return Err(self.from.unknown(self.to)) };
+        let how = Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 };
+        let unsent = if self.lane {
+            self.submit_on_lane(how, Box::new(call))
+        } else {
+            let mut outbox = cell.borrow_mut();
+            match outbox.send(how, call) {
+                Ok(_) => {
+                    self.note_sent(&mut outbox);
+                    return Ok(());
+                }
+                Err(call) => {
+                    drop(outbox);
+                    self.submit_slowly(how, Box::new(call))
+                }
+            }
+        };
+        unsent.map_err(|refused| refused.0)
+    }
+}
+
+impl<N: Counted> To<'_, Worker, N> {
     fn dispatch(&self, entry: u16, operand: u32) -> Dispatch {
         Dispatch { entry, operand, batch_bytes: self.batch_bytes }
     }
@@ -379,7 +500,7 @@ impl<'w> To<'w> {
     #[inline(never)]
     fn submit_slowly<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
         let mut payload = *payload;
-        let worker = self.worker;
+        let worker = self.from;
         let process = worker.process_handle();
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = process.settings().ring_cap_bytes / 2;
@@ -431,12 +552,12 @@ impl<'w> To<'w> {
     }
 
     fn when_full_now(&self) -> WhenFull {
-        self.when_full.unwrap_or(if self.worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry })
+        self.when_full.unwrap_or(if self.from.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry })
     }
 
     fn note_sent(&self, outbox: &mut Outbox) {
-        if let Some((latch, On::Sent)) = self.notify {
-            outbox.count_when_sent(self.worker.process_handle(), latch);
+        if let Notify::Sent(latch) = self.notify {
+            outbox.count_when_sent(self.from.process_handle(), latch);
         }
     }
 
@@ -446,14 +567,14 @@ impl<'w> To<'w> {
     #[inline(never)]
     fn submit_on_lane<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
         how.batch_bytes = 0;
-        let worker = self.worker;
+        let worker = self.from;
         let process = worker.process_handle();
         let when_full = self.when_full_now();
         let deadline = worker.now() + worker.default_deadline();
         process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
             worker.wait_for_lane(self.to, record_bytes, deadline)
         })?;
-        if let Some((latch, On::Sent)) = self.notify {
+        if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);
         }
         Ok(())

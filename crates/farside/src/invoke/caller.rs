@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 use farside_fabric::wait::Backoff;
 use farside_fabric::{ProcessId, WorkerId};
 
-use super::call::WhenFull;
-use super::named::{After, NAMED, Named, NamedCall};
-use super::notify::{LatchAddress, On, Synchronizer, count_down};
+use super::call::{Sends, To, WhenFull};
+use super::named::{Head, NAMED, NamedCall};
+use super::notify::{Counted, Notify, Synchronizer, count_down};
 use super::outbox::Dispatch;
-use super::payload::{Arguments, Payload, WithBuffer};
-use super::pending::{ByName, FromLike, Reading, take};
-use super::remote::{ByPointer, Call, CallBuffer, CallNotified, CallReturn, CallWithReply};
-use super::reply::{Reply, ReplyAddress};
-use super::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots, SlotHandle};
+use super::payload::Payload;
+use super::pending::{FromLike, Reading, take};
+use super::reply::ReplyAddress;
+use super::reply_slots::{ReplySlots, SlotHandle};
 use super::table::Remote;
 use crate::error::{Error, Refused, Result};
 use crate::runtime::process::{Process, lock};
@@ -107,16 +106,6 @@ pub struct Caller {
     process: Arc<Process>,
 }
 
-/// The way from a [`Caller`] to a worker, with options for its calls.
-#[derive(Clone, Copy, Debug)]
-#[must_use]
-pub struct CallerTo<'c> {
-    caller: &'c Caller,
-    to: WorkerId,
-    when_full: WhenFull,
-    notify: Option<(LatchAddress, On)>,
-}
-
 impl Caller {
     pub(crate) fn new(process: Arc<Process>) -> Self {
         process.home().doorbell(process.shape().callers()).share();
@@ -139,8 +128,8 @@ impl Caller {
     }
 
     /// Returns the way to a worker, with options.
-    pub fn to(&self, worker: WorkerId) -> CallerTo<'_> {
-        CallerTo { caller: self, to: worker, when_full: WhenFull::Retry, notify: None }
+    pub fn to(&self, worker: WorkerId) -> To<'_, Self> {
+        To::new(self, self.process.table(), worker, None)
     }
 
     /// Runs a function on a worker, as [`Worker::call`] does.
@@ -279,181 +268,64 @@ impl Waiter<'_> {
     }
 }
 
-impl<'c> CallerTo<'c> {
-    /// Chooses what to do when there is no room. A worker of this process sends
-    /// [queued](WhenFull::Queue) calls when it makes progress.
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
+impl<'w> Sends<'w> for Caller {
+    type Pending<R: 'w, H: 'w> = CallerPending<R, H>;
+
+    fn process_handle(&self) -> &Arc<Process> {
+        &self.process
     }
 
-    /// Counts `synchronizer` down when each call was sent, or executed.
-    pub fn notify(mut self, synchronizer: &Synchronizer<'_>, on: On) -> Self {
-        if let Some((process, _)) = self.caller.process.place_of(self.to) {
-            synchronizer.asks(process);
-        }
-        self.notify = Some((synchronizer.address(), on));
-        self
-    }
-
-    /// Runs a function on the worker, as [`To::call`](crate::To::call) does.
-    ///
-    /// # Errors
-    /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
-    pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
-        type Function<A, R> = fn(&Worker, A) -> R;
-        let operand = self.caller.process.table().offset_of(function as usize);
-        let refused = |error, arguments| Refused { error, arguments };
-        if let Some((latch, On::Executed)) = self.notify {
-            let payload = Arguments((latch, arguments));
-            return self
-                .submit::<CallNotified<ByPointer, Function<A, R>, A, R>, _>(operand, payload)
-                .map_err(|(error, Arguments((_, arguments)))| refused(error, arguments));
-        }
-        self.submit::<Call<ByPointer, Function<A, R>, A, R>, _>(operand, Arguments(arguments))
-            .map_err(|(error, Arguments(arguments))| refused(error, arguments))
-    }
-
-    /// Runs a function on the worker with a copy of a buffer, as
-    /// [`To::call_buffer`](crate::To::call_buffer) does.
-    ///
-    /// # Errors
-    /// Those of [`call`](Self::call).
-    pub fn call_buffer<A: Wire, R>(
-        self,
-        arguments: A,
-        buffer: &[u8],
-        function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<(), Refused<A>> {
-        let operand = self.caller.process.table().offset_of(function as usize);
-        let latch = self.notify.and_then(|(latch, on)| (on == On::Executed).then_some(latch));
-        let payload = WithBuffer { arguments: (latch, arguments), buffer };
-        self.submit::<CallBuffer<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R>, _>(operand, payload)
-            .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
-    }
-
-    /// Runs a function on the worker and returns its result, as
-    /// [`To::call_return`](crate::To::call_return) does.
-    ///
-    /// # Errors
-    /// Those of [`call`](Self::call).
-    pub fn call_return<A: Wire, R: Wire>(
-        self,
-        arguments: A,
-        function: fn(&Worker, A) -> R,
-    ) -> Result<CallerPending<R>, Refused<A>> {
-        let operand = self.caller.process.table().offset_of(function as usize);
-        self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
-    }
-
-    /// Runs a function that answers with a [`Reply`], as
-    /// [`To::call_with_reply`](crate::To::call_with_reply) does.
-    ///
-    /// # Errors
-    /// Those of [`call`](Self::call).
-    pub fn call_with_reply<A: Wire, R: Wire>(
-        self,
-        arguments: A,
-        function: fn(&Worker, A, Reply<R>),
-    ) -> Result<CallerPending<R>, Refused<A>> {
-        let operand = self.caller.process.table().offset_of(function as usize);
-        self.submit_return::<CallWithReply<ByPointer, fn(&Worker, A, Reply<R>), A, R>, A, R>(operand, arguments)
-    }
-
-    /// Runs a named function on the worker, as [`To::call_named`](crate::To::call_named) does.
-    ///
-    /// # Errors
-    /// Those of [`To::call_named`](crate::To::call_named), and [`Error::JobEnded`].
-    pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
-        let after = match self.notify {
-            Some((latch, On::Executed)) => After::CountDown(latch),
-            _ => After::Nothing,
-        };
-        self.submit_named(function, after, &arguments).map_err(|error| Refused { error, arguments })
-    }
-
-    /// Runs a named function and returns its result, as
-    /// [`To::call_named_return`](crate::To::call_named_return) does.
-    ///
-    /// # Errors
-    /// Those of [`call_named`](Self::call_named). If the function did not run, the
-    /// [`CallerPending`] says so.
-    pub fn call_named_return<A: Wire, R: Wire>(
-        self,
-        function: Named<A, R>,
-        arguments: A,
-    ) -> Result<CallerPending<R, ByName>, Refused<A>> {
-        let submit = |arguments: &A| {
-            let (_, result_bytes_max) = function.head(After::Nothing)?;
-            let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
-            let (pending, address) = self.reserve(room, ByName { name: function.name(), room })?;
-            self.submit_named(function, After::Answer(address), arguments)?;
-            Ok(pending)
-        };
-        submit(&arguments).map_err(|error| Refused { error, arguments })
-    }
-
-    fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
-        let (head, _) = function.head(after)?;
-        let mut record = Vec::new();
-        let call = NamedCall::encode(&head, arguments, &mut record);
-        self.send(Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 }, call).map_err(|(error, _)| error)
-    }
-
-    fn submit_return<T: Remote, A: Wire, R: Wire>(
-        &self,
+    fn submit<T: Remote, P: Payload, N: Counted>(
+        to: &To<'_, Self, N>,
         operand: Result<u32>,
-        arguments: A,
-    ) -> Result<CallerPending<R>, Refused<A>> {
-        let bytes = ReplySlots::room_for::<R>();
-        let reserved = match bytes > RESULT_BYTES_MAX {
-            true => Err(Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX }),
-            false => self.reserve(bytes, FromLike),
-        };
-        let (pending, address) = match reserved {
-            Ok(reserved) => reserved,
-            Err(error) => return Err(Refused { error, arguments }),
-        };
-        match self.submit::<T, _>(operand, Arguments((address, arguments))) {
-            Ok(()) => Ok(pending),
-            Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
-        }
-    }
-
-    /// Reserves room for an answer. Dropping the `CallerPending` gives it back.
-    fn reserve<R, H>(&self, bytes: usize, how: H) -> Result<(CallerPending<R, H>, ReplyAddress)> {
-        let underway = self.caller.begin()?;
-        let reserved = self.caller.process.callers().slots().reserve(bytes, self.to);
-        let (slot, address) = reserved.map_err(|cause| Error::Full { to: self.to, cause })?;
-        Ok((CallerPending { underway, slot: Some(slot), how, result: std::marker::PhantomData }, address))
-    }
-
-    fn submit<T: Remote, P: Payload>(&self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
-        let operand = match operand {
-            Ok(operand) => operand,
-            Err(error) => return Err((error, payload)),
-        };
-        match self.caller.process.table().entries().number_of::<T>() {
-            Ok(entry) => self.send(Dispatch { entry, operand, batch_bytes: 0 }, payload),
+        payload: P,
+    ) -> Result<(), (Error, P)> {
+        let how = operand.and_then(|operand| {
+            let entry = to.from.process.table().entries().number_of::<T>()?;
+            Ok(Dispatch { entry, operand, batch_bytes: 0 })
+        });
+        match how {
+            Ok(how) => to.send(how, payload),
             Err(error) => Err((error, payload)),
         }
     }
 
+    fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()> {
+        let mut record = Vec::new();
+        let call = NamedCall::encode(&head, arguments, &mut record);
+        to.send(Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 }, call).map_err(|(error, _)| error)
+    }
+
+    fn reserve<R: Wire, H: Reading<R>, N>(
+        to: &To<'w, Self, N>,
+        bytes: usize,
+        how: H,
+    ) -> Result<(CallerPending<R, H>, ReplyAddress)> {
+        let underway = to.from.begin()?;
+        let reserved = to.from.process.callers().slots().reserve(bytes, to.to);
+        let (slot, address) = reserved.map_err(|cause| Error::Full { to: to.to, cause })?;
+        Ok((CallerPending { underway, slot: Some(slot), how, result: std::marker::PhantomData }, address))
+    }
+}
+
+impl<N: Counted> To<'_, Caller, N> {
     fn send<P: Payload>(&self, how: Dispatch, payload: P) -> Result<(), (Error, P)> {
-        let process = &self.caller.process;
-        let _underway = match self.caller.begin() {
+        let caller = self.from;
+        let process = &caller.process;
+        let _underway = match caller.begin() {
             Ok(underway) => underway,
             Err(error) => return Err((error, payload)),
         };
-        let deadline = self.caller.now() + process.settings().deadline;
+        let deadline = caller.now() + process.settings().deadline;
         let wait = |record_bytes| {
-            let left = deadline.saturating_duration_since(self.caller.now());
-            self.caller.wait_until("waiting for room in a lane", left, || {
+            let left = deadline.saturating_duration_since(caller.now());
+            caller.wait_until("waiting for room in a lane", left, || {
                 process.lane_may_send(self.to, record_bytes).map(|may| may.then_some(())).transpose()
             })
         };
-        process.send_on_lane_or_wait(self.to, how, payload, self.when_full, wait).map_err(|refused| *refused)?;
-        if let Some((latch, On::Sent)) = self.notify {
+        let when_full = self.when_full.unwrap_or(WhenFull::Retry);
+        process.send_on_lane_or_wait(self.to, how, payload, when_full, wait).map_err(|refused| *refused)?;
+        if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);
         }
         Ok(())

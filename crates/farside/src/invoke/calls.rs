@@ -17,8 +17,8 @@ use crate::invoke::ring::lane::Lanes;
 use crate::invoke::ring::pool::RingPool;
 use crate::invoke::ring::rings::Ways;
 use crate::invoke::table::FunctionTable;
-use crate::runtime::consumers::{Pool, PoolKind};
 use crate::runtime::home::{Home, Shape};
+use crate::runtime::pool::Pool;
 use crate::runtime::process::{Notice, Process, lock};
 
 /// The functions that can be called in a process, and the processes that may call them by number.
@@ -39,10 +39,10 @@ pub(crate) struct Calls {
     pub(crate) lanes: Lanes,
     pub(crate) ways: Ways,
     pub(crate) backlog: Backlog,
-    pub(crate) pool: Mutex<RingPool>,
+    pub(crate) ring_pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
     callers: Callers,
-    pools: [Pool; 2],
+    pool: Pool,
 }
 
 impl Calls {
@@ -53,10 +53,10 @@ impl Calls {
             lanes: Lanes::new(shape.callable() as usize),
             ways: Ways::default(),
             backlog: Backlog::default(),
-            pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
+            ring_pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id))),
-            pools: PoolKind::ALL.map(|kind| Pool::new(kind, settings)),
+            pool: Pool::new(settings),
         }
     }
 }
@@ -111,12 +111,8 @@ impl Process {
         &self.calls().callers
     }
 
-    pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
-        &self.calls().pools[kind as usize]
-    }
-
-    pub(crate) fn pools_are_idle(&self) -> bool {
-        self.calls().pools.iter().all(Pool::is_idle)
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.calls().pool
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {

@@ -4,6 +4,7 @@ use farside_fabric::WorkerId;
 use farside_fabric::ring::{Corrupt, Header};
 
 use super::named::{NAMED, Named};
+use super::notify::LatchAddress;
 use super::remote::{ByPointer, Call, CallBuffer};
 use super::table::Remote;
 use crate::error::{CorruptRecord, Error, NameRefusal, Source};
@@ -12,7 +13,7 @@ use crate::runtime::worker::Worker;
 
 type OneWord = Call<ByPointer, fn(&Worker, u64), u64, ()>;
 type Words = Call<ByPointer, fn(&Worker, Vec<u64>), Vec<u64>, ()>;
-type Buffer = CallBuffer<ByPointer, fn(&Worker, (), &[u8]), (), ()>;
+type Buffer = CallBuffer<ByPointer, fn(&Worker, (), &[u8]), (), (), LatchAddress>;
 
 const ONE_WORD: fn(&Worker, u64) = |_, _| panic!("it runs though the ring is corrupt");
 const WORDS: fn(&Worker, Vec<u64>) = |_, _| panic!("it runs though the ring is corrupt");

@@ -20,9 +20,9 @@ use crate::invoke::frames::InFrames;
 use crate::invoke::message::RingName;
 use crate::invoke::named::{self, NAMED};
 use crate::invoke::table::Callable;
-use crate::runtime::consumers::{HandedOver, Pool};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
+use crate::runtime::pool::{HandedOver, Pool};
 use crate::runtime::worker::Worker;
 
 /// The number of records run from one ring before the others get their turn.
@@ -354,7 +354,7 @@ fn run_records(
     }
 }
 
-/// Hands records over to consumers until there are no more, or the turn is over.
+/// Hands records over to the pool until there are no more, or the turn is over.
 fn hand_records_over(
     worker: &Worker,
     pool: &Pool,
@@ -529,22 +529,19 @@ unsafe fn run_copy(
     if after.is_null() { Err(refusal(worker, table, header)) } else { Ok(()) }
 }
 
-/// Runs a record that another thread has handed over. Runs it as a handler or, if it `may_wait`, as
-/// if it were the thread's own body.
+/// Runs a record that the receiver has handed over to a pool. The function is no handler: it may
+/// wait, as the body of a worker does.
 ///
 /// # Errors
 /// Those of [`run_arrivals`].
-pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver, may_wait: bool) -> Result<()> {
+pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver) -> Result<()> {
     let source = record.source;
     let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
     let payload = record.payload();
-    let handling = (!may_wait).then(|| Handling::begin(worker.in_handler_flag()));
     // SAFETY: the payload is a copy of a whole record's, and the record is taken from its queue
     // once.
     let run = || unsafe { run_copy(worker, table, source, record.header, payload.start, payload.end) };
-    let ended = catch_unwind(AssertUnwindSafe(run));
-    drop(handling);
-    match ended {
+    match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => worker.refused(),
         Ok(Err(cause)) => Err(Error::CorruptRing { from: source, cause }),
         Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),

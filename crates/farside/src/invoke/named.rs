@@ -220,7 +220,7 @@ pub(crate) enum After {
 
 /// The part of a record before the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(crate) struct Head {
+pub struct Head {
     /// The hash of the name.
     function: u64,
     /// The hash of the shapes of arguments and result.

@@ -25,8 +25,29 @@ pub enum On {
     Executed,
 }
 
+/// What a call counts down, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notify<N> {
+    Nothing,
+    /// A latch, when the call is published.
+    Sent(LatchAddress),
+    /// When the receiver has run the call.
+    Executed(N),
+}
+
+impl<N> Notify<N> {
+    /// Returns what the receiver counts down.
+    pub(crate) fn executed(self) -> Option<N> {
+        match self {
+            Self::Executed(counted) => Some(counted),
+            Self::Nothing | Self::Sent(_) => None,
+        }
+    }
+}
+
 /// What the receiver of a call counts after running it.
-pub(crate) trait Counted: Wire + 'static {
+pub trait Counted: Wire + Copy + Send + 'static {
+    #[doc(hidden)]
     fn count(self, process: &Arc<Process>);
 }
 
@@ -38,11 +59,11 @@ impl Counted for LatchAddress {
     }
 }
 
-impl Counted for Option<LatchAddress> {
+impl<N: Counted> Counted for Option<N> {
     #[inline]
     fn count(self, process: &Arc<Process>) {
-        if let Some(latch) = self {
-            latch.count(process);
+        if let Some(counted) = self {
+            counted.count(process);
         }
     }
 }
@@ -51,7 +72,7 @@ impl Counted for Option<LatchAddress> {
 /// it from earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
-pub(crate) struct LatchAddress {
+pub struct LatchAddress {
     pub(crate) worker: u32,
     pub(crate) index: u32,
     pub(crate) generation: u32,

@@ -3,7 +3,7 @@
 use crate::wire::Wire;
 
 /// A payload that can be written into a record, and that is handed back when there is no room.
-pub(crate) trait Payload: Sized {
+pub trait Payload: Sized {
     fn bytes(&self) -> usize;
 
     /// # Safety

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::inbox::panic_message;
-use super::notify::{Counted, LatchAddress};
+use super::notify::Counted;
 use super::payload::BUFFER_LENGTH_BYTES;
 use super::reply::{Reply, ReplyAddress, Returned, Status, answer};
 use super::table::Remote;
@@ -108,7 +108,7 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for Call<K, F, A, 
 }
 
 /// Runs a function and counts down a latch of the caller, or a word in registered memory.
-pub(crate) struct CallNotified<K, F, A, R, N = LatchAddress>(PhantomData<(K, F, A, R, N)>);
+pub(crate) struct CallNotified<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
 impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R, N: Counted> Remote for CallNotified<K, F, A, R, N> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
@@ -161,8 +161,8 @@ impl<K: Callee<F>, F: Fn(&Worker, A, Reply<R>), A: Wire, R: Wire> Remote for Cal
     }
 }
 
-/// Runs a function on a buffer that lies in the record, and counts a latch down if there is one.
-pub(crate) struct CallBuffer<K, F, A, R, N = Option<LatchAddress>>(PhantomData<(K, F, A, R, N)>);
+/// Runs a function on a buffer that lies in the record, and counts down if it is asked to.
+pub(crate) struct CallBuffer<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
 impl<K, F, A: Wire, R, N: Counted> Remote for CallBuffer<K, F, A, R, N>
 where
@@ -181,9 +181,9 @@ where
         let Some(padded) = length.checked_next_multiple_of(8) else { return std::ptr::null() };
         let Ok(buffer) = reader.take(padded) else { return std::ptr::null() };
         let arguments_at = payload.wrapping_add(BUFFER_LENGTH_BYTES + padded);
-        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote an `N`
-        // and an `A` behind the buffer.
-        let read = unsafe { read_arguments::<(N, A)>(worker, arguments_at, end) };
+        // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote an
+        // `Option<N>` and an `A` behind the buffer.
+        let read = unsafe { read_arguments::<(Option<N>, A)>(worker, arguments_at, end) };
         let Some((counted, arguments)) = read else { return std::ptr::null() };
         // SAFETY: `take` found `length` bytes inside the record, which belongs to its receiver
         // until it is credited: no sender writes there, and ring memory is not addressable by put.
@@ -191,7 +191,7 @@ where
         let buffer = unsafe { std::slice::from_raw_parts(buffer, length) };
         function(worker, arguments, buffer);
         counted.count(worker.process_handle());
-        after::<(N, A)>(arguments_at, end)
+        after::<(Option<N>, A)>(arguments_at, end)
     }
 }
 

@@ -21,7 +21,7 @@ use farside_launch::kill_point::KillPoint;
 /// The place of a result. Travels with the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
-pub(crate) struct ReplyAddress {
+pub struct ReplyAddress {
     /// The caller.
     pub(crate) worker: u32,
     /// The caller's slot.

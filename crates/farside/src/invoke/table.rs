@@ -27,7 +27,7 @@ use crate::runtime::worker::Worker;
 pub(crate) type Trampoline = unsafe fn(&Worker, *const u8, *const u8, u32) -> *const u8;
 
 /// A kind of call, with its types: an entry of the table.
-pub(crate) trait Remote {
+pub trait Remote {
     /// Takes a record of this kind apart and runs it.
     ///
     /// # Safety

@@ -169,51 +169,29 @@ impl Simulation {
         self
     }
 
-    /// Sets the number of threads of each process that only run the calls sent to them, as
-    /// [`Job::service_threads`](crate::Job::service_threads) does.
-    pub fn service_threads(mut self, threads: u32) -> Self {
-        self.choices.service_threads = Some(threads);
-        self
-    }
+    farside_launch::setters! {
+        /// Sets the number of threads of each process that share the calls on the process, as
+        /// [`Job::pool_threads`](crate::Job::pool_threads) does.
+        pool_threads: u32 => pool_threads;
 
-    /// Sets the number of threads of each process that share the calls on the process, as
-    /// [`Job::consumer_threads`](crate::Job::consumer_threads) does.
-    pub fn consumer_threads(mut self, threads: u32) -> Self {
-        self.choices.consumer_threads = Some(threads);
-        self
-    }
+        /// Sets how much memory of each process other processes may allocate. The default is 256
+        /// MiB.
+        remote_memory_limit: u64 => remote_memory_limit;
 
-    /// Sets the number of threads of each process that share calls which may wait, as
-    /// [`Job::waiting_threads`](crate::Job::waiting_threads) does.
-    pub fn waiting_threads(mut self, threads: u32) -> Self {
-        self.choices.waiting_threads = Some(threads);
-        self
-    }
+        /// Sets the size of the memory that every process has from the start, with
+        /// [addresses](crate::GlobalAddress::starter) that all processes know. The default is 4
+        /// KiB.
+        starter_bytes: u32 => starter_bytes;
 
-    /// Sets how much memory of each process other processes may allocate. The default is 256 MiB.
-    pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
-        self.choices.remote_memory_limit = Some(bytes);
-        self
-    }
-
-    /// Sets the size of the memory that every process has from the start, with
-    /// [addresses](crate::GlobalAddress::starter) that all processes know. The default is 4 KiB.
-    pub fn starter_bytes(mut self, bytes: u32) -> Self {
-        self.choices.starter_bytes = Some(bytes);
-        self
+        /// Sets how long anything waits for another process, in virtual time. The default is
+        /// `FARSIDE_TIMEOUT_S` from the environment, or 30 s.
+        deadline: Duration => deadline;
     }
 
     /// Sets whether accesses are checked, as [`Job::check_accesses`](crate::Job::check_accesses)
     /// does.
     pub fn check_accesses(mut self, check: bool) -> Self {
         self.choices.check = Some(if check { Check::Accesses } else { Check::Nothing });
-        self
-    }
-
-    /// Sets how long anything waits for another process, in virtual time. The default is
-    /// `FARSIDE_TIMEOUT_S` from the environment, or 30 s.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.choices.deadline = Some(deadline);
         self
     }
 

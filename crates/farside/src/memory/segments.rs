@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_region_is_in_the_table_until_it_is_retired() {
-        let layout = HomeLayout::new(Shape { processes: 1, threads: 1, service_threads: 0 }, 0);
+        let layout = HomeLayout::new(Shape { processes: 1, threads: 1, without_body: 0 }, 0);
         let home = Home::new(layout, Arc::new(SharedMemory::create("test", layout.bytes()).unwrap()));
         let owner = ProcessId::new(0);
         let key = |generation| RemoteKey { process: owner, slot: 5, generation, reserved: 0, bytes: 100 };

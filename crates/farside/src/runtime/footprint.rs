@@ -29,7 +29,7 @@ pub struct Footprint {
 
 /// Returns the memory that a job of `processes` processes with `threads` worker threads each takes.
 pub fn footprint(processes: u32, threads: u32) -> Footprint {
-    let shape = Shape { processes, threads, service_threads: 0 };
+    let shape = Shape { processes, threads, without_body: 0 };
     let page = farside_sys::shm::page_bytes();
     let per_thread = |bytes: usize| u64::from(threads) * bytes as u64;
     let layout = HomeLayout::new(shape, STARTER_BYTES as usize);

@@ -33,7 +33,7 @@ const SHARED_MAX: usize = 1024;
 
 /// One process of a job.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     id: ProcessId,
     shape: Shape,
     settings: Settings,

@@ -246,13 +246,13 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
 fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
     let (fingerprint, table_hash) = table.identity();
     let table_hash = table_hash ^ build;
-    let Shape { processes, threads, service_threads } = Shape::new(settings);
+    let Shape { processes, threads, without_body } = Shape::new(settings);
     let (host, fabric) = match transport {
         TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
         // A transport that exists already needs no route.
         TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
     };
-    Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
+    Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, without_body }, fabric })
 }
 
 fn inconsistent_facts() -> Error {

@@ -34,8 +34,8 @@ use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
 use crate::runtime::address_cache::AddressCache;
 use crate::runtime::collective::Collectives;
-use crate::runtime::consumers::{Pool, PoolKind, Role};
 use crate::runtime::home::Home;
+use crate::runtime::pool::{Pool, Role};
 use crate::runtime::process::Process;
 use crate::runtime::room::{LocalRooms, Room};
 use crate::runtime::started_operations::StartedOperations;
@@ -197,8 +197,7 @@ impl Worker {
         self.local
     }
 
-    /// Returns the number of workers of the job. User service threads and consumers are not
-    /// counted.
+    /// Returns the number of workers of the job. Threads of pools are not counted.
     pub fn worker_count(&self) -> u32 {
         self.process.shape().workers()
     }
@@ -240,57 +239,35 @@ impl Worker {
         WorkerId::new(process.number().wrapping_mul(self.process.shape().threads))
     }
 
-    /// Returns a user service thread of a process, which can be called like a worker. Returns
-    /// `None` unless the job has [service threads](crate::Job::service_threads).
-    pub fn service_of(&self, process: ProcessId) -> Option<WorkerId> {
-        let shape = self.process.shape();
-        let exists = self.process.settings().service_threads > 0 && process.number() < shape.processes;
-        exists.then(|| shape.worker_at(process, shape.threads as usize))
-    }
-
-    /// Returns the consumer threads of a process, which can be called like one worker: any free
-    /// consumer runs the call. Returns `None` unless the job has [consumer
-    /// threads](crate::Job::consumer_threads).
+    /// Returns the pool of threads of a process, which can be called like one worker: any free
+    /// thread of the pool runs the call. Returns `None` unless the job has
+    /// [such threads](crate::Job::pool_threads).
     ///
     /// Every form of call works. Calls begin in the order of their arrival and may run
     /// concurrently, so what they share must be shareable. A [`Dist`](crate::Dist) is; a
-    /// [`PerWorker`](crate::PerWorker) has no value on a consumer. Functions receive the consumer
-    /// as their `Worker`, and must not wait, as on any worker.
-    pub fn consumers_of(&self, process: ProcessId) -> Option<WorkerId> {
-        self.pool_of(process, PoolKind::Consumers)
-    }
-
-    /// Returns the threads of a process that run functions which may wait. They can be called like
-    /// one worker. Returns `None` unless the job has [waiting
-    /// threads](crate::Job::waiting_threads).
+    /// [`PerWorker`](crate::PerWorker) has no value on such a thread. Functions receive the thread
+    /// as their `Worker`.
     ///
-    /// They work as those of [`consumers_of`](Self::consumers_of), but without
-    /// [`InHandler`](crate::Error::InHandler): functions may make calls and wait for results or for
-    /// a lock. Only collectives are reserved to workers. Functions that wait for others of the same
-    /// pool need enough threads. While all threads are busy, further calls queue, and callers that
-    /// wait for them get [`Deadline`](crate::Error::Deadline) in the end.
-    pub fn waiters_of(&self, process: ProcessId) -> Option<WorkerId> {
-        self.pool_of(process, PoolKind::Waiters)
-    }
-
-    fn pool_of(&self, process: ProcessId, kind: PoolKind) -> Option<WorkerId> {
-        let receiver = PoolKind::receiver(kind, self.process.settings())?;
+    /// Functions may wait, without [`InHandler`](crate::Error::InHandler): they may make calls and
+    /// wait for results, for a lock or for a file. Only collectives are reserved to workers.
+    /// Functions that wait for others of the same pool need enough threads. While all threads are
+    /// busy, further calls queue, and callers that wait for them get
+    /// [`Deadline`](crate::Error::Deadline) in the end.
+    pub fn pool_of(&self, process: ProcessId) -> Option<WorkerId> {
         let shape = self.process.shape();
-        (process.number() < shape.processes).then(|| shape.worker_at(process, receiver))
+        let exists = self.process.settings().pool_threads > 0 && process.number() < shape.processes;
+        exists.then(|| shape.worker_at(process, shape.threads as usize))
     }
 
     /// Returns whether this thread runs calls that a receiver has taken out of the rings.
-    pub(crate) fn is_consumer(&self) -> bool {
-        matches!(self.role, Role::Member(_))
+    pub(crate) fn is_pool_member(&self) -> bool {
+        self.role == Role::Member
     }
 
     /// Returns the pool that this thread hands calls over to, if it is a receiver.
     #[inline]
     pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
-        match self.role {
-            Role::Receiver(kind) => Some(self.process.pool(kind)),
-            Role::Own | Role::Member(_) => None,
-        }
+        (self.role == Role::Receiver).then(|| self.process.pool())
     }
 
     /// Returns the lost processes. A process counts once an error ([`Error::PeerLost`]) has named
@@ -321,7 +298,7 @@ impl Worker {
     /// send-based.
     #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
-        To::new(self, worker)
+        To::of_worker(self, worker)
     }
 
     /// Returns an aggregator, which batches calls to a worker.

@@ -53,8 +53,8 @@ use crate::runtime::observer::end_accesses_here;
 /// holds the value, and can answer a call by a [`Reply`](crate::Reply) that it takes along. Or use
 /// [`try_run`](Self::try_run), which gives the operation back if the value is not free. Both may
 /// run the operations of others: at most 1024 posted ones, and those of at most 64 waiting threads.
-/// Threads that may block use `run`: a worker's own body, the [service
-/// threads](crate::Job::service_threads) of a job, threads of the program.
+/// Threads that may block use `run`: a worker's own body, the [pool](crate::Worker::pool_of) of a
+/// process, threads of the program.
 ///
 /// ```no_run
 /// # use farside::prelude::*;

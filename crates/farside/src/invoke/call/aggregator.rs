@@ -138,7 +138,7 @@ impl<'w> Aggregator<'w> {
     /// Those of [`To::call`].
     #[inline]
     pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
-        let operand = self.to.worker.table().offset_of(function as usize);
+        let operand = self.to.operand_of(function as usize);
         self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
 
@@ -169,7 +169,7 @@ impl<'w> Aggregator<'w> {
 
     /// Publishes the open batch.
     pub fn flush(&self) {
-        self.to.worker.flush_to(self.to.to, FlushCause::Asked);
+        self.to.from.flush_to(self.to.to, FlushCause::Asked);
     }
 }
 
@@ -180,6 +180,6 @@ fn microseconds(age: Duration) -> u32 {
 
 impl Drop for Aggregator<'_> {
     fn drop(&mut self) {
-        self.to.worker.flush_to(self.to.to, FlushCause::Dropped);
+        self.to.from.flush_to(self.to.to, FlushCause::Dropped);
     }
 }

@@ -2,16 +2,16 @@
 
 use farside_fabric::WorkerId;
 
-use super::{Dispatch, To};
-use crate::error::{Error, Refused, Result};
-use crate::invoke::named::{After, NAMED, Named, NamedCall};
-use crate::invoke::notify::On;
+use super::{Sends, To};
+use crate::error::{Refused, Result};
+use crate::invoke::named::{After, Named};
+use crate::invoke::notify::Notify;
 use crate::invoke::pending::{ByName, Pending};
 use crate::invoke::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
-impl<'w> To<'w> {
+impl<'w, S: Sends<'w>> To<'w, S> {
     /// Runs a function on the other worker that is [registered](crate::Job::register) there by its
     /// name, perhaps in a process of another binary. The call keeps its order among the other calls
     /// to that worker.
@@ -28,13 +28,10 @@ impl<'w> To<'w> {
     /// Those of [`call`](Self::call), and [`Error::NotPortable`].
     pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
         let after = match self.notify {
-            Some((latch, On::Executed)) => After::CountDown(latch),
+            Notify::Executed(latch) => After::CountDown(latch),
             _ => After::Nothing,
         };
-        match self.submit_named(function, after, &arguments) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(Refused { error, arguments }),
-        }
+        self.submit_named(function, after, &arguments).map_err(|error| Refused { error, arguments })
     }
 
     /// Calls as [`call_named`](Self::call_named) does, and returns the function's result.
@@ -46,57 +43,21 @@ impl<'w> To<'w> {
         self,
         function: Named<A, R>,
         arguments: A,
-    ) -> Result<Pending<'w, R, ByName>, Refused<A>> {
-        match self.submit_named_return(function, &arguments) {
-            Ok(pending) => Ok(pending),
-            Err(error) => Err(Refused { error, arguments }),
-        }
-    }
-
-    fn submit_named_return<A: Wire, R: Wire>(
-        &self,
-        function: Named<A, R>,
-        arguments: &A,
-    ) -> Result<Pending<'w, R, ByName>> {
-        let (_, result_bytes_max) = function.head(After::Nothing)?;
-        // A type's size limit may exceed the longest result; the room need not.
-        let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
-        let reserved = self.worker.replies().reserve(room, self.to);
-        let (slot, address) = reserved.map_err(|cause| Error::Full { to: self.to, cause })?;
-        // Dropping the pending result frees the slot.
-        let pending = Pending::new(self.worker, slot, ByName { name: function.name(), room });
-        self.submit_named(function, After::Answer(address), arguments)?;
-        Ok(pending)
+    ) -> Result<S::Pending<R, ByName>, Refused<A>> {
+        let submit = |arguments: &A| {
+            let (_, result_bytes_max) = function.head(After::Nothing)?;
+            // A type's size limit may exceed the longest result; the room need not.
+            let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
+            let (pending, address) = S::reserve(&self, room, ByName { name: function.name(), room })?;
+            self.submit_named(function, After::Answer(address), arguments)?;
+            Ok(pending)
+        };
+        submit(&arguments).map_err(|error| Refused { error, arguments })
     }
 
     fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
         let (head, _) = function.head(after)?;
-        let mut record = self.worker.take_buffer();
-        let outcome = self.submit_encoded(NamedCall::encode(&head, arguments, &mut record));
-        record.clear();
-        self.worker.give_buffer(record);
-        outcome
-    }
-
-    fn submit_encoded(&self, call: NamedCall<'_>) -> Result<()> {
-        let Some(cell) = self.outbox else { return Err(self.worker.unknown(self.to)) };
-        let how = Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 };
-        let unsent = if self.lane {
-            self.submit_on_lane(how, Box::new(call))
-        } else {
-            let mut outbox = cell.borrow_mut();
-            match outbox.send(how, call) {
-                Ok(_) => {
-                    self.note_sent(&mut outbox);
-                    return Ok(());
-                }
-                Err(call) => {
-                    drop(outbox);
-                    self.submit_slowly(how, Box::new(call))
-                }
-            }
-        };
-        unsent.map_err(|refused| refused.0)
+        S::submit_named(self, head, arguments)
     }
 }
 

@@ -18,12 +18,12 @@ impl Process {
     /// # Errors
     /// Any error of the transport while a region is registered.
     pub(crate) fn allocate_piece(&self, bytes: usize) -> Result<Extent> {
-        lock(&self.calls().pool).allocate_own(&**self.transport(), bytes)
+        lock(&self.calls().ring_pool).allocate_own(&**self.transport(), bytes)
     }
 
     /// Frees a piece that no process can write any more.
     pub(crate) fn free_piece(&self, piece: Extent) {
-        lock(&self.calls().pool).free_own(&[piece]);
+        lock(&self.calls().ring_pool).free_own(&[piece]);
     }
 
     /// Returns the memory in which a piece lies; `None` if this process cannot map it. Waits for
@@ -34,7 +34,7 @@ impl Process {
     pub(crate) fn map_piece(&self, piece: Extent) -> Result<Option<Arc<SharedMemory>>> {
         piece.key.check(piece.offset, usize::try_from(piece.bytes).unwrap_or(usize::MAX))?;
         if piece.key.process == self.id() {
-            return Ok(lock(&self.calls().pool).memory(piece.key));
+            return Ok(lock(&self.calls().ring_pool).memory(piece.key));
         }
         let deadline = self.clock().now() + self.settings().deadline;
         let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;

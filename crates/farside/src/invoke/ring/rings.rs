@@ -44,7 +44,7 @@ pub(crate) struct Ways {
 impl Process {
     fn map(&self, piece: Extent) -> Result<Arc<SharedMemory>> {
         let memory = if piece.key.process == self.id() {
-            lock(&self.calls().pool).memory(piece.key)
+            lock(&self.calls().ring_pool).memory(piece.key)
         } else {
             let deadline = self.clock().now() + self.settings().deadline;
             let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;
@@ -84,7 +84,7 @@ impl Process {
 
     /// Allocates memory of this process in which calls are batched that travel as frames.
     pub(crate) fn new_frame_batch(&self) -> Result<FrameBatch> {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         let control = pool.allocate_own(&**self.transport(), size_of::<RingControl>())?;
         let chunk = pool.allocate_own(&**self.transport(), FRAME_CHUNK_BYTES)?;
         drop(pool);
@@ -96,7 +96,7 @@ impl Process {
 
     /// Frees the memory of a frame batch.
     pub(crate) fn free_frame_batch(&self, batch: FrameBatch) {
-        lock(&self.calls().pool).free_own(&batch.pieces);
+        lock(&self.calls().ring_pool).free_own(&batch.pieces);
     }
 
     /// Registers a way, so that answers reach it.
@@ -230,7 +230,7 @@ impl Process {
         chunks: u8,
         chunk_bytes: u64,
     ) -> Result<Option<CallMessage>> {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         if pool.rings.contains_key(&ring) {
             return Ok(None);
         }
@@ -268,7 +268,7 @@ impl Process {
         chunks: u8,
         chunk_bytes: u64,
     ) -> Result<Option<CallMessage>> {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         if !pool.rings.contains_key(&ring) || pool.waiting.iter().any(|waiting| waiting.ring == ring) {
             return Ok(None);
         }
@@ -317,7 +317,7 @@ impl Process {
     /// # Errors
     /// Any error of the transport while memory is allocated.
     pub(crate) fn serve_waiting(&self) -> Result<Option<Instant>> {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         if pool.waiting.is_empty() {
             return Ok(None);
         }
@@ -365,7 +365,7 @@ impl Process {
     /// Begins to close a ring that leads to a thread of this process, because its sender has
     /// dropped it.
     pub(crate) fn close_ring(&self, ring: RingName, local: usize) {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         pool.rings.remove(&ring);
         pool.waiting.retain(|waiting| waiting.ring != ring);
         drop(pool);
@@ -374,7 +374,7 @@ impl Process {
 
     /// Takes back the memory of a closed and empty ring, and tells its sender.
     pub(crate) fn finish_closing(&self, ring: RingName, local: usize, pieces: &[Extent]) {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         pool.release(local, pieces);
         let wanted = !pool.waiting.is_empty();
         drop(pool);
@@ -390,7 +390,7 @@ impl Process {
 
     /// Retires the memory of a ring whose sender is gone.
     pub(crate) fn retire(&self, ring: RingName, local: usize, pieces: &[Extent]) {
-        let mut pool = lock(&self.calls().pool);
+        let mut pool = lock(&self.calls().ring_pool);
         pool.rings.remove(&ring);
         pool.waiting.retain(|waiting| waiting.ring != ring);
         pool.retire(local, pieces);
@@ -403,12 +403,12 @@ impl Process {
 
     /// The ring memory in use here, in bytes.
     pub(crate) fn ring_memory_bytes(&self) -> usize {
-        lock(&self.calls().pool).used_bytes()
+        lock(&self.calls().ring_pool).used_bytes()
     }
 
     /// The memory registered for rings, in use or not, in bytes.
     pub(crate) fn ring_memory_registered_bytes(&self) -> usize {
-        lock(&self.calls().pool).registered_bytes()
+        lock(&self.calls().ring_pool).registered_bytes()
     }
 
     /// Empties a chunk by setting its first header to zero. Later headers are written before they

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::error::Result;
-use crate::runtime::consumers::Role;
+use crate::runtime::pool::Role;
 use farside_launch::settings::FOREVER;
 
 impl Worker {
@@ -14,8 +14,8 @@ impl Worker {
         }
         let mut answered = None;
         self.wait_until("waiting for the other processes to finish", FOREVER, |worker| {
-            if let Role::Member(kind) = worker.role
-                && let Err(error) = worker.run_handed_over(kind)
+            if worker.role == Role::Member
+                && let Err(error) = worker.run_handed_over()
             {
                 return Some(Err(error));
             }
@@ -57,7 +57,7 @@ impl Worker {
             && self.continuations.borrow().is_empty()
             && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
-            && self.process.pools_are_idle()
+            && self.process.pool().is_idle()
             && self.fetches.is_empty()
             && !self.has_notices()
             && self.process.callers().may_rest(self.process.shape().callable_per_process())

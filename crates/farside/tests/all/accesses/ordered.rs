@@ -109,8 +109,8 @@ fn by_calls(me: &Worker) -> Result<()> {
             later?.wait()
         })?;
         exchange(&|order| {
-            let consumers = me.consumers_of(there).expect("there are some");
-            me.call_return(consumers, order, change)?.wait()
+            let pool = me.pool_of(there).expect("there are some");
+            me.call_return(pool, order, change)?.wait()
         })?;
         exchange(&|order| {
             me.call(next, order, change)?;

@@ -21,7 +21,7 @@ pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u3
         return;
     }
     let job = farside::job().processes(processes).threads_per_process(threads).check_accesses(true);
-    let job = job.consumer_threads(2).force_fabric(fabric.parse().unwrap());
+    let job = job.pool_threads(2).force_fabric(fabric.parse().unwrap());
     let arguments = only(test);
     let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60)).run(body);
     if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
@@ -33,7 +33,7 @@ pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u3
 /// Runs a checked job in the simulator, once for each seed below `seeds`.
 pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
     for seed in 0..seeds {
-        let simulation = Simulation::new(processes, 1, seed).check_accesses(true).consumer_threads(2);
+        let simulation = Simulation::new(processes, 1, seed).check_accesses(true).pool_threads(2);
         if let Err(error) = simulation.run(body).unwrap().verdict {
             panic!("seed {seed}: {error}");
         }

@@ -1,7 +1,6 @@
 //! Jobs of unusual shapes, and workers that take different paths.
 
 use std::cell::Cell;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,68 +10,25 @@ use farside::{Error, ProcessEnd, Result};
 
 use crate::support::{failure, is_launched, only, take_notes, verdict, within_time, write_note};
 
+/// The first use of a ring needs no attentive worker. A pool answers while the workers of its
+/// process are busy.
 #[test]
-fn service_threads_run_calls_and_nothing_else() {
-    let job = farside::job().processes(2).threads_per_process(2).service_threads(1);
-    let verdict = verdict("faults::shapes::service_threads_run_calls_and_nothing_else", job, |me| {
-        let runs = Dist::new(me, || (Mutex::new(()), AtomicU64::new(0)))?;
-        let service = [0, 1].map(|process| me.service_of(ProcessId::new(process)).expect("the job has such threads"));
-        assert_eq!((me.worker_count(), me.service_of(ProcessId::new(2))), (4, None));
-        let executed = me.synchronizer(200)?;
-        for (process, thread) in service.into_iter().enumerate() {
-            let there = me.call_return(thread, (), |there, ()| (there.process(), there.thread_index(), there.id()))?;
-            assert_eq!(there.wait()?, (ProcessId::new(process as u32), 2, thread));
-            for _ in 0..100 {
-                me.to(thread).notify(&executed, On::Executed).call(runs, |there, runs| {
-                    let (busy, runs) = runs.here(there);
-                    // A service thread may block, since it only runs calls.
-                    let _guard = busy.lock();
-                    runs.fetch_add(1, Ordering::Relaxed);
-                })?;
-            }
-        }
-        executed.wait()?;
-        me.barrier()?;
-        assert_eq!(runs.here(me).1.load(Ordering::Relaxed), 400);
-        // Batched calls, calls with a buffer, and calls that the service thread makes itself.
-        let heard = PerWorker::new(me, Cell::new(0_u64))?;
-        for thread in service {
-            me.aggregate(thread).call((me.id(), heard), |there, (from, heard)| {
-                let sent = there.call(from, heard, |me, heard| heard.here(me).set(heard.here(me).get() + 1));
-                assert!(sent.is_ok());
-            })?;
-            me.call_buffer(thread, (me.id(), heard), &[1; 10_000], |there, (from, heard), buffer| {
-                let sum = buffer.iter().map(|byte| u64::from(*byte)).sum::<u64>();
-                let sent =
-                    there.call(from, (heard, sum), |me, (heard, sum)| heard.here(me).set(heard.here(me).get() + sum));
-                assert!(sent.is_ok());
-            })?;
-        }
-        me.wait_while_serving(|| heard.here(me).get() == 2 * 10_001)?;
-        me.barrier()
-    });
-    verdict.unwrap();
-}
-
-/// The first use of a ring needs no attentive worker. A service thread answers while the workers of
-/// its process are busy.
-#[test]
-fn service_threads_answer_for_busy_workers() {
+fn pools_answer_for_busy_workers() {
     thread_local! {
         static BEGUN: Cell<bool> = const { Cell::new(false) };
     }
-    let test = "faults::shapes::service_threads_answer_for_busy_workers";
-    let verdict = verdict(test, farside::job().processes(2).service_threads(2), |me| {
+    let test = "faults::shapes::pools_answer_for_busy_workers";
+    let verdict = verdict(test, farside::job().processes(2).pool_threads(1), |me| {
         let answered = Dist::new(me, || AtomicU64::new(0))?;
-        let service = me.service_of(me.process_of(me.neighbor(1))).expect("the job has such threads");
-        // Worker 1 makes no progress until its service thread has run a call.
+        let pool = me.pool_of(me.process_of(me.neighbor(1))).expect("the job has pools");
+        // Worker 1 makes no progress until its pool has run a call.
         if me.id().number() == 1 {
             while answered.here(me).load(Ordering::Relaxed) == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
         } else {
-            let before = me
-                .call_return(service, answered, |there, answered| answered.here(there).fetch_add(1, Ordering::Relaxed));
+            let before =
+                me.call_return(pool, answered, |there, answered| answered.here(there).fetch_add(1, Ordering::Relaxed));
             assert_eq!(before?.wait()?, 0);
         }
         me.barrier()

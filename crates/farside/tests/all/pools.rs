@@ -1,4 +1,4 @@
-//! Calls to processes, which run them on pools of consumer threads.
+//! Calls to processes, which run them on their pools.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -23,11 +23,11 @@ fn processes(me: &Worker) -> impl Iterator<Item = ProcessId> + use<> {
 
 const DOUBLE: Named<u64, u64> = Named::new("test/double");
 
-/// Makes calls of all forms to the consumers of all processes.
+/// Makes calls of all forms to the pools of all processes.
 fn every_way(me: &Worker) -> Result<()> {
     let sums = Dist::new(me, || AtomicU64::new(0))?;
     for process in processes(me) {
-        let pool = me.consumers_of(process).expect("the job has consumers");
+        let pool = me.pool_of(process).expect("the job has pools");
         let executed = me.synchronizer(100)?;
         for _ in 0..100 {
             me.call(pool, (sums, 1), add)?;
@@ -50,7 +50,7 @@ fn every_way(me: &Worker) -> Result<()> {
         assert_eq!(me.call_named_return(pool, DOUBLE, 4)?.wait()?, 8);
         let panicked = me.call_return(pool, 1_u8, |_, x| -> u8 { panic!("{x} is one") })?.wait();
         assert!(matches!(panicked, Err(Error::RemotePanic { .. })), "{panicked:?}");
-        let waited = me.call_return(pool, (), |there, ()| matches!(there.progress(), Err(Error::InHandler { .. })))?;
+        let waited = me.call_return(pool, (), |there, ()| there.progress().is_ok())?;
         assert!(waited.wait()?);
     }
     me.barrier()?;
@@ -60,7 +60,7 @@ fn every_way(me: &Worker) -> Result<()> {
 }
 
 fn job() -> farside::Job {
-    farside::job().processes(2).service_threads(1).consumer_threads(2).waiting_threads(2).register(DOUBLE, |_, x| 2 * x)
+    farside::job().processes(2).pool_threads(2).register(DOUBLE, |_, x| 2 * x)
 }
 
 /// Runs a job whose processes reach this call by running the test of this name.
@@ -82,22 +82,22 @@ fn run_over(fabric: &str, test: &str, body: impl Fn(&Worker) -> Result<()> + Sen
 }
 
 #[test]
-fn consumers_run_all_forms_of_calls() {
-    run("consumers::consumers_run_all_forms_of_calls", every_way);
+fn pools_run_all_forms_of_calls() {
+    run("pools::pools_run_all_forms_of_calls", every_way);
 }
 
 #[test]
 fn also_over_libfabric() {
-    run_over("ofi:tcp", "consumers::also_over_libfabric", every_way);
+    run_over("ofi:tcp", "pools::also_over_libfabric", every_way);
 }
 
 #[test]
 fn functions_may_wait_over_libfabric() {
-    run_over("ofi:tcp", "consumers::functions_may_wait_over_libfabric", waiting);
+    run_over("ofi:tcp", "pools::functions_may_wait_over_libfabric", waiting);
 }
 
 fn simulation(seed: u64) -> Simulation {
-    let simulation = Simulation::new(2, 2, seed).service_threads(1).consumer_threads(2).waiting_threads(2);
+    let simulation = Simulation::new(2, 2, seed).pool_threads(2);
     simulation.register(DOUBLE, |_, x| 2 * x)
 }
 
@@ -108,11 +108,11 @@ fn also_in_a_simulation() {
 
 /// Two calls wait for each other, so both must run at the same time.
 #[test]
-fn consumers_run_at_the_same_time() {
-    run("consumers::consumers_run_at_the_same_time", |me| {
+fn pools_run_calls_at_the_same_time() {
+    run("pools::pools_run_calls_at_the_same_time", |me| {
         let met = Dist::new(me, || (AtomicU64::new(0), Mutex::new(HashSet::<ThreadId>::new())))?;
         if me.id().number() == 0 {
-            let pool = me.consumers_of(ProcessId::new(1)).expect("the job has consumers");
+            let pool = me.pool_of(ProcessId::new(1)).expect("the job has pools");
             let meet = |there: &Worker, met: Dist<(AtomicU64, Mutex<HashSet<ThreadId>>)>| {
                 let (met, threads) = met.here(there);
                 threads.lock().unwrap().insert(std::thread::current().id());
@@ -138,12 +138,11 @@ fn waiting(me: &Worker) -> Result<()> {
             return 0;
         }
         let other = ProcessId::new(1 - there.process().number());
-        let next = there.waiters_of(other).expect("the job has threads that may wait");
-        // Such a function may also call consumers and workers and wait for them.
-        let one = there.call_return(there.consumers_of(other).unwrap(), 1_u64, |_, x| x).unwrap().wait().unwrap();
+        let next = there.pool_of(other).expect("the job has pools");
+        let one = there.call_return(next, 1_u64, |_, x| x).unwrap().wait().unwrap();
         there.call_return(next, depth - 1, descend).unwrap().wait().unwrap() + one
     }
-    let pool = me.waiters_of(me.process()).expect("the job has threads that may wait");
+    let pool = me.pool_of(me.process()).expect("the job has pools");
     // Every descent needs both threads in both processes.
     if me.id().number() == 0 {
         assert_eq!(me.call_return(pool, 3_u64, descend)?.wait()?, 3);
@@ -154,7 +153,7 @@ fn waiting(me: &Worker) -> Result<()> {
     })?;
     assert_eq!(own.wait()?, 7);
     // The same with buffers, whichever thread reads them and when.
-    let other = me.waiters_of(ProcessId::new(1 - me.process().number())).expect("the job has threads that may wait");
+    let other = me.pool_of(ProcessId::new(1 - me.process().number())).expect("the job has pools");
     let ran = me.synchronizer(2)?;
     let way = || me.to(other).notify(&ran, On::Executed);
     let wait = |there: &Worker, (), _: &[u8]| assert!(there.progress().is_ok(), "it may wait");
@@ -169,8 +168,8 @@ fn waiting(me: &Worker) -> Result<()> {
 }
 
 #[test]
-fn functions_may_wait_where_threads_are_dedicated_to_that() {
-    run("consumers::functions_may_wait_where_threads_are_dedicated_to_that", waiting);
+fn functions_may_wait() {
+    run("pools::functions_may_wait", waiting);
 }
 
 #[test]
@@ -178,11 +177,11 @@ fn functions_may_wait_in_a_simulation() {
     simulation(42).run(waiting).unwrap().verdict.unwrap();
 }
 
-/// Makes more calls than the pool queues. Its consumers are slow.
+/// Makes more calls than the pool queues. Its threads are slow.
 fn flood(me: &Worker) -> Result<()> {
     let sums = Dist::new(me, || AtomicU64::new(0))?;
     if me.id().number() == 0 {
-        let pool = me.consumers_of(ProcessId::new(1)).expect("the job has consumers");
+        let pool = me.pool_of(ProcessId::new(1)).expect("the job has pools");
         for x in 0..400_u64 {
             me.to(pool).when_full(WhenFull::Retry).call_buffer((sums, x), &[1; 20_000], |there, call, _| {
                 there.charge(Duration::from_micros(20));
@@ -196,7 +195,7 @@ fn flood(me: &Worker) -> Result<()> {
 
 #[test]
 fn a_full_pool_holds_its_callers_back() {
-    run("consumers::a_full_pool_holds_its_callers_back", flood);
+    run("pools::a_full_pool_holds_its_callers_back", flood);
 }
 
 #[test]
@@ -205,9 +204,8 @@ fn a_full_pool_holds_its_callers_back_in_a_simulation() {
 }
 
 #[farside::test(processes = 1, threads = 1)]
-fn without_consumers_there_are_none(me: &Worker) -> Result<()> {
-    let process = me.process();
-    assert_eq!((me.consumers_of(process), me.waiters_of(process), me.service_of(process)), (None, None, None));
+fn without_threads_there_is_no_pool(me: &Worker) -> Result<()> {
+    assert_eq!(me.pool_of(me.process()), None);
     Ok(())
 }
 
@@ -215,17 +213,17 @@ fn without_consumers_there_are_none(me: &Worker) -> Result<()> {
 fn a_panic_without_a_waiting_caller_ends_the_job() {
     let simulated = simulation(44).run(|me| {
         if me.id().number() == 0 {
-            me.call(me.consumers_of(me.process()).unwrap(), (), |_, ()| panic!("no consumer likes this"))?;
+            me.call(me.pool_of(me.process()).unwrap(), (), |_, ()| panic!("no thread likes this"))?;
         }
         Ok(())
     });
     let verdict = simulated.unwrap().verdict;
-    assert!(verdict.as_ref().is_err_and(|error| error.to_string().contains("no consumer likes this")), "{verdict:?}");
+    assert!(verdict.as_ref().is_err_and(|error| error.to_string().contains("no thread likes this")), "{verdict:?}");
 }
 
-/// A wait for a call ends when the process of its consumer dies.
+/// A wait for a call ends when the process of its pool dies.
 #[test]
-fn consumers_die_with_their_process() {
+fn pools_die_with_their_process() {
     let doomed = ProcessId::new(1);
     // The verdict is the first failure and would hide a later one.
     let well = AtomicU64::new(0);
@@ -233,11 +231,10 @@ fn consumers_die_with_their_process() {
         if me.process() == doomed {
             return me.wait_while_serving(|| false);
         }
-        for pool in [me.consumers_of(doomed).unwrap(), me.waiters_of(doomed).unwrap()] {
-            let result = me.call_with_reply(pool, (), |_, (), reply: Reply<()>| std::mem::forget(reply));
-            let result = result.map_err(Error::from).and_then(farside::Pending::wait);
-            assert!(matches!(result, Err(Error::PeerLost { process, .. }) if process == doomed), "{result:?}");
-        }
+        let pool = me.pool_of(doomed).expect("the job has pools");
+        let result = me.call_with_reply(pool, (), |_, (), reply: Reply<()>| std::mem::forget(reply));
+        let result = result.map_err(Error::from).and_then(farside::Pending::wait);
+        assert!(matches!(result, Err(Error::PeerLost { process, .. }) if process == doomed), "{result:?}");
         well.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });

@@ -1,13 +1,12 @@
-//! Pools of consumer threads, of which any free one runs a call on the process (Seriema §3.1,
-//! "helper threads").
+//! The pool of threads of a process, of which any free one runs a call on the process (Seriema
+//! §3.1, "helper threads").
 //!
 //! A pool has one callable thread, its *receiver*. Rings and lanes lead to the receiver as they
 //! lead to a worker. The receiver runs no calls: it copies each record into the pool's queue. A
-//! consumer takes the record from the queue and runs it as a worker would. So a pool accepts every
-//! form of call.
+//! *member* takes the record from the queue and runs it with the same trampoline. So a pool accepts
+//! every form of call. Members run no handlers, so the functions may wait.
 //!
-//! The threads of a process are numbered in this order: its workers, its user service threads, and
-//! for each pool that is not empty the receiver and then the consumers.
+//! The threads of a process are numbered in this order: its workers, the receiver, the members.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,66 +20,31 @@ use crate::error::{Result, Source};
 use crate::invoke::inbox::run_handed_over;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
-use farside_launch::settings::{Settings, threads_of_pool};
+use farside_launch::settings::Settings;
 
 /// The longest sleep of a receiver that waits for room in the queue, before it checks whether the
 /// job has ended.
 const NAP: Duration = Duration::from_millis(100);
-
-/// The kind of functions that a pool runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PoolKind {
-    /// Functions that do not wait.
-    Consumers,
-    /// Functions that may wait.
-    Waiters,
-}
-
-impl PoolKind {
-    pub(crate) const ALL: [Self; 2] = [Self::Consumers, Self::Waiters];
-
-    fn consumers(self, settings: &Settings) -> u32 {
-        match self {
-            Self::Consumers => settings.consumer_threads,
-            Self::Waiters => settings.waiting_threads,
-        }
-    }
-
-    /// Returns the index of the thread that receives the calls on this pool; `None` if the pool has
-    /// no consumers.
-    pub(crate) fn receiver(self, settings: &Settings) -> Option<usize> {
-        let before: u64 =
-            Self::ALL.into_iter().take(self as usize).map(|kind| threads_of_pool(kind.consumers(settings))).sum();
-        let first = u64::from(settings.threads) + u64::from(settings.service_threads) + before;
-        (self.consumers(settings) > 0).then_some(first as usize)
-    }
-
-    /// Returns the indices of the pool's consumer threads.
-    fn members(self, settings: &Settings) -> Range<usize> {
-        let consumers = self.consumers(settings) as usize;
-        self.receiver(settings).map_or(0..0, |receiver| receiver + 1..receiver + 1 + consumers)
-    }
-}
 
 /// What a thread of a process does with calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The thread runs the calls that arrive at it.
     Own,
-    /// The thread hands its calls over to this pool.
-    Receiver(PoolKind),
-    /// The thread runs the calls that were handed over to this pool.
-    Member(PoolKind),
+    /// The thread hands its calls over to the pool.
+    Receiver,
+    /// The thread runs the calls that were handed over to the pool.
+    Member,
 }
 
 impl Role {
     pub(crate) fn of(local: usize, settings: &Settings) -> Self {
-        let find = |kind: PoolKind| match local {
-            _ if kind.receiver(settings) == Some(local) => Some(Self::Receiver(kind)),
-            _ if kind.members(settings).contains(&local) => Some(Self::Member(kind)),
-            _ => None,
-        };
-        PoolKind::ALL.into_iter().find_map(find).unwrap_or(Self::Own)
+        let pool = settings.threads as usize..(u64::from(settings.threads) + settings.threads_without_body()) as usize;
+        match local {
+            _ if !pool.contains(&local) => Self::Own,
+            _ if local == pool.start => Self::Receiver,
+            _ => Self::Member,
+        }
     }
 }
 
@@ -118,16 +82,15 @@ impl HandedOver {
     }
 }
 
-/// A pool of consumers and the queue that they share.
+/// The queue that the members of a process's pool share.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    kind: PoolKind,
     members: Range<usize>,
     cap_bytes: usize,
     queue: Mutex<VecDeque<HandedOver>>,
     /// The number of bytes in the queue. Changed only under the queue's lock.
     queued_bytes: AtomicUsize,
-    /// The number of records that are queued or running. The receiver adds, and consumers subtract
+    /// The number of records that are queued or running. The receiver adds, and members subtract
     /// when they have run a record.
     unfinished: AtomicUsize,
     /// A counter of records taken. The receiver sleeps on it while the queue is full.
@@ -135,10 +98,10 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(kind: PoolKind, settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let receiver = settings.threads as usize;
         Self {
-            kind,
-            members: kind.members(settings),
+            members: receiver + 1..receiver + 1 + settings.pool_threads as usize,
             cap_bytes: settings.queue_cap_bytes,
             queue: Mutex::default(),
             queued_bytes: AtomicUsize::new(0),
@@ -153,7 +116,7 @@ impl Pool {
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// Queues a record for the consumers. While the queue is full, the receiver waits here. Later
+    /// Queues a record for the members. While the queue is full, the receiver waits here. Later
     /// records then stay in their rings until those are full as well.
     pub(crate) fn hand_over(&self, receiver: &Worker, record: HandedOver) {
         let process = receiver.process_handle();
@@ -161,7 +124,7 @@ impl Pool {
             let seen = self.room.load(Ordering::Acquire);
             let queued = self.queued_bytes.load(Ordering::Relaxed);
             // A record longer than the cap enters only an empty queue. After the end of the job
-            // consumers take no more records, so the receiver stops waiting.
+            // members take no more records, so the receiver stops waiting.
             if queued == 0 || queued + record.bytes() <= self.cap_bytes || process.check_ended().is_err() {
                 break;
             }
@@ -175,9 +138,9 @@ impl Pool {
         self.wake_one(process, None);
     }
 
-    /// Wakes one sleeping consumer other than `but`, if there is one.
+    /// Wakes one sleeping member other than `but`, if there is one.
     fn wake_one(&self, process: &Process, but: Option<usize>) {
-        // SYNC: pairs with the fence in `Doorbell::prepare`: a consumer that does not appear asleep
+        // SYNC: pairs with the fence in `Doorbell::prepare`: a member that does not appear asleep
         // here sees the queued record.
         fence(Ordering::SeqCst);
         let bell = |local| process.home().doorbell(local);
@@ -196,7 +159,7 @@ impl Pool {
         self.room.fetch_add(1, Ordering::Release);
         process.clock().wake(&self.room);
         if more {
-            // The same consumer may have been woken for this record and for the next one.
+            // The same member may have been woken for this record and for the next one.
             self.wake_one(process, Some(local));
         }
         Some(record)
@@ -222,16 +185,16 @@ impl Drop for Unfinished<'_> {
 }
 
 impl Worker {
-    /// Runs the calls that are queued for this thread's pool.
+    /// Runs the calls that are queued for the process's pool.
     ///
     /// # Errors
     /// Those of [`progress`](Self::progress).
-    pub(crate) fn run_handed_over(&self, kind: PoolKind) -> Result<()> {
+    pub(crate) fn run_handed_over(&self) -> Result<()> {
         let process = self.process_handle();
-        let pool = process.pool(kind);
+        let pool = process.pool();
         while let Some(record) = pool.take(process, self.thread_index()) {
             let _unfinished = Unfinished(pool, process);
-            run_handed_over(self, &record, pool.kind == PoolKind::Waiters)?;
+            run_handed_over(self, &record)?;
         }
         Ok(())
     }
@@ -255,24 +218,18 @@ mod tests {
 
     #[test]
     fn every_thread_has_one_role() {
-        for (service_threads, consumers, waiters) in [(0, 0, 0), (2, 0, 0), (0, 3, 0), (1, 0, 2), (1, 2, 3)] {
-            let choices = Choices {
-                threads: Some(2),
-                service_threads: Some(service_threads),
-                consumer_threads: Some(consumers),
-                waiting_threads: Some(waiters),
-                ..Choices::default()
-            };
+        for members in [0, 1, 3] {
+            let choices = Choices { threads: Some(2), pool_threads: Some(members), ..Choices::default() };
             let settings = choices.resolve(&|_| None).unwrap();
             let threads = 2 + settings.threads_without_body() as usize;
-            let count = |role| (0..threads).filter(|local| Role::of(*local, &settings) == role).count();
-            assert_eq!(count(Role::Own), 2 + service_threads as usize);
-            for (kind, members) in PoolKind::ALL.into_iter().zip([consumers, waiters]) {
-                assert_eq!(count(Role::Member(kind)), members as usize);
-                assert_eq!(count(Role::Receiver(kind)), usize::from(members > 0));
-                let receiver = kind.receiver(&settings);
-                assert!(receiver.is_none_or(|local| Role::of(local, &settings) == Role::Receiver(kind)));
-            }
+            let roles: Vec<_> = (0..threads).map(|local| Role::of(local, &settings)).collect();
+            assert_eq!(roles[..2], [Role::Own; 2]);
+            let mut expected = vec![Role::Receiver; usize::from(members > 0)];
+            expected.extend(vec![Role::Member; members as usize]);
+            assert_eq!(roles[2..], expected);
+            let pool = Pool::new(&settings);
+            assert!(pool.members.clone().all(|local| roles[local] == Role::Member));
+            assert_eq!(pool.members.len(), members as usize);
             assert_eq!(Role::of(threads, &settings), Role::Own);
         }
     }
