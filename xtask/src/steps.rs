@@ -57,7 +57,7 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
     println!("xtask: FARSIDE_FABRIC=ofi:tcp for the next command");
     let mut command = cargo();
     command.env("FARSIDE_FABRIC", "ofi:tcp");
-    command.args(["test", "--package", "farside", "--test", "all", "--"]).args(OVER_LIBFABRIC);
+    command.args(["test", "--package", "farside-tests", "--test", "all", "--"]).args(OVER_LIBFABRIC);
     // A filter matches anywhere in the path of a test. These modules choose their transports.
     command.args(["--skip", "faults::", "--skip", "ways::"]);
     run(beds::tell(&mut command, without))

@@ -14,7 +14,7 @@ use crate::arguments::Arguments;
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The package of the tests that this bed runs.
-pub(crate) const PACKAGE: &str = "farside";
+pub(crate) const PACKAGE: &str = "farside-tests";
 
 /// The module of the tests that this bed runs. Each test asks for some number of processes, but
 /// accepts the number that the launcher started.

@@ -174,7 +174,7 @@ impl Libfabric {
 ///
 /// # Errors
 /// The errors of collectives.
-pub(crate) fn exchange<T: Wire>(me: &Worker, own: T) -> Result<Vec<T>, BenchError> {
+pub(crate) fn exchange<T: Wire + Clone>(me: &Worker, own: T) -> Result<Vec<T>, BenchError> {
     let root = WorkerId::new(0);
     let all = me.gather(root, own)?;
     let all = me.broadcast(root, all)?;

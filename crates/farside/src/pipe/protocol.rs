@@ -12,7 +12,7 @@
 //!
 //! From the acquire that found it free to the release of its flag, a slot belongs to the writer
 //! alone. From the acquire of its flag to the release of the count, it belongs to the reader alone.
-//! `tests/all/pipe_model.rs` checks that under a model checker.
+//! `tests/models/pipe.rs` checks that under a model checker.
 //!
 //! Each end looks at the other's words only when it has used up what it knows of: a writer that has
 //! room does not load the count.

@@ -1,5 +1,5 @@
 //! The primitives of the protocol in [`requests`](super::requests): the real ones here. The model
-//! check (`tests/all/combining_model.rs`) compiles that file with those of the model checker.
+//! check (`tests/models/combining.rs`) compiles that file with those of the model checker.
 
 pub(crate) use std::sync::Mutex;
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Tests of combining and delegation with real threads. `tests/all/combining_model.rs` checks their
+//! Tests of combining and delegation with real threads. `tests/models/combining.rs` checks their
 //! protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
