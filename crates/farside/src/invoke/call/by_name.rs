@@ -3,6 +3,8 @@
 use farside_fabric::WorkerId;
 
 use super::{Sends, To};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::{Refused, Result};
 use crate::invoke::named::{After, Named};
 use crate::invoke::notify::Notify;
