@@ -37,8 +37,7 @@
 //! `progress` repeatedly without a wait has nothing else to do. If the other processes have nothing
 //! to do either, or do not act, or one thread drives all processes, the clock jumps to the next
 //! event that concerns the caller. What happens follows from the seed and from the order of the
-//! calls. One thread that drives all endpoints replays exactly. follows from the seed and from the
-//! order of the calls: one thread that drives all ends replays exactly.
+//! calls. One thread that drives all endpoints replays exactly.
 
 mod endpoint;
 mod model;

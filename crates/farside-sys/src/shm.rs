@@ -23,6 +23,12 @@ use crate::topology::NumaNodeId;
 /// reserves the pages.
 const CHECK_FREE_MEMORY_FROM_BYTES: usize = 1 << 22;
 
+/// The memory that one system call reserves. It takes a fraction of a millisecond.
+const RESERVED_AT_ONCE: usize = 1 << 20;
+
+/// The number of signals that may interrupt the reservation of one piece.
+const INTERRUPTIONS_MAX: u32 = 10_000;
+
 /// A region of memory that other processes can map too, mapped here for reading and writing.
 ///
 /// Its pages are reserved at creation, so that a lack of memory is an error then and not a fatal
@@ -163,7 +169,7 @@ impl SharedMemory {
             // SAFETY: the mapping is of a memory file, is new, and only this function knows it.
             unsafe { pages::fill_with_transparent(memory.base, bytes) };
         }
-        rustix::fs::fallocate(&memory.fd, FallocateFlags::empty(), 0, bytes as u64).map_err(failed("fallocate"))?;
+        reserve(&memory.fd, bytes, pages.huge_bytes).map_err(failed("fallocate"))?;
         rustix::fs::fcntl_add_seals(&memory.fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(failed("sealing"))?;
         if pages.kind == PageKind::Transparent {
@@ -289,6 +295,26 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// Reserves the pages of a file.
+///
+/// On some kernels a signal interrupts the call, which then takes back what it has reserved. With
+/// the timer of a profiler, one call for a large file would never end there. So it is made in
+/// pieces. Huge pages stay reserved.
+fn reserve(fd: impl AsFd, bytes: usize, huge_bytes: usize) -> Result<(), Errno> {
+    let piece_bytes = if huge_bytes > 0 { bytes } else { RESERVED_AT_ONCE };
+    for offset in (0..bytes).step_by(piece_bytes) {
+        let length = piece_bytes.min(bytes - offset) as u64;
+        let mut interruptions = 0;
+        loop {
+            match rustix::fs::fallocate(&fd, FallocateFlags::empty(), offset as u64, length) {
+                Err(Errno::INTR) if interruptions < INTERRUPTIONS_MAX => interruptions += 1,
+                result => break result?,
+            }
+        }
+    }
+    Ok(())
+}
+
 fn system(call: &'static str, bytes: usize, errno: Errno) -> ShmError {
     match errno {
         Errno::NOSPC | Errno::NOMEM => ShmError::NoSpace { bytes, available: limits::available_memory_bytes() },
@@ -298,8 +324,37 @@ fn system(call: &'static str, bytes: usize, errno: Errno) -> ShmError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use super::*;
     use crate::racy;
+
+    /// Signals arrive as fast as from the timer of a profiler, and faster.
+    #[test]
+    fn signals_do_not_end_the_creation_of_memory() {
+        extern "C" fn ignore(_: libc::c_int) {}
+        // SAFETY: all-zero bytes are a valid `sigaction`: no flags and an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: the action is valid, its handler does nothing, and no other test uses the signal.
+        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) }, 0);
+        // SAFETY: the call has no preconditions.
+        let here = unsafe { libc::pthread_self() };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: the thread lives until the scope ends, which waits for this one.
+                    unsafe { libc::pthread_kill(here, libc::SIGUSR2) };
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let memory = SharedMemory::create("interrupted", 128 << 20);
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(memory.unwrap().bytes(), 128 << 20);
+        });
+    }
 
     #[test]
     fn a_second_mapping_sees_what_the_first_writes() {

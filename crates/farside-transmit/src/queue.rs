@@ -1,4 +1,6 @@
 //! A raw endpoint to one peer, whose operations are signalled manually.
+//!
+//! Any number of threads may post. A post may take a lock, but does not wait for room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

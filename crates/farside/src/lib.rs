@@ -52,8 +52,9 @@
 //! # Rules for functions that are called
 //!
 //! A called function runs on the thread of the called worker while that worker makes progress:
-//! inside [`progress`](Worker::progress), inside every wait, and inside collectives. Functions run
-//! one at a time, and never inside another. They must not wait; a wait returns
+//! inside [`progress`](Worker::progress), inside every wait, and inside collectives. The exception
+//! is a blocking access to memory that is not mapped: it runs no calls while it waits for its
+//! answer. Functions run one at a time, and never inside another. They must not wait; a wait returns
 //! [`Error::InHandler`]. Calls that they make are queued when there is no room. A function that
 //! cannot answer yet keeps its [`Reply`].
 //!

@@ -120,12 +120,16 @@ impl RemoteMemory {
         GlobalAddress::in_region(self.key, self.offset).ok_or_else(|| MemoryError::no_address(self.key).into())
     }
 
-    /// Returns the word that stands before the memory while it is this handle's. It is not zero for
-    /// any grant that can exist.
+    /// Returns the word that stands before the memory while it is this handle's. Never 0, which
+    /// stands before memory that is no grant.
     fn stamp(&self) -> u64 {
         let name = u64::from(self.generation) << 32 | u64::from(self.id);
-        // A bijection, whose results are unlike the numbers that programs keep in their memory.
-        name.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        // A bijection, whose results are unlike the numbers that programs keep in their memory. Only
+        // a forged handle has the one name that becomes 0.
+        match name.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) {
+            0 => u64::MAX,
+            stamp => stamp,
+        }
     }
 
     /// Writes `data` at `offset`.

@@ -1,4 +1,6 @@
 //! The network itself: a clock, the parcels in transit, and the processes at its ends.
+//!
+//! One lock guards all of it: a caller with `&mut Network` holds that lock. Nothing here waits.
 
 mod death;
 mod travel;

@@ -1,4 +1,7 @@
 //! Counting calls in registered memory, which every process can watch.
+//!
+//! Making a countdown, adding to it and reading it access the word at once. Where the word is not
+//! mapped, they wait without running calls, and handlers are refused.
 
 use std::panic::Location;
 use std::sync::Arc;

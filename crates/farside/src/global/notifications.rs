@@ -1,4 +1,7 @@
 //! Numbered notifications, after GASPI.
+//!
+//! A method with a range of numbers is for workers of the owner. One with a single number is for
+//! all.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -66,8 +69,10 @@ pub enum NotificationFault {
     /// A wait for no numbers would never end.
     #[error("no numbers were named: wait for at least one")]
     NoNumbers,
-    /// The notifications are another process's, and only that process waits for them.
-    #[error("only workers of that process can wait for it or take it: let one of them do so")]
+    /// The notifications are another process's, and only that process waits for several of them.
+    #[error(
+        "only workers of that process can wait for several or take them: let one of them do so, or name one number"
+    )]
     OfAnother,
     /// The value zero marks the absence of a notification.
     #[error("its value is 0, which marks the absence of a notification: use another value")]

@@ -164,8 +164,16 @@ impl<'w> Synchronizer<'w> {
     }
 
     /// Adds `calls` to the count.
+    ///
+    /// # Panics
+    /// If the count would exceed `u32::MAX`.
     pub fn add(&self, calls: u32) {
-        self.word().fetch_add(calls.into(), Ordering::Relaxed);
+        // The upper half of the word is the generation: a carry would make this a counter that no
+        // call counts down.
+        let added = self.word().fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            (word as u32).checked_add(calls).map(|_| word + u64::from(calls))
+        });
+        assert!(added.is_ok(), "a synchronizer counts at most {} calls", u32::MAX);
     }
 
     /// Waits until no call is left, and meanwhile runs calls that arrive here. Waits for the job's

@@ -1,4 +1,6 @@
 //! Puts with a signal: data goes to and fro, and the signal announces it.
+//!
+//! The metric `ns_each_way_a_line` has a round trip with one line for each direction as its limit.
 
 use farside::global::Symmetric;
 use farside::{Comparison, GlobalAddress, GlobalPtr, Signal, Worker, WorkerId};
