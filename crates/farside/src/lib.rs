@@ -98,7 +98,7 @@ pub use global::{
     AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
     Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
 };
-pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Sends, To, WhenFull};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};

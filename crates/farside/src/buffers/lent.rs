@@ -271,7 +271,8 @@ impl<'w, N: Counted> To<'w, Worker, N> {
 }
 
 impl<'w> To<'w> {
-    /// Counts a word of registered memory down, one-sidedly, when each call was executed.
+    /// Counts a word of registered memory down, one-sidedly, when each call was executed. This
+    /// replaces an earlier [`notify`](Self::notify), also one for [`On::Sent`](crate::On::Sent).
     pub fn counting(self, countdown: Countdown) -> To<'w, Worker, Countdown> {
         self.count_executed(countdown)
     }

@@ -44,6 +44,9 @@ pub enum WhenFull {
 
 /// The sending side of calls: a [`Worker`], or a [`Caller`](crate::Caller) on a thread that is not
 /// a worker. [`To`] has the forms of calls, which are the same for both.
+///
+/// Programs cannot name this trait: its methods pair an answer's place with the way to read it, and
+/// trust their caller to pair them rightly.
 pub trait Sends<'w>: Sized + 'w {
     /// The result of a call, on its way.
     type Pending<R: 'w, H: 'w>;
@@ -321,7 +324,9 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
         S::submit::<CallBuffer<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _, _>(&self, operand, payload)
             .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
     }
+}
 
+impl<'w, S: Sends<'w>> To<'w, S> {
     /// Calls as [`call`](Self::call) does, and returns the function's result.
     ///
     /// *Completion*: when the [`Pending`] says so. *Cost*: one more store by the receiver, into

@@ -10,11 +10,12 @@
 //! for one of another.
 
 use std::any::type_name;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use farside_fabric::WorkerId;
 
 use crate::error::{Error, Result};
+use crate::invoke::call::WhenFull;
 use crate::invoke::named::{Named, Names};
 use crate::runtime::worker::Worker;
 use crate::wire::check::MessageKind;
@@ -30,7 +31,7 @@ pub(crate) struct Collectives {
     begun: u64,
     /// What the last one is.
     current: Content,
-    /// What was announced in round `k` of barriers.
+    /// What was announced in round `k` of barriers. Each round always has the same sender.
     arrived: Vec<Announced>,
     /// Values that have arrived, by collective and sender.
     values: HashMap<(u64, WorkerId), Value>,
@@ -45,18 +46,22 @@ pub(crate) struct Collectives {
     mismatch: Option<Mismatch>,
     /// Whether all workers were told of it.
     is_told: bool,
+    /// Whether a collective of this worker has ended in an error, so that its values may arrive
+    /// late.
+    has_failed: bool,
 }
 
-/// The announcements of one round of barriers. Each round always has the same sender, which is at
-/// most one barrier ahead.
-#[derive(Clone, Copy, Debug)]
+/// The announcements of one round of barriers that this worker has not passed yet.
+#[derive(Clone, Debug)]
 struct Announced {
     from: WorkerId,
-    /// The number of the last barrier that was announced.
-    last: u64,
-    /// The number of the one before it.
-    before: u64,
+    /// The numbers of the barriers, which increase. A sender is at most one barrier ahead, unless
+    /// it has given up waiting at earlier ones.
+    numbers: VecDeque<u64>,
 }
+
+/// The largest number of announcements that are kept for a round.
+const ANNOUNCED_MAX: usize = 64;
 
 /// Two workers take part in different collectives.
 #[derive(Clone, Debug, Wire)]
@@ -129,6 +134,11 @@ struct Value {
 const FOREIGN_VALUES_MAX: usize = 1 << 16;
 const FOREIGN_BYTES_MAX: usize = 256 << 20;
 
+/// What a value of another binary counts against the bound.
+fn kept_bytes(content: &Content, bytes: &[u8]) -> usize {
+    content.type_name.len() + bytes.len()
+}
+
 impl Collectives {
     pub(crate) fn new(of: WorkerId) -> Self {
         Self {
@@ -142,6 +152,7 @@ impl Collectives {
             is_overrun: false,
             mismatch: None,
             is_told: false,
+            has_failed: false,
         }
     }
 
@@ -152,38 +163,54 @@ impl Collectives {
         let early = self
             .values
             .iter()
-            .find(|((number, _), value)| *number == self.begun && !value.content.is_like(&self.current));
-        if let Some(((_, from), value)) = early {
-            self.mismatch = Some(self.differs(*from, &value.content));
+            .filter(|((number, _), value)| *number == self.begun && !value.content.is_like(&self.current));
+        // The first by number, so that a simulation repeats itself.
+        if let Some(((_, from), value)) = early.min_by_key(|((_, from), _)| *from) {
+            self.note(self.differs(*from, &value.content));
         }
+        let number = self.begun;
+        self.arrived.iter_mut().for_each(|announced| announced.numbers.retain(|announced| *announced >= number));
+        let early = self.arrived.iter().find(|announced| announced.numbers.front() == Some(&number));
         if self.current.kind != Kind::Barrier
-            && let Some(announced) = self.arrived.iter().find(|announced| announced.last == self.begun)
+            && let Some(announced) = early
         {
-            self.mismatch = Some(self.differs(announced.from, &Content::default()));
+            self.note(self.differs(announced.from, &Content::default()));
         }
         self.begun
     }
 
     /// Notes that `from` has announced round `round` of barrier `number`.
     fn announce(&mut self, number: u64, round: usize, from: WorkerId) {
-        if self.arrived.len() <= round {
-            self.arrived.resize(round + 1, Announced { from, last: 0, before: 0 });
+        if number < self.begun {
+            return;
         }
-        let before = self.arrived[round].last;
-        self.arrived[round] = Announced { from, last: number, before };
+        if self.arrived.len() <= round {
+            self.arrived.resize(round + 1, Announced { from, numbers: VecDeque::new() });
+        }
+        let announced = &mut self.arrived[round];
+        announced.from = from;
+        if announced.numbers.len() < ANNOUNCED_MAX {
+            announced.numbers.push_back(number);
+        }
         if number == self.begun && self.current.kind != Kind::Barrier {
-            self.mismatch = Some(self.differs(from, &Content::default()));
+            self.note(self.differs(from, &Content::default()));
         }
     }
 
     /// Returns whether round `round` of the current barrier was announced.
     fn is_announced(&mut self, round: usize) -> bool {
-        let Some(Announced { from, last, before }) = self.arrived.get(round).copied() else { return false };
-        if last > self.begun && before < self.begun {
+        let Some(Announced { from, numbers }) = self.arrived.get(round) else { return false };
+        let (from, first) = (*from, numbers.front().copied());
+        if first.is_some_and(|first| first > self.begun) {
             // It waits at a later barrier, and has not been at this one.
-            self.mismatch = Some(self.differs(from, &Content::default()));
+            self.note(self.differs(from, &Content::default()));
         }
-        last == self.begun || before == self.begun
+        first == Some(self.begun)
+    }
+
+    /// Notes a mismatch. The first one stays.
+    fn note(&mut self, mismatch: Mismatch) {
+        self.mismatch.get_or_insert(mismatch);
     }
 
     fn differs(&self, there: WorkerId, theirs: &Content) -> Mismatch {
@@ -194,20 +221,20 @@ impl Collectives {
     fn keep(&mut self, parcel: Parcel, is_foreign: bool) {
         let Parcel { number, from, content, bytes } = parcel;
         if number < self.begun {
-            if !is_foreign {
+            if !is_foreign && !self.has_failed {
                 // This worker waited for all values of the collectives that it has left.
                 let ours = "another one, which it has left".into();
-                self.mismatch = Some(Mismatch { ours, ..self.differs(from, &content) });
+                self.note(Mismatch { ours, ..self.differs(from, &content) });
             }
             return;
         }
         if number == self.begun && !content.is_like(&self.current) {
-            self.mismatch = Some(self.differs(from, &content));
+            self.note(self.differs(from, &content));
             return;
         }
         self.remove(number, from);
         if is_foreign {
-            let (count, total) = (self.foreign_values + 1, self.foreign_bytes + bytes.len());
+            let (count, total) = (self.foreign_values + 1, self.foreign_bytes + kept_bytes(&content, &bytes));
             if count > FOREIGN_VALUES_MAX || total > FOREIGN_BYTES_MAX {
                 self.is_overrun = true;
                 return;
@@ -228,7 +255,7 @@ impl Collectives {
         let value = self.values.remove(&(number, from))?;
         if value.is_foreign {
             self.foreign_values -= 1;
-            self.foreign_bytes -= value.bytes.len();
+            self.foreign_bytes -= kept_bytes(&value.content, &value.bytes);
         }
         Some(value)
     }
@@ -241,8 +268,9 @@ impl Worker {
     /// *Cost*: one call in each of log₂(workers) rounds.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if any process of the job is lost; [`Error::Deadline`];
-    /// [`Error::InHandler`].
+    /// [`Error::PeerLost`] if any process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker takes part in another collective; [`Error::Deadline`]; [`Error::InHandler`].
+    /// In a job of several binaries also [`Error::CollectiveOverrun`].
     pub fn barrier(&self) -> Result<()> {
         self.may_begin("a barrier")?;
         let number = self.collectives.borrow_mut().begin(Content::default());
@@ -272,7 +300,8 @@ impl Worker {
     /// log₂(workers) others.
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier); [`Error::UnknownWorker`] if there is no such root.
+    /// Those of [`barrier`](Self::barrier); [`Error::UnknownWorker`] if there is no such root. In a
+    /// job of several binaries also [`Error::NotPortable`] and [`Error::Wire`].
     ///
     /// # Panics
     /// If the root has no value.
@@ -324,7 +353,7 @@ impl Worker {
     /// *Cost*: a tree of calls towards the root, and a broadcast.
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier).
+    /// Those of [`broadcast`](Self::broadcast).
     pub fn all_reduce<T: Wire + Clone>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
         let root = WorkerId::new(0);
         let up = self.begin::<T>(Kind::AllReduce, root)?;
@@ -355,7 +384,7 @@ impl Worker {
             return Err(self.unknown(self.id()));
         }
         self.flush();
-        Ok(())
+        self.collective_failure().map_or(Ok(()), Err)
     }
 
     /// Begins a collective in which values of type `T` travel.
@@ -382,7 +411,7 @@ impl Worker {
         };
         let content = Content { kind, root: root.number(), type_hash, type_name: type_name::<T>().to_owned() };
         let number = self.collectives.borrow_mut().begin(content.clone());
-        Ok(Parts { number, content })
+        self.collective_failure().map_or(Ok(Parts { number, content }), Err)
     }
 
     /// Returns the worker that announces round `round` of a barrier to this one.
@@ -484,7 +513,11 @@ impl Worker {
             // The others may wait for workers that have noticed it.
             for other in self.workers().filter(|other| !is_told && *other != self.id()) {
                 // A worker that cannot be told is lost, or learns of this one's end.
-                let _ = self.tell(other, MISMATCH, mismatch.clone(), keep_mismatch);
+                let to = self.internal(other).when_full(WhenFull::Queue);
+                let _ = match self.runs_same_binary(other) {
+                    true => to.call(mismatch.clone(), keep_mismatch).map_err(Error::from),
+                    false => to.call_named(MISMATCH, mismatch.clone()).map_err(Error::from),
+                };
             }
             let Mismatch { here, ours, there, theirs } = mismatch;
             let (ours, theirs) = (ours.into(), theirs.into());
@@ -499,10 +532,12 @@ impl Worker {
 
     /// Waits for a condition that depends on every worker of the job.
     fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
-        self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
+        let result = self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
             Some(found) => Some(Ok(found)),
-            None => worker.collective_failure().or_else(|| worker.any_lost()).map(Err),
-        })
+            None => worker.any_lost().or_else(|| worker.collective_failure()).map(Err),
+        });
+        self.collectives.borrow_mut().has_failed |= result.is_err();
+        result
     }
 }
 
@@ -530,7 +565,7 @@ const MISMATCH: Named<Mismatch> = Named::of_the_library("farside/mismatch");
 pub(crate) fn register(names: &mut Names) {
     names.add(ARRIVED, announce_foreign_arrival);
     names.add(VALUE, keep_foreign_value);
-    names.add(MISMATCH, keep_mismatch);
+    names.add(MISMATCH, keep_foreign_mismatch);
 }
 
 fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
@@ -556,6 +591,12 @@ fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
 fn announce_foreign_arrival(there: &Worker, arrival: (u64, u32)) {
     if there.process_handle().is_mixed() {
         announce_arrival(there, arrival);
+    }
+}
+
+fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
+    if there.process_handle().is_mixed() {
+        keep_mismatch(there, mismatch);
     }
 }
 
@@ -637,6 +678,21 @@ mod tests {
         }
     }
 
+    /// After an error, values of the collective that failed may still arrive.
+    #[test]
+    fn a_late_value_is_a_mismatch_unless_the_collective_failed() {
+        let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
+        let late = || Parcel { number: 1, from: FROM, content: broadcast(), bytes: vec![7] };
+        for has_failed in [false, true] {
+            let mut collectives = Collectives { has_failed, ..Collectives::new(FROM) };
+            collectives.begin(broadcast());
+            collectives.begin(Content::default());
+            collectives.keep(late(), false);
+            assert_eq!(collectives.mismatch.is_some(), !has_failed);
+            assert!(collectives.values.is_empty());
+        }
+    }
+
     #[test]
     fn an_arrival_at_a_barrier_elsewhere_is_a_mismatch() {
         let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
@@ -656,6 +712,10 @@ mod tests {
         ahead.begin(Content::default());
         ahead.announce(1, 0, FROM);
         ahead.announce(2, 0, FROM);
+        assert!(ahead.is_announced(0) && ahead.mismatch.is_none());
+
+        // One that has given up waiting at this barrier, and at the next one.
+        ahead.announce(3, 0, FROM);
         assert!(ahead.is_announced(0) && ahead.mismatch.is_none());
 
         let mut skipped = Collectives::new(FROM);
