@@ -66,6 +66,8 @@ const ANNOUNCED_MAX: usize = 64;
 /// Two workers take part in different collectives.
 #[derive(Clone, Debug, Wire)]
 struct Mismatch {
+    /// The number of the collective. A worker may still complete those before it.
+    number: u64,
     /// The worker that noticed it.
     here: WorkerId,
     ours: String,
@@ -214,7 +216,7 @@ impl Collectives {
     }
 
     fn differs(&self, there: WorkerId, theirs: &Content) -> Mismatch {
-        Mismatch { here: self.of, ours: self.current.describe(), there, theirs: theirs.describe() }
+        Mismatch { number: self.begun, here: self.of, ours: self.current.describe(), there, theirs: theirs.describe() }
     }
 
     /// Keeps a value. Drops it if its collective is past.
@@ -504,7 +506,7 @@ impl Worker {
     fn collective_failure(&self) -> Option<Error> {
         let (mismatch, is_told) = {
             let mut collectives = self.collectives.borrow_mut();
-            let mismatch = collectives.mismatch.clone();
+            let mismatch = collectives.mismatch.clone().filter(|mismatch| mismatch.number <= collectives.begun);
             let is_told = collectives.is_told;
             collectives.is_told |= mismatch.is_some();
             (mismatch, is_told)
@@ -519,7 +521,7 @@ impl Worker {
                     false => to.call_named(MISMATCH, mismatch.clone()).map_err(Error::from),
                 };
             }
-            let Mismatch { here, ours, there, theirs } = mismatch;
+            let Mismatch { here, ours, there, theirs, .. } = mismatch;
             let (ours, theirs) = (ours.into(), theirs.into());
             return Some(Error::CollectiveMismatch { here, ours, there, theirs });
         }
