@@ -13,7 +13,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of an operation of this library.
 ///
-/// Its `Debug` is the sentence of its `Display`, because a `main` that returns an error prints that.
+/// Its `Debug` is the sentence of its `Display`, because a `main` that returns an error prints
+/// that.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -124,8 +124,8 @@ impl RemoteMemory {
     /// stands before memory that is no grant.
     fn stamp(&self) -> u64 {
         let name = u64::from(self.generation) << 32 | u64::from(self.id);
-        // A bijection, whose results are unlike the numbers that programs keep in their memory. Only
-        // a forged handle has the one name that becomes 0.
+        // A bijection, whose results are unlike the numbers that programs keep in their memory.
+        // Only a forged handle has the one name that becomes 0.
         match name.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) {
             0 => u64::MAX,
             stamp => stamp,

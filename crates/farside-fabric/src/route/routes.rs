@@ -1,7 +1,8 @@
 //! Shared memory to some peers, libfabric to the others.
 //!
 //! What is sent must fit the smaller limit of both transports, whichever of them carries it. A lock
-//! of its own guards the names of regions, and is held while both transports register or deregister.
+//! of its own guards the names of regions, and is held while both transports register or
+//! deregister.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};

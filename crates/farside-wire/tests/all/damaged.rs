@@ -186,5 +186,5 @@ fn messages_name_the_facts() {
     let error = read_bytes::<Vec<u64>>(&9_u64.to_le_bytes()).unwrap_err();
     assert!(error.to_string().contains("Vec<u64> needs 72 bytes where its record has 0 left"), "{error}");
     let error = read_bytes::<bool>(&[9]).unwrap_err();
-    assert!(error.to_string().contains("0x9 is no bool"), "{error}");
+    assert!(error.to_string().contains("0x9 is not a valid bool"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! Waiting until words have a value.
 //!
-//! Each look at a word that is not mapped waits for an answer of its owner's service thread. No call
-//! runs during that wait.
+//! Each look at a word that is not mapped waits for an answer of its owner's service thread. No
+//! call runs during that wait.
 
 use std::time::Duration;
 
