@@ -12,10 +12,7 @@ pub use farside_launch::{LaunchError, ProcessEnd, RendezvousError};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of an operation of this library.
-///
-/// Its `Debug` is the sentence of its `Display`, because a `main` that returns an error prints
-/// that.
-#[derive(thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Processes of other binaries have sent more for collectives than a worker keeps until it
@@ -261,12 +258,6 @@ impl Error {
             }),
             _ => None,
         }
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -353,7 +353,7 @@ fn the_others_continue_after_the_loss_of_a_killed_rank() {
     killed.kill();
     let reports = ends(ranks);
     assert!(reports.iter().all(|report| report.text.contains("told of [ProcessId(1)]")), "{reports:#?}");
-    assert_failed(&reports[0], &["this process reports", "process 1", "its connection"]);
+    assert_failed(&reports[0], &["this process reports", "ProcessFailed { process: ProcessId(1)", "its connection"]);
     assert_eq!(reports[1].status, Some(0), "{reports:#?}");
 }
 
