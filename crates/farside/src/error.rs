@@ -153,12 +153,15 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
-    /// A process of the job is lost.
-    #[error("{process} was lost: {why}")]
+    /// A process of the job is lost. The text names the process that failed first.
+    #[error("{root} {why}")]
     PeerLost {
         /// The lost process.
         process: ProcessId,
-        /// How it ended, as far as known.
+        /// The process that failed first, as far as known: `process` itself, or one because of which
+        /// it failed.
+        root: ProcessId,
+        /// How `root` ended, as far as known: the end of a sentence about it.
         why: String,
     },
     /// The called function panicked.

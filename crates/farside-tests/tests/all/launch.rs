@@ -13,7 +13,7 @@ use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
 use farside::{Error, LaunchError, ProcessEnd, Result};
 
-use crate::support::{LONG, is_launched, only, verdict, within_time};
+use crate::support::{LONG, is_launched, only, take_notes, verdict, within_time, write_note};
 
 fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
     match verdict {
@@ -128,6 +128,41 @@ fn a_killed_process_is_the_verdict_though_the_others_fail_of_it() {
         me.barrier()
     });
     assert_eq!(failure(verdict), (2, ProcessEnd::Killed(9)));
+}
+
+#[test]
+#[ignore = "a program for `a_chain_of_failures_is_one_message`"]
+fn program_whose_last_process_is_killed() -> Result<()> {
+    farside::job().processes(4).run(|me| {
+        let work = || -> Result<()> {
+            me.barrier()?;
+            if me.id().number() == 3 {
+                farside_sys::process::kill_self();
+            }
+            // Each process loses the next one.
+            loop {
+                me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
+            }
+        };
+        let Err(error) = work() else { unreachable!("it works until it fails") };
+        write_note("launch::program_whose_last_process_is_killed", me.id().number(), &error.to_string());
+        Err(error)
+    })
+}
+
+#[test]
+fn a_chain_of_failures_is_one_message() {
+    let program = "launch::program_whose_last_process_is_killed";
+    let mut command = Command::new(this_program());
+    command.args(only(program)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let launcher = command.spawn().unwrap();
+    let pid = launcher.id();
+    let output = within_time(|| launcher.wait_with_output().unwrap());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let root = "process 3 was killed by signal 9";
+    let named = || Some(root.to_owned());
+    assert_eq!(take_notes(pid, program, 4), [named(), named(), named(), None], "{printed}");
+    assert_eq!(printed.matches("rror").count(), 1, "no process prints an error of its own: {printed}");
 }
 
 #[test]

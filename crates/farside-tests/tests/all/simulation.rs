@@ -233,6 +233,28 @@ fn death_at_any_moment_is_survived() {
     }
 }
 
+/// Each process waits for the next one only, and fails when that is lost.
+#[test]
+fn all_survivors_of_a_chain_of_failures_name_its_root() {
+    for seed in 0..30 {
+        let errors = Mutex::new(Vec::new());
+        let simulation = Simulation::new(8, 1, seed).kill(ProcessId::new(5), Duration::from_micros(300));
+        let simulated = simulation.run(|me| {
+            let work = || -> Result<()> {
+                loop {
+                    me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
+                }
+            };
+            let Err(error) = work() else { unreachable!("it works until it fails") };
+            errors.lock().unwrap().push(error.to_string());
+            Err(error)
+        });
+        let root = "process 5 was killed by signal 9";
+        assert_eq!(errors.into_inner().unwrap(), [root; 7], "seed {seed}");
+        assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), root);
+    }
+}
+
 #[test]
 fn killing_an_unknown_process_is_an_error() {
     let refused = Simulation::new(2, 1, 1).kill(ProcessId::new(2), Duration::ZERO).run(|_| Ok(()));

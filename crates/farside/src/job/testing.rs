@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::run_member;
 use crate::Worker;
 use crate::error::Result;
 use crate::invoke::named::Names;
@@ -39,7 +40,7 @@ pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
 fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
     match child::role(name, StartMethod::Entry, choices.clone())? {
-        Role::Member(member) => run_process(member, Names::of_the_library(), ROOMS, &body),
+        Role::Member(member) => run_member(member, Names::of_the_library(), &body),
         Role::Host(member, hosting) => {
             hosting.see_through(|| run_process(member, Names::of_the_library(), ROOMS, &body))
         }
