@@ -12,7 +12,10 @@ pub use farside_launch::{LaunchError, ProcessEnd, RendezvousError};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of an operation of this library.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` is the sentence of its `Display`, because a `main` that returns an error prints
+/// that.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Processes of other binaries have sent more for collectives than a worker keeps until it
@@ -261,6 +264,13 @@ impl Error {
             }),
             _ => None,
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In one piece: standard error is written piece by piece, and other processes write, too.
+        f.write_str(&self.to_string())
     }
 }
 
