@@ -106,6 +106,14 @@ pub enum Error {
         /// The resource that is full.
         cause: FullCause,
     },
+    /// A function that was called here returned an error, and no caller waits for its result.
+    #[error("a function that {from} called here failed: {message}")]
+    HandlerFailed {
+        /// The caller.
+        from: Source,
+        /// The text of the error.
+        message: String,
+    },
     /// A function that was called here panicked, and no caller waits for its result.
     #[error("a function that {from} called here panicked: {message}")]
     HandlerPanicked {

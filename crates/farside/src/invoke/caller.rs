@@ -13,6 +13,7 @@ use super::call::{Sends, To, WhenFull};
 use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, Notify, Synchronizer, count_down};
 use super::outbox::Dispatch;
+use super::outcome::Outcome;
 use super::payload::Payload;
 use super::pending::{FromLike, Reading, take};
 use super::reply::ReplyAddress;
@@ -136,7 +137,7 @@ impl Caller {
     ///
     /// # Errors
     /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
-    pub fn call<A: Wire, R>(
+    pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,
