@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Worker;
-use crate::error::{Error, Result, Source};
+use crate::error::{Result, Source};
 use crate::invoke::inbox::{Handling, handler_error, run_last};
 use crate::invoke::message::RingName;
 use crate::runtime::process::Notice;
