@@ -67,12 +67,14 @@ pub enum Error {
         theirs: Box<str>,
     },
     /// The deadline passed.
-    #[error("deadline passed after {after:?} while {doing}")]
+    #[error("deadline passed after {after:?} while {doing}{}", missing(waiting_for))]
     Deadline {
         /// The operation that waited.
         doing: &'static str,
         /// The time that it waited.
         after: Duration,
+        /// In a collective, the workers that did not come. Otherwise empty.
+        waiting_for: Vec<WorkerId>,
     },
     /// A closure or function pointer was sent to a process of another binary, in which it does not
     /// exist.
@@ -202,7 +204,7 @@ pub enum Error {
         cause: std::io::Error,
     },
     /// A call or a result is too large to be sent.
-    #[error("{what} of {bytes} bytes is too large: at most {max} bytes are supported; use several smaller ones")]
+    #[error("{what} of {bytes} bytes is too large: at most {max} bytes fit; {remedy}")]
     TooLarge {
         /// The kind of data.
         what: &'static str,
@@ -210,6 +212,8 @@ pub enum Error {
         bytes: usize,
         /// The largest size.
         max: usize,
+        /// A remedy, such as the setting that raises the limit.
+        remedy: &'static str,
     },
     /// The process does not exist.
     #[error("{process} does not exist: the job has processes 0 to {}", count - 1)]
@@ -245,7 +249,35 @@ pub enum Error {
     },
 }
 
+/// Names the workers that a collective waited for, and the remedy.
+fn missing(workers: &[WorkerId]) -> String {
+    let names: Vec<_> = workers.iter().map(WorkerId::to_string).collect();
+    match &names[..] {
+        [] => String::new(),
+        names => format!(
+            ": {} did not come; if it only needs longer, raise `Job::deadline` or FARSIDE_TIMEOUT_S",
+            names.join(", ")
+        ),
+    }
+}
+
 impl Error {
+    /// Returns the error of a wait that is no collective.
+    pub(crate) fn deadline(doing: &'static str, after: Duration) -> Self {
+        Self::Deadline { doing, after, waiting_for: Vec::new() }
+    }
+
+    /// Returns the error for a call that is longer than `max`.
+    pub(crate) fn long_call(bytes: usize, max: usize) -> Self {
+        let remedy = "raise `Job::ring_cap_bytes` to twice the size, or send several smaller ones";
+        Self::TooLarge { what: "a call", bytes, max, remedy }
+    }
+
+    /// Returns the error for a result that is longer than the room of its caller.
+    pub(crate) fn long_result(bytes: usize, max: usize) -> Self {
+        Self::TooLarge { what: "a result", bytes, max, remedy: "call with `call_into`, or send it through a pipe" }
+    }
+
     /// Returns the error of a module, if this error holds one of type `E`.
     ///
     /// ```
@@ -285,7 +317,7 @@ impl fmt::Debug for Error {
 impl From<LaunchError> for Error {
     fn from(error: LaunchError) -> Self {
         match error {
-            LaunchError::Deadline { doing, after } => Self::Deadline { doing, after },
+            LaunchError::Deadline { doing, after } => Self::deadline(doing, after),
             LaunchError::Fabric(error) => Self::Fabric(error),
             LaunchError::JobEnded { why } => Self::JobEnded { why },
             LaunchError::System { doing, cause } => Self::System { doing, cause },

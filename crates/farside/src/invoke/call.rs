@@ -382,7 +382,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ) -> Result<S::Pending<R, FromLike>, Refused<A>> {
         let bytes = ReplySlots::room_for::<R>();
         let reserved = match bytes > RESULT_BYTES_MAX {
-            true => Err(Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX }),
+            true => Err(Error::long_result(bytes, RESULT_BYTES_MAX)),
             false => S::reserve(self, bytes, FromLike),
         };
         let (pending, address) = match reserved {
@@ -511,7 +511,7 @@ impl<N: Counted> To<'_, Worker, N> {
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = process.settings().ring_cap_bytes / 2;
         if record_bytes > max {
-            return Err(Box::new((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload)));
+            return Err(Box::new((Error::long_call(record_bytes, max), payload)));
         }
         let when_full = self.when_full_now();
         let overflow_bytes = (self.limit_bytes != NO_LIMIT).then_some(self.limit_bytes as usize);

@@ -200,7 +200,7 @@ impl Caller {
             }
             let now = self.now();
             if now >= deadline {
-                return Err(Error::Deadline { doing, after: time });
+                return Err(Error::deadline(doing, time));
             }
             let nap = (deadline - now).min(NAP_MAX);
             bell.sleep_among_others(token, |word, seen| process.clock().sleep(word, seen, nap));

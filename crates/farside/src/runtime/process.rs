@@ -669,7 +669,8 @@ impl Process {
     // Shared values.
 
     pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) -> Result<()> {
-        let too_many = Error::TooLarge { what: "a table of shared values", bytes: SHARED_MAX + 1, max: SHARED_MAX };
+        let (what, remedy) = ("a table of shared values", "make one for several values");
+        let too_many = Error::TooLarge { what, bytes: SHARED_MAX + 1, max: SHARED_MAX, remedy };
         self.shared.get(index).ok_or(too_many)?.get_or_init(make);
         Ok(())
     }

@@ -293,7 +293,7 @@ fn wait_for_start(
             Some(ToProcess::Lost { process, root, why }) => return Err(Loss { root, why }.into_error(process)),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
             None if clock.now() >= deadline => {
-                return Err(Error::Deadline { doing: "waiting for the other processes to start", after: time });
+                return Err(Error::deadline("waiting for the other processes to start", time));
             }
             None => match control.fd() {
                 Some(fd) => {

@@ -198,7 +198,7 @@ impl Worker {
             let now = self.process.clock().now();
             let deadline = *deadline.get_or_insert_with(|| now + time.min(FOREVER));
             if now >= deadline {
-                return Err(Error::Deadline { doing, after: time });
+                return Err(Error::deadline(doing, time));
             }
             if moved {
                 continue;
