@@ -177,6 +177,9 @@ pub enum Error {
         /// How `root` ended, as far as known: the end of a sentence about it.
         why: String,
     },
+    /// An error of the program itself, made by [`program`](Error::program).
+    #[error(transparent)]
+    Program(Box<dyn std::error::Error + Send + Sync>),
     /// The called function panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -278,6 +281,27 @@ impl Error {
         Self::TooLarge { what: "a result", bytes, max, remedy: "call with `call_into`, or send it through a pipe" }
     }
 
+    /// Returns an error of the program, so that a worker's body can return it. An
+    /// [`io::Error`](std::io::Error) becomes one by `?`.
+    ///
+    /// ```no_run
+    /// use farside::Error;
+    ///
+    /// farside::job().processes(2).run(|me| {
+    ///     let text = std::fs::read_to_string("numbers.txt")?;
+    ///     let first: u64 = text.trim().parse().map_err(Error::program)?;
+    ///     if first == 0 {
+    ///         return Err(Error::program("numbers.txt begins with 0"));
+    ///     }
+    ///     println!("{}: {first}", me.id());
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn program(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Program(error.into())
+    }
+
     /// Returns the error of a module, if this error holds one of type `E`.
     ///
     /// ```
@@ -298,10 +322,13 @@ impl Error {
     pub(crate) fn lost_process(&self) -> Option<ProcessId> {
         match self {
             Self::PeerLost { process, .. } => Some(*process),
-            Self::Room(error) => iter::successors(error.source(), |error| error.source()).find_map(|error| {
-                let boxed = || error.downcast_ref::<Box<Self>>().map(|error| &**error);
-                error.downcast_ref::<Self>().or_else(boxed)?.lost_process()
-            }),
+            Self::Room(error) | Self::Program(error) => {
+                let first: &(dyn std::error::Error + 'static) = &**error;
+                iter::successors(Some(first), |error| error.source()).find_map(|error| {
+                    let boxed = || error.downcast_ref::<Box<Self>>().map(|error| &**error);
+                    error.downcast_ref::<Self>().or_else(boxed)?.lost_process()
+                })
+            }
             _ => None,
         }
     }
@@ -311,6 +338,12 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // In one piece: standard error is written piece by piece, and other processes write, too.
         f.write_str(&self.to_string())
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::program(error)
     }
 }
 

@@ -54,7 +54,7 @@ pub use farside_launch::start as launch;
 use crate::error::Result;
 use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
-use crate::runtime::run::run_process;
+use crate::runtime::run::{Body, run_process};
 use crate::wire::Wire;
 use farside_launch::child::{self, Member, Role, StartMethod};
 use farside_launch::ring_options::RingOptions;
@@ -234,6 +234,9 @@ impl Job {
 
     /// Runs `body` on every worker of the job.
     ///
+    /// The body may use `?` on errors of this library and of input and output. Wrap others:
+    /// `.map_err(farside::Error::program)?`.
+    ///
     /// In the launcher, this starts the processes and returns when all of them have ended. In a
     /// process, it runs the workers and returns when the whole job has ended; the code after it
     /// runs there as well.
@@ -268,19 +271,23 @@ impl Job {
     /// otherwise and was started by Farside's launcher, this unwinds without a message, with the
     /// error as payload: the launcher returns the verdict, so one failure is reported once.
     #[track_caller]
-    pub fn run<F>(mut self, body: F) -> Result<()>
+    pub fn run<F>(self, body: F) -> Result<()>
     where
         F: Fn(&Worker) -> Result<()> + Send + Sync,
     {
+        self.run_body(Location::caller(), &body)
+    }
+
+    fn run_body(mut self, site: &Location<'_>, body: &Body<'_>) -> Result<()> {
         log_to_stderr()?;
-        let site = Location::caller().to_string();
+        let site = site.to_string();
         let method = if self.entry.is_some() { StartMethod::Entry } else { StartMethod::Again };
         if !self.fabric_is_forced {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
         match child::role(&site, method, self.choices.clone())? {
-            Role::Member(member) => run_member(member, self.names, &body),
-            Role::Host(member, hosting) => hosting.see_through(|| run_process(member, self.names, ROOMS, &body)),
+            Role::Member(member) => run_member(member, self.names, body),
+            Role::Host(member, hosting) => hosting.see_through(|| run_process(member, self.names, ROOMS, body)),
             Role::Launcher => self.launch(site),
         }
     }
@@ -307,10 +314,7 @@ impl Job {
 ///
 /// # Errors
 /// Those of [`run_process`] in a process that another launcher started.
-fn run_member<F>(member: Member, names: Names, body: &F) -> Result<()>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+fn run_member(member: Member, names: Names, body: &Body<'_>) -> Result<()> {
     let is_launched = !member.control.leads_to_a_process();
     match run_process(member, names, ROOMS, body) {
         // Where a panic aborts, its status would look like a crash.

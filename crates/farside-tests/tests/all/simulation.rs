@@ -305,6 +305,25 @@ fn all_survivors_of_a_chain_of_failures_name_its_root() {
     }
 }
 
+/// A body may fail for a reason of its own, which the verdict has.
+#[test]
+fn a_body_may_return_an_error_of_the_program() {
+    let bodies: [(fn(&Worker) -> Result<()>, &str); 3] = [
+        (|_| Ok(drop(std::fs::File::open("/there/is/no/such/file")?)), "No such file"),
+        (|_| Ok(drop("seven".parse::<u8>().map_err(Error::program)?)), "invalid digit"),
+        (|_| Err(Error::program("it has had enough")), "process 0 failed: worker 0: it has had enough"),
+    ];
+    for (body, why) in bodies {
+        let error = farside::simulate(2, 1, 1, body).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    // An error that follows from a loss is not the verdict, however the program wraps it.
+    let simulated = Simulation::new(3, 1, 1).kill(ProcessId::new(1), Duration::from_millis(1)).run(|me| {
+        me.wait_together(Duration::from_secs(10), || false).map_err(Error::program)
+    });
+    assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), "process 1 was killed by signal 9");
+}
+
 #[test]
 fn killing_an_unknown_process_is_an_error() {
     let refused = Simulation::new(2, 1, 1).kill(ProcessId::new(2), Duration::ZERO).run(|_| Ok(()));

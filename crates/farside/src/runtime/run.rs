@@ -39,6 +39,9 @@ const START_MARGIN: Duration = Duration::from_secs(2);
 /// The sleep between two checks for the coordinator's word about a lost peer.
 const WORD_NAP: Duration = Duration::from_millis(1);
 
+/// The work of each worker. It is an object because all programs share the code that runs it.
+pub(crate) type Body<'a> = dyn Fn(&Worker) -> Result<()> + Send + Sync + 'a;
+
 /// Runs `body` on each worker of this process, and returns when the whole job has ended.
 ///
 /// # Errors
@@ -46,10 +49,7 @@ const WORD_NAP: Duration = Duration::from_millis(1);
 ///
 /// # Panics
 /// If a worker panicked, after the other processes were told.
-pub(crate) fn run_process<F>(member: Member, names: Names, rooms: &[RoomEntry], body: &F) -> Result<()>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+pub(crate) fn run_process(member: Member, names: Names, rooms: &[RoomEntry], body: &Body<'_>) -> Result<()> {
     let control = member.control.clone();
     let outcomes = start(member, names, rooms).and_then(|process| run_started(&process, body));
     if let Err(error) = &outcomes {
@@ -69,10 +69,7 @@ where
 type Outcome = thread::Result<Result<()>>;
 
 /// Runs the service thread and all other threads of the process to their ends.
-fn run_started<F>(process: &Arc<Process>, body: &F) -> Result<Vec<Outcome>>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+fn run_started(process: &Arc<Process>, body: &Body<'_>) -> Result<Vec<Outcome>> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let seat = process.clock().seat();
@@ -93,14 +90,11 @@ where
 }
 
 /// Runs all callable threads of the process to their ends.
-fn run_threads<'scope, F>(
+fn run_threads<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     process: &'scope Arc<Process>,
-    body: &'scope F,
-) -> Result<Vec<Outcome>>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+    body: &'scope Body<'scope>,
+) -> Result<Vec<Outcome>> {
     let shape = process.shape();
     let places = places(process)?;
     let spawn = |local: usize| {
@@ -137,10 +131,7 @@ where
 }
 
 /// Runs one worker thread, or one callable thread without a body.
-fn run_thread<F>(process: &Arc<Process>, local: usize, body: &F) -> Result<()>
-where
-    F: Fn(&Worker) -> Result<()>,
-{
+fn run_thread(process: &Arc<Process>, local: usize, body: &Body<'_>) -> Result<()> {
     let worker = Worker::new(process.clone(), local);
     let _seated = process.seat(local);
     let is_worker = local < process.shape().threads as usize;
