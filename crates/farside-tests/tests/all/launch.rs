@@ -368,6 +368,35 @@ fn a_test_fails_when_a_worker_does(me: &Worker) {
     assert!(me.id().number() != 1, "worker one cannot be");
 }
 
+#[farside::test]
+#[ignore = "a program for `a_failed_test_shows_the_output_of_its_processes`"]
+fn program_that_prints(me: &Worker) {
+    println!("{} has printed this", me.id());
+    eprintln!("{} has complained", me.id());
+    assert!(me.id().number() != 1 || std::env::var_os("FARSIDE_TEST_PASSES").is_some(), "worker one cannot be");
+}
+
+#[test]
+fn a_failed_test_shows_the_output_of_its_processes() {
+    let run = |passes: bool| {
+        let mut command = Command::new(this_program());
+        command.args(["launch::program_that_prints", "--exact", "--include-ignored", "--test-threads=1"]);
+        let output = within_time(|| command.envs(passes.then_some(("FARSIDE_TEST_PASSES", "1"))).output().unwrap());
+        assert_eq!(output.status.success(), passes);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let failed = run(false);
+    for worker in ["worker 0", "worker 1"] {
+        let lines = format!("\n{worker} has printed this\n{worker} has complained\n");
+        assert_eq!(failed.matches(&lines).count(), 1, "{failed}");
+    }
+    let body = include_str!("launch.rs").lines().position(|line| line.starts_with("fn program_that_prints"));
+    assert!(failed.contains(&format!("launch.rs:{}:", body.unwrap() + 1)), "{failed}");
+    assert_eq!(failed.matches("running 1 test").count(), 1, "only this harness reports: {failed}");
+    let passed = run(true);
+    assert!(!passed.contains("has printed") && !passed.contains("has complained"), "{passed}");
+}
+
 #[farside::test(timeout_s = 1)]
 #[should_panic(expected = "longer than its time limit")]
 fn a_test_that_hangs_is_ended(_: &Worker) {
