@@ -310,7 +310,7 @@ fn all_survivors_of_a_chain_of_failures_name_its_root() {
 fn a_body_may_return_an_error_of_the_program() {
     let bodies: [(fn(&Worker) -> Result<()>, &str); 3] = [
         (|_| Ok(drop(std::fs::File::open("/there/is/no/such/file")?)), "No such file"),
-        (|_| Ok(drop("seven".parse::<u8>().map_err(Error::program)?)), "invalid digit"),
+        (|_| "seven".parse::<u8>().map_err(Error::program).map(|_| ()), "invalid digit"),
         (|_| Err(Error::program("it has had enough")), "process 0 failed: worker 0: it has had enough"),
     ];
     for (body, why) in bodies {
