@@ -1,7 +1,7 @@
 //! `#[farside::test]`.
 
 use proc_macro2::{Ident, Literal, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
 use syn::spanned::Spanned;
@@ -34,14 +34,6 @@ pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<To
     } else {
         quote!(#name)
     };
-    // A test that fails names the place of this call: the line of the function.
-    let run = quote_spanned! {name.span()=>
-        #krate::__private::run_test(
-            ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
-            #krate::__private::TestShape { processes: #processes, threads: #threads, timeout_s: #timeout_s },
-            #body,
-        )
-    };
     // The inner function keeps the user's name: any other name could shadow a function that it
     // calls.
     Ok(quote! {
@@ -49,7 +41,11 @@ pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<To
         #(#attrs)*
         #vis fn #name() {
             #sig #block
-            #run
+            #krate::__private::run_test(
+                ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
+                #krate::__private::TestShape { processes: #processes, threads: #threads, timeout_s: #timeout_s },
+                #body,
+            )
         }
     })
 }

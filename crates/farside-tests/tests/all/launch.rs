@@ -390,8 +390,9 @@ fn a_failed_test_shows_the_output_of_its_processes() {
         let lines = format!("\n{worker} has printed this\n{worker} has complained\n");
         assert_eq!(failed.matches(&lines).count(), 1, "{failed}");
     }
-    let body = include_str!("launch.rs").lines().position(|line| line.starts_with("fn program_that_prints"));
-    assert!(failed.contains(&format!("launch.rs:{}:", body.unwrap() + 1)), "{failed}");
+    // The attribute is two lines above the function.
+    let function = include_str!("launch.rs").lines().position(|line| line.starts_with("fn program_that_prints"));
+    assert!(failed.contains(&format!("launch.rs:{}:", function.unwrap() - 1)), "{failed}");
     assert_eq!(failed.matches("running 1 test").count(), 1, "only this harness reports: {failed}");
     let passed = run(true);
     assert!(!passed.contains("has printed") && !passed.contains("has complained"), "{passed}");

@@ -311,7 +311,7 @@ fn a_body_may_return_an_error_of_the_program() {
     let bodies: [(fn(&Worker) -> Result<()>, &str); 3] = [
         (|_| Ok(drop(std::fs::File::open("/there/is/no/such/file")?)), "No such file"),
         (|_| "seven".parse::<u8>().map_err(Error::program).map(|_| ()), "invalid digit"),
-        (|_| Err(Error::program("it has had enough")), "process 0 failed: worker 0: it has had enough"),
+        (|_| Err(Error::program("it has had enough")), ": it has had enough"),
     ];
     for (body, why) in bodies {
         let error = farside::simulate(2, 1, 1, body).unwrap_err().to_string();
