@@ -6,8 +6,8 @@
 //! run what came; `pool.rs` proves that the memory is free afterwards.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
