@@ -81,7 +81,14 @@ impl Launch {
     /// functions registered by name (`Job::register`). A closure can be called only in processes of
     /// its own binary.
     pub fn new(programs: Vec<Program>) -> Self {
-        Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false, outputs: Vec::new() }
+        Self {
+            programs,
+            choices: Choices::default(),
+            site: None,
+            time_limit: None,
+            quiet_stdout: false,
+            outputs: Vec::new(),
+        }
     }
 
     crate::setters! {

@@ -372,8 +372,11 @@ mod tests {
             (any::<u32>(), prop::collection::vec(any::<u32>(), 0..20))
                 .prop_map(|(first, builds)| ToProcess::Builds { first, builds }),
             any::<String>().prop_map(|why| ToProcess::Ended { why: Ending::Other(why) }),
-            (process(), process(), any::<String>())
-                .prop_map(|(process, root, why)| ToProcess::Lost { process, root, why }),
+            (process(), process(), any::<String>()).prop_map(|(process, root, why)| ToProcess::Lost {
+                process,
+                root,
+                why
+            }),
             any::<u32>().prop_map(|round| ToProcess::Confirm { round }),
             Just(ToProcess::Finish),
             Just(ToProcess::Exchange),

@@ -291,7 +291,10 @@ fn a_port_in_use_is_named_with_the_remedy() {
     let job = Ranks::of(2);
     let _other = TcpListener::bind((Ipv4Addr::LOCALHOST, job.port)).unwrap();
     let port = job.port.to_string();
-    assert_failed(&job.start(0, "work").end(), &["this process reports", "cannot listen at port", &port, "FARSIDE_PORT"]);
+    assert_failed(
+        &job.start(0, "work").end(),
+        &["this process reports", "cannot listen at port", &port, "FARSIDE_PORT"],
+    );
 }
 
 #[test]
@@ -300,7 +303,11 @@ fn a_duplicate_rank_is_named() {
     let first = job.start(0, "work");
     let reports = ends(vec![job.start(1, "work"), job.start(1, "work")]);
     assert_failed(&first.end(), &["two processes joined as process 1"]);
-    assert_eq!(reports.iter().filter(|report| report.text.contains("rank 1 has already joined")).count(), 1, "{reports:?}");
+    assert_eq!(
+        reports.iter().filter(|report| report.text.contains("rank 1 has already joined")).count(),
+        1,
+        "{reports:?}"
+    );
     assert_eq!(reports.iter().filter(|report| report.text.contains("two processes joined")).count(), 1, "{reports:?}");
     assert!(reports.iter().all(|report| report.status == Some(1)));
 }

@@ -270,7 +270,8 @@ fn a_collective_that_waits_in_vain_names_the_worker_that_did_not_come() {
         true
     };
     for (error, _) in without_worker_3(computes) {
-        let is_named = error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 did not come");
+        let is_named =
+            error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 did not come");
         assert!(is_named && error.ends_with("raise `Job::deadline` or FARSIDE_TIMEOUT_S"), "{error}");
     }
 }
@@ -318,9 +319,9 @@ fn a_body_may_return_an_error_of_the_program() {
         assert!(error.contains(why), "{error}");
     }
     // An error that follows from a loss is not the verdict, however the program wraps it.
-    let simulated = Simulation::new(3, 1, 1).kill(ProcessId::new(1), Duration::from_millis(1)).run(|me| {
-        me.wait_together(Duration::from_secs(10), || false).map_err(Error::program)
-    });
+    let simulated = Simulation::new(3, 1, 1)
+        .kill(ProcessId::new(1), Duration::from_millis(1))
+        .run(|me| me.wait_together(Duration::from_secs(10), || false).map_err(Error::program));
     assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), "process 1 was killed by signal 9");
 }
 

@@ -337,7 +337,10 @@ impl<'w> PipeWriter<'w> {
         let max = self.outlet.shape.message_bytes;
         match bytes <= max {
             true => Ok(()),
-            false => Err(Error::TooLarge { what: "a message of a pipe", bytes, max, remedy: "raise `Pipe::message_bytes`" }.into()),
+            false => {
+                Err(Error::TooLarge { what: "a message of a pipe", bytes, max, remedy: "raise `Pipe::message_bytes`" }
+                    .into())
+            }
         }
     }
 

@@ -242,9 +242,7 @@ impl Worker {
                 fault_at(address_of(is_target), AddressFault::Misaligned { align: align as usize })
             }
             Failure::Lost { process: lost } => process.gone(lost),
-            Failure::Deadline => {
-                Error::deadline("moving bytes of memory that is not mapped", self.default_deadline())
-            }
+            Failure::Deadline => Error::deadline("moving bytes of memory that is not mapped", self.default_deadline()),
             Failure::Full { process } => MovementError::Full { process, max: COMMANDS_MAX }.into(),
             Failure::Other { what } => MovementError::Fabric { what }.into(),
         };
