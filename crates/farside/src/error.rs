@@ -171,8 +171,8 @@ pub enum Error {
     PeerLost {
         /// The lost process.
         process: ProcessId,
-        /// The process that failed first, as far as known: `process` itself, or one because of which
-        /// it failed.
+        /// The process that failed first, as far as known: `process` itself, or one because of
+        /// which it failed.
         root: ProcessId,
         /// How `root` ended, as far as known: the end of a sentence about it.
         why: String,

@@ -246,7 +246,8 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// Runs `function(there, arguments)` on the other worker when that worker makes progress.
     ///
     /// The function captures nothing, which the compiler ensures: everything it needs travels as
-    /// `arguments`. If it returns an `Err`, that [is reported there](Outcome) as a panic is. Calls from one worker to another run in the order in which they were made.
+    /// `arguments`. If it returns an `Err`, that [is reported there](Outcome) as a panic is. Calls
+    /// from one worker to another run in the order in which they were made.
     ///
     /// *Completion*: the arguments were copied when this returns; [`notify`](Self::notify) tells
     /// when the call was executed. *Cost*: a copy into the receiver's memory, and a fence where

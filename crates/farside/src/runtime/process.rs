@@ -513,8 +513,8 @@ impl Process {
         known.cloned().unwrap_or_else(|| Loss::of(process, "it no longer answers")).into_error(process)
     }
 
-    /// Notes that the connection with a peer ended. The coordinator should soon say that the peer is
-    /// lost, and why. Otherwise [`give_up_suspects`](Self::give_up_suspects) gives it up.
+    /// Notes that the connection with a peer ended. The coordinator should soon say that the peer
+    /// is lost, and why. Otherwise [`give_up_suspects`](Self::give_up_suspects) gives it up.
     pub(crate) fn suspect(&self, process: ProcessId) {
         lock(&self.suspects).push((process, self.clock.now() + WORD_MARGIN));
         // The service thread must see the new deadline, and this may be another thread.
