@@ -119,20 +119,20 @@ impl Process {
         &self.calls().lanes
     }
 
-    /// Takes in a service message of calls: its first byte and the fields behind it. Drops a
-    /// malformed message, because its sender is not of this job.
+    /// Takes in a service message of calls. Drops a malformed message, because its sender is not of
+    /// this job.
     ///
     /// # Errors
     /// Only errors that end this process.
-    pub(crate) fn take_call_message(&self, from: ProcessId, first: u8, fields: &[u8]) -> Result<()> {
-        match first {
-            CALL => CallMessage::decode(fields).map_or(Ok(()), |message| self.obey(from, message)),
-            FRAME => {
-                if let Some(Frame { ring, position, bytes }) = Frame::decode(fields)
-                    && let Some(local) = self.incoming(from, ring)
+    pub(crate) fn take_call_message(&self, from: ProcessId, message: Vec<u8>) -> Result<()> {
+        match message.first() {
+            Some(&CALL) => CallMessage::decode(&message[1..]).map_or(Ok(()), |message| self.obey(from, message)),
+            Some(&FRAME) => {
+                if let Some(frame) = Frame::new(message)
+                    && let Some(local) = self.incoming(from, frame.place.ring)
                 {
                     self.meet_unmapped_peer();
-                    self.notify(local, Notice::Frame { ring, position, bytes: bytes.to_vec() });
+                    self.notify(local, Notice::Frame(frame));
                 }
                 Ok(())
             }

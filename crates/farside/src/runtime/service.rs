@@ -76,8 +76,7 @@ fn take_events(process: &Arc<Process>) -> bool {
                 }
                 let taken = match message.split_first() {
                     Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
-                    Some((first, fields)) => process.take_call_message(from, *first, fields),
-                    None => Ok(()),
+                    _ => process.take_call_message(from, message),
                 };
                 if let Err(error) = taken {
                     fail(process, &error);
