@@ -56,10 +56,16 @@ fn ring_options_set_the_window() {
             .run(|me| {
                 let sum = PerWorker::new(me, Cell::new(0))?;
                 if me.id().number() == 0 {
+                    me.shutdown(me.neighbor(1))?;
                     me.setup_with(me.neighbor(1), ring)?;
-                    while me.to(me.neighbor(1)).when_full(WhenFull::Fail).call((sum, 1), add).is_ok() {
-                        accepted.fetch_add(1, Ordering::Relaxed);
-                    }
+                    let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
+                    let refused = loop {
+                        match to.call((sum, 1), add) {
+                            Ok(()) => accepted.fetch_add(1, Ordering::Relaxed),
+                            Err(refused) => break refused.error,
+                        };
+                    };
+                    assert!(matches!(refused, Error::Full { .. }), "{refused}");
                 } else {
                     me.wait_while_serving(|| sum.here(me).get() > 0)?;
                 }
@@ -67,14 +73,16 @@ fn ring_options_set_the_window() {
                 seen.fetch_add(sum.here(me).get(), Ordering::Relaxed);
                 Ok(())
             })
+            .unwrap()
+            .verdict
             .unwrap();
         assert_eq!(accepted.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
-        accepted.into_inner() * 40
+        accepted.into_inner() * 24
     });
-    // One window and one queue of records, which have 40 bytes.
+    // One window and one queue of records, which have 24 bytes.
     let bytes = [small, RingOptions::default()].map(|ring| (ring.grown_bytes() + QUEUE_BYTES) as u64);
     for (accepted, bytes) in accepted.into_iter().zip(bytes) {
-        assert!((bytes - 80..=bytes).contains(&accepted), "{accepted} of {bytes} bytes");
+        assert!((bytes - 48..=bytes).contains(&accepted), "{accepted} of {bytes} bytes");
     }
 }
 
