@@ -81,13 +81,7 @@ impl Staging {
     ///
     /// # Panics
     /// If they do not fit.
-    pub(super) fn fill(
-        &mut self,
-        slot: usize,
-        header: &[u8],
-        bytes: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> usize {
+    pub(super) fn fill(&mut self, slot: usize, header: &[u8], bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> usize {
         let total = header.len() + bytes;
         assert!(total <= SLOT_BYTES, "a message fits into its slot");
         // SAFETY: the slot has `SLOT_BYTES` initialized bytes. It belongs to this process while it
