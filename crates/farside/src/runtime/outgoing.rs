@@ -48,8 +48,8 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends a message of `bytes` bytes that `write` writes, if the transport has room and no message
-    /// to this peer waits. Returns whether the message is sent.
+    /// Sends a message of `bytes` bytes that `write` writes, if the transport has room and no
+    /// message to this peer waits. Returns whether the message is sent.
     ///
     /// # Errors
     /// Those of [`send`](Self::send).

@@ -411,8 +411,8 @@ impl Process {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
     }
 
-    /// Sends a part of a record stream to a peer: `bytes` bytes that `write` writes. Returns whether
-    /// the transport had room for it.
+    /// Sends a part of a record stream to a peer: `bytes` bytes that `write` writes. Returns
+    /// whether the transport had room for it.
     ///
     /// # Errors
     /// Those of [`send_call`](Self::send_call).
