@@ -111,8 +111,8 @@ impl Table {
     /// Plays a move of either player, in or out of turn.
     ///
     /// Stones may be added after the end of the game too: front ends set up positions by playing
-    /// their stones in any order. Resigning and a swap of sides change no stone, and HexGui sends no
-    /// `undo` for them, so [`undo`](Self::undo) does not count them.
+    /// their stones in any order. Resigning and a swap of sides change no stone, and HexGui sends
+    /// no `undo` for them, so [`undo`](Self::undo) does not count them.
     pub(super) fn play(&mut self, player: Player, text: &str, done: Move) -> Result<(), String> {
         let after = self.after(player, done).map_err(|why| illegal(player, text, why))?;
         match done {

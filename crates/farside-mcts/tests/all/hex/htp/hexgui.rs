@@ -87,7 +87,8 @@ fn a_stone_that_hexgui_has_swapped_is_not_swapped_back() {
 
 #[test]
 fn a_swap_of_sides_is_named_so_and_not_undone() {
-    // After `swap-sides` HexGui lets white move again. Stepping back, it sends nothing for the swap.
+    // After `swap-sides` HexGui lets white move again. Stepping back, it sends nothing for the
+    // swap.
     replay(
         &mut Session::on(5),
         "> param_game allow_swap 1
