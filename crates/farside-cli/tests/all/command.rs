@@ -190,7 +190,10 @@ fn a_search_that_loses_a_process_fails_and_names_it() {
         let output = launcher.wait_with_output().expect("the command ends");
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(128 + 9), "{complaints}");
-        assert!(output.stdout.is_empty() && complaints.contains(&format!("process {doomed} failed")), "{complaints}");
+        assert!(
+            output.stdout.is_empty() && complaints.contains(&format!("process {doomed} was killed by signal 9")),
+            "{complaints}"
+        );
         assert_eq!(complaints.matches("farside: error").count(), 1, "{complaints}");
     }
 }
