@@ -28,6 +28,7 @@ mod objects;
 mod other_types;
 mod pipes;
 mod pools;
+mod quiescence;
 mod registration;
 mod rendezvous;
 mod sections;

@@ -9,6 +9,8 @@
 //! than it takes part in returns [`Error::CollectiveMismatch`], and never takes a value of one type
 //! for one of another.
 
+mod quiescence;
+
 use std::any::type_name;
 use std::collections::{HashMap, VecDeque};
 
@@ -49,6 +51,9 @@ pub(crate) struct Collectives {
     /// Whether a collective of this worker has ended in an error, so that its values may arrive
     /// late.
     has_failed: bool,
+    /// The numbers of calls of collectives that this worker has sent and executed.
+    sent: u64,
+    executed: u64,
 }
 
 /// The announcements of one round of barriers that this worker has not passed yet.
@@ -155,6 +160,8 @@ impl Collectives {
             mismatch: None,
             is_told: false,
             has_failed: false,
+            sent: 0,
+            executed: 0,
         }
     }
 
@@ -264,8 +271,23 @@ impl Collectives {
 }
 
 impl Worker {
-    /// Waits until every worker of the job has called `barrier`. Earlier calls, one-way calls
-    /// included, need not have run by then: use a [`Synchronizer`](crate::Synchronizer) for that.
+    /// Waits until every worker of the job has called `barrier`. Earlier calls need not have run by
+    /// then; [`quiesce`](Self::quiesce) waits for those. A worker that has left the barrier may call
+    /// one that has not.
+    ///
+    /// ```no_run
+    /// # use std::cell::Cell;
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let greeted = PerWorker::new(me, Cell::new(false))?;
+    /// me.call(me.neighbor(1), greeted, |there, greeted| greeted.here(there).set(true))?;
+    /// me.barrier()?;
+    /// // All workers have made their calls. That to this worker may still be on its way.
+    /// me.quiesce()?;
+    /// assert!(greeted.here(me).get());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// *Cost*: one call in each of log₂(workers) rounds.
     ///
@@ -488,9 +510,11 @@ impl Worker {
     /// binary.
     fn tell<A: Wire>(&self, to: WorkerId, name: Named<A>, arguments: A, function: fn(&Self, A)) -> Result<()> {
         match self.runs_same_binary(to) {
-            true => Ok(self.internal(to).call(arguments, function)?),
-            false => Ok(self.internal(to).call_named(name, arguments)?),
+            true => self.internal(to).call(arguments, function)?,
+            false => self.internal(to).call_named(name, arguments)?,
         }
+        self.collectives.borrow_mut().sent += 1;
+        Ok(())
     }
 
     /// Waits until nothing is staged for these receivers.
@@ -571,6 +595,7 @@ pub(crate) fn register(names: &mut Names) {
 }
 
 fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
+    there.collectives.borrow_mut().executed += 1;
     // Another binary may send any number.
     if round < u32::BITS {
         let from = there.announcer(round);
@@ -579,7 +604,9 @@ fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
 }
 
 fn keep_value(there: &Worker, parcel: Parcel) {
-    there.collectives.borrow_mut().keep(parcel, false);
+    let mut collectives = there.collectives.borrow_mut();
+    collectives.executed += 1;
+    collectives.keep(parcel, false);
 }
 
 fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
@@ -604,7 +631,9 @@ fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
 
 fn keep_foreign_value(there: &Worker, parcel: Parcel) {
     if there.process_handle().is_mixed() {
-        there.collectives.borrow_mut().keep(parcel, true);
+        let mut collectives = there.collectives.borrow_mut();
+        collectives.executed += 1;
+        collectives.keep(parcel, true);
     }
 }
 
