@@ -32,7 +32,7 @@ pub enum Error {
     /// A handler called an operation that waits.
     #[error(
         "{what} waits, and a handler must not wait: it would keep its worker from the very calls that it waits for; use \
-         `Pending::then`, keep a `Reply`, or send with `WhenFull::Fail` or `Queue`"
+         `Pending::then`, keep a `Reply`, or send with `WhenFull::Spill`, `Queue` or `Fail`"
     )]
     InHandler {
         /// The operation.

@@ -55,7 +55,7 @@
 //! inside [`progress`](Worker::progress), inside every wait, and inside collectives. The exception
 //! is a blocking access to memory that is not mapped: it runs no calls while it waits for its
 //! answer. Functions run one at a time, and never inside another. They must not wait; a wait
-//! returns [`Error::InHandler`]. Calls that they make are queued when there is no room. A function
+//! returns [`Error::InHandler`]. Calls that they make are kept when there is no room. A function
 //! that cannot answer yet keeps its [`Reply`].
 //!
 //! On the [pool](Worker::pool_of) of a process several functions run at a time, each on its own
