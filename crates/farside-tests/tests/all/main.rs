@@ -35,6 +35,7 @@ mod sections;
 mod signals;
 mod simulated;
 mod simulation;
+mod state;
 mod support;
 mod survivors;
 mod sync;

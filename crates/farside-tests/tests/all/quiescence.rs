@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, Result, Simulation, simulate};
+use farside::{Error, FullCause, Result, Simulation, simulate};
 
 use crate::support::failure;
 
@@ -25,6 +25,7 @@ everywhere! {
     a_tree_of_calls
     all_forms_of_calls
     a_chain_through_answers
+    handlers_find_room
 }
 
 fn grow(there: &Worker, (count, depth): (Count, u32)) {
@@ -53,7 +54,8 @@ fn all_forms_of_calls(me: &Worker) -> Result<()> {
     let add_bytes = |there: &Worker, count: Count, bytes: &[u8]| add(there, (count, bytes.len() as u64));
     for round in 1..=3 {
         let mut held = Vec::new();
-        let mut open = Vec::new();
+        let open = me.aggregate_all();
+        let mut late = Vec::new();
         for to in me.workers() {
             me.call(to, (count, 1), add)?;
             me.to(to).send_based().call((count, 1), add)?;
@@ -61,11 +63,9 @@ fn all_forms_of_calls(me: &Worker) -> Result<()> {
             me.call_buffer(to, count, &[0; 100], add_bytes)?;
             held.push(me.to(to).call_buffer_get(count, me.allocate(1000)?, add_bytes)?);
             held.push(me.to(to).call_buffer_get_aside(count, me.allocate(10_000)?, add_bytes)?);
-            let batch = me.aggregate(to);
-            (0..7).try_for_each(|_| batch.call((count, 1), add))?;
-            let late = me.aggregate(to).flush_within(Duration::from_secs(3600));
-            late.call((count, 1), add)?;
-            open.extend([batch, late]);
+            (0..7).try_for_each(|_| open[to].call((count, 1), add))?;
+            late.push(me.aggregate(to).flush_within(Duration::from_secs(3600)));
+            late[to.index()].call((count, 1), add)?;
         }
         me.everyone().call((count, 1), add)?;
         me.scope(|scope| {
@@ -96,6 +96,51 @@ fn a_chain_through_answers(me: &Worker) -> Result<()> {
     me.quiesce()?;
     assert_eq!(total(me, count)?, 20 * u64::from(me.worker_count()));
     Ok(())
+}
+
+/// A handler makes more calls than the queue of its worker holds, in its worker's ring or in a lane.
+fn handlers_find_room(me: &Worker) -> Result<()> {
+    const CALLS: u64 = 20_000;
+    type Flood = (Count, Count, bool, bool);
+    fn flood(there: &Worker, (ran, refused, is_queued, on_lane): Flood) {
+        let to = there.to(there.id());
+        let to = if is_queued { to.when_full(WhenFull::Queue) } else { to };
+        let to = if on_lane { to.send_based() } else { to };
+        for _ in 0..CALLS {
+            if let Err(error) = to.call((ran, [0_u64; 32]), |there, (ran, _)| add(there, (ran, 1))) {
+                assert!(matches!(error.error, Error::Full { cause: FullCause::Queue { .. }, .. }), "{}", error.error);
+                add(there, (refused, 1));
+            }
+        }
+    }
+    let (ran, refused) = (Count::new(me, Cell::new(0))?, Count::new(me, Cell::new(0))?);
+    for (is_queued, on_lane) in [(false, false), (false, true), (true, false), (true, true)] {
+        me.call(me.id(), (ran, refused, is_queued, on_lane), flood)?;
+        me.quiesce()?;
+        let (ran, refused) = (ran.here(me).take(), refused.here(me).take());
+        assert_eq!((ran + refused, refused > 0), (CALLS, is_queued), "{ran} ran, {refused} were refused");
+        me.barrier()?;
+    }
+    assert!(me.counters().sent.staged_bytes_max > 1 << 20, "{:?}", me.counters());
+    Ok(())
+}
+
+#[test]
+fn shares_make_up_the_range() {
+    for length in [0, 1, 4, 5, 1000, usize::MAX - 7] {
+        simulate(5, 1, 1, |me| {
+            let own = me.share(7..7 + length);
+            let mut shares = me.gather(WorkerId::FIRST, (own.start, own.end))?.unwrap_or_default();
+            if me.is_first() {
+                let lengths: Vec<usize> = shares.iter().map(|(start, end)| end - start).collect();
+                assert!(lengths.iter().max().unwrap() - lengths.iter().min().unwrap() <= 1, "{lengths:?}");
+                shares.push((7 + length, 0));
+                assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0) && shares[0].0 == 7);
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
 }
 
 /// Worker 0 makes many calls to worker 3, and all meet. Returns how many have not run then.

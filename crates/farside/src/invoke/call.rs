@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside_fabric::WorkerId;
 
-pub use self::aggregator::{Aggregation, Aggregator};
+pub use self::aggregator::{Aggregation, Aggregator, Aggregators};
 use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, LatchAddress, Notify, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, Keeping, Outbox, Sent};

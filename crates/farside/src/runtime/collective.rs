@@ -314,7 +314,7 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let root = WorkerId::new(0);
+    /// let root = WorkerId::FIRST;
     /// let seed = me.broadcast(root, (me.id() == root).then_some(42_u64))?;
     /// # Ok(())
     /// # }
@@ -379,7 +379,7 @@ impl Worker {
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
     pub fn all_reduce<T: Wire + Clone>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
-        let root = WorkerId::new(0);
+        let root = WorkerId::FIRST;
         let up = self.begin::<T>(Kind::AllReduce, root)?;
         let mut combined = value;
         for child in self.children(root) {
