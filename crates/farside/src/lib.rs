@@ -42,6 +42,7 @@
 //! | copy between any places, in a defined order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
+//! | share tasks that make further tasks among all workers | [`tasks`] |
 //! | share structures: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate()`], [`Simulation`] |
 //!
@@ -74,6 +75,7 @@ pub mod pipe;
 mod rooms;
 mod runtime;
 pub mod sync;
+pub mod tasks;
 pub mod tour;
 /// Values that may travel inside a job: the crate [`farside_wire`].
 pub use farside_wire as wire;

@@ -39,4 +39,5 @@ mod state;
 mod support;
 mod survivors;
 mod sync;
+mod tasks;
 mod ways;
