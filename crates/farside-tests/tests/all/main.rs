@@ -31,6 +31,7 @@ mod pools;
 mod quiescence;
 mod registration;
 mod rendezvous;
+mod scarcity;
 mod sections;
 mod signals;
 mod simulated;
