@@ -111,7 +111,8 @@ impl<T: 'static> PerWorker<RefCell<T>> {
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let tasks = PerWorker::new(me, RefCell::new(Vec::<u64>::new()))?;
-    /// let loot = me.call_return(me.neighbor(1), tasks, |there, tasks| tasks.with(there, Vec::pop))?.wait()?;
+    /// let peer = me.neighbor(1);
+    /// let loot = me.call_return(peer, tasks, |there, tasks| tasks.with(there, Vec::pop))?.wait()?;
     /// // Waited first, borrowed then.
     /// tasks.with(me, |own| own.extend(loot));
     /// # Ok(())

@@ -1,13 +1,14 @@
 //! Tasks that make further tasks, shared by all workers: [`TaskPool`].
 //!
 //! Every worker has a deque. It runs its newest task first and gives its oldest ones away. A worker
-//! without tasks asks its *neighbours*, which are 1, 2, 4 and so on places after it. A worker that is
-//! asked remembers that, and gives half of its tasks as soon as it has two. So no request is repeated,
-//! no worker polls, and a single task stays where it is. (Saraswat et al., "Lifeline-based global
-//! load balancing", PPoPP 2011, without its random attempts.)
+//! without tasks asks its *neighbours*, which are 1, 2, 4 and so on places after it. A worker that
+//! is asked remembers that, and gives half of its tasks as soon as it has two. So no request is
+//! repeated, no worker polls, and a single task stays where it is. (Saraswat et al.,
+//! "Lifeline-based global load balancing", PPoPP 2011, without its random attempts.)
 //!
-//! The end is found by a token that goes round (Dijkstra, EWD 998, Safra's version). A worker passes
-//! it on when it has no tasks, and adds the number of gifts that it sent minus those it received.
+//! The end is found by a token that goes round (Dijkstra, EWD 998, Safra's version). A worker
+//! passes it on when it has no tasks, and adds the number of gifts that it sent minus those it
+//! received.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -88,8 +89,9 @@ impl<T: Wire + 'static> TaskPool<T> {
     /// all tasks have run everywhere. Calls that they made need not have:
     /// [`quiesce`](Worker::quiesce) waits for these.
     ///
-    /// *Cost*: some nanoseconds for a task that runs where it was made. A worker without tasks sends
-    /// a small message to log₂(workers) others, and gets tasks in messages of about 64 KiB at most.
+    /// *Cost*: some nanoseconds for a task that runs where it was made. A worker without tasks
+    /// sends a small message to log₂(workers) others, and gets tasks in messages of about 64 KiB at
+    /// most.
     ///
     /// # Errors
     /// The first error of `work` on this worker. [`Error::PeerLost`](crate::Error::PeerLost) if any

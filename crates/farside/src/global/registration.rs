@@ -35,10 +35,11 @@ use crate::runtime::worker::Worker;
 use farside_launch::settings::FOREVER;
 
 impl Worker {
-    /// Gives a vector's memory a global address, for other workers to read and write. Their accesses
-    /// are slower than to memory that Farside allocates, so register a vector that exists already.
-    /// For new memory use [`global_array`](Self::global_array), [`symmetric`](Self::symmetric), or
-    /// at one worker [`allocate_at`](Self::allocate_at) with a [`GlobalSlice`].
+    /// Gives a vector's memory a global address, for other workers to read and write. Their
+    /// accesses are slower than to memory that Farside allocates, so register a vector that exists
+    /// already. For new memory use [`global_array`](Self::global_array),
+    /// [`symmetric`](Self::symmetric), or at one worker [`allocate_at`](Self::allocate_at) with a
+    /// [`GlobalSlice`].
     ///
     /// The memory does not move. [`deregister`](Segment::deregister) returns the vector.
     ///

@@ -41,8 +41,8 @@ pub enum WhenFull {
     /// Keep the call here, in order, and send it when there is room. Fails when the queue is full
     /// ([`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes)).
     Queue,
-    /// Keep the call here, in order and without a limit, and send it when there is room. This is the
-    /// default in handlers, which can neither wait nor make their call later.
+    /// Keep the call here, in order and without a limit, and send it when there is room. This is
+    /// the default in handlers, which can neither wait nor make their call later.
     Spill,
 }
 

@@ -272,8 +272,8 @@ impl Collectives {
 
 impl Worker {
     /// Waits until every worker of the job has called `barrier`. Earlier calls need not have run by
-    /// then; [`quiesce`](Self::quiesce) waits for those. A worker that has left the barrier may call
-    /// one that has not.
+    /// then; [`quiesce`](Self::quiesce) waits for those. A worker that has left the barrier may
+    /// call one that has not.
     ///
     /// ```no_run
     /// # use std::cell::Cell;

@@ -61,8 +61,8 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// Everything that the calls wrote is visible then. A worker that has returned may call one that
-    /// has not: [`superstep`](Self::superstep) keeps phases apart.
+    /// Everything that the calls wrote is visible then. A worker that has returned may call one
+    /// that has not: [`superstep`](Self::superstep) keeps phases apart.
     ///
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce).
     ///
@@ -94,23 +94,24 @@ impl Worker {
         }
     }
 
-    /// Runs one phase of a program in phases: `call` makes the calls of this phase, and `take` takes
-    /// what they have left here. All workers call this, in the same order as other collectives.
+    /// Runs one phase of a program in phases: `call` makes the calls of this phase, and `take`
+    /// takes what they have left here. All workers call this, in the same order as other
+    /// collectives.
     ///
-    /// When `take` runs on a worker, all calls of this phase have run everywhere, with the calls that
-    /// they made, and no call of the next phase has run anywhere. What `take` returns is returned
-    /// here. Afterwards calls of the next phase may run at any time, also inside this phase's
-    /// collectives, such as an [`all_reduce`](Self::all_reduce) behind it. So what they change is
-    /// taken by `take`, and not later.
+    /// When `take` runs on a worker, all calls of this phase have run everywhere, with the calls
+    /// that they made, and no call of the next phase has run anywhere. What `take` returns is
+    /// returned here. Afterwards calls of the next phase may run at any time, also inside this
+    /// phase's collectives, such as an [`all_reduce`](Self::all_reduce) behind it. So what they
+    /// change is taken by `take`, and not later.
     ///
     /// ```no_run
     /// # use std::cell::RefCell;
     /// # use std::collections::HashSet;
     /// # use farside::prelude::*;
     /// # fn neighbors(_: u64) -> Vec<u64> { Vec::new() }
-    /// # fn owner(me: &Worker, v: u64) -> WorkerId { WorkerId::new((v % u64::from(me.worker_count())) as u32) }
+    /// # fn owner(_: &Worker, vertex: u64) -> WorkerId { WorkerId::new((vertex % 2) as u32) }
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// // Breadth-first search. Each worker has the vertices that were seen, and those of the next level.
+    /// // Breadth-first search: the vertices that were seen, and those of the next level.
     /// type Part = PerWorker<RefCell<(HashSet<u64>, Vec<u64>)>>;
     /// fn visit(there: &Worker, (part, vertex): (Part, u64)) {
     ///     let (seen, next) = &mut *part.here(there).borrow_mut();
@@ -133,8 +134,8 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// This is [`quiesce`](Self::quiesce), then `take`, then [`barrier`](Self::barrier), and costs as
-    /// much. `take` should make no calls: they would belong to no phase.
+    /// This is [`quiesce`](Self::quiesce), then `take`, then [`barrier`](Self::barrier), and costs
+    /// as much. `take` should make no calls: they would belong to no phase.
     ///
     /// # Errors
     /// The error of `call`; those of `quiesce` and `barrier`.
@@ -146,8 +147,8 @@ impl Worker {
         Ok(taken)
     }
 
-    /// Counts the calls of this worker, if none waits to be sent or continued. The first worker of a
-    /// process also counts those of the pool and the lanes.
+    /// Counts the calls of this worker, if none waits to be sent or continued. The first worker of
+    /// a process also counts those of the pool and the lanes.
     fn count_if_settled(&self) -> Option<QuiesceRound> {
         if !self.is_settled() {
             return None;
