@@ -30,6 +30,7 @@ use crate::invoke::inbox::Inbox;
 use crate::invoke::message::RingName;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
+use crate::invoke::outcome::Outcome;
 use crate::invoke::pending::{Continuation, Pending};
 use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
@@ -362,7 +363,7 @@ impl Worker {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call<A: Wire, R>(
+    pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,
@@ -375,7 +376,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_buffer`].
-    pub fn call_buffer<A: Wire, R>(
+    pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,

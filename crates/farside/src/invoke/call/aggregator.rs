@@ -9,6 +9,7 @@ use super::{AGGREGATE_BYTES, NO_LIMIT, To, WhenFull};
 use crate::Worker;
 use crate::error::{Refused, Result};
 use crate::invoke::outbox::FlushCause;
+use crate::invoke::outcome::Outcome;
 use crate::invoke::remote::{ByPointer, ByType, RemoteFn};
 use crate::wire::Wire;
 
@@ -140,7 +141,7 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
+    pub fn call<A: Wire, R: Outcome>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.to.operand_of(function as usize);
         self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
@@ -150,7 +151,7 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call_remote<A: Wire, R, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
+    pub fn call_remote<A: Wire, R: Outcome, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
     {
@@ -161,7 +162,7 @@ impl<'w> Aggregator<'w> {
     ///
     /// # Errors
     /// Those of [`To::call`].
-    pub fn call_buffer<A: Wire, R>(
+    pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         arguments: A,
         buffer: &[u8],

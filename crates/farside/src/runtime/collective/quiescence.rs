@@ -87,7 +87,7 @@ impl Worker {
             let sums = (all.sent, all.executed);
             match before.replace(sums) == Some(sums) {
                 true if all.sent == all.executed => return Ok(()),
-                true if all.is_late => return Err(Error::Deadline { doing: DOING, after: time }),
+                true if all.is_late => return Err(Error::deadline(DOING, time)),
                 true => {}
                 false => changed = self.now(),
             }
