@@ -234,7 +234,9 @@ fn it_does_not_wait_for_ever() {
             answer.then(|_, _| ());
         }
         let late = me.quiesce();
-        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+        // The first worker that gives up returns, so the others cannot go on.
+        let expected = matches!(late, Err(Error::Deadline { .. } | Error::CollectiveMismatch { .. }));
+        assert!(expected, "{late:?}");
         kept.here(me).take().into_iter().for_each(|reply| reply.send(1));
         Ok(())
     });
