@@ -25,6 +25,7 @@
 //! |---|---|
 //! | start a job | [`job()`], [`Job`] |
 //! | name workers, wait, synchronize | [`Worker`] |
+//! | wait until all calls have run, run in phases | [`Worker::quiesce`], [`Worker::superstep`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
