@@ -44,7 +44,7 @@ pub use farside_sys::topology::NumaNodeId;
 /// The bytes before the memory of a handle. The first eight hold the stamp, which tells whether the
 /// memory is still the handle's. A whole unit of the heap, so that the memory begins on a cache
 /// line.
-const STAMP_BYTES: u64 = 64;
+pub(crate) const STAMP_BYTES: u64 = 64;
 
 /// Memory of this process or another one of the job: 56 bytes that can be sent to any worker.
 ///
