@@ -210,7 +210,7 @@ impl SharedMemory {
         let may_be_transparent = pages.kind <= PageKind::Transparent && bytes >= HUGE_BYTES;
         let base = if may_be_transparent { map_aligned(&fd, bytes, HUGE_BYTES) } else { map_anywhere(&fd, bytes) };
         let base = base.map_err(|errno| system("mmap", bytes, errno))?;
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unasked");
+        let base: NonNull<u8> = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unasked");
         // A forked child that goes on without `exec` does not get the mapping: it would write the
         // memory as if it were this process. If the system refuses, the child gets it.
         // SAFETY: the mapping is new, and only this function knows it; it stays as it is here.
