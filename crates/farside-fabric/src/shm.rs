@@ -35,12 +35,12 @@ use self::message::{Fetched, Greeting, Message, Probe};
 use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
 use crate::emulated::{Engine, Registration};
 use crate::ids::ProcessId;
-use crate::region::{Lease, UserMemory, UserRegion};
+use crate::region::{Lease, Naming, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionName, RemoteKey, Tag,
-    Transport, Unposted, UserReach,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RegionName, RemoteKey,
+    Tag, Transport, Unposted, UserReach,
 };
 
 pub(crate) use self::message::message_kinds;
@@ -536,12 +536,17 @@ impl Transport for ShmEndpoint {
         }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        Ok(self.register_memory_as(None, memory, bytes))
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
+        Ok(self.register_memory_as(Naming::Here(kind), memory, bytes))
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
-        self.register_user_as(None, Lease::new(memory))
+        self.register_user_as(Naming::Here(RegionKind::Shared), Lease::new(memory))
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {

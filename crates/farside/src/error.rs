@@ -340,7 +340,9 @@ pub enum CorruptRecord {
         expected: u64,
     },
     /// The sender of a stream of records has sent more than it had credit for.
-    #[error("a frame at byte {position} of a stream is beyond what its sender may send: credit was given up to byte {credited}")]
+    #[error(
+        "a frame at byte {position} of a stream is beyond what its sender may send: credit was given up to byte {credited}"
+    )]
     Overrun {
         /// The position of the frame.
         position: u64,

@@ -51,6 +51,7 @@ use crate::runtime::worker::Worker;
 /// GASPI: `gaspi_write_notify`, `gaspi_notify`, `gaspi_notify_waitsome`, `gaspi_notify_reset`, with
 /// 64-bit values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(word = "farside::Notifications")]
 pub struct Notifications {
     slots: GlobalPtr<u64>,
     count: u32,

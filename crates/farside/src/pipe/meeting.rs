@@ -341,7 +341,7 @@ impl Process {
     fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link> {
         let why = "its memory is not where its reader says";
         let corrupt = || PipeError::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
-        if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
+        if piece.key.process != from || !piece.key.is_internal() || piece.bytes < outlet.shape.bytes() as u64 {
             return Err(corrupt());
         }
         // Not under a lock, since mapping waits.

@@ -133,7 +133,7 @@ impl Process {
             _ => return Ok(()),
         };
         let Some((shared, source)) = self.way_to(from, name) else { return Ok(()) };
-        if pieces.iter().any(|piece| piece.key.process != from) {
+        if pieces.iter().any(|piece| piece.key.process != from || !piece.key.is_internal()) {
             return Ok(());
         }
         if let CallMessage::Reclaim { .. } = message {
@@ -166,7 +166,7 @@ impl Process {
     fn answer(&self, message: CallMessage) -> Result<Option<Answer>> {
         Ok(Some(match message {
             CallMessage::Opened { ring, control, chunks } => {
-                if control.key.process != chunks[0].key.process {
+                if control.key.process != chunks[0].key.process || !control.key.is_internal() {
                     return Ok(None);
                 }
                 let sender = Sender::new(self.control_block(control)?, self.chunks(&chunks)?);
