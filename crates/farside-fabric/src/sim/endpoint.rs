@@ -184,13 +184,17 @@ impl Transport for SimEndpoint {
         bytes: usize,
         kind: RegionKind,
     ) -> Result<LocalRegion, FabricError> {
+        let mut network = self.network.lock();
+        network.note_registration(bytes)?;
         let registration = Registration { memory, bytes, access: None };
-        Ok(self.network.lock().process(self.process).regions.register(Naming::Here(kind), registration))
+        Ok(network.process(self.process).regions.register(Naming::Here(kind), registration))
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
+        let mut network = self.network.lock();
+        network.note_registration(memory.bytes())?;
         let naming = Naming::Here(RegionKind::Shared);
-        self.network.lock().process(self.process).regions.register_user(naming, Lease::new(memory), None)
+        network.process(self.process).regions.register_user(naming, Lease::new(memory), None)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {

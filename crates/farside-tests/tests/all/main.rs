@@ -31,6 +31,7 @@ mod pipes;
 mod pools;
 mod registration;
 mod rendezvous;
+mod scarcity;
 mod sections;
 mod signals;
 mod simulated;
