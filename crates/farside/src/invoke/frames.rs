@@ -12,7 +12,7 @@ use crate::error::CorruptRecord;
 
 /// The longest record. In rings the chunk size and the cap limit it further.
 const RECORD_BYTES_MAX: usize = 1 << 30;
-/// The largest window that a receiver grants.
+/// The largest window.
 const WINDOW_BYTES_MAX: u64 = RECORD_BYTES_MAX as u64;
 /// The number of fruitless looks after which the receiver sends credit for the records already run.
 const IDLE_LOOKS: u32 = 64;
@@ -28,7 +28,7 @@ pub(crate) struct OutFrames {
 
 impl OutFrames {
     pub(crate) fn new(window: usize) -> Self {
-        Self { window: window as u64, sent: 0, consumed: 0 }
+        Self { window: (window as u64).min(WINDOW_BYTES_MAX), sent: 0, consumed: 0 }
     }
 
     /// The number of bytes that may be sent now.
