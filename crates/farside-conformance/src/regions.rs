@@ -10,7 +10,7 @@ use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
 use farside_fabric::ids::ProcessId;
 use farside_fabric::region::LocalRegion;
-use farside_fabric::transport::{FabricError, Operation, RemoteKey};
+use farside_fabric::transport::{FabricError, Operation, RegionKind, RemoteKey};
 
 /// The starter memory of each process is attached by a key that every process can compute.
 pub fn the_starter_is_attached_by_its_computed_key(fabric: &dyn Fabric) {
@@ -49,21 +49,29 @@ pub fn new_memory_is_zero(fabric: &dyn Fabric) {
     });
 }
 
-/// Existing memory becomes a region with its contents, and without a copy.
+/// Existing memory becomes a region with its contents, without a copy, and of the requested kind. No
+/// key of another kind reaches it.
 pub fn existing_memory_is_registered(fabric: &dyn Fabric) {
     Trial::new("existing_memory_is_registered", 2).run(fabric, |process| {
-        for (bytes, pages) in [(5000, PageKind::Base), (4 << 20, PageKind::Gigantic)] {
+        let regions = [
+            (5000, PageKind::Base, RegionKind::Shared),
+            (4 << 20, PageKind::Gigantic, RegionKind::Shared),
+            (4096, PageKind::Base, RegionKind::Internal),
+        ];
+        for (bytes, pages, kind) in regions {
             let preference = MemoryPreference { pages, node: None };
             let memory = Arc::new(SharedMemory::create_as("conformance", bytes, preference).expect("there is memory"));
             let before = LocalRegion::new(RemoteKey::starter(process.id(), bytes as u64), memory.clone()).as_remote();
             let own = u64::from(process.id().number());
             process.put(&before, 0, &pattern(own, 100));
-            let local = expect(process.end().register_memory(memory.clone(), bytes), "registering memory");
+            let local = expect(process.end().register_memory(memory.clone(), bytes, kind), "registering memory");
             assert_eq!(local.key().bytes, bytes as u64, "a key tells its region's size");
             assert_eq!(local.memory().base(), memory.base(), "the memory itself is registered");
             let keys = process.share_key(local.key());
             let peer = 1 - process.id().index();
             let region = process.attach(keys[peer]);
+            assert_eq!(keys[peer].is_internal(), kind == RegionKind::Internal, "a key tells its region's kind");
+            expect_stale(process, RemoteKey { generation: keys[peer].generation ^ 1 << 31, ..keys[peer] });
             assert_same(&process.get(&region, 0, 100), &pattern(peer as u64, 100), "what the memory held before");
             process.put(&region, bytes as u64 - 100, &pattern(own + 2, 100));
             process.meet();

@@ -68,9 +68,9 @@ use self::outbox::{Class, Outbox};
 pub(crate) use self::owner::Owner;
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
-use crate::region::{Lease, RegionMemory, UserMemory, UserRegion};
+use crate::region::{Lease, Naming, RegionMemory, UserMemory, UserRegion};
 use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
-use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, RemoteKey, Tag, Unposted};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Tag, Unposted};
 
 pub(crate) use self::packet::message_kinds;
 pub use self::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId, USER_HEADER_BYTES};
@@ -221,14 +221,12 @@ impl Engine {
     }
 
     /// Registers memory as a region, under a key that was never used before.
-    pub fn register(&mut self, registration: Registration) -> LocalRegion {
-        self.owner.register(None, registration)
+    pub fn register(&mut self, registration: Registration, kind: RegionKind) -> LocalRegion {
+        self.owner.register(Naming::Here(kind), registration)
     }
 
-    /// Registers memory as a region under a given name. The caller then assigns the names of all
-    /// regions of this engine.
-    pub(crate) fn register_as(&mut self, name: Option<RegionName>, registration: Registration) -> LocalRegion {
-        self.owner.register(name, registration)
+    pub(crate) fn register_as(&mut self, naming: Naming, registration: Registration) -> LocalRegion {
+        self.owner.register(naming, registration)
     }
 
     /// Registers user memory as a region. With a native access, the transport must ensure that
@@ -244,16 +242,16 @@ impl Engine {
         memory: Arc<UserMemory>,
         access: Option<NativeAccess>,
     ) -> Result<UserRegion, FabricError> {
-        self.register_user_as(None, Lease::new(memory), access)
+        self.register_user_as(Naming::Here(RegionKind::Shared), Lease::new(memory), access)
     }
 
     pub(crate) fn register_user_as(
         &mut self,
-        name: Option<RegionName>,
+        naming: Naming,
         lease: Arc<Lease>,
         access: Option<NativeAccess>,
     ) -> Result<UserRegion, FabricError> {
-        self.owner.register_user(name, lease, access)
+        self.owner.register_user(naming, lease, access)
     }
 
     /// Withdraws a key, as described at [`Transport::deregister`](crate::Transport::deregister).

@@ -55,8 +55,8 @@ pub mod wait;
 pub use ids::{MachineId, ProcessId, WorkerId};
 pub use region::{LocalRegion, RemoteRegion, UserMemory, UserRegion};
 pub use transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Tag, Transport,
-    Unposted, UserReach,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RegionKind, RemoteKey, Tag,
+    Transport, Unposted, UserReach,
 };
 
 /// The messages of this crate, for tests of their decoders.

@@ -13,7 +13,8 @@ use farside_wire::Wire;
 
 pub use self::completion::Completion;
 pub use self::error::FabricError;
-pub use self::key::{RegionName, RemoteKey, Tag};
+pub(crate) use self::key::INTERNAL;
+pub use self::key::{RegionKind, RegionName, RemoteKey, Tag};
 
 /// Carries posted operations: the part of a [`Transport`](crate::Transport) that regions and
 /// completions use.

@@ -19,7 +19,7 @@ use crate::operation::{AtomicChange, Carrier, FabricError, Operation, Outcome, R
 
 pub use self::execute::execute;
 pub(crate) use self::nearby::{Nearby, Refused};
-pub(crate) use self::table::{Names, RegionTable};
+pub(crate) use self::table::{Names, Naming, RegionTable};
 pub use self::user::{Held, UserMemory, UserRegion};
 pub(crate) use self::user::{Lease, RegionMemory};
 

@@ -35,12 +35,12 @@ use self::message::{Fetched, Greeting, Message, Probe};
 use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
 use crate::emulated::{Engine, Registration};
 use crate::ids::ProcessId;
-use crate::region::{Lease, RegionMemory, UserMemory, UserRegion};
+use crate::region::{Lease, Naming, RegionMemory, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionName, RemoteKey, Tag,
-    Transport, Unposted, UserReach,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RegionName, RemoteKey,
+    Tag, Transport, Unposted, UserReach,
 };
 
 pub(crate) use self::message::message_kinds;
@@ -94,7 +94,7 @@ struct State {
     /// The regions of this process, and what is done by messages: the withdrawal of regions, and
     /// access to private memory that cannot be reached otherwise.
     engine: Engine,
-    /// Connections opened by either side. Ended ones are removed.
+    /// Connections opened by either side, in the order of their ids. Ended ones are removed.
     links: Vec<Link>,
     next_link: u64,
     /// The link that carries messages to each peer. It stays the same while it lives, so that
@@ -326,7 +326,8 @@ impl ShmEndpoint {
         let ids: Vec<u64> = state.links.iter().map(Link::id).collect();
         for id in ids {
             // A message on one link may end another.
-            while let Some(link) = state.links.iter_mut().find(|link| link.id() == id) {
+            while let Some(index) = find_link(&state.links, id) {
+                let link = &mut state.links[index];
                 link.send_backlog();
                 match link.receive(&mut buffer) {
                     Ok(None) => break,
@@ -353,7 +354,7 @@ impl ShmEndpoint {
 
     /// Processes a message. An error ends the link.
     fn handle(&self, state: &mut State, id: u64, message: Message<'_>, fd: Option<OwnedFd>) -> Result<(), EndOfLink> {
-        let index = state.links.iter().position(|link| link.id() == id).ok_or(EndOfLink::Closed)?;
+        let index = find_link(&state.links, id).ok_or(EndOfLink::Closed)?;
         let peer = state.links[index].peer();
         match (state.links[index].state(), message) {
             (LinkState::Unknown, Message::Hello(greeting)) => {
@@ -422,7 +423,7 @@ impl ShmEndpoint {
     }
 
     fn end_link(&self, state: &mut State, id: u64, why: EndOfLink) {
-        let Some(index) = state.links.iter().position(|link| link.id() == id) else { return };
+        let Some(index) = find_link(&state.links, id) else { return };
         let link = state.links.remove(index);
         // A rejected stranger does not count as a dead peer.
         if let (Some(process), EndOfLink::Closed | EndOfLink::Malformed) = (link.peer(), why) {
@@ -535,12 +536,17 @@ impl Transport for ShmEndpoint {
         }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        Ok(self.register_memory_as(None, memory, bytes))
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
+        Ok(self.register_memory_as(Naming::Here(kind), memory, bytes))
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
-        self.register_user_as(None, Lease::new(memory))
+        self.register_user_as(Naming::Here(RegionKind::Shared), Lease::new(memory))
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -686,11 +692,15 @@ impl ShmEndpoint {
 
 /// The link that carries, or would carry, messages to a process.
 fn known_link(links: &[Link], outgoing: &[Option<u64>], process: ProcessId) -> Option<usize> {
-    let chosen = outgoing[process.index()];
-    links.iter().position(|link| match chosen {
-        Some(id) => link.id() == id,
-        None => link.peer() == Some(process),
-    })
+    match outgoing[process.index()] {
+        Some(id) => find_link(links, id),
+        None => links.iter().position(|link| link.peer() == Some(process)),
+    }
+}
+
+/// The link with this id.
+fn find_link(links: &[Link], id: u64) -> Option<usize> {
+    links.binary_search_by_key(&id, Link::id).ok()
 }
 
 /// Tells peers which of their tagged messages were matched. Where there is no room for that, the

@@ -45,7 +45,8 @@ use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion, UserMemory, UserRegion};
 
 pub use crate::operation::{
-    AtomicChange, Carrier, Completion, FabricError, Operation, Outcome, RegionName, RemoteKey, Tag, Unposted,
+    AtomicChange, Carrier, Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Tag,
+    Unposted,
 };
 
 /// One process's endpoint of a fabric.
@@ -69,18 +70,24 @@ pub trait Transport: Carrier + Any {
     /// [`FabricError::Memory`] if there is no memory left.
     fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
-        self.register_memory(memory, bytes)
+        self.register_memory(memory, bytes, RegionKind::Shared)
     }
 
     /// Makes the first `bytes` bytes of existing memory accessible to peers, with their contents.
     /// The creator of the memory chooses its pages and its NUMA node ([`SharedMemory::create_as`]).
+    /// The key says of which kind the region is, and a key of another kind names no region.
     ///
     /// # Errors
     /// The transport's error, if it cannot register more.
     ///
     /// # Panics
     /// If the memory has fewer bytes.
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError>;
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError>;
 
     /// Makes [user memory](crate::region::UserMemory) of this process accessible to peers, for
     /// example of the heap or the stack. They attach its key like any other.

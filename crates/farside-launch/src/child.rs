@@ -252,15 +252,16 @@ impl Invitation {
     }
 
     fn link(&self) -> Result<MessageSocket> {
-        // SAFETY: the launcher opened the descriptor for this purpose before this program began, so
-        // nothing in the program opened or owns it. `role` reaches this line once: it holds the
-        // lock of `TAKEN_ROLE`, where it records that it did.
-        let descriptor = unsafe { take_inherited(self.control) };
-        let link = descriptor.map(MessageSocket::from_fd);
-        let from_launcher = |link: &MessageSocket| {
-            link.peer().is_ok_and(|peer| peer.pid.is_some_and(|pid| pid.cast_unsigned() == self.launcher))
+        let from_launcher = |copy| {
+            let peer = MessageSocket::from_fd(copy).peer();
+            peer.is_ok_and(|peer| peer.pid.is_some_and(|pid| pid.cast_unsigned() == self.launcher))
         };
-        link.filter(from_launcher).ok_or_else(|| Error::JobEnded {
+        // SAFETY: a socket whose other end this process's parent made, under the number that the
+        // parent gave, is the one that the launcher opened for this purpose before this program
+        // began, so nothing in the program owns it. `role` reaches this line once: it holds the lock
+        // of `TAKEN_ROLE`, where it records that it did.
+        let descriptor = unsafe { take_inherited(self.control, from_launcher) };
+        descriptor.map(MessageSocket::from_fd).ok_or_else(|| Error::JobEnded {
             why: format!(
                 "descriptor {} is not the link with the launcher (process {}): the program must not close descriptors that \
                  it did not open",
@@ -388,12 +389,15 @@ mod tests {
         own.link().unwrap();
 
         let (_near, far) = MessageSocket::pair().unwrap();
-        let foreign = Invitation { launcher: here + 1, control: OwnedFd::from(far).into_raw_fd() };
+        let far = OwnedFd::from(far);
+        let foreign = Invitation { launcher: here + 1, control: far.as_raw_fd() };
         foreign.link().unwrap_err();
+        MessageSocket::from_fd(far).peer().expect("it is still open");
 
-        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        let no_socket = Invitation { launcher: here, control: file.into_raw_fd() };
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let no_socket = Invitation { launcher: here, control: file.as_raw_fd() };
         no_socket.link().unwrap_err();
+        file.metadata().expect("it is still open");
 
         let closed = Invitation { launcher: here, control: 1 << 20 };
         closed.link().unwrap_err();

@@ -17,7 +17,11 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// Between processes that run different binaries, the fields are sent one by one and are checked.
 /// Two types are the same there if their fields and variants have the same names and types in the
-/// same order.
+/// same order. `#[wire(word = "crate::Type")]` adds a word to the description of a type, so that
+/// only a type with the same word is the same.
+///
+/// As with deserialising, any program that can send bytes can make any value of the type, whatever
+/// the visibility of its fields. Check in methods what must hold, as for values from elsewhere.
 ///
 /// A type parameter gets the bound `T: Wire`. If a field's type is an associated type, add the
 /// bound in the type's own where-clause.

@@ -9,7 +9,7 @@ mod validate;
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Attribute, DeriveInput, Generics, Path, Result, parse_quote};
+use syn::{Attribute, DeriveInput, Generics, LitStr, Path, Result, parse_quote};
 
 use crate::options;
 use shape::Shape;
@@ -17,7 +17,8 @@ use shape::Shape;
 /// Generates the implementation of `Wire` for `input`.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     validate::validate(input)?;
-    let krate = parse_options(&input.attrs)?;
+    let (krate, word) = parse_options(&input.attrs)?;
+    let type_word = word.map(|word| quote!(schema.word(#word);));
     let shape = Shape::new(&input.data)?;
 
     let name = &input.ident;
@@ -71,6 +72,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
             }
 
             fn describe(schema: &mut #krate::wire::Schema) {
+                #type_word
                 #describe
             }
 
@@ -89,19 +91,22 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// Parses `#[wire(crate = "path")]`.
-fn parse_options(attributes: &[Attribute]) -> Result<Path> {
-    let mut krate = options::default_crate();
+/// Parses `#[wire(crate = "path", word = "word")]`. Returns the path, and the word if there is one.
+fn parse_options(attributes: &[Attribute]) -> Result<(Path, Option<LitStr>)> {
+    let (mut krate, mut word) = (options::default_crate(), None);
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("wire")) {
         attribute.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("crate") {
-                return Err(meta.error("unknown option: expected `crate = \"path\"`"));
+            if meta.path.is_ident("word") {
+                word = Some(meta.value()?.parse()?);
+            } else if meta.path.is_ident("crate") {
+                krate = options::parse_crate(&meta)?;
+            } else {
+                return Err(meta.error("unknown option: expected `crate = \"path\"` or `word = \"word\"`"));
             }
-            krate = options::parse_crate(&meta)?;
             Ok(())
         })?;
     }
-    Ok(krate)
+    Ok((krate, word))
 }
 
 /// Returns `generics` with the bound `Wire` on each type parameter.
@@ -137,7 +142,7 @@ mod tests {
                 }
             ),
             parse_quote!(
-                #[wire(crate = "crate::other")]
+                #[wire(crate = "crate::other", word = "other::Tuple")]
                 struct Tuple(u8, String);
             ),
             parse_quote!(
@@ -166,7 +171,7 @@ mod tests {
                 #[wire(krate = "x")]
                 struct S;
             )),
-            "unknown option: expected `crate = \"path\"`"
+            "unknown option: expected `crate = \"path\"` or `word = \"word\"`"
         );
         assert_eq!(
             message(parse_quote!(

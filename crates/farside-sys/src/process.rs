@@ -123,18 +123,23 @@ fn spawn_told_by(signal: Signal, command: &mut Command, inherited: BorrowedFd<'_
 }
 
 /// Takes ownership of a descriptor that the parent process left open under this number, and marks
-/// it close-on-exec. `None` if no such descriptor is open.
+/// it close-on-exec. `None` if no such descriptor is open, or `is_meant` finds that a copy of it is
+/// another one; then it stays as it is.
 ///
 /// # Safety
-/// Nothing else in this process owns the descriptor, and the caller calls this at most once for it.
-pub unsafe fn take_inherited(number: RawFd) -> Option<OwnedFd> {
+/// Nothing else in this process owns a descriptor that `is_meant` accepts, and the caller calls this
+/// at most once for it.
+pub unsafe fn take_inherited(number: RawFd, is_meant: impl FnOnce(OwnedFd) -> bool) -> Option<OwnedFd> {
     if number < 3 {
         return None;
     }
-    // SAFETY: the number is used only to ask whether it is open.
+    // SAFETY: the number is used only to copy and mark the descriptor, if it is open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    if !is_meant(borrowed.try_clone_to_owned().ok()?) {
+        return None;
+    }
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
-    // SAFETY: the descriptor is open, and by the contract nothing else owns it.
+    // SAFETY: the descriptor is open and was accepted, so by the contract nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

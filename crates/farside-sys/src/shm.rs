@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use self::pages::HUGE_BYTES;
 use crate::limits;
@@ -210,7 +210,11 @@ impl SharedMemory {
         let may_be_transparent = pages.kind <= PageKind::Transparent && bytes >= HUGE_BYTES;
         let base = if may_be_transparent { map_aligned(&fd, bytes, HUGE_BYTES) } else { map_anywhere(&fd, bytes) };
         let base = base.map_err(|errno| system("mmap", bytes, errno))?;
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unasked");
+        let base: NonNull<u8> = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unasked");
+        // A forked child that goes on without `exec` does not get the mapping: it would write the
+        // memory as if it were this process. If the system refuses, the child gets it.
+        // SAFETY: the mapping is new, and only this function knows it; it stays as it is here.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
         Ok(Self { fd, base, bytes, pages, node: None })
     }
 
@@ -354,6 +358,18 @@ mod tests {
             is_over.store(true, Ordering::Relaxed);
             assert_eq!(memory.unwrap().bytes(), 128 << 20);
         });
+    }
+
+    #[test]
+    fn a_forked_child_does_not_get_the_memory() {
+        for bytes in [5000, HUGE_BYTES] {
+            let memory = SharedMemory::create("test", bytes).unwrap();
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let begins = format!("{:x}-", memory.base().addr());
+            let its = maps.lines().skip_while(|line| !line.starts_with(&begins));
+            let flags = its.skip(1).find(|line| line.starts_with("VmFlags")).unwrap();
+            assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{flags}");
+        }
     }
 
     #[test]

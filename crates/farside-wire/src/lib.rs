@@ -66,6 +66,11 @@ pub use schema::{Schema, hash_name, type_hash};
 /// also for types that implement `Drop`. Type parameters get the bound `T: Wire`. `#[wire(crate =
 /// "path")]` names this crate if it is not `::farside`.
 ///
+/// As with deserialising, any program that can send bytes can make any value of the type, whatever
+/// the visibility of its fields. So methods check what must hold of a value, as for values from
+/// elsewhere. `#[wire(word = "crate::Type")]` adds a word to the [description](Self::describe): a
+/// type without it, but with the same fields, is then another type.
+///
 /// ```
 /// # extern crate farside_wire as farside;
 /// # fn main() {}

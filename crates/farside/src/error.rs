@@ -436,6 +436,16 @@ pub enum CorruptRecord {
         /// The position that was expected.
         expected: u64,
     },
+    /// The sender of a stream of records has sent more than it had credit for.
+    #[error(
+        "a frame at byte {position} of a stream is beyond what its sender may send: credit was given up to byte {credited}"
+    )]
+    Overrun {
+        /// The position of the frame.
+        position: u64,
+        /// The position up to which the receiver had told the sender that it has run the stream.
+        credited: u64,
+    },
     /// There is no function with this number.
     #[error("a call of function {entry}; this program has functions 0 to {}", count.saturating_sub(1))]
     Entry {

@@ -44,7 +44,7 @@ pub use farside_sys::topology::NumaNodeId;
 /// The bytes before the memory of a handle. The first eight hold the stamp, which tells whether the
 /// memory is still the handle's. A whole unit of the heap, so that the memory begins on a cache
 /// line.
-const STAMP_BYTES: u64 = 64;
+pub(crate) const STAMP_BYTES: u64 = 64;
 
 /// Memory of this process or another one of the job: 56 bytes that can be sent to any worker.
 ///
@@ -88,6 +88,7 @@ const STAMP_BYTES: u64 = 64;
 /// So decide which worker releases the memory, and make sure that all others are done before. A
 /// stale handle never reaches memory other than what the processes of the job ask of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
+#[wire(word = "farside::RemoteMemory")]
 pub struct RemoteMemory {
     /// The region that the memory lies in.
     pub(crate) key: RemoteKey,
@@ -242,6 +243,12 @@ impl RemoteMemory {
         let stamp =
             self.on_region(me, None, |region, deadline| region.atomic64(stamp_at, AtomicChange::Load, deadline))?;
         if stamp == self.stamp() { Ok(()) } else { Err(MemoryError::Released { memory: *self }.into()) }
+    }
+
+    /// Refuses a handle of memory that the library keeps for itself, which is no grant. A handle
+    /// that was decoded may be made of any bytes.
+    fn check_kind(&self) -> Result<()> {
+        if self.key.is_internal() { Err(MemoryError::Foreign { memory: *self }.into()) } else { Ok(()) }
     }
 
     fn stamp_at(&self) -> Result<u64> {

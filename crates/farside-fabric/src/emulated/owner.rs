@@ -7,8 +7,7 @@ use super::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId};
 use super::{Malformed, Registration};
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
-use crate::region::RegionTable;
-use crate::region::{Lease, RegionMemory, UserRegion};
+use crate::region::{Lease, Naming, RegionMemory, RegionTable, UserRegion};
 use crate::transport::{Completion, FabricError, Operation, Outcome, RegionName, RemoteKey};
 
 #[derive(Debug)]
@@ -43,9 +42,9 @@ impl Owner {
         self.regions.starter()
     }
 
-    pub(crate) fn register(&mut self, name: Option<RegionName>, registration: Registration) -> LocalRegion {
+    pub(crate) fn register(&mut self, naming: Naming, registration: Registration) -> LocalRegion {
         let Registration { memory, bytes, access } = registration;
-        let key = self.regions.register(name, RegionMemory::Shared(memory.clone()), bytes);
+        let key = self.regions.register(naming, RegionMemory::Shared(memory.clone()), bytes);
         let key = key.expect("only user memory is refused");
         self.access.extend(access.map(|access| (key.into(), access)));
         LocalRegion::new(key, memory)
@@ -53,11 +52,11 @@ impl Owner {
 
     pub(crate) fn register_user(
         &mut self,
-        name: Option<RegionName>,
+        naming: Naming,
         lease: Arc<Lease>,
         access: Option<NativeAccess>,
     ) -> Result<UserRegion, FabricError> {
-        let key = self.regions.register(name, RegionMemory::User(lease.clone()), lease.memory().bytes())?;
+        let key = self.regions.register(naming, RegionMemory::User(lease.clone()), lease.memory().bytes())?;
         self.access.extend(access.map(|access| (key.into(), access)));
         Ok(UserRegion::new(key, lease))
     }

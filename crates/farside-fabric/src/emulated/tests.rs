@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sim::Random;
-use crate::transport::{AtomicChange, RegionName};
+use crate::transport::{AtomicChange, RegionKind, RegionName};
 
 const LIMITS: Limits = Limits { message_bytes_max: 64, operations_max: 4, messages_max: 3 };
 const STARTER_BYTES: usize = 10_000;
@@ -160,13 +160,13 @@ fn atomics_bring_what_the_word_held() {
 fn attaching_tells_the_native_access() {
     let mut engines = engines(2, LIMITS);
     let access = NativeAccess { key: 77, base: 0x1000 };
-    let region = engines[1].register(registration(100, Some(access)));
+    let region = engines[1].register(registration(100, Some(access)), RegionKind::Shared);
     assert!(!engines[0].is_attached(region.key()));
     attach(&mut engines, region.key()).unwrap();
     assert_eq!(engines[0].native(region.key()), Some(access));
     engines[1].attach(region.key()).unwrap();
     assert_eq!(engines[1].native(region.key()), Some(access));
-    let emulated = engines[1].register(registration(100, None)).key();
+    let emulated = engines[1].register(registration(100, None), RegionKind::Shared).key();
     attach(&mut engines, emulated).unwrap();
     assert!(engines[0].is_attached(emulated) && engines[0].native(emulated).is_none());
     attach(&mut engines, starter_key(OWNER)).unwrap();
@@ -176,7 +176,7 @@ fn attaching_tells_the_native_access() {
 #[test]
 fn keys_that_name_nothing_are_stale() {
     let mut engines = engines(2, LIMITS);
-    let key = engines[1].register(registration(100, None)).key();
+    let key = engines[1].register(registration(100, None), RegionKind::Shared).key();
     let wrong = [
         RemoteKey { bytes: 101, ..key },
         RemoteKey { generation: 1, ..key },
@@ -200,7 +200,7 @@ fn is_stale(result: &Result<Outcome, FabricError>) -> bool {
 #[test]
 fn a_region_is_gone_when_its_holders_have_let_go() {
     let mut engines = engines(3, LIMITS);
-    let key = engines[1].register(registration(100, None)).key();
+    let key = engines[1].register(registration(100, None), RegionKind::Shared).key();
     attach(&mut engines, key).unwrap();
     let other = engines[2].attach(key).unwrap();
     settle(&mut engines);
@@ -234,7 +234,7 @@ fn a_region_is_gone_when_its_holders_have_let_go() {
 #[test]
 fn a_region_withdrawn_while_requested_is_released() {
     let mut engines = engines(2, LIMITS);
-    let key = engines[1].register(registration(100, None)).key();
+    let key = engines[1].register(registration(100, None), RegionKind::Shared).key();
     // Requested with a wrong size: the owner believes that it is held, the requester does not.
     assert!(is_stale(&attach(&mut engines, RemoteKey { bytes: 99, ..key })));
     assert!(engines[1].is_held(key));
@@ -253,7 +253,7 @@ fn a_region_withdrawn_while_requested_is_released() {
 fn native_accesses_are_waited_for() {
     let mut engines = engines(2, LIMITS);
     let access = Some(NativeAccess { key: 5, base: 6 });
-    let keys = [0, 1].map(|_| engines[1].register(registration(100, access)).key());
+    let keys = [0, 1].map(|_| engines[1].register(registration(100, access), RegionKind::Shared).key());
     keys.iter().for_each(|key| drop(attach(&mut engines, *key).unwrap()));
     let over = keys.map(|key| engines[1].deregister(key).unwrap());
     settle(&mut engines);
@@ -335,7 +335,7 @@ fn accesses_out_of_range_are_refused_on_both_sides() {
         assert_eq!(outgoing(&mut engines[1], ASKER), [refused]);
     }
     // Nor does it rely on an attachment by the requester.
-    let region = engines[1].register(registration(100, None)).key();
+    let region = engines[1].register(registration(100, None), RegionKind::Shared).key();
     let region = RegionName { slot: region.slot, generation: region.generation };
     let request = Packet::Request { id: RequestId(1), region, ask: Ask::Get { offset: 0, bytes: 1 } };
     engines[1].take(ASKER, &request.encode(&[])).unwrap();

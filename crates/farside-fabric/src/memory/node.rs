@@ -8,7 +8,7 @@ use farside_sys::topology::NumaNodeId;
 use super::{Chunk, ChunkSource, Fit, Growth, Heap, HeapOptions};
 use crate::clock::lock;
 use crate::region::LocalRegion;
-use crate::transport::{FabricError, RemoteKey, Transport};
+use crate::transport::{FabricError, RegionKind, RemoteKey, Transport};
 
 /// Options of a node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl ChunkSource for Superchunks {
         // An overflow keeps the size, and the system then reports that there is no such memory.
         let bytes = bytes.checked_next_multiple_of(self.multiple_of).unwrap_or(bytes);
         let memory = Arc::new(SharedMemory::create_as("farside-memory", bytes, self.preference)?);
-        Chunk::new(self.transport.register_memory(memory, bytes)?, 0, bytes)
+        Chunk::new(self.transport.register_memory(memory, bytes, RegionKind::Shared)?, 0, bytes)
     }
 
     fn give_back(&self, chunk: Chunk) {

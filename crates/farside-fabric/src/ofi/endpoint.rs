@@ -19,9 +19,9 @@ use super::provider;
 use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::ids::ProcessId;
 use crate::queue::{QueueOptions, TransferQueue};
-use crate::region::{Lease, LocalRegion, RemoteRegion, UserMemory, UserRegion};
+use crate::region::{Lease, LocalRegion, Naming, RemoteRegion, UserMemory, UserRegion};
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionName, RemoteKey, Tag,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RemoteKey, Tag,
     Transport, Unposted, UserReach,
 };
 
@@ -200,19 +200,15 @@ impl OfiEndpoint {
 
     pub(crate) fn register_memory_as(
         &self,
-        name: Option<RegionName>,
+        naming: Naming,
         memory: Arc<SharedMemory>,
         bytes: usize,
     ) -> Result<LocalRegion, FabricError> {
-        self.lock().register(name, memory, bytes)
+        self.lock().register(naming, memory, bytes)
     }
 
-    pub(crate) fn register_user_as(
-        &self,
-        name: Option<RegionName>,
-        lease: Arc<Lease>,
-    ) -> Result<UserRegion, FabricError> {
-        self.lock().register_user(name, lease)
+    pub(crate) fn register_user_as(&self, naming: Naming, lease: Arc<Lease>) -> Result<UserRegion, FabricError> {
+        self.lock().register_user(naming, lease)
     }
 
     /// Number of buffers of puts and gets that were registered separately, because the pool had no
@@ -333,13 +329,18 @@ impl Transport for OfiEndpoint {
         }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
         // libfabric refuses mostly because no more memory may be locked.
-        self.register_memory_as(None, memory, bytes)
+        self.register_memory_as(Naming::Here(kind), memory, bytes)
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
-        self.register_user_as(None, Lease::new(memory))
+        self.register_user_as(Naming::Here(RegionKind::Shared), Lease::new(memory))
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {

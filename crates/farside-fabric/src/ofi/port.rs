@@ -37,6 +37,9 @@ pub(super) struct Port {
     registrations: Vec<NonNull<ffi::Mr>>,
     /// `None` if the provider has no such descriptor.
     wait_fd: Option<RawFd>,
+    /// The number of receives that are answered with [`Posted::Later`] from now on.
+    #[cfg(test)]
+    pub(super) refused_receives: std::cell::Cell<usize>,
 }
 
 // SAFETY: the domain was opened with FI_THREAD_SAFE, so any thread may use its objects; the
@@ -147,6 +150,8 @@ impl Port {
             ep: ptr::null_mut(),
             registrations: Vec::new(),
             wait_fd: None,
+            #[cfg(test)]
+            refused_receives: std::cell::Cell::default(),
         };
         // After a failure, `drop` closes the parts that were opened.
         port.open_parts(peers)?;
@@ -321,6 +326,11 @@ impl Port {
         registration: Option<Registration>,
         context: *mut c_void,
     ) -> Result<Posted, FabricError> {
+        #[cfg(test)]
+        if let Some(left) = self.refused_receives.get().checked_sub(1) {
+            self.refused_receives.set(left);
+            return Ok(Posted::Later);
+        }
         // SAFETY: the endpoint is open; the contract covers the rest.
         let code = unsafe {
             ((*(*self.ep).msg).recv)(

@@ -1,6 +1,7 @@
 //! The state that an endpoint's lock guards.
 
 mod queued;
+mod receives;
 mod regions;
 
 use std::collections::{HashMap, VecDeque};
@@ -64,6 +65,8 @@ pub(super) struct State {
     next_transfer: TransferId,
     /// Transfers with pieces that wait to be posted.
     unposted: VecDeque<TransferId>,
+    /// Slots for received messages that the provider had no room for.
+    unposted_slots: Vec<usize>,
     events: Events,
     /// Whether a thread sleeps on libfabric's descriptor, or is about to, and has not been woken.
     pub(super) sleeps: bool,
@@ -122,14 +125,13 @@ impl State {
             peers: (0..process_count).map(peer).collect(),
             next_transfer: 0,
             unposted: VecDeque::new(),
+            unposted_slots: (0..RECEIVE_SLOTS).collect(),
             events: Events::default(),
             sleeps: false,
             broken: None,
         };
         state.note_starter(registration, memory);
-        for slot in 0..RECEIVE_SLOTS {
-            state.post_receive(slot)?;
-        }
+        state.post_receives()?;
         Ok(state)
     }
 
@@ -407,8 +409,10 @@ impl State {
         Ok(())
     }
 
-    /// Sends the engine's packets, and messages that had no room, as far as there is room now.
+    /// Posts receives, sends the engine's packets, and sends messages that had no room, as far as
+    /// there is room now.
     fn send_waiting(&mut self) {
+        self.offer_slots();
         self.settle_regions();
         if self.staging.has_waiting() {
             let mut out_of_reach = Vec::new();
@@ -433,32 +437,6 @@ impl State {
                 Ok(false) | Err(_) => Err(packet),
             }
         });
-    }
-
-    fn post_receive(&mut self, slot: usize) -> Result<(), FabricError> {
-        let Ok(context) = self.flights.begin(Flight::Receive { slot }) else {
-            unreachable!("each slot has a flight");
-        };
-        let (start, registration) = (self.staging.address(slot), self.staging.registration());
-        // SAFETY: the slot belongs to the provider until this flight has ended, and is `SLOT_BYTES`
-        // long; the context belongs to this flight alone.
-        let posted = unsafe { self.port.receive(start, SLOT_BYTES, registration, context) };
-        match posted {
-            Ok(Posted::Yes) => Ok(()),
-            Ok(Posted::Later) => {
-                self.flights.end(context);
-                Err(FabricError::Provider {
-                    doing: "posting a receive",
-                    provider: self.port.provider().to_owned(),
-                    why: "its queue is shorter than it announced".to_owned(),
-                    code: 11,
-                })
-            }
-            Err(error) => {
-                self.flights.end(context);
-                Err(error)
-            }
-        }
     }
 
     pub(super) fn next_event(&mut self) -> Option<Event> {
@@ -513,7 +491,10 @@ impl State {
 
     /// Returns whether something waits for room, which libfabric does not announce.
     pub(super) fn waits_for_room(&self) -> bool {
-        !self.unposted.is_empty() || self.engine.waiting_for_room().next().is_some() || self.staging.has_waiting()
+        !self.unposted.is_empty()
+            || !self.unposted_slots.is_empty()
+            || self.engine.waiting_for_room().next().is_some()
+            || self.staging.has_waiting()
     }
 
     /// Returns whether messages are waiting or in flight.
@@ -526,9 +507,7 @@ impl State {
             Some(Flight::Receive { slot }) => {
                 let message = Header::decode(self.staging.message(slot, bytes));
                 let message = message.map(|(header, payload)| (header, payload.to_vec()));
-                if let Err(error) = self.post_receive(slot) {
-                    self.break_down(&error);
-                }
+                self.offer(slot);
                 if let Some((header, payload)) = message {
                     self.take_message(header, payload);
                 }
@@ -552,11 +531,7 @@ impl State {
     fn failed(&mut self, failure: Failure) {
         match self.flights.end(failure.context) {
             // A message that no slot could hold, from a sender that is not a process of this job.
-            Some(Flight::Receive { slot }) => {
-                if let Err(error) = self.post_receive(slot) {
-                    self.break_down(&error);
-                }
-            }
+            Some(Flight::Receive { slot }) => self.offer(slot),
             Some(Flight::Message { to, slot }) => {
                 self.peers[to.index()].messages -= 1;
                 self.staging.give_back(slot);

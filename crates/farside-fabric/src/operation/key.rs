@@ -15,7 +15,8 @@ pub struct RemoteKey {
     pub process: ProcessId,
     /// The slot of the region.
     pub slot: u32,
-    /// Number of earlier uses of the slot.
+    /// Number of earlier uses of the slot. The highest bit is set for [internal](Self::is_internal)
+    /// regions.
     pub generation: u32,
     /// Zero.
     pub reserved: u32,
@@ -23,10 +24,32 @@ pub struct RemoteKey {
     pub bytes: u64,
 }
 
+/// The bit of a generation that says that the region is internal.
+pub(crate) const INTERNAL: u32 = 1 << 31;
+
+/// The purpose of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionKind {
+    /// Memory of programs, which name it by handles and addresses. They can make those from any
+    /// bytes.
+    Shared,
+    /// Memory in which the layer above the transport keeps its own state.
+    /// [`RemoteKey::is_internal`] tells these regions from all others.
+    Internal,
+}
+
 impl RemoteKey {
     /// The key of a process's starter memory.
     pub const fn starter(process: ProcessId, bytes: u64) -> Self {
         Self { process, slot: 0, generation: 0, reserved: 0, bytes }
+    }
+
+    /// Whether the region is internal, or the key is one of starter memory, which has internal
+    /// parts. A layer above that lets programs name memory refuses such a key from a program. A key
+    /// that is not internal never names such memory: its owner compares all of the generation.
+    #[inline]
+    pub const fn is_internal(&self) -> bool {
+        self.slot == 0 || self.generation & INTERNAL != 0
     }
 
     /// Checks that an access lies inside the region.

@@ -7,12 +7,21 @@ use farside_sys::shm::SharedMemory;
 
 use super::{LocalRegion, RegionMemory};
 use crate::ids::ProcessId;
-use crate::operation::{FabricError, RegionName, RemoteKey};
+use crate::operation::{FabricError, INTERNAL, RegionKind, RegionName, RemoteKey};
 
 /// Number of slots that are used before a slot is reused: as many as a global address can name. A
 /// global address has room for only the low four bits of the generation, which should wrap around
 /// as seldom as possible.
 const FRESH_SLOTS: usize = 1024;
+
+/// The origin of a region's name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Naming {
+    /// The table of regions assigns it.
+    Here(RegionKind),
+    /// The caller has assigned it, as all others of this table.
+    Elsewhere(RegionName),
+}
 
 /// Assigns the names of regions. Slot 0 always belongs to the starter memory.
 #[derive(Debug)]
@@ -29,16 +38,17 @@ impl Names {
         Self { generations: vec![1], free: VecDeque::new() }
     }
 
-    /// Returns a name that was never used before (or not for four billion uses of its slot).
-    pub(crate) fn take(&mut self) -> RegionName {
+    /// Returns a name that was never used before (or not for two billion uses of its slot).
+    pub(crate) fn take(&mut self, kind: RegionKind) -> RegionName {
         let used = if self.generations.len() < FRESH_SLOTS { None } else { self.free.pop_front() };
         let slot = used.unwrap_or_else(|| {
             self.generations.push(0);
             self.generations.len() as u32 - 1
         });
         let next = &mut self.generations[slot as usize];
-        let generation = *next;
-        *next = generation.wrapping_add(1);
+        let uses = *next;
+        *next = (uses + 1) & !INTERNAL;
+        let generation = if kind == RegionKind::Internal { uses | INTERNAL } else { uses };
         RegionName { slot, generation }
     }
 
@@ -80,7 +90,7 @@ impl RegionTable {
         self.starter.clone()
     }
 
-    /// Registers memory as a region, under this name or one from this table.
+    /// Registers memory as a region.
     ///
     /// # Errors
     /// [`FabricError::Memory`] for user memory of zero bytes.
@@ -89,13 +99,15 @@ impl RegionTable {
     /// If the name is in use.
     pub(crate) fn register(
         &mut self,
-        name: Option<RegionName>,
+        naming: Naming,
         memory: RegionMemory,
         bytes: usize,
     ) -> Result<RemoteKey, FabricError> {
         memory.hold()?;
-        let is_named_here = name.is_none();
-        let RegionName { slot, generation } = name.unwrap_or_else(|| self.names.take());
+        let (is_named_here, RegionName { slot, generation }) = match naming {
+            Naming::Here(kind) => (true, self.names.take(kind)),
+            Naming::Elsewhere(name) => (false, name),
+        };
         let process = self.starter.key().process;
         let key = RemoteKey { process, slot, generation, reserved: 0, bytes: bytes as u64 };
         let index = slot as usize;
@@ -165,10 +177,10 @@ mod tests {
     #[test]
     fn slots_rest_as_long_as_may_be() {
         let mut names = Names::new();
-        let first: Vec<RegionName> = (1..FRESH_SLOTS).map(|_| names.take()).collect();
+        let first: Vec<RegionName> = (1..FRESH_SLOTS).map(|_| names.take(RegionKind::Shared)).collect();
         assert!(first.iter().zip(1..).all(|(name, slot)| *name == RegionName { slot, generation: 0 }));
         [5, 3, 9].iter().for_each(|index| names.give_back(first[*index]));
-        let next: Vec<RegionName> = (0..4).map(|_| names.take()).collect();
+        let next: Vec<RegionName> = (0..4).map(|_| names.take(RegionKind::Shared)).collect();
         let wanted = [(6, 1), (4, 1), (10, 1), (1024, 0)].map(|(slot, generation)| RegionName { slot, generation });
         assert_eq!(next, wanted, "in the order in which they were given back, and new ones when there is none");
     }
@@ -178,12 +190,30 @@ mod tests {
         let mut names = Names::new();
         let all: HashSet<RegionName> = (0..5 * FRESH_SLOTS)
             .map(|_| {
-                let name = names.take();
+                let name = names.take(RegionKind::Shared);
                 names.give_back(name);
                 name
             })
             .collect();
         assert_eq!(all.len(), 5 * FRESH_SLOTS);
+    }
+
+    #[test]
+    fn the_kind_of_a_region_is_part_of_its_name() {
+        let process = ProcessId::new(3);
+        let mut table = RegionTable::new(process, Arc::new(SharedMemory::create("test", 10).unwrap()), 10);
+        assert!(table.starter().key().is_internal());
+        // The slots were used so often that generations wrap around.
+        table.names = Names { generations: vec![INTERNAL - 1; FRESH_SLOTS], free: (1..FRESH_SLOTS as u32).collect() };
+        for kind in [RegionKind::Shared, RegionKind::Internal].into_iter().cycle().take(3 * FRESH_SLOTS) {
+            let key = table.register(Naming::Here(kind), shared(10), 10).unwrap();
+            assert_eq!(key.is_internal(), kind == RegionKind::Internal);
+            let other = RemoteKey { generation: key.generation ^ INTERNAL, ..key };
+            assert!(table.find(key).is_some() && table.find(other).is_none());
+            assert!(table.withdraw(other).is_err());
+            table.withdraw(key).unwrap();
+            assert!(table.free(key.into()).is_some());
+        }
     }
 
     #[test]
@@ -193,7 +223,7 @@ mod tests {
         let starter = table.starter().key();
         assert!(table.withdraw(starter).is_err() && table.find(starter).is_some());
         let name = RegionName { slot: 7, generation: 2 };
-        let key = table.register(Some(name), shared(10), 10).unwrap();
+        let key = table.register(Naming::Elsewhere(name), shared(10), 10).unwrap();
         assert_eq!(RegionName::from(key), name);
         assert!(table.find(RemoteKey { bytes: 9, ..key }).is_none());
         assert!(table.free(name).is_none(), "it is in use");
@@ -201,6 +231,6 @@ mod tests {
         assert!(table.withdraw(key).is_err() && table.find(key).is_none() && table.find_leaving(name).is_some());
         assert!(table.free(RegionName { generation: 1, ..name }).is_none());
         assert!(table.free(name).is_some() && table.free(name).is_none() && table.find_leaving(name).is_none());
-        table.register(Some(RegionName { generation: 3, ..name }), shared(10), 10).unwrap();
+        table.register(Naming::Elsewhere(RegionName { generation: 3, ..name }), shared(10), 10).unwrap();
     }
 }

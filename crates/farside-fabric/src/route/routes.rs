@@ -13,13 +13,12 @@ use farside_sys::shm::SharedMemory;
 use crate::clock::lock;
 use crate::ids::ProcessId;
 use crate::ofi::OfiEndpoint;
-use crate::region::Names;
-use crate::region::{Lease, UserMemory, UserRegion};
+use crate::region::{Lease, Names, Naming, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::shm::{ShmConfig, ShmEndpoint};
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, Operation, Outcome, RegionName, RemoteKey, Tag, Transport,
-    Unposted,
+    Capabilities, Carrier, Completion, Event, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Tag,
+    Transport, Unposted,
 };
 
 /// Interval at which a sleeping thread checks whether a peer on this machine has freed space.
@@ -160,12 +159,17 @@ impl Transport for Routes {
         }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
         let mut registered = lock(&self.registered);
-        let name = registered.names.take();
+        let name = registered.names.take(kind);
         // The transport that may refuse comes first.
-        match self.ofi.register_memory_as(Some(name), memory.clone(), bytes) {
-            Ok(_) => Ok(self.shm.register_memory_as(Some(name), memory, bytes)),
+        match self.ofi.register_memory_as(Naming::Elsewhere(name), memory.clone(), bytes) {
+            Ok(_) => Ok(self.shm.register_memory_as(Naming::Elsewhere(name), memory, bytes)),
             Err(error) => {
                 registered.names.give_back(name);
                 Err(error)
@@ -175,11 +179,11 @@ impl Transport for Routes {
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
         let mut registered = lock(&self.registered);
-        let name = registered.names.take();
+        let name = registered.names.take(RegionKind::Shared);
         let lease = Lease::new(memory);
-        match self.ofi.register_user_as(Some(name), lease.clone()) {
+        match self.ofi.register_user_as(Naming::Elsewhere(name), lease.clone()) {
             // Shared memory refuses only memory of zero bytes, which libfabric has accepted above.
-            Ok(_) => self.shm.register_user_as(Some(name), lease),
+            Ok(_) => self.shm.register_user_as(Naming::Elsewhere(name), lease),
             Err(error) => {
                 registered.names.give_back(name);
                 Err(error)

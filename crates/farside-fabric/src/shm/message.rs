@@ -21,7 +21,7 @@ const TAGGED: u8 = 6;
 const PACKET: u8 = 7;
 
 /// Changes with every change of the messages.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {

@@ -31,7 +31,7 @@ use super::{FetchState, ShmEndpoint, State, known_link, map_announced};
 use crate::emulated::{Limits, NativeAccess, Registration};
 use crate::ids::ProcessId;
 use crate::region::{self, LocalRegion, RemoteRegion};
-use crate::region::{Lease, RegionMemory, UserRegion};
+use crate::region::{Lease, Naming, RegionMemory, UserRegion};
 use crate::region::{Nearby, Refused};
 use crate::transport::{Carrier, Completion, FabricError, Operation, Outcome, RegionName, RemoteKey, Unposted};
 
@@ -257,29 +257,20 @@ impl ShmEndpoint {
         }
     }
 
-    pub(crate) fn register_memory_as(
-        &self,
-        name: Option<RegionName>,
-        memory: Arc<SharedMemory>,
-        bytes: usize,
-    ) -> LocalRegion {
+    pub(crate) fn register_memory_as(&self, naming: Naming, memory: Arc<SharedMemory>, bytes: usize) -> LocalRegion {
         let mut state = self.lock();
         // A process that maps the memory keeps its pages alive, so no release needs to wait for a
         // lost process.
-        let region = state.engine.register_as(name, Registration { memory, bytes, access: None });
+        let region = state.engine.register_as(naming, Registration { memory, bytes, access: None });
         state.attached.insert(region.key(), Attached::Mapped(region.memory().clone()));
         region
     }
 
-    pub(crate) fn register_user_as(
-        &self,
-        name: Option<RegionName>,
-        lease: Arc<Lease>,
-    ) -> Result<UserRegion, FabricError> {
+    pub(crate) fn register_user_as(&self, naming: Naming, lease: Arc<Lease>) -> Result<UserRegion, FabricError> {
         let base = lease.memory().base().as_ptr().expose_provenance() as u64;
         let access = NativeAccess { key: 0, base };
         let mut state = self.lock();
-        let region = state.engine.register_user_as(name, lease.clone(), Some(access))?;
+        let region = state.engine.register_user_as(naming, lease.clone(), Some(access))?;
         state.attached.insert(region.key(), Attached::Own(lease));
         Ok(region)
     }

@@ -13,12 +13,12 @@ use super::turns::{self, Asleep, Turn};
 use crate::clock::{self, Clock, SeatNumber};
 use crate::emulated::Registration;
 use crate::ids::ProcessId;
-use crate::region::{Lease, UserMemory, UserRegion};
+use crate::region::{Lease, Naming, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::tagged::TAGGED_RECEIVES_MAX;
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport, Unposted,
-    UserReach,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RemoteKey, Tag,
+    Transport, Unposted, UserReach,
 };
 
 /// The time that a wait spends on its descriptors before it looks at the network again.
@@ -178,16 +178,23 @@ impl Transport for SimEndpoint {
         }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
         let mut network = self.network.lock();
         network.note_registration(bytes)?;
-        Ok(network.process(self.process).regions.register(None, Registration { memory, bytes, access: None }))
+        let registration = Registration { memory, bytes, access: None };
+        Ok(network.process(self.process).regions.register(Naming::Here(kind), registration))
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
         let mut network = self.network.lock();
         network.note_registration(memory.bytes())?;
-        network.process(self.process).regions.register_user(None, Lease::new(memory), None)
+        let naming = Naming::Here(RegionKind::Shared);
+        network.process(self.process).regions.register_user(naming, Lease::new(memory), None)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {

@@ -13,7 +13,7 @@ use farside_fabric::queue::QueueOptions;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId,
-    RemoteKey, RemoteRegion, Tag, Transport, Unposted, UserMemory, UserRegion,
+    RegionKind, RemoteKey, RemoteRegion, Tag, Transport, Unposted, UserMemory, UserRegion,
 };
 use farside_sys::shm::SharedMemory;
 use farside_transmit::Queue;
@@ -488,11 +488,16 @@ impl Transport for FaultyEnd {
         Ok(region)
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
         if self.has(Fault::RegistersOtherMemory) {
             self.sound.register(bytes)
         } else {
-            self.sound.register_memory(memory, bytes)
+            self.sound.register_memory(memory, bytes, kind)
         }
     }
 

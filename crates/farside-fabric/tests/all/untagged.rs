@@ -8,8 +8,8 @@ use farside_conformance::Fabric;
 use farside_fabric::clock::Clock;
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{
-    Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, Operation, ProcessId, RemoteKey, RemoteRegion,
-    Transport, Unposted, UserMemory, UserRegion,
+    Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, Operation, ProcessId, RegionKind, RemoteKey,
+    RemoteRegion, Transport, Unposted, UserMemory, UserRegion,
 };
 use farside_sys::shm::SharedMemory;
 
@@ -48,8 +48,13 @@ impl Transport for Untagged {
         Capabilities { name: "untagged", tagged_bytes_max: 0, tagged_receives_max: 0, ..self.0.capabilities() }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        self.0.register_memory(memory, bytes)
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
+        self.0.register_memory(memory, bytes, kind)
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {

@@ -15,6 +15,7 @@ mod calls;
 mod compile_fail;
 mod examples;
 mod faults;
+mod forged_handles;
 mod global;
 mod heap;
 mod identity;

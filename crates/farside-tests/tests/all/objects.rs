@@ -168,6 +168,16 @@ fn bad_indices_are_refused(me: &Worker) -> Result<()> {
     let too_long = ObjectError::TooLong { length: u64::MAX, value_bytes: 8 };
     assert_eq!(why(me.global_array::<u64>(usize::MAX)), too_long);
     assert!(matches!(why(me.symmetric::<u64>(1 << 40)), ObjectError::TooLong { .. }));
+    // Memory in which the last bytes would have no address is never taken.
+    let registered = || me.memory_report().iter().map(|node| node.registered_bytes).sum::<usize>();
+    let before = registered();
+    let process_bytes = 4 << 30;
+    let length = process_bytes / 8 * me.process_count() as usize;
+    for length in [length - 4 * me.worker_count() as usize, length] {
+        assert!(matches!(why(me.global_array::<u64>(length)), ObjectError::TooLong { .. }));
+    }
+    assert!(matches!(why(me.symmetric::<u8>(process_bytes - 63)), ObjectError::TooLong { .. }));
+    assert_eq!(registered(), before);
     Ok(())
 }
 

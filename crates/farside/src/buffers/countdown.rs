@@ -40,6 +40,7 @@ use crate::runtime::worker::Worker;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(word = "farside::Countdown")]
 pub struct Countdown {
     memory: RemoteMemory,
     offset: u64,

@@ -21,6 +21,7 @@ use crate::runtime::worker::Worker;
 
 /// Bytes that were written into memory of the receiver's process before a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(word = "farside::Written")]
 pub struct Written {
     /// The memory.
     pub memory: RemoteMemory,
@@ -39,7 +40,8 @@ impl Written {
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<u8>> {
         let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         // Checked before the allocation, because the length came from another process.
-        self.memory.inside(self.offset, length)?;
+        self.memory.region(me)?;
+        self.memory.check_inside(self.offset, length)?;
         let mut bytes = vec![0; length];
         self.memory.get(me, self.offset, &mut bytes)?;
         Ok(bytes)

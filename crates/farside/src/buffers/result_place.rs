@@ -124,6 +124,8 @@ impl<R: Wire + Clone> ResultPlace<R> {
                 })
             }
             Some(status @ (Status::Done | Status::Panicked)) if bytes <= room => {
+                // Checked before the allocation, because a place that was decoded may name any room.
+                memory.check_inside(offset + HEAD_BYTES, bytes as usize)?;
                 let mut content = vec![0; bytes as usize];
                 memory.get_from(me, offset + HEAD_BYTES, &mut content, site)?;
                 if status == Status::Panicked {
@@ -182,7 +184,7 @@ pub(crate) fn store<R, N: Counted>(process: &Arc<Process>, place: &ResultPlace<R
     bytes.truncate(if status == Status::TooLarge { 0 } else { room });
     let head = (size as u64) << STATUS_BITS | u64::from(status as u8);
     // The head is written after the bytes that it describes.
-    let put = Operation::Put { offset: offset + HEAD_BYTES, data: bytes };
+    let put = Operation::Put { offset: offset.saturating_add(HEAD_BYTES), data: bytes };
     memory.change_soon(process, put, move |process| {
         process.kill_point(KillPoint::ResultPut);
         let tell = Operation::Atomic64 { offset, change: AtomicChange::Swap(head) };
@@ -229,6 +231,7 @@ unsafe impl<R: 'static> Wire for ResultPlace<R> {
     }
 
     fn describe(schema: &mut Schema) {
+        schema.word("farside::ResultPlace");
         Span::describe(schema);
     }
 

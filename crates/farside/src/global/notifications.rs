@@ -51,6 +51,7 @@ use crate::runtime::worker::Worker;
 /// GASPI: `gaspi_write_notify`, `gaspi_notify`, `gaspi_notify_waitsome`, `gaspi_notify_reset`, with
 /// 64-bit values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(word = "farside::Notifications")]
 pub struct Notifications {
     slots: GlobalPtr<u64>,
     count: u32,
@@ -240,7 +241,8 @@ impl Notifications {
 
     /// Waits until there is a notification of each of these numbers at the same time, takes them,
     /// and returns their values in order. If other workers take some of them as well, each goes to
-    /// one worker, and a worker that does not get all leaves all.
+    /// one worker, and a worker that does not get all puts back what it took. Until then others do not
+    /// see those, and may take a newer notification of a number before the older one is back.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some). The notifications are left then.

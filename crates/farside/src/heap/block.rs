@@ -286,6 +286,7 @@ impl From<NotHandedOver<'_>> for Error {
 /// The peer of the heap [opens](Self::open) it. Opening checks that the place holds this very
 /// block, by a number that no other block of the heap ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
+#[wire(word = "farside::RemoteBlock")]
 pub struct RemoteBlock {
     /// R, the memory at the peer.
     pub(super) heap: RemoteMemory,

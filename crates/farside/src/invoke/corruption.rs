@@ -1,11 +1,12 @@
 //! Tests: how a receiver treats a ring whose records were overwritten.
 
 use farside_fabric::WorkerId;
-use farside_fabric::ring::{Corrupt, Header};
+use farside_fabric::ring::{Corrupt, Header, RingControl};
 
 use super::named::{NAMED, Named};
 use super::notify::LatchAddress;
 use super::remote::{ByPointer, Call, CallBuffer};
+use super::ring::pool::ALIGN_BYTES;
 use super::table::Remote;
 use crate::error::{CorruptRecord, Error, NameRefusal, Source};
 use crate::job::simulate::{share_memory, share_memory_among};
@@ -43,6 +44,12 @@ fn is_noticed(words: impl Fn(&Worker) -> Vec<u64> + Sync, expected: impl Fn(Corr
                     }
                     other => panic!("not noticed: {other:?}"),
                 }
+                // Its memory is not counted any more.
+                let pool = me.process_handle().calls().ring_pool.lock().unwrap();
+                let control_bytes = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);
+                let counted: usize = pool.rings.values().map(|chunk_bytes| chunk_bytes + control_bytes).sum();
+                assert!(!pool.rings.keys().any(|ring| ring.source == 0) && pool.used_bytes() == counted);
+                drop(pool);
                 // The receiver ignores that ring from now on, so it reports the error once.
                 for _ in 0..1000 {
                     me.progress()?;

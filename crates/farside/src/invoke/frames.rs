@@ -12,6 +12,8 @@ use crate::error::CorruptRecord;
 
 /// The longest record. In rings the chunk size and the cap limit it further.
 const RECORD_BYTES_MAX: usize = 1 << 30;
+/// The largest window.
+const WINDOW_BYTES_MAX: u64 = RECORD_BYTES_MAX as u64;
 /// The number of fruitless looks after which the receiver sends credit for the records already run.
 const IDLE_LOOKS: u32 = 64;
 
@@ -26,7 +28,7 @@ pub(crate) struct OutFrames {
 
 impl OutFrames {
     pub(crate) fn new(window: usize) -> Self {
-        Self { window: window as u64, sent: 0, consumed: 0 }
+        Self { window: (window as u64).min(WINDOW_BYTES_MAX), sent: 0, consumed: 0 }
     }
 
     /// The number of bytes that may be sent now.
@@ -80,8 +82,9 @@ pub(crate) struct InFrames {
     /// did.
     idle_looks: u32,
     consumed_before: u64,
-    /// The position of a frame that does not follow its predecessor, and the expected position.
-    gap: Option<(u64, u64)>,
+    /// Why no record is handed out behind those that have arrived: a frame did not follow its
+    /// predecessor, or was sent without credit.
+    fault: Option<CorruptRecord>,
     /// Whether further frames are ignored.
     closed: bool,
     /// The fetch that must end before the next record runs.
@@ -91,18 +94,18 @@ pub(crate) struct InFrames {
 impl InFrames {
     /// Notes the sender's window, which every frame states.
     pub(crate) fn set_window(&mut self, window: u64) {
-        self.window = window;
+        self.window = window.min(WINDOW_BYTES_MAX);
     }
 
-    /// Takes in the next piece of the stream.
+    /// Takes in the next piece of the stream. The stream ends behind a piece for which the sender
+    /// had no credit, and before one that does not follow its predecessor.
     pub(crate) fn take(&mut self, position: u64, bytes: &[u8]) {
-        if self.closed || self.gap.is_some() {
+        if self.closed || self.fault.is_some() {
             return;
         }
-        let kept = (self.words.len() - self.first) * 8 + self.rest.len();
-        let expected = self.consumed + kept as u64;
+        let expected = self.consumed + self.kept_bytes();
         if position != expected {
-            self.gap = Some((position, expected));
+            self.fault = Some(CorruptRecord::Gap { position, expected });
             return;
         }
         if self.first > self.words.len() / 2 {
@@ -119,6 +122,9 @@ impl InFrames {
         let (whole, rest) = bytes.as_chunks();
         self.words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
         self.rest = rest.to_vec();
+        if self.is_overrun() {
+            self.fault = Some(CorruptRecord::Overrun { position, credited: self.credited });
+        }
     }
 
     /// Returns the next record, header included, if it has arrived completely. Hands each record
@@ -128,8 +134,8 @@ impl InFrames {
     /// [`CorruptRecord`] if there can be no such record; the error repeats until the stream is
     /// closed.
     pub(crate) fn next_record(&mut self) -> Result<Option<&[u64]>, CorruptRecord> {
-        match (self.next_length()?, self.gap) {
-            (None, Some((position, expected))) => Err(CorruptRecord::Gap { position, expected }),
+        match (self.next_length()?, self.fault) {
+            (None, Some(fault)) => Err(fault),
             (None, None) => Ok(None),
             (Some(length), _) => {
                 let begin = self.first;
@@ -155,22 +161,27 @@ impl InFrames {
         *self = Self { closed: true, ..Self::default() };
     }
 
+    /// Whether the sender has sent more than it had credit for.
+    fn is_overrun(&self) -> bool {
+        let ahead = self.consumed - self.credited + self.kept_bytes();
+        // A longer record is sent alone, when all before it was credited.
+        let is_alone = || {
+            let next = next_record_bytes(&self.words[self.first..]).ok().flatten();
+            self.consumed == self.credited && next.is_some_and(|bytes| ahead <= bytes as u64)
+        };
+        ahead > self.window && !is_alone()
+    }
+
+    /// The number of bytes that arrived and were not handed out.
+    fn kept_bytes(&self) -> u64 {
+        ((self.words.len() - self.first) * 8 + self.rest.len()) as u64
+    }
+
     /// Returns the length of the next record in words, if it has arrived completely.
     fn next_length(&self) -> Result<Option<usize>, Corrupt> {
         let words = &self.words[self.first..];
-        let Some(header) = words.first() else { return Ok(None) };
-        let (bytes, bytes_min) = match Header::from_word(*header).short_bytes() {
-            Some(bytes) => (bytes as u64, 8),
-            None => match words.get(1) {
-                Some(bytes) => (*bytes, 16),
-                None => return Ok(None),
-            },
-        };
-        if bytes < bytes_min || !bytes.is_multiple_of(8) || bytes > RECORD_BYTES_MAX as u64 {
-            return Err(Corrupt::Length { offset: 0, bytes, chunk_bytes: RECORD_BYTES_MAX });
-        }
-        let length = bytes as usize / 8;
-        Ok((length <= words.len()).then_some(length))
+        let length = next_record_bytes(words)?.map(|bytes| bytes / 8);
+        Ok(length.filter(|length| *length <= words.len()))
     }
 
     /// Returns how far the stream was run, if it is time to tell the sender. That is so when a good
@@ -198,6 +209,22 @@ impl InFrames {
         self.consumed_before = self.consumed;
         self.credit()
     }
+}
+
+/// Returns the length in bytes of the record that begins with these words, if they tell it.
+fn next_record_bytes(words: &[u64]) -> Result<Option<usize>, Corrupt> {
+    let Some(header) = words.first() else { return Ok(None) };
+    let (bytes, bytes_min) = match Header::from_word(*header).short_bytes() {
+        Some(bytes) => (bytes as u64, 8),
+        None => match words.get(1) {
+            Some(bytes) => (*bytes, 16),
+            None => return Ok(None),
+        },
+    };
+    if bytes < bytes_min || !bytes.is_multiple_of(8) || bytes > RECORD_BYTES_MAX as u64 {
+        return Err(Corrupt::Length { offset: 0, bytes, chunk_bytes: RECORD_BYTES_MAX });
+    }
+    Ok(Some(bytes as usize))
 }
 
 #[cfg(test)]
@@ -235,26 +262,67 @@ mod tests {
         ) {
             let records: Vec<Vec<u8>> =
                 sizes.iter().enumerate().map(|(number, size)| record(number as u16, &vec![number as u8; *size])).collect();
-            let stream = records.concat();
             let (mut sender, mut frames) = ends();
             let mut out = Vec::new();
-            let mut rest = &stream[..];
             let mut cuts = cuts.iter().cycle();
-            while !rest.is_empty() {
-                let (frame, after) = rest.split_at(cuts.next().unwrap().min(&rest.len()).to_owned());
-                rest = after;
-                frames.take(sender.sent(), frame);
-                sender.advance(frame.len());
-                while let Some(record) = frames.next_record().unwrap() {
-                    out.push(record.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
-                }
-                if let Some(consumed) = frames.credit_now() {
-                    sender.credit(consumed);
+            // A record longer than the window is sent alone.
+            let is_long = |record: &Vec<u8>| record.len() as u64 > WINDOW_BYTES;
+            for together in records.chunk_by(|one, next| !is_long(one) && !is_long(next)) {
+                let stream = together.concat();
+                let mut rest = &stream[..];
+                while !rest.is_empty() {
+                    let (frame, after) = rest.split_at(cuts.next().unwrap().min(&rest.len()).to_owned());
+                    rest = after;
+                    frames.take(sender.sent(), frame);
+                    sender.advance(frame.len());
+                    while let Some(record) = frames.next_record().unwrap() {
+                        out.push(record.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
+                    }
+                    if let Some(consumed) = frames.credit_now() {
+                        sender.credit(consumed);
+                    }
                 }
             }
             prop_assert_eq!(sender.room() as u64, WINDOW_BYTES);
             prop_assert!(out == records);
             prop_assert_eq!(frames.credit_now(), None);
+        }
+
+        /// The sender sends whatever the receiver has run: what is kept stays within its credit and
+        /// one frame, and all records sent within the credit come out.
+        #[test]
+        fn a_sender_that_ignores_its_credit_is_given_up(
+            sizes in prop::collection::vec(prop_oneof![0..100_usize, 60_000..70_000_usize, 300_000..300_100_usize], 1..8),
+            frame_bytes in 512..9000_usize,
+            runs_until in 0..10_usize,
+        ) {
+            let records: Vec<Vec<u8>> =
+                sizes.iter().enumerate().map(|(number, size)| record(number as u16, &vec![number as u8; *size])).collect();
+            let (_, mut frames) = ends();
+            let (mut ran, mut sent) = (0, 0);
+            for frame in records.concat().chunks(frame_bytes) {
+                frames.take(sent, frame);
+                sent += frame.len() as u64;
+                while ran < runs_until && frames.next_record().is_ok_and(|record| record.is_some()) {
+                    ran += 1;
+                }
+                frames.credit_now();
+            }
+            for _ in 0..1000 {
+                frames.take(sent, &vec![0xff; frame_bytes]);
+                sent += frame_bytes as u64;
+                let largest = records.get(ran).map_or(0, Vec::len).max(WINDOW_BYTES as usize);
+                prop_assert!(frames.kept_bytes() as usize <= largest + frame_bytes);
+            }
+            // Records that had arrived whole come out, and nothing behind the fault.
+            let outcome = loop {
+                match frames.next_record() {
+                    Ok(Some(_)) => ran += 1,
+                    other => break other.map(|record| record.is_some()),
+                }
+            };
+            prop_assert!(ran <= records.len());
+            prop_assert!(matches!(outcome, Err(CorruptRecord::Overrun { .. } | CorruptRecord::Ring(_))), "{outcome:?}");
         }
 
         #[test]

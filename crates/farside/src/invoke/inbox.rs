@@ -100,12 +100,12 @@ impl Inbox {
         self.rings[index] = Some(Box::new(InRing { source, is_alike, receiver, pieces, looks: 0 }));
     }
 
-    /// Adds a granted chunk to a ring.
-    pub(crate) fn grow(&mut self, index: usize, chunk: MappedChunk, piece: Extent) {
-        if let Some(ring) = &mut self.rings[index] {
-            ring.receiver.grant(chunk);
-            ring.pieces.push(piece);
-        }
+    /// Adds a granted chunk to a ring. Returns whether there is such a ring.
+    pub(crate) fn grow(&mut self, index: usize, chunk: MappedChunk, piece: Extent) -> bool {
+        let Some(ring) = &mut self.rings[index] else { return false };
+        ring.receiver.grant(chunk);
+        ring.pieces.push(piece);
+        true
     }
 
     /// Whether the next record of a stream waits for a buffer.
@@ -313,7 +313,10 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             Ok(())
         }
         Ok(Stop::Corrupt(cause)) => {
-            inbox.close(index);
+            // Its sender is alive and may still write there.
+            let pieces = inbox.close(index);
+            let ring = RingName { source: index as u32, to: worker.id().number() };
+            worker.process_handle().retire(ring, worker.thread_index(), &pieces);
             Err(Error::CorruptRing { from: source, cause })
         }
         Err(panic) => Err(handler_error(source, &*panic)),

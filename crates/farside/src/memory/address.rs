@@ -49,6 +49,7 @@ pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
 /// ACP's global addresses, with a generation in place of ACP's "colour" (the number of a device).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable, Wire)]
 #[repr(transparent)]
+#[wire(word = "farside::GlobalAddress")]
 pub struct GlobalAddress(u64);
 
 impl GlobalAddress {

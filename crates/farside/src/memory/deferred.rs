@@ -19,7 +19,7 @@ impl RemoteMemory {
         operation: Operation,
         go_on: impl FnOnce(&Arc<Process>) + Send + 'static,
     ) {
-        if process.memory().check_known(self).is_err() {
+        if self.check_kind().and_then(|()| process.memory().check_known(self)).is_err() {
             return;
         }
         if process.home_of(self.process()).is_none() {
@@ -42,13 +42,13 @@ impl RemoteMemory {
         }
     }
 
-    /// Checks that `bytes` bytes from `offset` on are inside this memory.
+    /// Checks that `bytes` bytes from `offset` on are inside this memory, and inside its region.
+    /// After an access to the memory, the size of the region is known to be true.
     ///
     /// # Errors
     /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange`.
     pub(crate) fn check_inside(&self, offset: u64, bytes: usize) -> Result<()> {
-        self.inside(offset, bytes)?;
-        Ok(())
+        Ok(self.key.check(self.inside(offset, bytes)?, bytes)?)
     }
 
     /// The memory, without the number of its grant.

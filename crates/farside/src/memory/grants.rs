@@ -331,6 +331,17 @@ mod tests {
         grants.release(&other).unwrap();
     }
 
+    /// Not even a forged handle, which has any numbers, fits memory that was never given out.
+    #[test]
+    fn no_handle_has_the_stamp_of_untouched_memory() {
+        let (mut grants, _made) = books();
+        let memory = grants.allocate(ProcessId::new(1), 100, None).unwrap();
+        let numbers = [0, 1, 2, u32::MAX / 2, u32::MAX - 1, u32::MAX];
+        for (id, generation) in numbers.into_iter().flat_map(|id| numbers.map(|generation| (id, generation))) {
+            assert_ne!(RemoteMemory { id, generation, ..memory }.stamp(), 0, "{id} {generation}");
+        }
+    }
+
     #[test]
     fn grants_of_nothing_come_to_an_end() {
         let (mut grants, _made) = books();

@@ -153,6 +153,7 @@ impl Process {
             return region.map_err(|why| refused(memory, why));
         }
         self.check_process(memory.process())?;
+        memory.check_kind()?;
         let deadline = self.clock().now() + self.settings().deadline;
         self.transport().attach(memory.key, deadline).map_err(|error| self.explain(error))
     }
@@ -504,6 +505,23 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The keys of starter memory are known to every program.
+    #[test]
+    fn a_forged_handle_does_not_open_starter_memory() {
+        let body = |me: &Worker| -> Result<()> {
+            for process in (0..me.process_count()).map(ProcessId::new) {
+                let key = me.process_handle().starter_key(process);
+                let forged = RemoteMemory { key, offset: 64, bytes: 64, id: 0, generation: 0 };
+                for refused in [forged.put(me, 0, &[1]), forged.get(me, 0, &mut [0]), forged.check(me)] {
+                    let why = refused.expect_err("starter memory is no grant");
+                    assert!(matches!(why.room_error(), Some(MemoryError::Foreign { .. })), "{why}");
+                }
+            }
+            me.barrier()
+        };
+        crate::simulate(2, 1, 1, body).unwrap();
+    }
 
     #[test]
     fn generations_are_released_in_any_order() {

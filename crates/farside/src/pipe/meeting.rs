@@ -343,7 +343,7 @@ impl Process {
     /// the pipe's.
     fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link, PipeCause> {
         let corrupt = PipeCause::Corrupt { why: "its memory is not where its reader says" };
-        let is_inside = piece.key.check(piece.offset, outlet.shape.bytes()).is_ok();
+        let is_inside = piece.key.is_internal() && piece.key.check(piece.offset, outlet.shape.bytes()).is_ok();
         if piece.key.process != from || !is_inside || piece.bytes < outlet.shape.bytes() as u64 {
             return Err(corrupt);
         }

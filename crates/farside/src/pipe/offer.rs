@@ -142,14 +142,15 @@ pub(super) struct Place(Extent);
 
 impl Place {
     /// Reads an offer behind the flag of a slot that belongs to the reader. Returns `None` unless
-    /// it names `bytes` bytes of the writer's process.
+    /// it names `bytes` bytes of the writer's process that a program may name.
     pub(super) fn read(slots: &Slots, slot: usize, writer: ProcessId, bytes: usize) -> Option<Self> {
         let mut behind = [0; PLACE_BYTES];
         // SAFETY: there are `INLINE_BYTES_MAX` bytes behind a flag, no fewer than `PLACE_BYTES`,
         // and `slots` keeps them mapped.
         unsafe { racy::copy_in(slots.inline(slot), behind.as_mut_ptr(), PLACE_BYTES) };
         let piece: Extent = wire::decode(Decoder::new(&behind), 0).ok()?;
-        (piece.key.process == writer && piece.bytes == bytes as u64).then_some(Self(piece))
+        let is_possible = piece.key.process == writer && !piece.key.is_internal() && piece.bytes == bytes as u64;
+        is_possible.then_some(Self(piece))
     }
 }
 

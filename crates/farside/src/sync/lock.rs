@@ -81,6 +81,7 @@ type Parts = PerWorker<Part>;
 /// *Cost*: a round trip to the home for a lock, and a one-way call for its release. Like any call,
 /// both need progress of the home's worker.
 #[derive(Clone, Copy, Debug, Wire)]
+#[wire(word = "farside::LockManager")]
 pub struct LockManager {
     parts: Parts,
     lease_ns: Option<u64>,

@@ -95,6 +95,7 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
 /// [`SyncError::NoStructure`]. When the directory of a name dies, the structure can no longer be
 /// found.
 #[derive(Clone, Copy, Debug, Wire)]
+#[wire(word = "farside::Structures")]
 pub struct Structures {
     parts: PerWorker<Part>,
 }

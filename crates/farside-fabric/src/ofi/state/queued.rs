@@ -84,13 +84,16 @@ mod tests {
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
     use crate::queue::{Span, TransferKind};
-    use crate::region::{Lease, UserMemory};
+    use crate::region::{Lease, Naming, UserMemory};
+    use crate::transport::RegionKind;
 
     /// Only a later operation reports a riding one, and the poster need not be there to post it.
     #[test]
     fn unsignalled_puts_do_not_delay_deregistration() {
         let mut ends = pair();
-        let region = ends[1].register_user(None, Lease::new(Arc::new(UserMemory::owned(vec![0; 64])))).unwrap();
+        let region = ends[1]
+            .register_user(Naming::Here(RegionKind::Shared), Lease::new(Arc::new(UserMemory::owned(vec![0; 64]))))
+            .unwrap();
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);
         let memory = ends[0].starter();

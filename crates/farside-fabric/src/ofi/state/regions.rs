@@ -27,7 +27,7 @@ use crate::emulated::{NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::ofi::port::{Port, Registration, Rights, random_key};
 use crate::region::LocalRegion;
-use crate::region::{Lease, RegionMemory, UserRegion};
+use crate::region::{Lease, Naming, RegionMemory, UserRegion};
 use crate::transport::{Completion, FabricError, RegionName, RemoteKey};
 
 /// A region of this process that is registered with libfabric.
@@ -85,24 +85,24 @@ impl State {
 
     pub(in crate::ofi) fn register(
         &mut self,
-        name: Option<RegionName>,
+        naming: Naming,
         memory: Arc<SharedMemory>,
         bytes: usize,
     ) -> Result<LocalRegion, FabricError> {
         let (access, registration) = register_shared(&mut self.port, &memory)?;
-        let region = self.engine.register_as(name, NewRegion { memory: memory.clone(), bytes, access: Some(access) });
+        let region = self.engine.register_as(naming, NewRegion { memory: memory.clone(), bytes, access: Some(access) });
         self.natives.insert(region.key(), registration, RegionMemory::Shared(memory));
         Ok(region)
     }
 
     pub(in crate::ofi) fn register_user(
         &mut self,
-        name: Option<RegionName>,
+        naming: Naming,
         lease: Arc<Lease>,
     ) -> Result<UserRegion, FabricError> {
         let memory = lease.memory();
         if !memory.is_owned() || memory.bytes() == 0 {
-            return self.engine.register_user_as(name, lease, None);
+            return self.engine.register_user_as(naming, lease, None);
         }
         let (start, bytes) = (memory.base().as_ptr(), memory.bytes());
         let rights = if memory.is_writable() { Rights::All } else { Rights::Read };
@@ -110,7 +110,7 @@ impl State {
         // or until after the port is dropped.
         let registration = unsafe { self.port.register(start, bytes, random_key()?, rights) }?;
         let access = NativeAccess { key: registration.key, base: start.expose_provenance() as u64 };
-        match self.engine.register_user_as(name, lease.clone(), Some(access)) {
+        match self.engine.register_user_as(naming, lease.clone(), Some(access)) {
             Ok(region) => {
                 self.natives.insert(region.key(), registration, RegionMemory::User(lease));
                 Ok(region)
@@ -220,11 +220,13 @@ mod tests {
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
     use crate::region::UserMemory;
-    use crate::transport::Operation;
+    use crate::transport::{Operation, RegionKind};
+
+    const HERE: Naming = Naming::Here(RegionKind::Shared);
 
     fn register(end: &mut State) -> UserRegion {
         let memory = UserMemory::owned(vec![0; BYTES]);
-        end.register_user(None, Lease::new(Arc::new(memory))).unwrap()
+        end.register_user(HERE, Lease::new(Arc::new(memory))).unwrap()
     }
 
     fn settle(ends: &mut [State; 2], mut is_done: impl FnMut(&mut [State; 2]) -> bool) {
@@ -283,7 +285,7 @@ mod tests {
         let mut bytes = [0_u8; 100];
         // SAFETY: the bytes are accessed again only when the deregistration is over.
         let memory = unsafe { UserMemory::borrowed(std::ptr::NonNull::from(&mut bytes).cast(), 100) };
-        let region = ends[1].register_user(None, Lease::new(Arc::new(memory))).unwrap();
+        let region = ends[1].register_user(HERE, Lease::new(Arc::new(memory))).unwrap();
         assert!(ends[1].natives.registration(region.key().into()).is_none());
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);
@@ -300,7 +302,7 @@ mod tests {
         let mut ends = pair();
         let memory = Arc::new(SharedMemory::create("test", 4096).unwrap());
         let weak = Arc::downgrade(&memory);
-        let key = ends[1].register(None, memory, 4096).unwrap().key();
+        let key = ends[1].register(HERE, memory, 4096).unwrap().key();
         let attached = ends[0].attach(key).unwrap();
         finish(&mut ends, &attached);
         let over = ends[1].deregister(key).unwrap();

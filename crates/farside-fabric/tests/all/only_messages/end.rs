@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::emulated::{Engine, Limits, Registration};
 use farside_fabric::{
-    Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RemoteKey,
-    RemoteRegion, Tag, Transport, Unposted, UserMemory, UserReach, UserRegion,
+    Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RegionKind,
+    RemoteKey, RemoteRegion, Tag, Transport, Unposted, UserMemory, UserReach, UserRegion,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -141,8 +141,13 @@ impl Transport for End {
         }
     }
 
-    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        Ok(self.lock().engine.register(Registration { memory, bytes, access: None }))
+    fn register_memory(
+        &self,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+        kind: RegionKind,
+    ) -> Result<LocalRegion, FabricError> {
+        Ok(self.lock().engine.register(Registration { memory, bytes, access: None }, kind))
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {

@@ -186,7 +186,9 @@ impl Spot {
         let layout = process.home().layout();
         let begin = if self.key.slot == 0 { layout.starter() as u64 } else { 0 };
         let is_inside = self.offset >= begin && self.offset.checked_add(bytes).is_some_and(|end| end <= self.key.bytes);
-        if self.process().number() >= process.shape().processes || !is_inside {
+        // Of internal memory, only a part of the starter memory has addresses.
+        let is_foreign = self.key.is_internal() && self.key.slot != 0;
+        if self.process().number() >= process.shape().processes || !is_inside || is_foreign {
             return Err(no_address());
         }
         match self.process() == process.id() && !is_published(process.home(), self.key) {

@@ -41,8 +41,8 @@ pub enum ObjectError {
     },
     /// There is no memory of this size, or no addresses for it.
     #[error(
-        "{length} values of {value_bytes} bytes each are more than can have addresses: a process has at most 4 GiB of one object; \
-         spread it over more processes, or make several objects of at most 4 GiB a process"
+        "{length} values of {value_bytes} bytes each are more than can have addresses: a process has less than 4 GiB of one object; \
+         spread it over more processes, or make several objects"
     )]
     TooLong {
         /// How many values.

@@ -16,14 +16,15 @@ use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
-use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory};
+use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory, STAMP_BYTES};
 use crate::runtime::worker::Worker;
 
 /// The bytes that are zeroed at a time.
 const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// The most bytes of an object in one process: what the offset of an address can name.
-pub(super) const BYTES_MAX: u64 = SLOT_BYTES;
+/// The most bytes of an object in one process: what the offset of an address can name behind the
+/// stamp of the memory.
+pub(super) const BYTES_MAX: u64 = SLOT_BYTES - STAMP_BYTES;
 
 /// The request of a worker, which must be the same in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]

@@ -1,7 +1,9 @@
 //! Pieces of memory that parts of the library use internally: those of this process, and mapped
 //! ones of others.
 //!
-//! No handle or address available to a program leads to them.
+//! Their regions are registered as [internal](farside_fabric::RegionKind::Internal): no handle or
+//! address of a program leads to them, not even one that was made from arbitrary bytes. A piece that
+//! another process names must lie in such a region, too.
 
 use std::sync::Arc;
 

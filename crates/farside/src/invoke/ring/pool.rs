@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farside_fabric::memory::{Fit, FreeSpace};
-use farside_fabric::{LocalRegion, ProcessId, RemoteKey, Transport};
+use farside_fabric::{FabricError, LocalRegion, ProcessId, RegionKind, RemoteKey, Transport};
 use farside_sys::shm::SharedMemory;
 
 use crate::error::Result;
@@ -120,7 +120,8 @@ impl RingPool {
             return Ok(Extent { key, offset: start & ((1 << REGION_SHIFT) - 1), bytes: bytes as u64 });
         }
         let region_bytes = if bytes > SLAB_BYTES / 2 { bytes } else { SLAB_BYTES };
-        let region = transport.register(region_bytes)?;
+        let memory = SharedMemory::create("farside-internal", region_bytes).map_err(FabricError::from)?;
+        let region = transport.register_memory(Arc::new(memory), region_bytes, RegionKind::Internal)?;
         let key = region.key();
         self.index_of.insert(key, self.regions.len());
         self.regions.push(region);

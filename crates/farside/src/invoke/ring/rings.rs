@@ -113,7 +113,7 @@ impl Process {
             _ => return,
         };
         let Some((shared, source)) = self.way_to(from, name) else { return };
-        if pieces.iter().any(|piece| piece.key.process != from) {
+        if pieces.iter().any(|piece| piece.key.process != from || !piece.key.is_internal()) {
             return;
         }
         if let CallMessage::Reclaim { .. } = message {
@@ -136,7 +136,7 @@ impl Process {
     fn answer(&self, message: CallMessage) -> Option<Answer> {
         Some(match message {
             CallMessage::Opened { ring, control, chunks } => {
-                if control.key.process != chunks[0].key.process {
+                if control.key.process != chunks[0].key.process || !control.key.is_internal() {
                     return None;
                 }
                 self.mapped_ring(ring, control, &chunks).map_or(Answer::Unmapped, Answer::Opened)

@@ -59,7 +59,10 @@ impl Worker {
             Notice::RingGrown { ring, chunks } => {
                 for chunk in chunks {
                     let mapped = self.process.own_chunk(chunk);
-                    self.inbox().grow(ring.source as usize, mapped, chunk);
+                    if !self.inbox().grow(ring.source as usize, mapped, chunk) {
+                        // The sender is lost, or the ring is corrupt.
+                        self.process.retire(ring, self.local, &[chunk]);
+                    }
                 }
             }
             Notice::RingClosing { ring } => self.close(ring)?,

@@ -16,6 +16,7 @@ use crate::sync::error::{Result, SyncError};
 /// Tokens of one lock are ordered: a later grant has a greater number. Workers that share the lock
 /// at the same time have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(word = "farside::Token")]
 pub struct Token {
     lock: u64,
     number: u64,
