@@ -383,12 +383,6 @@ pub enum FullCause {
         /// The number of bytes queued.
         queued_bytes: usize,
     },
-    /// Too many calls of this worker wait for their results.
-    #[error("{pending} calls of this worker wait for their results; take some first")]
-    Replies {
-        /// The number of such calls.
-        pending: usize,
-    },
 }
 
 /// A call that was not sent, with its arguments.

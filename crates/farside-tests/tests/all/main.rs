@@ -30,6 +30,7 @@ mod pipes;
 mod pools;
 mod registration;
 mod rendezvous;
+mod replies;
 mod sections;
 mod signals;
 mod simulated;

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_fabric::bell::Fencing;
 use farside_fabric::clock::Clock;
@@ -30,6 +30,9 @@ use farside_launch::settings::Settings;
 
 /// The largest number of values shared by the workers of a process.
 const SHARED_MAX: usize = 1024;
+
+/// The pause between two looks at a queue of unsent messages that is long.
+const UNSENT_NAP: Duration = Duration::from_micros(100);
 
 /// One process of a job.
 #[derive(Debug)]
@@ -425,6 +428,24 @@ impl Process {
         self.outgoing.flush(&*self.transport)
     }
 
+    /// Waits while the queue of unsent messages to a peer is long, for the job's deadline at most.
+    /// Waits only for service threads: that of this process, which sends the queue, and that of the
+    /// peer, which takes the messages in.
+    pub(crate) fn wait_for_unsent(&self, to: ProcessId) {
+        if !self.outgoing.is_long(to) {
+            return;
+        }
+        self.transport.stop_polling();
+        let deadline = self.clock.now() + self.settings.deadline;
+        while self.outgoing.is_long(to) && !self.is_given_up(to) && self.check_ended().is_ok() {
+            if self.clock.now() >= deadline {
+                tracing::warn!(process = to.number(), "reply: a process does not take its answers in");
+                self.outgoing.set_stuck(to);
+            }
+            self.clock.sleep_for(UNSENT_NAP);
+        }
+    }
+
     /// Converts a transport error. Reports a disconnected peer as a lost process, unless the job
     /// has ended.
     pub(crate) fn explain(&self, error: FabricError) -> Error {
@@ -455,6 +476,12 @@ impl Process {
     #[inline]
     pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
         self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
+    }
+
+    /// Returns the processes that were given up.
+    pub(crate) fn given_up(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let peers = if self.losses() == 0 { 0 } else { self.shape.processes };
+        (0..peers).map(ProcessId::new).filter(|peer| self.is_given_up(*peer))
     }
 
     /// Returns whether an error has told the program that a process is lost.
