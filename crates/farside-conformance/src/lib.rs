@@ -134,6 +134,7 @@ macro_rules! conformance_checks {
                 a_deregistered_key_is_stale,
                 a_deregistered_key_fails_for_its_holders,
                 an_unknown_key_is_refused,
+                an_offered_region_is_attached_before_the_next_message,
                 a_process_attaches_its_own_keys,
                 a_reused_slot_has_a_new_generation,
                 attached_returns_the_attached_region,

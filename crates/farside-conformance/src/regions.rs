@@ -77,6 +77,39 @@ pub fn existing_memory_is_registered(fabric: &dyn Fabric) {
     });
 }
 
+/// Where memory is mapped, a region that its owner offers is attached when the next message of the
+/// owner arrives. An offer may be repeated, and a key of no region is refused.
+pub fn an_offered_region_is_attached_before_the_next_message(fabric: &dyn Fabric) {
+    Trial::new("an_offered_region_is_attached_before_the_next_message", 3).run(fabric, |process| {
+        let is_mapped = process.end().capabilities().mapped;
+        for round in 0..3_u8 {
+            let local = expect(process.end().register(1000), "registering");
+            process.put(&local.as_remote(), 0, &[round + 1; 1000]);
+            let keys = process.share_key(local.key());
+            for peer in process.everyone() {
+                expect(process.end().offer(peer, local.key()), "offering");
+                expect(process.end().offer(peer, local.key()), "offering again");
+                process.send(peer, &[round]);
+            }
+            for _ in process.everyone() {
+                let (from, message) = process.next_message();
+                assert_eq!(message, [round]);
+                let found = process.end().attached(keys[from.index()]);
+                assert!(found.is_some() || !is_mapped, "what {from} offered is not attached");
+                if let Some(region) = found {
+                    assert_same(&process.get(&region, 0, 1000), &[round + 1; 1000], "an offered region");
+                }
+            }
+            process.meet();
+            expect(process.end().deregister(local.key()), "deregistering");
+            let peer = ProcessId::new((process.number() + 1) % 3);
+            let refused = process.end().offer(peer, local.key());
+            assert!(matches!(refused, Err(FabricError::StaleKey { .. })) || !is_mapped, "{refused:?}");
+            process.meet();
+        }
+    });
+}
+
 /// Keys that name no region are typed errors, and give no access to another region.
 pub fn an_unknown_key_is_refused(fabric: &dyn Fabric) {
     Trial::new("an_unknown_key_is_refused", 2).run(fabric, |process| {

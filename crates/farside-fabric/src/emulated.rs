@@ -288,6 +288,15 @@ impl Engine {
         self.owner.is_held(key)
     }
 
+    /// Returns whether a peer holds the region of this key.
+    pub(crate) fn is_held_by(&self, peer: ProcessId, key: RemoteKey) -> bool {
+        self.owner.is_held_by(peer, key)
+    }
+
+    pub(crate) fn find(&self, key: RemoteKey) -> Option<&RegionMemory> {
+        self.owner.find(key)
+    }
+
     /// The regions of this process that a peer holds with native access.
     pub fn natively_held_by(&self, peer: ProcessId) -> impl Iterator<Item = RegionName> {
         self.owner.natively_held_by(peer)

@@ -35,7 +35,7 @@ use self::message::{Fetched, Greeting, Message, Probe};
 use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
 use crate::emulated::{Engine, Registration};
 use crate::ids::ProcessId;
-use crate::region::{Lease, UserMemory, UserRegion};
+use crate::region::{Lease, RegionMemory, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
 use crate::transport::{
@@ -586,6 +586,22 @@ impl Transport for ShmEndpoint {
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
         let attached = self.lock().attached.get(&key)?.clone();
         Some(self.region(key, &attached))
+    }
+
+    fn offer(&self, to: ProcessId, key: RemoteKey) -> Result<(), FabricError> {
+        self.check_process(to)?;
+        let mut state = self.lock();
+        // The starter travels with the greetings.
+        if to == self.config.process || key.slot == 0 || state.engine.is_held_by(to, key) {
+            return Ok(());
+        }
+        let Some(region) = state.engine.find(key).cloned() else { return Err(FabricError::StaleKey { key }) };
+        let RegionMemory::Shared(memory) = region else { return Ok(()) };
+        let link = self.link_to(&mut state, to)?;
+        link.send(&Message::Fetched(Fetched::shared(key)), Some(memory))?;
+        self.watch_backlog(link);
+        state.engine.grant(to, key.into());
+        Ok(())
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

@@ -90,6 +90,9 @@ pub struct SimOptions {
     pub message_bytes_max: usize,
     /// Operations take effect only while the target makes progress.
     pub needs_target_progress: bool,
+    /// The registrations that fail for lack of memory, counted from 0 over all processes: from the
+    /// first number up to and without the second.
+    pub failing_registrations: (u64, u64),
     /// A put completes once it is posted, although it takes effect later. This is **a broken
     /// fabric**, which shows that a test of ordering can fail.
     pub ends_puts_early: bool,
@@ -105,6 +108,7 @@ impl Default for SimOptions {
             messages_max: 64,
             message_bytes_max: 4096,
             needs_target_progress: false,
+            failing_registrations: (0, 0),
             ends_puts_early: false,
         }
     }

@@ -123,6 +123,22 @@ pub trait Transport: Carrier + Any {
     /// Returns a region that is already attached, without waiting.
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion>;
 
+    /// Sends a region of this process to a peer, ahead of the messages that name its key. When a
+    /// later [message](Self::send) arrives, the region is [attached](Self::attached) there, so its
+    /// receiver need not wait. Only a peer that lacks memory or descriptors is still without it.
+    /// Does nothing if the peer has the region. By default does nothing: a transport that maps no
+    /// memory has nothing to send.
+    ///
+    /// *Cost*: a message for each region and peer, once.
+    ///
+    /// # Errors
+    /// [`FabricError::StaleKey`] if the key is not one of this process's, and those of
+    /// [`send`](Self::send). The peer may attach the region all the same.
+    fn offer(&self, to: ProcessId, key: RemoteKey) -> Result<(), FabricError> {
+        let _ = (to, key);
+        Ok(())
+    }
+
     /// Sends a small message, copied before this returns.
     ///
     /// # Errors

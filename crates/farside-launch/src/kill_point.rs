@@ -1,9 +1,10 @@
-//! Kill points: places where a test can kill a process.
+//! Kill points: places where a test can kill or stop a process.
 //!
 //! `FARSIDE_KILL=PROCESS:POINT[:NTH]` in the environment of a launched job makes one of its
 //! processes kill itself. It does so with SIGKILL, when it passes the point for the n-th time (by
 //! default the first). So a test can place a death in the middle of a protocol step, and check what
-//! becomes of the other processes.
+//! becomes of the other processes. `FARSIDE_STOP` does the same with SIGSTOP: the process is still
+//! there, and answers nothing.
 //!
 //! The points are in set-up and control code. On the path of calls and answers, they exist only in
 //! builds with debug assertions; other builds contain nothing of them.
@@ -16,8 +17,9 @@ use farside_fabric::ProcessId;
 use crate::error::Result;
 use crate::settings::{Lookup, variable};
 
-/// The variable that names the process and the point.
-const KILL: &str = "FARSIDE_KILL";
+/// The variables that name a process and a point, and what happens there.
+const ACTS: [(&str, fn()); 2] =
+    [("FARSIDE_KILL", || farside_sys::process::kill_self()), ("FARSIDE_STOP", farside_sys::process::stop_self)];
 
 macro_rules! kill_points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
@@ -42,6 +44,8 @@ kill_points! {
     RingAsked = "ring-asked",
     /// A ring was made here; its sender was not told.
     RingMade = "ring-made",
+    /// An answer to a request for a ring or a chunk was sent; nothing else has been done since.
+    RingAnswered = "ring-answered",
     /// A requested ring is ready; nothing was written into it.
     SenderOpened = "sender-opened",
     /// The process has asked a receiver for one more chunk.
@@ -82,6 +86,8 @@ kill_points! {
     PipeAsked = "pipe-asked",
     /// A pipe was made here for a writer, which was not told.
     PipeMade = "pipe-made",
+    /// The writer of a pipe was told that the pipe is there; nothing else has been done since.
+    PipeAnswered = "pipe-answered",
     /// A message is in its slot of a pipe, without its flag. In builds with debug assertions only.
     PipeFilled = "pipe-filled",
     /// A message of a pipe was read; its slot was not released. In builds with debug assertions
@@ -119,29 +125,39 @@ kill_points! {
     Finished = "finished",
 }
 
-/// Where a process is to die.
+/// Where a process is to die or to stop.
 #[derive(Debug)]
-pub struct KillPlan {
+pub struct KillPlan(Vec<Step>);
+
+#[derive(Debug)]
+struct Step {
     point: KillPoint,
-    /// The number of passes left, including the fatal one.
+    /// The number of passes left, including the one that matters.
     left: AtomicU32,
+    act: fn(),
 }
 
 impl KillPlan {
     /// Reads the plan for this process from the environment.
     ///
     /// # Errors
-    /// [`Error::JobEnded`](crate::Error::JobEnded) if the value is invalid.
+    /// [`Error::JobEnded`](crate::Error::JobEnded) if a value is invalid.
     pub fn from_environment(lookup: Lookup<'_>, process: ProcessId) -> Result<Option<Self>> {
-        let order: Option<Order> = variable(lookup, KILL)?;
-        let order = order.filter(|order| order.process == process.number());
-        Ok(order.map(|order| Self { point: order.point, left: AtomicU32::new(order.nth) }))
+        let mut steps = Vec::new();
+        for (name, act) in ACTS {
+            let order: Option<Order> = variable(lookup, name)?;
+            let order = order.filter(|order| order.process == process.number());
+            steps.extend(order.map(|Order { point, nth, .. }| Step { point, left: AtomicU32::new(nth), act }));
+        }
+        Ok((!steps.is_empty()).then_some(Self(steps)))
     }
 
-    /// Passes a point. Kills the process if the plan says so.
+    /// Passes a point. Kills or stops the process if the plan says so.
     pub fn pass(&self, point: KillPoint) {
-        if point == self.point && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            farside_sys::process::kill_self();
+        for step in &self.0 {
+            if point == step.point && step.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                (step.act)();
+            }
         }
     }
 }
@@ -191,7 +207,11 @@ mod tests {
     #[test]
     fn only_the_process_named_dies_and_only_when_its_time_has_come() {
         let plan = |process| {
-            let lookup = |name: &str| (name == KILL).then(|| "1:ring-asked:3".into());
+            let lookup = |name: &str| match name {
+                "FARSIDE_KILL" => Some("1:ring-asked:3".into()),
+                "FARSIDE_STOP" => Some("1:ring-asking:9".into()),
+                _ => None,
+            };
             KillPlan::from_environment(&lookup, ProcessId::new(process)).unwrap()
         };
         assert!(plan(0).is_none());
@@ -200,6 +220,7 @@ mod tests {
         plan.pass(KillPoint::RingAsking);
         plan.pass(KillPoint::RingAsked);
         plan.pass(KillPoint::RingAsked);
-        assert_eq!(plan.left.load(Ordering::Relaxed), 1);
+        let left: Vec<u32> = plan.0.iter().map(|step| step.left.load(Ordering::Relaxed)).collect();
+        assert_eq!(left, [1, 8]);
     }
 }

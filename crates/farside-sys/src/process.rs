@@ -217,6 +217,12 @@ pub fn kill_self() -> ! {
     }
 }
 
+/// Stops all threads of this process, until it is continued from outside. For such tests as
+/// [`kill_self`].
+pub fn stop_self() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,12 +85,11 @@ impl Room for CheckRoom {
         }
     }
 
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: CheckMessage) -> Result<()> {
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: CheckMessage) {
         // Either all processes of a job check accesses, or none does.
         if let Some(checks) = &self.checks {
             checks.take_message(process, from, message);
         }
-        Ok(())
     }
 
     fn lose(&self, process: &Process, lost: ProcessId) {

@@ -377,6 +377,12 @@ pub enum FullCause {
         /// The receiver's cap for all its rings.
         cap_bytes: usize,
     },
+    /// No memory or file descriptor is left for a larger ring.
+    #[error(
+        "there is no memory or no file descriptor for a larger ring: free some in the sender's or the receiver's process, or \
+         raise their limits (`ulimit -n`)"
+    )]
+    RingMemory,
     /// The sender's own queue has reached its cap.
     #[error("{queued_bytes} bytes are queued for it already; raise `Job::queue_cap_bytes` or send less")]
     Queue {

@@ -172,6 +172,10 @@ impl Owner {
         self.access.get(&key.into()).copied()
     }
 
+    pub(super) fn is_held_by(&self, peer: ProcessId, key: RemoteKey) -> bool {
+        self.holders.contains_key(&(key.into(), peer))
+    }
+
     pub(super) fn is_held(&self, key: RemoteKey) -> bool {
         self.holders_of(key.into()).next().is_some()
     }

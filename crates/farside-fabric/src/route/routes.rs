@@ -208,6 +208,10 @@ impl Transport for Routes {
         self.to(key.process).attached(key)
     }
 
+    fn offer(&self, to: ProcessId, key: RemoteKey) -> Result<(), FabricError> {
+        self.to(to).offer(to, key)
+    }
+
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         let max = self.capabilities().message_bytes_max;
         if message.len() > max {

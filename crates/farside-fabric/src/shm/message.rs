@@ -7,7 +7,7 @@ use farside_wire::check::MessageKind;
 use farside_wire::{Decoder, Wire};
 
 use crate::ids::ProcessId;
-use crate::transport::RegionName;
+use crate::transport::{RegionName, RemoteKey};
 
 /// The bytes that a user's message needs on top of its own.
 pub(super) const USER_HEADER_BYTES: usize = 1;
@@ -31,7 +31,8 @@ pub(super) enum Message<'a> {
     Welcome(Greeting),
     /// Requests a region.
     Fetch { slot: u32, generation: u32 },
-    /// The answer to `Fetch`: carries the region, or tells that there is none.
+    /// The answer to `Fetch`: carries the region, or tells that there is none. A region may also
+    /// come unasked, ahead of a message that names it.
     Fetched(Fetched),
     /// A message of the layer above.
     User(&'a [u8]),
@@ -65,6 +66,13 @@ pub(super) struct Fetched {
     pub(super) slot: u32,
     pub(super) generation: u32,
     pub(super) found: Found,
+}
+
+impl Fetched {
+    /// Announces shared memory.
+    pub(super) fn shared(key: RemoteKey) -> Self {
+        Self { slot: key.slot, generation: key.generation, found: Found::Shared(key.bytes) }
+    }
 }
 
 /// The result of a request for a region.

@@ -15,7 +15,9 @@
 //! If each side holds memory of the other, each reports the end of its own accesses by ending what
 //! it *sends*. Neither then waits for the other to close.
 
+use std::collections::hash_map::Entry;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, is_end};
@@ -146,9 +148,7 @@ impl State {
         }
     }
 
-    /// Ends one thread's wait for a region that it requested. An answer that arrives for a region
-    /// without waiting threads is dropped: the owner learns that it has no holder when it withdraws
-    /// the region.
+    /// Ends one thread's wait for a region that it requested.
     pub(super) fn leave_fetch(&mut self, key: RemoteKey) {
         let Some(fetch) = self.fetches.get_mut(&key) else { return };
         fetch.waiting -= 1;
@@ -440,25 +440,26 @@ pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> 
     }
 }
 
-pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<std::os::fd::OwnedFd>) {
-    let name = RegionName { slot: fetched.slot, generation: fetched.generation };
+/// Takes in a region that a peer has sent, asked or unasked, or its refusal.
+pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<OwnedFd>) {
+    let Fetched { slot, generation, found } = *fetched;
+    if let (Found::Shared(bytes), Some(fd)) = (found, fd) {
+        let key = RemoteKey { process, slot, generation, reserved: 0, bytes };
+        if let Entry::Vacant(unknown) = state.attached.entry(key)
+            && let Some(memory) = map_announced(fd, bytes)
+        {
+            unknown.insert(Attached::Mapped(memory));
+            state.engine.note_attached(key, NativeAccess::default());
+        }
+    }
+    let name = RegionName { slot, generation };
     let asked = |key: &&RemoteKey| key.process == process && RegionName::from(**key) == name;
     // Several keys that differ in their size may have been requested; only the true one is served.
     let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
-    let memory = match (fetched.found, fd) {
-        (Found::Shared(bytes), Some(fd)) => map_announced(fd, bytes).map(|memory| (bytes, memory)),
-        _ => None,
-    };
+    let answer = if found == Found::Private { FetchState::Private } else { FetchState::Refused };
     for key in keys {
-        match &memory {
-            Some((bytes, memory)) if *bytes == key.bytes => {
-                state.attached.insert(key, Attached::Mapped(memory.clone()));
-                state.engine.note_attached(key, NativeAccess::default());
-            }
-            _ if fetched.found == Found::Private => {
-                state.answer_fetch(key, FetchState::Private);
-            }
-            _ => state.answer_fetch(key, FetchState::Refused),
+        if !state.attached.contains_key(&key) {
+            state.answer_fetch(key, answer);
         }
     }
 }

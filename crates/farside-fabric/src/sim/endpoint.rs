@@ -179,12 +179,15 @@ impl Transport for SimEndpoint {
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let registration = Registration { memory, bytes, access: None };
-        Ok(self.network.lock().process(self.process).regions.register(None, registration))
+        let mut network = self.network.lock();
+        network.note_registration(bytes)?;
+        Ok(network.process(self.process).regions.register(None, Registration { memory, bytes, access: None }))
     }
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
-        self.network.lock().process(self.process).regions.register_user(None, Lease::new(memory), None)
+        let mut network = self.network.lock();
+        network.note_registration(memory.bytes())?;
+        network.process(self.process).regions.register_user(None, Lease::new(memory), None)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {

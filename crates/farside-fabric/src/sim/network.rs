@@ -8,7 +8,7 @@ mod travel;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_sys::shm::SharedMemory;
+use farside_sys::shm::{SharedMemory, ShmError};
 
 use self::travel::Polls;
 use super::Random;
@@ -116,6 +116,17 @@ impl SharedNetwork {
 
 /// Requests of a process to the network.
 impl Network {
+    /// Counts a registration of memory, which the options may let fail.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`].
+    pub(super) fn note_registration(&mut self, bytes: usize) -> Result<(), FabricError> {
+        let (first, end) = self.options.failing_registrations;
+        let number = self.trace.registrations;
+        self.trace.registrations += 1;
+        if (first..end).contains(&number) { Err(ShmError::NoSpace { bytes, available: 0 }.into()) } else { Ok(()) }
+    }
+
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns
     }

@@ -24,6 +24,7 @@ const ORDERLY: SimOptions = SimOptions {
     messages_max: 64,
     message_bytes_max: 64,
     needs_target_progress: false,
+    failing_registrations: (0, 0),
     ends_puts_early: false,
 };
 

@@ -11,12 +11,14 @@ pub struct Trace {
     pub switches: u64,
     /// Number of deliveries: messages, pieces of operations, and replies to those.
     pub deliveries: u64,
+    /// Number of registrations of memory, including those that failed.
+    pub registrations: u64,
 }
 
 impl Trace {
     pub(super) fn new() -> Self {
         // The offset basis of FNV-1a.
-        Self { hash: 0xcbf2_9ce4_8422_2325, switches: 0, deliveries: 0 }
+        Self { hash: 0xcbf2_9ce4_8422_2325, switches: 0, deliveries: 0, registrations: 0 }
     }
 
     /// Adds words to the hash: FNV-1a, one word at a time.

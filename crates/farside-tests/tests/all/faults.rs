@@ -14,3 +14,4 @@ mod movement;
 mod pipes;
 mod shapes;
 mod soak;
+mod stop_points;

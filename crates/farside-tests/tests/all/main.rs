@@ -31,6 +31,7 @@ mod pools;
 mod registration;
 mod rendezvous;
 mod replies;
+mod scarcity;
 mod sections;
 mod signals;
 mod simulated;

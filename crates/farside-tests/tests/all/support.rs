@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, Job, LaunchError, ProcessEnd, Result};
+use farside::{Error, GlobalAddress, GlobalPtr, Job, LaunchError, ProcessEnd, Result};
 
 /// The longest time that any step takes on a very busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -105,6 +105,18 @@ pub(crate) fn set_up(me: &Worker, to: WorkerId) -> Result<()> {
             other => return other,
         }
     }
+}
+
+/// Waits until `processes` processes have come here. Takes no call, so it opens no ring.
+pub(crate) fn meet(me: &Worker, number: u32, processes: u64) -> Result<()> {
+    let count: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 8 * number).cast();
+    count.fetch_add(me, 1)?;
+    let end = Instant::now() + LONG;
+    while count.load(me)? < processes {
+        assert!(Instant::now() < end, "not all come to meeting {number}");
+        me.progress()?;
+    }
+    Ok(())
 }
 
 /// Takes the notes of all authors away, and returns what they wrote.

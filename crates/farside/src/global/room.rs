@@ -56,20 +56,19 @@ impl Room for GlobalRoom {
         WorkerGlobal::default()
     }
 
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: GlobalMessage) -> Result<()> {
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: GlobalMessage) {
         match message {
             GlobalMessage::Move(message) => process.take_move_message(from, message),
             GlobalMessage::Signal(message) => process.take_signal_message(from, message),
         }
-        Ok(())
     }
 
     fn lose(&self, process: &Process, lost: ProcessId) {
         process.lose_movement(lost);
     }
 
-    fn serve(&self, process: &Arc<Process>) -> Result<Served> {
-        Ok(process.advance_movement())
+    fn serve(&self, process: &Arc<Process>) -> Served {
+        process.advance_movement()
     }
 
     fn clean_up(&self, _process: &Process) -> bool {

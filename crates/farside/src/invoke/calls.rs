@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use farside_fabric::{MachineId, ProcessId, WorkerId};
+use farside_launch::kill_point::KillPoint;
 use farside_launch::settings::Settings;
 
 use crate::error::{Error, Result, Source};
@@ -133,12 +134,13 @@ impl Process {
 
     /// Takes in a service message of calls: its first byte and the fields behind it. Drops a
     /// malformed message, because its sender is not of this job.
-    ///
-    /// # Errors
-    /// Only errors that end this process.
-    pub(crate) fn take_call_message(&self, from: ProcessId, first: u8, fields: &[u8]) -> Result<()> {
+    pub(crate) fn take_call_message(&self, from: ProcessId, first: u8, fields: &[u8]) {
         match first {
-            CALL => CallMessage::decode(fields).map_or(Ok(()), |message| self.obey(from, message)),
+            CALL => {
+                if let Some(message) = CallMessage::decode(fields) {
+                    self.obey(from, message);
+                }
+            }
             FRAME => {
                 if let Some(Frame { ring, position, bytes }) = Frame::decode(fields)
                     && let Some(local) = self.incoming(from, ring)
@@ -146,25 +148,24 @@ impl Process {
                     self.meet_unmapped_peer();
                     self.notify(local, Notice::Frame { ring, position, bytes: bytes.to_vec() });
                 }
-                Ok(())
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
     /// Serves a request of a peer's service thread, or takes in its answer.
-    fn obey(&self, from: ProcessId, message: CallMessage) -> Result<()> {
+    fn obey(&self, from: ProcessId, message: CallMessage) {
         match message {
             CallMessage::Open { ring, chunks, chunk_bytes } => {
                 if let Some(local) = self.incoming(from, ring)
-                    && let Some(answer) = self.open_ring(ring, local, chunks, chunk_bytes)?
+                    && let Some(answer) = self.open_ring(ring, local, chunks, chunk_bytes)
                 {
                     self.respond(from, &answer);
                 }
             }
             CallMessage::Grow { ring, chunks, chunk_bytes } => {
                 if let Some(local) = self.incoming(from, ring)
-                    && let Some(answer) = self.grow_ring(ring, local, from, chunks, chunk_bytes)?
+                    && let Some(answer) = self.grow_ring(ring, local, from, chunks, chunk_bytes)
                 {
                     self.respond(from, &answer);
                 }
@@ -179,7 +180,7 @@ impl Process {
             | CallMessage::Refused { .. }
             | CallMessage::FrameCredit { .. }
             | CallMessage::Closed { .. }
-            | CallMessage::Reclaim { .. }) => self.take_answer(from, answer)?,
+            | CallMessage::Reclaim { .. }) => self.take_answer(from, answer),
             CallMessage::Reply { reply, piece } => take_piece(self, from, reply, piece),
             CallMessage::ReplyMoved { reply, mark } => take_mark(self, from, reply, mark),
             CallMessage::CountDown { latch } => {
@@ -188,7 +189,6 @@ impl Process {
                 }
             }
         }
-        Ok(())
     }
 
     /// Returns the thread of this process to which a ring from a source of `from` leads; `None` if
@@ -199,8 +199,18 @@ impl Process {
         (of == self.id()).then_some(local)
     }
 
-    fn respond(&self, to: ProcessId, message: &CallMessage) {
-        // A sender that is gone needs no ring.
+    /// Answers the sender of a ring.
+    pub(crate) fn respond(&self, to: ProcessId, message: &CallMessage) {
+        match message {
+            CallMessage::Opened { control, chunks, .. } => {
+                self.offer(to, *control);
+                chunks.iter().for_each(|chunk| self.offer(to, *chunk));
+            }
+            CallMessage::Grown { chunks, .. } => chunks.iter().for_each(|chunk| self.offer(to, *chunk)),
+            _ => {}
+        }
+        // A sender that is gone needs no answer.
         let _ = self.send_call(to, message);
+        self.kill_point(KillPoint::RingAnswered);
     }
 }

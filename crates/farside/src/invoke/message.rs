@@ -39,8 +39,9 @@ pub(crate) enum CallMessage {
     Opened { ring: RingName, control: Extent, chunks: Vec<Extent> },
     /// To the sender's process: the answer to [`Grow`](Self::Grow).
     Grown { ring: RingName, chunks: Vec<Extent> },
-    /// To the sender's process: there is no memory for the ring.
-    Refused { ring: RingName, cap_bytes: u64 },
+    /// To the sender's process: there is no memory for the ring, because the receiver has reached
+    /// its cap. `None`: its process has no memory or descriptors left.
+    Refused { ring: RingName, cap_bytes: Option<u64> },
     /// To the receiver's process: the sender can write no more into this ring.
     Close { ring: RingName },
     /// To the sender's process: the receiver has run all records of the ring, and its memory is the

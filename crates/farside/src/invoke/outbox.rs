@@ -6,9 +6,10 @@
 //! an earlier record waits for room. This worker sends the waiting records when it makes progress.
 //! The service thread sends them if the worker does not (`invoke/ring/backlog.rs`).
 //!
-//! A receiver whose memory is not mapped here has no ring. Its records are collected in a batch in
-//! memory of this process: one chunk, laid out as in a ring. A batch that is long enough is staged,
-//! and staged records are sent as frames.
+//! A receiver whose memory is not mapped here has no ring, and neither has one for whose ring there
+//! is no memory or descriptor. Its records are collected in a batch in memory of this process: one
+//! chunk, laid out as in a ring. A batch that is long enough is staged, and staged records are sent
+//! as frames.
 
 mod counters;
 mod ring;
@@ -42,7 +43,7 @@ pub(crate) struct Outbox {
     /// The ring, while it is open, nothing is staged, the receiver lives, and direct calls are
     /// allowed.
     ring: Option<Ring>,
-    /// The batch for a receiver whose memory is not mapped.
+    /// The batch for a receiver without a ring.
     frame_batch: Option<FrameBatch>,
     /// The time at which the open batch is to be published.
     batch_due: Option<Instant>,
@@ -59,7 +60,7 @@ pub(crate) struct Outbox {
 pub(crate) struct FrameBatch {
     pub(crate) sender: Sender<MappedChunk, MappedControl>,
     /// The memory that the batch lies in.
-    pub(crate) pieces: Vec<Extent>,
+    pub(crate) piece: Extent,
 }
 
 /// How one record is sent.
@@ -483,7 +484,8 @@ impl Outbox {
             }
         }
         if self.frame_batch.is_none() && self.way.lock().is_framed() {
-            self.frame_batch = Some(process.new_frame_batch()?);
+            // Without memory for a batch, each record is staged by itself.
+            self.frame_batch = process.new_frame_batch();
         }
         Ok(())
     }

@@ -63,9 +63,8 @@ impl Room for ProcessMemory {
         publish(process.home(), process.starter_key(process.id()));
     }
 
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: MemoryMessage) -> Result<()> {
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: MemoryMessage) {
         process.take_memory_message(from, message);
-        Ok(())
     }
 
     /// Takes back the memory that the lost process asked for.

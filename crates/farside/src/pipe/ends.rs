@@ -194,25 +194,25 @@ pub(super) struct Bell {
 }
 
 impl Bell {
+    /// Returns the doorbell of a worker, if it is mapped here. Does not wait.
+    pub(super) fn mapped(process: &Process, worker: WorkerId) -> Option<Self> {
+        let (owner, local) = process.place_of(worker)?;
+        let home = process.home_of(owner)?;
+        let fencing = if process.is_reached_by_fences() { home.doorbell(local).fencing() } else { Fencing::Mutual };
+        Some(Self { home: home.clone(), local, fencing })
+    }
+
     /// Returns the doorbell of a worker, or `None` if it is not mapped here. If its process is not
-    /// connected, this waits for that process's service thread.
+    /// connected, this waits for that process's service thread, for at most `time`.
     ///
     /// # Errors
     /// [`Error::PeerLost`], and errors of the transport.
-    pub(super) fn of(process: &Process, worker: WorkerId) -> Result<Option<Self>> {
-        Self::of_within(process, worker, process.settings().deadline)
-    }
-
-    /// Like [`of`](Self::of), but waits for at most `time`.
     pub(super) fn of_within(process: &Process, worker: WorkerId, time: Duration) -> Result<Option<Self>> {
-        let (owner, local) = process.place_of(worker).ok_or_else(|| unknown(process, worker))?;
+        let (owner, _) = process.place_of(worker).ok_or_else(|| unknown(process, worker))?;
         if process.home_of(owner).is_none() {
             process.starter_region(owner, process.clock().now() + time)?;
         }
-        Ok(process.home_of(owner).map(|home| {
-            let fencing = if process.is_reached_by_fences() { home.doorbell(local).fencing() } else { Fencing::Mutual };
-            Self { home: home.clone(), local, fencing }
-        }))
+        Ok(Self::mapped(process, worker))
     }
 
     /// Rings the doorbell, after something was published for the worker.

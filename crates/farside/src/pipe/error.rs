@@ -107,12 +107,6 @@ pub enum PipeCause {
         /// The reason.
         why: String,
     },
-    /// The memory of the pipe cannot be reached from the writer's process.
-    #[error("its memory at the reader cannot be reached: {why}")]
-    Unreachable {
-        /// The reason.
-        why: String,
-    },
     /// The other end has a bug, or its memory was overwritten.
     #[error("it is corrupt ({why}): its other end has a bug or overwrote memory")]
     Corrupt {

@@ -25,7 +25,7 @@ use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
-use crate::error::{self, Error};
+use crate::error;
 use crate::memory::MemoryRefusal;
 use crate::runtime::extent::Extent;
 use crate::runtime::process::{Process, lock};
@@ -80,9 +80,8 @@ impl Room for Pipes {
 
     fn local(&self, _: &Arc<Process>, _: usize) {}
 
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: PipeMessage) -> error::Result<()> {
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: PipeMessage) {
         process.take_pipe_message(from, message);
-        Ok(())
     }
 
     fn lose(&self, process: &Process, lost: ProcessId) {
@@ -111,7 +110,7 @@ impl Books {
 impl Process {
     fn new_inlet(&self, shape: PipeShape) -> error::Result<Arc<Inlet>> {
         let piece = self.allocate_piece(shape.bytes())?;
-        let memory = self.map_piece(piece)?.expect("own memory is mapped");
+        let memory = self.mapped_piece(piece).expect("own memory is mapped");
         let slots = Slots::new(memory, piece.offset as usize, shape).expect("a piece is as long as was asked for");
         Ok(Arc::new(Inlet::new(slots, piece)))
     }
@@ -185,6 +184,7 @@ impl Process {
         self.kill_point(KillPoint::PipeMade);
         if let Some(answer) = answer {
             self.tell_writer(name, session, answer);
+            self.kill_point(KillPoint::PipeAnswered);
             self.wake(name.reader);
         }
     }
@@ -273,6 +273,9 @@ impl Process {
     }
 
     fn tell_writer(&self, name: PipeName, session: u32, body: PipeBody) {
+        if let (PipeBody::Opened { piece }, Some((writer, _))) = (&body, self.place_of(name.writer)) {
+            self.offer(writer, *piece);
+        }
         self.tell(name.writer, PipeMessage { name, session, body });
     }
 
@@ -338,28 +341,21 @@ impl Process {
 
     /// Makes the link to the memory that the reader's process names. Refuses memory that cannot be
     /// the pipe's.
-    fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link> {
-        let why = "its memory is not where its reader says";
-        let corrupt = || PipeError::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
-        if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
-            return Err(corrupt());
+    fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link, PipeCause> {
+        let corrupt = PipeCause::Corrupt { why: "its memory is not where its reader says" };
+        let is_inside = piece.key.check(piece.offset, outlet.shape.bytes()).is_ok();
+        if piece.key.process != from || !is_inside || piece.bytes < outlet.shape.bytes() as u64 {
+            return Err(corrupt);
         }
-        // Not under a lock, since mapping waits.
-        let mapped = self.map_piece(piece)?.zip(Bell::of(self, outlet.name.reader)?);
+        let mapped = self.mapped_piece(piece).zip(Bell::mapped(self, outlet.name.reader));
         let Some((memory, bell)) = mapped else { return Ok(Link::Posted { piece }) };
         let slots = usize::try_from(piece.offset).ok().and_then(|offset| Slots::new(memory, offset, outlet.shape));
-        slots.map(|slots| Link::Mapped { slots, bell }).ok_or_else(corrupt)
+        slots.map(|slots| Link::Mapped { slots, bell }).ok_or(corrupt)
     }
 
     fn take_answer_to_writer(&self, from: ProcessId, outlet: &Outlet, body: PipeBody) {
         match body {
-            PipeBody::Opened { piece } => match self.link_to(from, outlet, piece) {
-                Ok(link) => outlet.set_answer(Ok(link)),
-                // The reader's process is lost, which ends the writer's wait by itself.
-                Err(PipeError::Job(Error::PeerLost { .. } | Error::JobEnded { .. })) => {}
-                Err(PipeError::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
-                Err(error) => outlet.set_answer(Err(PipeCause::Unreachable { why: error.to_string() })),
-            },
+            PipeBody::Opened { piece } => outlet.set_answer(self.link_to(from, outlet, piece)),
             PipeBody::NoMemory { held: 0, limit: 0 } => {
                 outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::NoMemory)))
             }

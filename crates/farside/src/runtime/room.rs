@@ -59,13 +59,9 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
     fn begin(&self, _process: &Process) {}
 
     /// Takes a message from the same room of the process `from`. Runs on the thread that takes in
-    /// events, and must not wait.
-    ///
-    /// # Errors
-    /// Only an error that ends this process. An invalid or forbidden request is dropped.
-    fn take(&self, _process: &Arc<Process>, _from: ProcessId, _message: Self::Message) -> Result<()> {
-        Ok(())
-    }
+    /// events, and must not wait. Drops an invalid or forbidden request. No message ends this
+    /// process, so there is no error.
+    fn take(&self, _process: &Arc<Process>, _from: ProcessId, _message: Self::Message) {}
 
     /// Drops what was meant for a lost process.
     fn lose(&self, _process: &Process, _lost: ProcessId) {}
@@ -74,11 +70,8 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
     ///
     /// Workers call it as well: those that wait, and, while the room [is busy](Rooms::set_busy),
     /// those that make progress.
-    ///
-    /// # Errors
-    /// Only an error that ends this process.
-    fn serve(&self, _process: &Arc<Process>) -> Result<Served> {
-        Ok(Served::NOTHING)
+    fn serve(&self, _process: &Arc<Process>) -> Served {
+        Served::NOTHING
     }
 
     /// Frees what no process can reach any more, which may take milliseconds. Only the service
@@ -238,11 +231,11 @@ impl Rooms {
 
     /// Hands a service message to its room. Drops a message of no room: its sender is not of this
     /// job.
-    pub(crate) fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()> {
-        let Some((tag, message)) = message.split_first() else { return Ok(()) };
-        match self.by_tag.get((tag & !TAG_BIT) as usize) {
-            Some(Some(slot)) => slot.state.take(process, from, message),
-            _ => Ok(()),
+    pub(crate) fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) {
+        if let Some((tag, message)) = message.split_first()
+            && let Some(Some(slot)) = self.by_tag.get((tag & !TAG_BIT) as usize)
+        {
+            slot.state.take(process, from, message);
         }
     }
 
@@ -251,20 +244,20 @@ impl Rooms {
     }
 
     /// Serves all rooms and lets them clean up, or only serves those that are busy.
-    pub(crate) fn serve(&self, process: &Arc<Process>, only_busy: bool) -> Result<Served> {
+    pub(crate) fn serve(&self, process: &Arc<Process>, only_busy: bool) -> Served {
         let which = if only_busy { self.busy.load(Ordering::Relaxed) } else { u32::MAX };
         let mut served = Served::NOTHING;
         for (tag, slot) in self.by_tag.iter().enumerate() {
             if let Some(slot) = slot
                 && which & (1 << tag) != 0
             {
-                served = served.and(slot.state.serve(process)?);
+                served = served.and(slot.state.serve(process));
                 if !only_busy && slot.state.clean_up(process) {
                     served = served.and(Served { moved: false, again: Some(process.clock().now()) });
                 }
             }
         }
-        Ok(served)
+        served
     }
 
     pub(crate) fn stop(&self, process: &Process) {
@@ -322,9 +315,9 @@ impl<T: Debug> AnyLocal for T {}
 trait AnyRoom: Debug + Send + Sync {
     fn local(&self, process: &Arc<Process>, local: usize) -> Slot<dyn AnyLocal>;
     fn begin(&self, process: &Process);
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()>;
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]);
     fn lose(&self, process: &Process, lost: ProcessId);
-    fn serve(&self, process: &Arc<Process>) -> Result<Served>;
+    fn serve(&self, process: &Arc<Process>) -> Served;
     fn clean_up(&self, process: &Process) -> bool;
     fn stop(&self, process: &Process);
     fn is_over(&self, worker: &Worker) -> Result<bool>;
@@ -339,10 +332,9 @@ impl<R: Room> AnyRoom for R {
         Room::begin(self, process);
     }
 
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()> {
-        match farside_wire::decode(Decoder::new(message), 0) {
-            Ok(message) => Room::take(self, process, from, message),
-            Err(_) => Ok(()),
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) {
+        if let Ok(message) = farside_wire::decode(Decoder::new(message), 0) {
+            Room::take(self, process, from, message);
         }
     }
 
@@ -350,7 +342,7 @@ impl<R: Room> AnyRoom for R {
         Room::lose(self, process, lost);
     }
 
-    fn serve(&self, process: &Arc<Process>) -> Result<Served> {
+    fn serve(&self, process: &Arc<Process>) -> Served {
         Room::serve(self, process)
     }
 

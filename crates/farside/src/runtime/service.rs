@@ -2,7 +2,8 @@
 //!
 //! It does the work that must not depend on the attention of a worker. It makes rings, hands out
 //! memory, learns of losses, and carries what cannot be stored into a peer's memory. It runs no
-//! user code and never waits for a peer.
+//! user code and never waits for a peer. Nothing that it does can fail this process: what lacks
+//! memory or descriptors is refused, and what leads to a lost peer is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,9 @@ use std::time::Duration;
 
 use farside_fabric::Event;
 
-use crate::error::Error;
 use crate::runtime::process::{Process, lock};
-use crate::runtime::room::{self, Served};
-use farside_launch::control::{ToCoordinator, ToProcess};
+use crate::runtime::room;
+use farside_launch::control::ToProcess;
 use farside_launch::kill_point::KillPoint;
 
 /// The time until a full transport is tried again. The transport does not say when it has room.
@@ -28,20 +28,12 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
             take_order(process, message);
         }
         take_events(process);
-        let waiting = process.serve_waiting();
-        let served = process.rooms().serve(process, false);
+        let serve_at = process.serve_waiting();
+        let rooms_at = process.rooms().serve(process, false).again;
         drop(taking_in);
-        let serve_at = waiting.unwrap_or_else(|error| {
-            fail(process, &error);
-            None
-        });
-        let rooms_at = served.unwrap_or_else(|error| {
-            fail(process, &error);
-            Served::NOTHING
-        });
         let backlog_at = process.send_backlog();
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
-        let next = [serve_at, rooms_at.again, backlog_at, resend_at].into_iter().flatten().min();
+        let next = [serve_at, rooms_at, backlog_at, resend_at].into_iter().flatten().min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -54,12 +46,9 @@ pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
     let any = take_events(process);
-    let served = process.rooms().serve(process, false).unwrap_or_else(|error| {
-        fail(process, &error);
-        Served::NOTHING
-    });
+    let moved = process.rooms().serve(process, false).moved;
     process.flush_outgoing();
-    any | served.moved
+    any | moved
 }
 
 /// Takes in the transport's events. Returns whether there were any.
@@ -74,13 +63,10 @@ fn take_events(process: &Arc<Process>) -> bool {
                 if process.is_given_up(from) {
                     continue;
                 }
-                let taken = match message.split_first() {
+                match message.split_first() {
                     Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
                     Some((first, fields)) => process.take_call_message(from, *first, fields),
-                    None => Ok(()),
-                };
-                if let Err(error) = taken {
-                    fail(process, &error);
+                    None => {}
                 }
             }
             Event::Disconnected { process: peer } => {
@@ -90,12 +76,6 @@ fn take_events(process: &Arc<Process>) -> bool {
         }
     }
     any
-}
-
-/// Ends this process because of an error.
-fn fail(process: &Process, error: &Error) {
-    process.control().send(ToCoordinator::failed_with(error, error.lost_process()));
-    process.end(farside_launch::control::Ending::Other(error.to_string()));
 }
 
 /// Carries out an order of the coordinator.

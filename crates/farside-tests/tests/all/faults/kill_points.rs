@@ -197,7 +197,7 @@ pub(crate) fn socket_name() -> String {
 }
 
 /// Returns the processes of this launcher's jobs that still run.
-fn processes_of(launcher: u32) -> Vec<u32> {
+pub(crate) fn processes_of(launcher: u32) -> Vec<u32> {
     let variable = format!("FARSIDE_LAUNCHER={launcher}").into_bytes();
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let launched = |pid: &u32| {
@@ -207,7 +207,7 @@ fn processes_of(launcher: u32) -> Vec<u32> {
     pids.filter(launched).collect()
 }
 
-fn nothing_is_left(launcher: u32, socket_name: Option<&str>) {
+pub(crate) fn nothing_is_left(launcher: u32, socket_name: Option<&str>) {
     assert_eq!(processes_of(launcher), [0; 0], "processes outlive their job");
     let files = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name());
     let files: Vec<_> = files.filter(|name| name.to_string_lossy().contains("farside")).collect();
@@ -252,7 +252,7 @@ pub(crate) fn kill_program(program: &str, point: &str, nth: u32, threads: u32, m
 fn in_set_up() {
     kill_at("greeting-sent", 1, 1, true);
     kill_at("endpoint-opened", 1, 1, false);
-    for point in ["ring-asking", "ring-asked", "ring-made", "sender-opened"] {
+    for point in ["ring-asking", "ring-asked", "ring-made", "ring-answered", "sender-opened"] {
         // Rings to other workers, and to lanes.
         for nth in [1, 2, 5] {
             kill_at(point, nth, 1, false);

@@ -60,6 +60,9 @@ pub(crate) struct Way {
     /// The size of the requested chunks, until the receiver answers.
     growing: Option<usize>,
     refused: Option<Refusal>,
+    /// Whether this process could not map memory of the receiver. Until the way is closed, it asks
+    /// for no more ring memory.
+    is_unmappable: bool,
     staged: Staged,
     /// The time until which the staged batch is held for more records.
     held: Option<Instant>,
@@ -86,7 +89,8 @@ pub(super) enum Phase {
     Asked,
     /// The ring is open.
     Stands,
-    /// The receiver's memory is not mapped here: records travel as frames.
+    /// There is no ring, because the receiver's memory is not mapped here, or no memory or
+    /// descriptor was left for one: records travel as frames.
     Framed,
     /// The receiver was told that nothing more comes, and has not confirmed yet that it has run
     /// everything.
@@ -95,11 +99,12 @@ pub(super) enum Phase {
     Lost,
 }
 
-/// A refusal of chunks of this size by a receiver that has reached its cap.
+/// A refusal of chunks of this size by a receiver that has reached its cap or, with `None`, whose
+/// process has no memory or descriptors left.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     chunk_bytes: usize,
-    cap_bytes: usize,
+    cap_bytes: Option<usize>,
     until: Instant,
 }
 
@@ -110,8 +115,11 @@ pub(crate) enum Answer {
     Opened(Box<Ring>),
     /// Chunks were granted.
     Grown(Vec<MappedChunk>),
-    /// No chunk was granted.
-    Refused { cap_bytes: usize },
+    /// The ring or the chunk was refused; see [`Refusal`].
+    Refused { cap_bytes: Option<usize> },
+    /// The ring is open or chunks were granted, but this process has no memory or descriptors to
+    /// map them.
+    Unmapped,
     /// The receiver has run `consumed` bytes of frames in total.
     Credit { consumed: u64 },
     /// Everything was run, and the memory of the ring belongs to the receiver again.
@@ -138,6 +146,7 @@ impl Way {
             granted: Vec::new(),
             growing: None,
             refused: None,
+            is_unmappable: false,
             staged: Staged::default(),
             held: None,
             queue_cap_bytes,
@@ -200,7 +209,9 @@ impl Way {
     /// The reason why a record of this size cannot be sent now.
     pub(super) fn full(&self) -> Error {
         let cause = match (&self.ring, self.refused) {
-            (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
+            (_, Some(Refusal { cap_bytes: Some(cap_bytes), .. })) => FullCause::RingCap { cap_bytes },
+            (_, Some(Refusal { cap_bytes: None, .. })) => FullCause::RingMemory,
+            (Some(_), None) if self.is_unmappable => FullCause::RingMemory,
             (Some(ring), None) if self.staged.is_empty() => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
             _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
         };
@@ -215,7 +226,7 @@ impl Way {
     /// Any error of the transport.
     pub(super) fn ask(&mut self, process: &Process, mapped: bool) -> Result<()> {
         debug_assert_eq!(self.phase, Phase::Unasked);
-        if !mapped {
+        if !mapped || self.is_unmappable {
             self.phase = Phase::Framed;
             return Ok(());
         }
@@ -249,6 +260,14 @@ impl Way {
                 self.give_granted();
                 process.kill_point(KillPoint::SenderGrown);
             }
+            Answer::Refused { .. } if self.phase == Phase::Asked => self.phase = Phase::Framed,
+            Answer::Unmapped if self.phase == Phase::Asked => {
+                // The receiver's memory comes back first.
+                let closed = process.send_call(self.to_process, &CallMessage::Close { ring: self.name });
+                self.phase = if closed.is_ok() { Phase::Closing } else { Phase::Framed };
+                self.is_unmappable = true;
+            }
+            Answer::Unmapped if self.growing.is_some() => (self.growing, self.is_unmappable) = (None, true),
             Answer::Refused { cap_bytes } => {
                 let until = process.clock().now() + REFUSAL_HOLDS;
                 self.refused = self.growing.take().map(|chunk_bytes| Refusal { chunk_bytes, cap_bytes, until });
@@ -263,7 +282,7 @@ impl Way {
                     let _ = self.ask(process, process.home_of(self.to_process).is_some());
                 }
             }
-            Answer::Opened(_) | Answer::Grown(_) | Answer::Closed => {}
+            Answer::Opened(_) | Answer::Grown(_) | Answer::Unmapped | Answer::Closed => {}
         }
         // An error is ignored here, too: the caller that waits for the records gets it.
         let _ = self.send_for_worker(process);
@@ -314,7 +333,7 @@ impl Way {
         ring.announce();
         let chunks = ring.sender.chunk_count();
         self.counters.stalls += 1;
-        if self.growing.is_some() {
+        if self.growing.is_some() || self.is_unmappable {
             return Ok(());
         }
         let refused = self.refused.filter(|refusal| process.clock().now() < refusal.until);
@@ -337,10 +356,15 @@ impl Way {
     /// Asks for a chunk without which a record of this size can never be sent.
     ///
     /// # Errors
-    /// [`Error::Full`] when such a chunk was refused; otherwise those of
-    /// [`ask_to_grow`](Self::ask_to_grow).
+    /// [`Error::Full`] when the receiver's cap leaves no room for such a chunk, or this process
+    /// could not map it; otherwise those of [`ask_to_grow`](Self::ask_to_grow). A receiver without
+    /// memory is asked again.
     pub(super) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
-        if self.was_refused(process, record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
+        let is_capped = self.refused.is_some_and(|refusal| refusal.cap_bytes.is_some());
+        if self.is_unmappable || (is_capped && self.was_refused(process, record_bytes)) {
+            return Err(self.full());
+        }
+        self.ask_to_grow(process, record_bytes)
     }
 
     /// Whether the receiver recently refused a chunk no larger than a record of this size needs.
@@ -570,23 +594,25 @@ impl Way {
     }
 
     /// Tells the receiver that nothing more comes through this ring, and drops the ring. From the
-    /// moment at which the message leaves, no thread of this process can write into the ring's
-    /// memory.
+    /// moment at which the message leaves, no thread of this process writes into the ring's memory:
+    /// this one has the ring, and the lock of the way.
     ///
     /// # Errors
     /// Any error of the transport.
     pub(super) fn close(&mut self, process: &Process) -> Result<()> {
         debug_assert!(self.may_close());
+        process.kill_point(KillPoint::RingClosing);
+        process.send_call(self.to_process, &CallMessage::Close { ring: self.name })?;
+        // Only now, so that the ring stays open if the message was not sent.
+        self.phase = Phase::Closing;
         if let Some(ring) = self.ring.take() {
             let bytes = ring.sender.chunk_bytes() + self.granted.iter().map(RingMemory::bytes).sum::<usize>();
             self.counters.reclaimed_bytes += bytes as u64;
             self.counters.bytes += ring.sender.written_bytes();
         }
         self.granted.clear();
-        (self.growing, self.refused, self.mark) = (None, None, None);
-        self.phase = Phase::Closing;
-        process.kill_point(KillPoint::RingClosing);
-        process.send_call(self.to_process, &CallMessage::Close { ring: self.name })
+        (self.growing, self.refused, self.mark, self.is_unmappable) = (None, None, None, false);
+        Ok(())
     }
 
     /// Notes that the receiver would like its memory back. Returns whether to tell the worker. Two

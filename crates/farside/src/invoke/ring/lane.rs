@@ -134,13 +134,13 @@ impl Process {
 
     /// Gives up the lane to a worker if it is idle, because that worker's process needs the memory.
     /// Called by the service thread.
-    ///
-    /// # Errors
-    /// Any error of the transport.
-    pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) -> Result<()> {
+    pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) {
         let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
         // A locked lane is in use.
-        lane.and_then(|lane| lane.try_lock().ok()).map_or(Ok(()), |mut lane| lane.give_up_if_idle(self))
+        if let Some(mut lane) = lane.and_then(|lane| lane.try_lock().ok()) {
+            // A receiver that cannot be told keeps the ring, or is gone.
+            let _ = lane.give_up_if_idle(self);
+        }
     }
 
     /// Whether some lane may have staged records.

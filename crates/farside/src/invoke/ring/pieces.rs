@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use farside_fabric::ProcessId;
 use farside_sys::shm::SharedMemory;
 
 use crate::error::Result;
@@ -26,18 +27,22 @@ impl Process {
         lock(&self.calls().ring_pool).free_own(&[piece]);
     }
 
-    /// Returns the memory in which a piece lies; `None` if this process cannot map it. Waits for
-    /// the owner's service thread when this process has not used the region before.
-    ///
-    /// # Errors
-    /// Any error of the transport, and [`Error::PeerLost`](crate::Error::PeerLost).
-    pub(crate) fn map_piece(&self, piece: Extent) -> Result<Option<Arc<SharedMemory>>> {
-        piece.key.check(piece.offset, usize::try_from(piece.bytes).unwrap_or(usize::MAX))?;
-        if piece.key.process == self.id() {
-            return Ok(lock(&self.calls().ring_pool).memory(piece.key));
+    /// Sends the memory of a piece to a peer, ahead of the message that names the piece, so that
+    /// the peer finds it [mapped](Self::mapped_piece).
+    pub(crate) fn offer(&self, to: ProcessId, piece: Extent) {
+        if let Err(error) = self.transport().offer(to, piece.key) {
+            // The peer does without, as where it cannot map this process's memory.
+            tracing::debug!(%to, %error, "memory not sent");
         }
-        let deadline = self.clock().now() + self.settings().deadline;
-        let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;
-        Ok(region.mapped().cloned())
+    }
+
+    /// Returns the memory in which a piece lies, if it is mapped here: a peer's, if the peer has
+    /// [offered](Self::offer) it. Does not wait.
+    pub(crate) fn mapped_piece(&self, piece: Extent) -> Option<Arc<SharedMemory>> {
+        piece.key.check(piece.offset, usize::try_from(piece.bytes).ok()?).ok()?;
+        if piece.key.process == self.id() {
+            return lock(&self.calls().ring_pool).memory(piece.key);
+        }
+        self.transport().attached(piece.key)?.mapped().cloned()
     }
 }

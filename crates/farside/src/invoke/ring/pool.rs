@@ -5,10 +5,10 @@
 //! Only the sender of its ring and this process write to a piece. So the piece may be given out
 //! again when that sender can write no more:
 //!
-//! 1. The sender's [`Ring`](crate::invoke::outbox) is one value that is moved, never copied. Before
-//!    a process sends [`Close`](crate::invoke::message::CallMessage::Close) it has dropped that
-//!    value, under the lock of its way. No store into the ring follows in the order of that
-//!    process's program, on any of its threads.
+//! 1. The sender's [`Ring`](crate::invoke::outbox) is one value that is moved, never copied. A
+//!    process sends [`Close`](crate::invoke::message::CallMessage::Close) under the lock of its
+//!    way, by the thread that has that value, and that thread then drops it. No store into the ring
+//!    follows in the order of that process's program, on any of its threads.
 //! 2. The message goes through the system, or the transport, after those stores. Its receiver sees
 //!    them all, and none comes after.
 //! 3. The worker that reads the ring runs what is left in it. It then drops its
@@ -85,15 +85,28 @@ impl RingPool {
         }
     }
 
-    /// Allocates a piece for the beginning of a ring to this receiver, whatever its cap. Calls
-    /// already wait for the ring at their sender, and would otherwise wait forever.
+    /// Allocates pieces of these sizes for a ring to this receiver, whatever its cap: all or none.
     ///
     /// # Errors
     /// Any error of the transport while a region is registered.
-    pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Extent> {
-        let piece = self.allocate_own(transport, bytes)?;
-        self.used[receiver] += piece.bytes as usize;
-        Ok(piece)
+    pub(crate) fn allocate(
+        &mut self,
+        transport: &dyn Transport,
+        receiver: usize,
+        sizes: impl IntoIterator<Item = usize>,
+    ) -> Result<Vec<Extent>> {
+        let mut pieces = Vec::new();
+        for bytes in sizes {
+            match self.allocate_own(transport, bytes) {
+                Ok(piece) => pieces.push(piece),
+                Err(error) => {
+                    self.free_own(&pieces);
+                    return Err(error);
+                }
+            }
+        }
+        self.used[receiver] += pieces.iter().map(|piece| piece.bytes as usize).sum::<usize>();
+        Ok(pieces)
     }
 
     /// Allocates a piece for this process's own use, which counts for no receiver.

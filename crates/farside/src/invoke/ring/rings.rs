@@ -6,18 +6,17 @@
 //! run what came; `pool.rs` proves that the memory is free afterwards.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
-use farside_fabric::{FabricError, ProcessId, WorkerId};
-use farside_sys::shm::SharedMemory;
+use farside_fabric::{ProcessId, WorkerId};
 
-use crate::error::{Error, Result, Source};
+use crate::error::Source;
 use crate::invoke::message::{CallMessage, RingName};
 use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
-use crate::invoke::ring::pool::{RingPool, Waiting};
+use crate::invoke::ring::pool::{ALIGN_BYTES, RingPool, Waiting};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Announcer;
 use crate::runtime::process::{Notice, Process, lock};
@@ -40,34 +39,19 @@ pub(crate) struct Ways {
     by_name: Mutex<HashMap<RingName, SharedWay>>,
 }
 
-// Both sides.
+// Both sides. These return `None` for memory that is not mapped here, and do not wait.
 impl Process {
-    fn map(&self, piece: Extent) -> Result<Arc<SharedMemory>> {
-        let memory = if piece.key.process == self.id() {
-            lock(&self.calls().ring_pool).memory(piece.key)
-        } else {
-            let deadline = self.clock().now() + self.settings().deadline;
-            let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;
-            region.mapped().cloned()
-        };
-        memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    fn chunk(&self, piece: Extent) -> Option<MappedChunk> {
+        MappedChunk::new(self.mapped_piece(piece)?, piece.offset as usize, piece.bytes as usize)
     }
 
-    fn chunk(&self, piece: Extent) -> Result<MappedChunk> {
-        let inside = piece.key.check(piece.offset, piece.bytes as usize);
-        let chunk = MappedChunk::new(self.map(piece)?, piece.offset as usize, piece.bytes as usize);
-        inside?;
-        chunk.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
-    }
-
-    fn chunks(&self, pieces: &[Extent]) -> Result<Vec<MappedChunk>> {
+    fn chunks(&self, pieces: &[Extent]) -> Option<Vec<MappedChunk>> {
         pieces.iter().map(|piece| self.chunk(*piece)).collect()
     }
 
-    fn control_block(&self, piece: Extent) -> Result<MappedControl> {
-        piece.key.check(piece.offset, size_of::<RingControl>())?;
-        let control = MappedControl::new(self.map(piece)?, piece.offset as usize);
-        control.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    fn control_block(&self, piece: Extent) -> Option<MappedControl> {
+        piece.key.check(piece.offset, size_of::<RingControl>()).ok()?;
+        MappedControl::new(self.mapped_piece(piece)?, piece.offset as usize)
     }
 }
 
@@ -82,21 +66,20 @@ impl Process {
         Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
     }
 
-    /// Allocates memory of this process in which calls are batched that travel as frames.
-    pub(crate) fn new_frame_batch(&self) -> Result<FrameBatch> {
-        let mut pool = lock(&self.calls().ring_pool);
-        let control = pool.allocate_own(&**self.transport(), size_of::<RingControl>())?;
-        let chunk = pool.allocate_own(&**self.transport(), FRAME_CHUNK_BYTES)?;
-        drop(pool);
-        self.reset_control(control)?;
-        self.reset_chunk(chunk)?;
-        let sender = Sender::new(self.control_block(control)?, vec![self.chunk(chunk)?]);
-        Ok(FrameBatch { sender, pieces: vec![control, chunk] })
+    /// Allocates memory of this process in which calls are batched that travel as frames. Returns
+    /// `None` if there is none.
+    pub(crate) fn new_frame_batch(&self) -> Option<FrameBatch> {
+        const CONTROL_BYTES: usize = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);
+        let piece = self.allocate_piece(CONTROL_BYTES + FRAME_CHUNK_BYTES).ok()?;
+        let control = Extent { bytes: CONTROL_BYTES as u64, ..piece };
+        let chunk = Extent { offset: control.end(), bytes: FRAME_CHUNK_BYTES as u64, ..piece };
+        let sender = Sender::new(self.new_control(control), vec![self.new_chunk(chunk)]);
+        Some(FrameBatch { sender, piece })
     }
 
     /// Frees the memory of a frame batch.
     pub(crate) fn free_frame_batch(&self, batch: FrameBatch) {
-        lock(&self.calls().ring_pool).free_own(&batch.pieces);
+        self.free_piece(batch.piece);
     }
 
     /// Registers a way, so that answers reach it.
@@ -115,14 +98,11 @@ impl Process {
 
     /// Takes in an answer of `from` about a ring of this process. An answer that names memory of
     /// another process is ignored.
-    ///
-    /// # Errors
-    /// Any error of the transport while it maps the ring.
-    pub(crate) fn take_answer(&self, from: ProcessId, message: CallMessage) -> Result<()> {
+    pub(crate) fn take_answer(&self, from: ProcessId, message: CallMessage) {
         let (name, pieces): (_, &[Extent]) = match &message {
             CallMessage::Opened { ring, chunks, .. } | CallMessage::Grown { ring, chunks } => {
                 if !(1..=CHUNKS_PER_REQUEST_MAX).contains(&chunks.len()) {
-                    return Ok(());
+                    return;
                 }
                 (*ring, chunks)
             }
@@ -130,29 +110,20 @@ impl Process {
             | CallMessage::FrameCredit { ring, .. }
             | CallMessage::Closed { ring }
             | CallMessage::Reclaim { ring } => (*ring, &[]),
-            _ => return Ok(()),
+            _ => return,
         };
-        let Some((shared, source)) = self.way_to(from, name) else { return Ok(()) };
+        let Some((shared, source)) = self.way_to(from, name) else { return };
         if pieces.iter().any(|piece| piece.key.process != from) {
-            return Ok(());
+            return;
         }
         if let CallMessage::Reclaim { .. } = message {
             return self.give_up_if_idle(source, name, &shared);
         }
-        // Not under the lock, because mapping waits.
-        let answer = match self.answer(message) {
-            // The peer has died since it sent the answer.
-            Err(Error::PeerLost { .. }) => {
-                shared.lock().lose();
-                None
-            }
-            answer => answer?,
-        };
-        if let Some(answer) = answer {
-            let mut way = shared.lock();
-            way.take(self, answer);
-            self.look_after(&shared, &mut way, None);
-        }
+        let Some(answer) = self.answer(message) else { return };
+        let mut way = shared.lock();
+        way.take(self, answer);
+        self.look_after(&shared, &mut way, None);
+        drop(way);
         match source {
             Source::Worker(worker) => {
                 let (_, local) = self.shape().place_of(worker);
@@ -160,32 +131,36 @@ impl Process {
             }
             Source::Process(_) => self.call_attention_of_all(),
         }
-        Ok(())
     }
 
-    fn answer(&self, message: CallMessage) -> Result<Option<Answer>> {
-        Ok(Some(match message {
+    fn answer(&self, message: CallMessage) -> Option<Answer> {
+        Some(match message {
             CallMessage::Opened { ring, control, chunks } => {
                 if control.key.process != chunks[0].key.process {
-                    return Ok(None);
+                    return None;
                 }
-                let sender = Sender::new(self.control_block(control)?, self.chunks(&chunks)?);
-                let (process, local) = self.shape().place_of(WorkerId::new(ring.to));
-                let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
-                let announcer = Announcer::new(home, local, ring.source as usize, self.is_reached_by_fences());
-                Answer::Opened(Box::new(Ring::new(sender, announcer)))
+                self.mapped_ring(ring, control, &chunks).map_or(Answer::Unmapped, Answer::Opened)
             }
-            CallMessage::Grown { chunks, .. } => Answer::Grown(self.chunks(&chunks)?),
+            CallMessage::Grown { chunks, .. } => self.chunks(&chunks).map_or(Answer::Unmapped, Answer::Grown),
             CallMessage::Refused { cap_bytes, .. } => {
-                Answer::Refused { cap_bytes: usize::try_from(cap_bytes).unwrap_or(usize::MAX) }
+                Answer::Refused { cap_bytes: cap_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) }
             }
             CallMessage::FrameCredit { consumed, .. } => Answer::Credit { consumed },
             CallMessage::Closed { .. } => Answer::Closed,
-            _ => return Ok(None),
-        }))
+            _ => return None,
+        })
     }
 
-    fn give_up_if_idle(&self, source: Source, name: RingName, shared: &SharedWay) -> Result<()> {
+    /// Returns the sending side of a ring whose memory the receiver has sent.
+    fn mapped_ring(&self, name: RingName, control: Extent, chunks: &[Extent]) -> Option<Box<Ring>> {
+        let sender = Sender::new(self.control_block(control)?, self.chunks(chunks)?);
+        let (process, local) = self.shape().place_of(WorkerId::new(name.to));
+        let home = self.home_of(process)?.clone();
+        let announcer = Announcer::new(home, local, name.source as usize, self.is_reached_by_fences());
+        Some(Box::new(Ring::new(sender, announcer)))
+    }
+
+    fn give_up_if_idle(&self, source: Source, name: RingName, shared: &SharedWay) {
         let to = WorkerId::new(name.to);
         match source {
             Source::Worker(worker) => {
@@ -193,7 +168,6 @@ impl Process {
                 if shared.lock().note_wanted() {
                     self.notify(local, Notice::WayWanted { to });
                 }
-                Ok(())
             }
             Source::Process(_) => self.give_up_lane_if_idle(to),
         }
@@ -208,58 +182,62 @@ impl Process {
         &self,
         control: Extent,
         chunks: &[Extent],
-    ) -> Result<(Receiver<MappedChunk, MappedControl>, Vec<Extent>)> {
+    ) -> (Receiver<MappedChunk, MappedControl>, Vec<Extent>) {
         let pieces = chunks.iter().copied().chain([control]).collect();
-        Ok((Receiver::new(self.control_block(control)?, self.chunks(chunks)?), pieces))
+        let control = self.control_block(control).expect(OWN);
+        (Receiver::new(control, self.chunks(chunks).expect(OWN)), pieces)
     }
 
     /// Returns a piece of this process's own memory as a chunk.
-    pub(crate) fn own_chunk(&self, piece: Extent) -> Result<MappedChunk> {
-        self.chunk(piece)
+    pub(crate) fn own_chunk(&self, piece: Extent) -> MappedChunk {
+        self.chunk(piece).expect(OWN)
     }
 
     /// Makes a ring that leads to a thread of this process and notifies that thread. Returns the
-    /// answer for the sender; `None` if the ring exists.
-    ///
-    /// # Errors
-    /// Any error of the transport while memory is allocated.
-    pub(crate) fn open_ring(
-        &self,
-        ring: RingName,
-        local: usize,
-        chunks: u8,
-        chunk_bytes: u64,
-    ) -> Result<Option<CallMessage>> {
+    /// answer for the sender; `None` if the ring exists. Without memory for a ring the answer is a
+    /// refusal, and the sender's calls travel as frames.
+    pub(crate) fn open_ring(&self, ring: RingName, local: usize, chunks: u8, chunk_bytes: u64) -> Option<CallMessage> {
         let mut pool = lock(&self.calls().ring_pool);
         if pool.rings.contains_key(&ring) {
-            return Ok(None);
+            return None;
         }
-        // Grants the request if the cap allows it, with at least the usual number of chunks.
-        // Otherwise grants the smallest ring.
-        let wanted = clamped(chunk_bytes);
-        let count = usize::from(chunks).clamp(FIRST_CHUNK_COUNT, CHUNKS_PER_REQUEST_MAX);
-        let (count, wanted) = match pool.has_room(local, count.saturating_mul(wanted)) {
-            true => (count, wanted),
-            false => (FIRST_CHUNK_COUNT, wanted.min(FIRST_CHUNK_BYTES)),
-        };
-        let control = pool.allocate(&**self.transport(), local, size_of::<RingControl>())?;
-        let chunks: Vec<Extent> =
-            (0..count).map(|_| pool.allocate(&**self.transport(), local, wanted)).collect::<Result<_>>()?;
-        pool.rings.insert(ring, count * wanted);
+        // Grants the request if the cap and the memory allow it, with at least the usual number of
+        // chunks. Otherwise grants the smallest ring, whatever the cap: calls already wait for it
+        // at their sender.
+        let wanted = (usize::from(chunks).clamp(FIRST_CHUNK_COUNT, CHUNKS_PER_REQUEST_MAX), clamped(chunk_bytes));
+        let smallest = (FIRST_CHUNK_COUNT, wanted.1.min(FIRST_CHUNK_BYTES));
+        let wanted = Some(wanted).filter(|(count, bytes)| pool.has_room(local, count.saturating_mul(*bytes)));
+        let granted = wanted.into_iter().chain([smallest]).find_map(|(count, bytes)| {
+            let sizes = std::iter::once(size_of::<RingControl>()).chain(std::iter::repeat_n(bytes, count));
+            Some((count * bytes, self.allocate_for_ring(&mut pool, ring, local, sizes)?))
+        });
+        let Some((bytes, mut chunks)) = granted else { return Some(CallMessage::Refused { ring, cap_bytes: None }) };
+        let control = chunks.remove(0);
+        pool.rings.insert(ring, bytes);
         drop(pool);
-        self.reset_control(control)?;
-        chunks.iter().try_for_each(|chunk| self.reset_chunk(*chunk))?;
+        self.new_control(control);
+        chunks.iter().for_each(|chunk| drop(self.new_chunk(*chunk)));
         self.notify(local, Notice::RingOpened { ring, control, chunks: chunks.clone() });
         self.kill_point(KillPoint::RingMade);
-        Ok(Some(CallMessage::Opened { ring, control, chunks }))
+        Some(CallMessage::Opened { ring, control, chunks })
+    }
+
+    /// Allocates pieces of these sizes for a ring. Returns `None` if this process has no memory or
+    /// descriptors for them.
+    fn allocate_for_ring(
+        &self,
+        pool: &mut RingPool,
+        ring: RingName,
+        local: usize,
+        sizes: impl IntoIterator<Item = usize>,
+    ) -> Option<Vec<Extent>> {
+        let allocated = pool.allocate(&**self.transport(), local, sizes);
+        allocated.inspect_err(|error| tracing::debug!(?ring, %error, "no memory for a ring")).ok()
     }
 
     /// Grants chunks to a ring that leads to a thread of this process. Returns the answer for the
     /// sender. Returns `None` if there is no such ring, or if the request waits because other
     /// senders may return memory.
-    ///
-    /// # Errors
-    /// Any error of the transport while memory is allocated.
     pub(crate) fn grow_ring(
         &self,
         ring: RingName,
@@ -267,28 +245,29 @@ impl Process {
         sender: ProcessId,
         chunks: u8,
         chunk_bytes: u64,
-    ) -> Result<Option<CallMessage>> {
+    ) -> Option<CallMessage> {
         let mut pool = lock(&self.calls().ring_pool);
         if !pool.rings.contains_key(&ring) || pool.waiting.iter().any(|waiting| waiting.ring == ring) {
-            return Ok(None);
+            return None;
         }
         let wanted = clamped(chunk_bytes);
         let counts = [usize::from(chunks).clamp(1, CHUNKS_PER_REQUEST_MAX), 1];
         if let Some(count) = counts.into_iter().find(|count| pool.has_room(local, count.saturating_mul(wanted))) {
-            return self.grant_chunks(&mut pool, ring, local, count, wanted).map(Some);
+            return Some(self.grant_chunks(&mut pool, ring, local, count, wanted));
         }
         let cap_bytes = pool.cap_bytes();
         if wanted > cap_bytes || !pool.rings.keys().any(|other| other.to == ring.to && *other != ring) {
-            return Ok(Some(CallMessage::Refused { ring, cap_bytes: cap_bytes as u64 }));
+            return Some(CallMessage::Refused { ring, cap_bytes: Some(cap_bytes as u64) });
         }
         let next_round = self.clock().now();
         pool.waiting.push(Waiting { ring, local, sender, chunk_bytes: wanted, rounds: 0, next_round });
         drop(pool);
         // The service thread serves the waiting requests, and this may be another thread.
         self.transport().wake();
-        Ok(None)
+        None
     }
 
+    /// Grants chunks, or refuses them if this process has no memory or descriptors for them.
     fn grant_chunks(
         &self,
         pool: &mut RingPool,
@@ -296,30 +275,29 @@ impl Process {
         local: usize,
         count: usize,
         chunk_bytes: usize,
-    ) -> Result<CallMessage> {
-        let chunks: Vec<Extent> =
-            (0..count).map(|_| pool.allocate(&**self.transport(), local, chunk_bytes)).collect::<Result<_>>()?;
+    ) -> CallMessage {
+        let sizes = std::iter::repeat_n(chunk_bytes, count);
+        let Some(chunks) = self.allocate_for_ring(pool, ring, local, sizes) else {
+            return CallMessage::Refused { ring, cap_bytes: None };
+        };
         *pool.rings.entry(ring).or_default() += count * chunk_bytes;
         for chunk in &chunks {
-            let memory = pool.memory(chunk.key).ok_or(FabricError::StaleKey { key: chunk.key })?;
-            let mapped = MappedChunk::new(memory, chunk.offset as usize, chunk.bytes as usize);
-            mapped.ok_or(FabricError::StaleKey { key: chunk.key })?.word(0).store(0, Ordering::Relaxed);
+            let memory = pool.memory(chunk.key).expect(OWN);
+            let mapped = MappedChunk::new(memory, chunk.offset as usize, chunk.bytes as usize).expect(OWN);
+            mapped.word(0).store(0, Ordering::Relaxed);
         }
         self.notify(local, Notice::RingGrown { ring, chunks: chunks.clone() });
         self.kill_point(KillPoint::GrowthMade);
-        Ok(CallMessage::Grown { ring, chunks })
+        CallMessage::Grown { ring, chunks }
     }
 
     /// Serves the requests that wait for memory. Grants those for which there is memory now, asks
     /// the senders of other rings for theirs, and refuses those that waited too long. Returns when
     /// to look again. Called by the service thread, like everything that answers a sender.
-    ///
-    /// # Errors
-    /// Any error of the transport while memory is allocated.
-    pub(crate) fn serve_waiting(&self) -> Result<Option<Instant>> {
+    pub(crate) fn serve_waiting(&self) -> Option<Instant> {
         let mut pool = lock(&self.calls().ring_pool);
         if pool.waiting.is_empty() {
-            return Ok(None);
+            return None;
         }
         let now = self.clock().now();
         let (mut answers, mut left) = (Vec::new(), Vec::new());
@@ -331,11 +309,11 @@ impl Process {
                 continue;
             }
             if pool.has_room(local, chunk_bytes) {
-                answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)?));
+                answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)));
                 continue;
             }
             if now >= waiting.next_round && waiting.rounds == RECLAIM_ROUNDS {
-                answers.push((sender, CallMessage::Refused { ring, cap_bytes: pool.cap_bytes() as u64 }));
+                answers.push((sender, CallMessage::Refused { ring, cap_bytes: Some(pool.cap_bytes() as u64) }));
                 continue;
             }
             if now >= waiting.next_round {
@@ -355,11 +333,8 @@ impl Process {
         let next = left.iter().map(|waiting| waiting.next_round).min();
         pool.waiting = left;
         drop(pool);
-        for (to, message) in answers {
-            // A sender that is gone needs no answer.
-            let _ = self.send_call(to, &message);
-        }
-        Ok(next)
+        answers.iter().for_each(|(to, message)| self.respond(*to, message));
+        next
     }
 
     /// Begins to close a ring that leads to a thread of this process, because its sender has
@@ -411,20 +386,25 @@ impl Process {
         lock(&self.calls().ring_pool).registered_bytes()
     }
 
-    /// Empties a chunk by setting its first header to zero. Later headers are written before they
-    /// are reached.
-    fn reset_chunk(&self, piece: Extent) -> Result<()> {
-        self.chunk(piece)?.word(0).store(0, Ordering::Relaxed);
-        Ok(())
+    /// Returns a piece of this process's own memory as an empty chunk: its first header is zero.
+    /// Later headers are written before they are reached.
+    fn new_chunk(&self, piece: Extent) -> MappedChunk {
+        let chunk = self.own_chunk(piece);
+        chunk.word(0).store(0, Ordering::Relaxed);
+        chunk
     }
 
-    fn reset_control(&self, piece: Extent) -> Result<()> {
-        let control = self.control_block(piece)?;
+    /// Returns a piece of this process's own memory as the control block of an empty ring.
+    fn new_control(&self, piece: Extent) -> MappedControl {
+        let control = self.control_block(piece).expect(OWN);
         control.control().consumed.store(0, Ordering::Relaxed);
         control.control().sender_waits.store(0, Ordering::Relaxed);
-        Ok(())
+        control
     }
 }
+
+/// Why own pieces are chunks and control blocks: the pool aligns them, and none is shorter.
+const OWN: &str = "the pool's own memory is mapped";
 
 /// Clamps a requested chunk size to the supported range. The receiver's cap is checked later.
 fn clamped(chunk_bytes: u64) -> usize {

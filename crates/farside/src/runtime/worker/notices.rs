@@ -51,14 +51,14 @@ impl Worker {
     fn take_notice(&self, notice: Notice) -> Result<()> {
         match notice {
             Notice::RingOpened { ring, control, chunks } => {
-                let (receiver, pieces) = self.process.receiver_of(control, &chunks)?;
+                let (receiver, pieces) = self.process.receiver_of(control, &chunks);
                 let source = self.process.source(ring.source as usize);
                 let is_alike = self.process.is_alike_source(source);
                 self.inbox().open(ring.source as usize, source, is_alike, receiver, pieces);
             }
             Notice::RingGrown { ring, chunks } => {
                 for chunk in chunks {
-                    let mapped = self.process.own_chunk(chunk)?;
+                    let mapped = self.process.own_chunk(chunk);
                     self.inbox().grow(ring.source as usize, mapped, chunk);
                 }
             }

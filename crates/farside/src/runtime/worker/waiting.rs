@@ -257,7 +257,7 @@ impl Worker {
             moved |= self.do_what_was_put_off();
         }
         if self.process.rooms().are_busy() {
-            moved |= self.process.rooms().serve(&self.process, true)?.moved;
+            moved |= self.process.rooms().serve(&self.process, true).moved;
         }
         Ok(moved)
     }

@@ -1,0 +1,189 @@
+//! A process is stopped at points of the protocols, and answers nothing from then on. The others
+//! open rings and pipes between them, use each other's memory, and hear of the death of a third
+//! process.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use farside::prelude::*;
+use farside::{Error, GlobalAddress, GlobalPtr, Result};
+
+use super::kill_points::{nothing_is_left, processes_of};
+use crate::support::{LONG, meet, only, take_notes, within_time, write_note};
+
+const PROGRAM: &str = "faults::stop_points::program";
+const PROCESSES: u32 = 4;
+const STOPPED: u32 = 1;
+const DYING: u32 = 3;
+/// The longest wait of a process for another.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Where the dying process dies: when it asks for memory after it has borrowed memory of both
+/// survivors and returned it.
+const DEATH: &str = "3:memory-asked:5";
+
+/// Has everything opened between this worker and another that can be opened without waiting.
+fn approach(me: &Worker, other: WorkerId) -> Result<()> {
+    for number in 0..200_u64 {
+        // More than a ring holds at first.
+        let called = me.to(other).when_full(WhenFull::Queue).call_buffer(number, &[7; 400], |_, _, _| ());
+        match called.map_err(|refused| refused.error) {
+            Err(Error::Full { .. }) => break,
+            called => called?,
+        }
+    }
+    let pipe = || me.pipe(other).width(2).message_bytes(100);
+    // The ends stay open, and nothing is written.
+    let (mut writer, reader) = (pipe().writer()?, pipe().reader()?);
+    writer.ready()?;
+    std::mem::forget((writer, reader));
+    Ok(())
+}
+
+/// Waits until process 1 is stopped.
+fn see_it_stop(me: &Worker) -> Result<()> {
+    let (pid, end) = (stopped_pid(me)?, Instant::now() + LONG);
+    while !is_stopped(pid) {
+        assert!(Instant::now() < end, "process {STOPPED} does not stop");
+        me.progress()?;
+    }
+    Ok(())
+}
+
+/// The system's number of process 1, which wrote it into its own starter memory.
+fn stopped_pid(me: &Worker) -> Result<u32> {
+    let pid: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(STOPPED), 0).cast();
+    Ok(pid.load(me)? as u32)
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+}
+
+/// Calls, writes to and borrows memory of a worker, for the first time in `round` 0.
+fn work_with(me: &Worker, other: WorkerId, round: u64) -> Result<()> {
+    for number in 0..60_u64 {
+        me.call_buffer(other, number, &[7; 400], |_, _, _| ())?;
+    }
+    assert_eq!(me.call_return(other, round, |_, round| round + 1)?.wait()?, round + 1);
+    let pipe = || me.pipe(other).number(round as u32).width(2).message_bytes(100);
+    let (mut writer, mut reader) = (pipe().writer()?, pipe().reader()?);
+    writer.write(&[round as u8; 80])?;
+    assert_eq!(*reader.recv()?, [round as u8; 80]);
+    if me.process().number() < me.process_of(other).number() {
+        return Ok(());
+    }
+    let memory = me.allocate_at(me.process_of(other), 3000)?;
+    memory.put(me, 0, &[round as u8; 3000])?;
+    me.release(memory)
+}
+
+fn body(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    let others: Vec<WorkerId> = me.workers().filter(|other| *other != me.id()).collect();
+    if own == STOPPED {
+        let pid: GlobalPtr<u64> = GlobalAddress::starter(me.process(), 0).cast();
+        pid.store(me, u64::from(std::process::id()))?;
+    }
+    // All processes connect to each other, and none has reached a point yet.
+    for other in &others {
+        let word: GlobalPtr<u64> = GlobalAddress::starter(me.process_of(*other), 1024).cast();
+        word.load(me)?;
+    }
+    meet(me, 1, PROCESSES.into())?;
+    if own == STOPPED {
+        others.iter().try_for_each(|other| approach(me, *other))?;
+        return me.wait_while_serving(|| false);
+    }
+    approach(me, WorkerId::new(STOPPED))?;
+    see_it_stop(me)?;
+    let others: Vec<WorkerId> = others.into_iter().filter(|other| me.process_of(*other).number() != STOPPED).collect();
+    for other in &others {
+        work_with(me, *other, 0)?;
+    }
+    meet(me, 2, PROCESSES as u64 - 1)?;
+    if own == DYING {
+        me.allocate_at(ProcessId::new(0), 3000)?;
+        unreachable!("it was killed");
+    }
+    me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(DYING)])?;
+    let survivor = others.into_iter().find(|other| me.process_of(*other).number() != DYING).unwrap();
+    work_with(me, survivor, 1)?;
+    meet(me, 3, PROCESSES as u64 - 2)?;
+    write_note(PROGRAM, own, &stopped_pid(me)?.to_string());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a program for the tests below"]
+fn program() {
+    let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    if let Err(error) = job.time_limit(LONG).run(body) {
+        eprintln!("verdict: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// Stops process 1 when it passes a point for the `nth` time. The survivors must succeed.
+fn stop_at(point: &str, nth: u32) {
+    let at = format!("{STOPPED}:{point}:{nth}");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(only(PROGRAM)).env("FARSIDE_STOP", &at).env("FARSIDE_KILL", DEATH);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut launcher = command.spawn().unwrap();
+    let pid = launcher.id();
+    let survivors = [0, 2];
+    let notes = within_time(|| {
+        let mut notes = vec![None; PROCESSES as usize];
+        while launcher.try_wait().unwrap().is_none() {
+            for (all, new) in notes.iter_mut().zip(take_notes(pid, PROGRAM, PROCESSES)) {
+                *all = all.take().or(new);
+            }
+            if survivors.iter().all(|survivor: &usize| notes[*survivor].is_some()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        notes
+    });
+    // Also those of a job that has failed, so that nothing stopped is left.
+    for stopped in processes_of(pid).into_iter().filter(|process| is_stopped(*process)) {
+        Command::new("kill").args(["-KILL", &stopped.to_string()]).status().unwrap();
+    }
+    let output = within_time(|| launcher.wait_with_output().unwrap());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let is_well = |note: &Option<String>| note.is_some();
+    assert_eq!(
+        notes.iter().map(is_well).collect::<Vec<_>>(),
+        [true, false, true, false],
+        "process {STOPPED} stops at {at}, and the job says:\n{printed}"
+    );
+    let verdict = format!("process {DYING} failed: signal 9 killed it");
+    assert!(printed.contains(&verdict), "process {STOPPED} stops at {at}, and the job says:\n{printed}");
+    nothing_is_left(pid, None);
+}
+
+#[test]
+fn while_rings_are_opened() {
+    for nth in [1, 2] {
+        for point in ["ring-asking", "ring-asked", "ring-made", "ring-answered", "sender-opened"] {
+            stop_at(point, nth);
+        }
+    }
+}
+
+#[test]
+fn while_rings_grow() {
+    for point in ["growth-asked", "growth-made", "sender-grown"] {
+        stop_at(point, 1);
+    }
+    // All three rings are open by then.
+    stop_at("ring-answered", 4);
+}
+
+#[test]
+fn while_pipes_are_opened() {
+    for point in ["pipe-asked", "pipe-made", "pipe-answered"] {
+        stop_at(point, 1);
+    }
+}

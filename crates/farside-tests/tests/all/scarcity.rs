@@ -1,0 +1,205 @@
+//! Jobs of which a process runs out of memory or descriptors. What asks for them is refused, and
+//! everything else goes on.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use farside::prelude::*;
+use farside::{Error, FabricError, FullCause, GlobalAddress, GlobalPtr, Result, SimOptions, Simulation};
+
+use crate::support::{LONG, meet, only, within_time};
+
+type Sum = PerWorker<Cell<u64>>;
+
+fn add(there: &Worker, (sum, x): (Sum, u64)) {
+    sum.here(there).set(sum.here(there).get() + x);
+}
+
+/// Takes a refusal of memory, which the program may have expected. Every other error is a failure.
+fn unless_refused<T>(result: Result<T, impl Into<Error>>) -> Result<Option<T>> {
+    match result.map_err(Into::into) {
+        Err(Error::Fabric(FabricError::Memory(_)) | Error::Room(_)) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn call_in_every_way(me: &Worker, sum: Sum) -> Result<()> {
+    for to in me.workers() {
+        for _ in 0..40 {
+            me.call(to, (sum, 1), add)?;
+            me.aggregate(to).call((sum, 1), add)?;
+            me.to(to).send_based().call((sum, 1), add)?;
+        }
+        me.call_buffer(to, sum, &[1; 5000], |there, sum, bytes| add(there, (sum, bytes.len() as u64)))?;
+        assert_eq!(me.call_return(to, 20_u64, |_, x| x + 1)?.wait()?, 21);
+        assert_eq!(me.call_return(to, 5_u8, |_, x| [x; 2000])?.wait()?, [5; 2000]);
+    }
+    me.everyone().call(sum, |there, sum| add(there, (sum, 1))).map_err(|refused| refused.error)
+}
+
+/// Everything for which memory is registered.
+fn use_memory(me: &Worker) -> Result<()> {
+    let (next, before) = (me.neighbor(1), me.neighbor(me.worker_count() - 1));
+    if let Some(memory) = unless_refused(me.allocate_at(me.process_of(next), 3000))? {
+        memory.put(me, 0, &[7; 3000])?;
+        me.release(memory)?;
+    }
+    if let Some(buffer) = unless_refused(me.allocate(3000))? {
+        let sent = me.to(next).call_buffer_get((), buffer, |_, (), bytes| assert_eq!(bytes.len(), 3000));
+        sent.map_err(|refused| refused.error)?.wait()?;
+    }
+    let pipe = |peer| me.pipe(peer).width(2).message_bytes(1000);
+    let reader = unless_refused(pipe(before).reader())?;
+    if let Some(mut writer) = unless_refused(pipe(next).writer())? {
+        unless_refused(writer.write(&[7; 800]))?;
+    }
+    if let Some(mut reader) = reader {
+        // The writer may have been refused.
+        match reader.recv_for(Duration::from_secs(1)).map(|got| got.to_vec()).map_err(Error::from) {
+            Ok(got) => assert_eq!(got, [7; 800]),
+            Err(Error::Deadline { .. }) => {}
+            Err(error) => _ = unless_refused(Err::<(), _>(error))?,
+        }
+    }
+    let everywhere = unless_refused(me.symmetric::<u64>(10))?.is_some();
+    assert_eq!(me.all_reduce(u64::from(everywhere), |a, b| a + b)? % u64::from(me.worker_count()), 0);
+    unless_refused(me.register(vec![7_u64; 100]))?;
+    Ok(())
+}
+
+fn everything(me: &Worker) -> Result<()> {
+    let sum: Sum = PerWorker::new(me, Cell::new(0))?;
+    me.barrier()?;
+    for round in 1..=2 {
+        call_in_every_way(me, sum)?;
+        let all = round * (u64::from(me.worker_count()) * (3 * 40 + 5000) + u64::from(me.worker_count()));
+        me.wait_while_serving(|| sum.here(me).get() == all)?;
+        use_memory(me)?;
+        me.barrier()?;
+    }
+    Ok(())
+}
+
+/// Lets the n-th registration of memory fail, and all from the n-th on, for each n.
+#[test]
+fn no_failing_registration_ends_a_job() {
+    const MANY: u64 = 10_000;
+    for first in 0..MANY {
+        for end in [first + 1, u64::MAX] {
+            let options = SimOptions { failing_registrations: (first, end), ..SimOptions::default() };
+            let simulated = Simulation::new(3, 1, first).options(options).run(everything).unwrap();
+            if let Err(error) = simulated.verdict {
+                panic!("registrations {first}..{end} fail: {error}");
+            }
+            if simulated.trace.registrations <= first {
+                assert!(first > 6, "memory is registered");
+                return;
+            }
+        }
+    }
+    panic!("more than {MANY} registrations");
+}
+
+/// Takes all descriptors that this process may still open.
+fn take_all_descriptors() -> Vec<File> {
+    let mut taken = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        taken.push(file);
+        assert!(taken.len() < 1000, "the limit is low");
+    }
+    taken
+}
+
+/// Calls in all sizes, first into a ring that is not there yet.
+fn call_and_be_answered(me: &Worker, to: u32) -> Result<()> {
+    let to = WorkerId::new(to);
+    for number in 0..200_u64 {
+        me.call_buffer(to, number, &[7; 400], |_, _, bytes| assert_eq!(bytes.len(), 400))?;
+        me.aggregate(to).call(number, |_, _| ())?;
+    }
+    assert_eq!(me.call_return(to, 20_u64, |_, x| x + 1)?.wait()?, 21);
+    assert_eq!(me.call_return(to, (), |_, ()| [7_u8; 2000])?.wait()?, [7; 2000]);
+    Ok(())
+}
+
+fn without_descriptors(me: &Worker) -> Result<()> {
+    let own = me.id().number();
+    // All connect to each other, and no ring is open yet.
+    for other in (0..3).map(ProcessId::new) {
+        let word: GlobalPtr<u64> = GlobalAddress::starter(other, 1024).cast();
+        word.load(me)?;
+    }
+    meet(me, 1, 3)?;
+
+    // The receiver has no descriptor for a ring.
+    let taken = if own == 1 { take_all_descriptors() } else { Vec::new() };
+    meet(me, 2, 3)?;
+    if own != 1 {
+        call_and_be_answered(me, 1)?;
+        assert_eq!(me.counters_to(WorkerId::new(1)).rings, 0);
+    }
+    meet(me, 3, 3)?;
+    drop(taken);
+
+    // The sender has no descriptor for the receiver's memory.
+    let taken = if own == 0 { take_all_descriptors() } else { Vec::new() };
+    meet(me, 4, 3)?;
+    if own == 0 {
+        call_and_be_answered(me, 2)?;
+        assert_eq!(me.counters_to(WorkerId::new(2)).rings, 0);
+    }
+    meet(me, 5, 3)?;
+    drop(taken);
+
+    // The receiver has no descriptor for a larger ring.
+    let (large, to) = (vec![7_u8; 300_000], WorkerId::new(2));
+    let is_large = |_: &Worker, (), bytes: &[u8]| assert_eq!(bytes.len(), 300_000);
+    if own == 1 {
+        me.setup(to)?;
+        assert_eq!(me.counters_to(to).rings, 1);
+    }
+    meet(me, 6, 3)?;
+    let taken = if own == 2 { take_all_descriptors() } else { Vec::new() };
+    meet(me, 7, 3)?;
+    if own == 1 {
+        let end = Instant::now() + LONG;
+        loop {
+            let refused = me.to(to).when_full(WhenFull::Fail).call_buffer((), &large, is_large).unwrap_err();
+            match refused.error {
+                Error::Full { cause: FullCause::RingMemory, .. } => break,
+                Error::Full { .. } => assert!(Instant::now() < end, "the growth is not refused"),
+                error => return Err(error),
+            }
+            me.progress()?;
+        }
+        call_and_be_answered(me, 2)?;
+    }
+    meet(me, 8, 3)?;
+    drop(taken);
+    if own == 1 {
+        me.call_buffer(to, (), &large, is_large)?;
+        call_and_be_answered(me, 2)?;
+    }
+    meet(me, 9, 3)
+}
+
+#[test]
+#[ignore = "a program for the test below"]
+fn program() {
+    let job = farside::job().processes(3).time_limit(LONG);
+    if let Err(error) = job.run(without_descriptors) {
+        eprintln!("verdict: {error}");
+        std::process::exit(1);
+    }
+}
+
+#[test]
+fn calls_go_on_without_descriptors() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+    command.args(only("scarcity::program")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = within_time(|| command.output().unwrap());
+    assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
+}
