@@ -330,8 +330,8 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
 impl<'w, S: Sends<'w>> To<'w, S> {
     /// Calls as [`call`](Self::call) does, and returns the function's result.
     ///
-    /// An answer is never refused. There is no limit to the size of a result, and none to the number
-    /// of calls that wait for theirs.
+    /// An answer is never refused. There is no limit to the size of a result, and none to the
+    /// number of calls that wait for theirs.
     ///
     /// *Completion*: when the [`Pending`] says so. *Cost*: one more store by the receiver, into
     /// this worker's memory. A worker has room for 256 such results, of which 240 KiB may be longer

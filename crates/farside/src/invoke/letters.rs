@@ -6,8 +6,8 @@
 //!
 //! A letter takes as much memory as has arrived of it, and goes when its call is taken or given up.
 //! A callee waits while more than [`UNSENT_BYTES_MAX`](crate::runtime::outgoing::UNSENT_BYTES_MAX)
-//! bytes for one caller are unsent. So memory grows only with results that have arrived and were not
-//! taken.
+//! bytes for one caller are unsent. So memory grows only with results that have arrived and were
+//! not taken.
 //!
 //! No message leads to a write into the starter memory, except to the state of a slot that waits
 //! for it.
@@ -109,8 +109,8 @@ impl Letters {
         Some((letter.on, letter.holder))
     }
 
-    /// Removes a letter. Returns the worker that was called, the status, and what has arrived of the
-    /// result. Pieces that still come are discarded.
+    /// Removes a letter. Returns the worker that was called, the status, and what has arrived of
+    /// the result. Pieces that still come are discarded.
     pub(crate) fn take(&self, handle: SlotHandle) -> Option<(WorkerId, Status, Vec<u8>)> {
         let mut mail = lock(&self.mail);
         let letter = mail.letters.remove(&handle)?;
@@ -135,8 +135,8 @@ impl Letters {
         std::mem::take(&mut lock(&self.mail).news)
     }
 
-    /// Adds a piece of an answer. `state` is that of the call's slot, if it has one: the first piece
-    /// claims the slot, and the last marks it. Returns whether the answer is complete.
+    /// Adds a piece of an answer. `state` is that of the call's slot, if it has one: the first
+    /// piece claims the slot, and the last marks it. Returns whether the answer is complete.
     fn add(
         &self,
         process: &Process,
@@ -208,8 +208,8 @@ impl Letters {
             (None, None) => return Err(Fault::Late),
         };
         check_sender(process, from, on)?;
-        // Messages of two processes may overtake each other: whoever received the reply after
-        // `from` had sent it stays the holder.
+        // Messages of two processes may overtake each other. The process that received the reply
+        // after `from` had sent it stays the holder.
         let next = |now| match (mark, now) {
             (Mark::Received, _) => Some(mark.holder(from)),
             (_, Holder::Called) if process.is_worker_of(on.number(), from) => Some(mark.holder(from)),
