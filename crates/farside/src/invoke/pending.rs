@@ -202,8 +202,8 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
         }
         Outcome::Letter => {
             let (on, status, content) = replies.take_letter(slot);
-            // SAFETY: the letter is complete, and was removed for this one reading. Its bytes belong
-            // to this thread.
+            // SAFETY: the letter is complete, and was removed for this one reading. Its bytes
+            // belong to this thread.
             Some(unsafe { read(status, content.as_ptr(), content.len(), on, how) })
         }
     }

@@ -373,15 +373,16 @@ impl Answer for &[u8] {
 /// # }
 /// ```
 ///
-/// A caller learns of it at once when the process that holds its reply is lost. If a process is lost
-/// while a reply is on its way to another process, the caller cannot know whether both were one. It
-/// then gets [`PeerLost`](crate::Error::PeerLost), and a later answer is discarded.
+/// A caller gets [`PeerLost`](crate::Error::PeerLost) at once when the process that holds its reply
+/// is lost. If any process is lost while a reply is on its way to another process, the caller cannot
+/// know whether the two are the same. It then gets `PeerLost` as well, and a later answer is
+/// discarded.
 ///
 /// *Completion*: a result of the size that the caller has room for is visible to it when
 /// [`send`](Self::send) returns. *Cost*: one compare-and-swap and one store in the caller's memory,
 /// without waiting. For a larger result, or a caller on another machine, see
-/// [`To::call_return`](crate::To::call_return). Sending a reply to another process, and receiving it
-/// there, cost one compare-and-swap in the caller's memory each, or one message.
+/// [`To::call_return`](crate::To::call_return). Sending a reply to another process, and receiving
+/// it there, cost one compare-and-swap in the caller's memory each, or one message.
 #[derive(Debug)]
 #[must_use = "dropping a reply tells the caller that there will be no answer"]
 pub struct Reply<R> {

@@ -235,7 +235,8 @@ impl ReplySlots {
             state.fetch_update(Ordering::Acquire, Ordering::Acquire, |word| waiting(word, generation).map(|_| free));
         let found = found.err().and_then(SlotState::from_word).filter(|found| found.generation == generation);
         if let Some(SlotState { status: status @ (Status::Claimed | Status::Letter), .. }) = found {
-            // Pieces of a letter come through a thread of this process, which finds the letter gone.
+            // Pieces of a letter come through a thread of this process, which finds the letter
+            // gone.
             if self.letters.take(SlotHandle { index: index.into(), generation }).is_none() && status == Status::Claimed
             {
                 return false;

@@ -13,9 +13,9 @@ pub(crate) const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// Queues of unsent messages, one for each peer, in order.
 ///
-/// The protocols above bound their length. A ring has one request under way, and a record stream its
-/// window of frames. A count-down belongs to a call of such a window. Answers wait for
-/// [`UNSENT_BYTES_MAX`].
+/// The protocols above bound their length. A ring has one request under way, and a record stream
+/// its window of frames. A count-down belongs to a call of such a window. A thread that answers
+/// waits while more than [`UNSENT_BYTES_MAX`] bytes are unsent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     by_peer: Box<[Mutex<Queue>]>,
