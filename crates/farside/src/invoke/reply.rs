@@ -374,8 +374,8 @@ impl Answer for &[u8] {
 /// ```
 ///
 /// A caller gets [`PeerLost`](crate::Error::PeerLost) at once when the process that holds its reply
-/// is lost. If any process is lost while a reply is on its way to another process, the caller cannot
-/// know whether the two are the same. It then gets `PeerLost` as well, and a later answer is
+/// is lost. If any process is lost while a reply is on its way to another process, the caller
+/// cannot know whether the two are the same. It then gets `PeerLost` as well, and a later answer is
 /// discarded.
 ///
 /// *Completion*: a result of the size that the caller has room for is visible to it when
