@@ -120,7 +120,7 @@ fn futures_of_many_calls_become_ready(me: &Worker) -> Result<()> {
         }
         Result::<u64>::Ok(sum)
     })??;
-    assert_eq!(sum, (0..CALLS).filter(|x| x % 10 > 0).map(|x| 2 * x).sum());
+    assert_eq!(sum, (0..CALLS).filter(|x| x % 10 > 0).map(|x| 2 * x).sum::<u64>());
     Ok(())
 }
 
