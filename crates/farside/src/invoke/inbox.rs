@@ -17,7 +17,7 @@ use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
-use crate::invoke::message::RingName;
+use crate::invoke::message::{Frame, FramePlace};
 use crate::invoke::named::{self, NAMED};
 use crate::invoke::table::Callable;
 use crate::runtime::extent::Extent;
@@ -198,12 +198,15 @@ impl Inbox {
     }
 
     /// Takes in a frame: a piece of a stream of records.
-    pub(crate) fn take_frame(&mut self, ring: RingName, position: u64, bytes: &[u8]) {
+    pub(crate) fn take_frame(&mut self, frame: &Frame) {
+        let FramePlace { ring, position, window } = frame.place;
         let index = ring.source as usize;
         if self.frames[index].is_none() {
             self.streams.push(ring.source);
         }
-        self.frames[index].get_or_insert_default().take(position, bytes);
+        let stream = self.frames[index].get_or_insert_default();
+        stream.set_window(window);
+        stream.take(position, frame.bytes());
     }
 }
 

@@ -455,7 +455,8 @@ mod tests {
         let begin =
             || Expected { holder: Holder::Called, from: None, total: 0, bytes: Vec::new(), status: Status::Waiting };
         let mut expected: Vec<_> = (0..CALLS).map(|_| begin()).collect();
-        let is_named = |slot| NAMED.contains(&slot);
+        let named = NAMED.map(|call| calls[call].1.0.index as usize);
+        let is_named = |slot| named.contains(&slot);
         let before = untouchable(process, is_named);
         for sent in messages {
             let (on, (handle, address)) = calls[sent.call];

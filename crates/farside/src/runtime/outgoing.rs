@@ -82,6 +82,29 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Sends a message of `bytes` bytes that `write` writes, if the transport has room and no
+    /// message to this peer waits. Returns whether the message is sent.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub(crate) fn try_send_with(
+        &self,
+        transport: &dyn Transport,
+        to: ProcessId,
+        bytes: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, FabricError> {
+        let queue = self.by_peer.get(to.index()).map(lock);
+        if !queue.is_some_and(|queue| queue.is_empty()) {
+            return Ok(false);
+        }
+        match transport.send_with(to, bytes, write) {
+            Ok(()) => Ok(true),
+            Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sends queued messages until the transport is full. Returns whether any are left.
     pub(crate) fn flush(&self, transport: &dyn Transport) -> bool {
         if !self.waits.swap(false, Ordering::Relaxed) {

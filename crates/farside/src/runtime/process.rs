@@ -17,7 +17,7 @@ use farside_sys::fence;
 
 use crate::error::{Error, Result, Source};
 use crate::invoke::calls::{Calls, Functions};
-use crate::invoke::message::{CallMessage, Frame, RingName};
+use crate::invoke::message::{CallMessage, Frame, FramePlace, RingName};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::observer::Observer;
@@ -106,7 +106,7 @@ pub(crate) enum Notice {
     /// The process of worker `to` wants the memory of the ring to it back.
     WayWanted { to: WorkerId },
     /// A peer that cannot map this process's memory sent records.
-    Frame { ring: RingName, position: u64, bytes: Vec<u8> },
+    Frame(Frame),
     /// The mover has read the buffer of a call, or has failed to.
     Fetched { fetch: u64, outcome: Result<Vec<u8>> },
     /// A process is lost.
@@ -414,13 +414,26 @@ impl Process {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
     }
 
-    /// Sends a part of a record stream to a peer, as [`send_call`](Self::send_call) does.
+    /// Sends a part of a record stream to a peer: `bytes` bytes that `write` writes. Returns
+    /// whether the transport had room for it.
     ///
     /// # Errors
     /// Those of [`send_call`](Self::send_call).
-    pub(crate) fn send_frame(&self, to: ProcessId, ring: RingName, position: u64, words: &[u64]) -> Result<()> {
-        let message = Frame::encode(ring, position, words);
-        self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
+    pub(crate) fn send_frame(
+        &self,
+        to: ProcessId,
+        place: FramePlace,
+        bytes: usize,
+        write: impl Fn(&mut [u8]),
+    ) -> Result<bool> {
+        let head = place.encode();
+        let mut fill = |message: &mut [u8]| {
+            let (start, rest) = message.split_at_mut(head.len());
+            start.copy_from_slice(&head);
+            write(rest);
+        };
+        let sent = self.outgoing.try_send_with(&*self.transport, to, head.len() + bytes, &mut fill);
+        sent.map_err(|error| self.explain(error))
     }
 
     /// Sends messages that the transport had no room for. Returns whether some are left.

@@ -65,8 +65,7 @@ fn take_events(process: &Arc<Process>) -> bool {
                 }
                 match message.split_first() {
                     Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
-                    Some((first, fields)) => process.take_call_message(from, *first, fields),
-                    None => {}
+                    _ => process.take_call_message(from, message),
                 }
             }
             Event::Disconnected { process: peer } => {

@@ -74,7 +74,7 @@ impl Worker {
                     outbox.give_up_if_idle(&self.process)?;
                 }
             }
-            Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
+            Notice::Frame(frame) => self.inbox().take_frame(&frame),
             Notice::Fetched { fetch, outcome } => {
                 let mut ran = self.go_on_with(fetch, outcome);
                 for ring in self.closing.take() {
