@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, ProcessEnd, Result, Simulation};
 
-use crate::support::{failure, is_launched, take_notes, verdict, write_note};
+use crate::support::{call_for_attention, failure, is_launched, pay_no_attention, take_notes, verdict, write_note};
 
 /// More calls than a worker has reply slots, by far.
 const MANY: u64 = 100_000;
@@ -341,10 +341,13 @@ fn is_told(test: &str, third: impl Fn(&Worker) + Send + Sync) {
         me.barrier()?;
         match me.id().number() {
             0 => {
-                let told = ask_a_third!(me.to(WorkerId::new(1)), ends_with)?.wait();
-                let is_lost = matches!(&told, Err(Error::PeerLost { process, .. }) if process.number() == 2);
-                assert!(is_lost || matches!(told, Err(Error::ReplyDropped { .. })), "{told:?}");
-                write_note(test, 0, "told");
+                let asked = ask_a_third!(me.to(WorkerId::new(1)), ends_with)?;
+                // When this has run, worker 1 has handed the reply on.
+                me.call_return(WorkerId::new(1), (), |_, ()| ())?.wait()?;
+                call_for_attention(test);
+                let told = asked.wait();
+                assert!(matches!(&told, Err(Error::PeerLost { process, .. }) if process.number() == 2), "{told:?}");
+                write_note(test, 1, "told");
             }
             2 => third(me),
             _ => {}
@@ -353,7 +356,8 @@ fn is_told(test: &str, third: impl Fn(&Worker) + Send + Sync) {
     });
     assert!(!is_launched());
     assert_eq!(failure(verdict), (2, ProcessEnd::Killed(9)));
-    assert_eq!(take_notes(std::process::id(), test, 1), [Some("told".to_owned())]);
+    let notes = ["now", "told"].map(|text| Some(text.to_owned()));
+    assert_eq!(take_notes(std::process::id(), test, 2), notes);
 }
 
 #[test]
@@ -363,9 +367,9 @@ fn a_killed_process_held_a_reply() {
 
 #[test]
 fn a_reply_was_on_its_way_to_a_killed_process() {
-    is_told("replies::a_reply_was_on_its_way_to_a_killed_process", |_| {
-        // The reply arrives meanwhile. If not, worker 1 drops it.
-        std::thread::sleep(Duration::from_millis(200));
+    let test = "replies::a_reply_was_on_its_way_to_a_killed_process";
+    is_told(test, |_| {
+        pay_no_attention(test);
         farside_sys::process::kill_self();
     });
 }
