@@ -19,6 +19,7 @@ use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
 use crate::invoke::message::{Frame, FramePlace};
 use crate::invoke::named::{self, NAMED};
+use crate::invoke::outcome::Failure;
 use crate::invoke::table::Callable;
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
@@ -213,7 +214,8 @@ impl Inbox {
 /// Runs what has arrived. Returns the number of records.
 ///
 /// # Errors
-/// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`].
+/// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`];
+/// [`Error::HandlerFailed`].
 #[inline]
 pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     let mut inbox = worker.inbox();
@@ -314,7 +316,7 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             inbox.close(index);
             Err(Error::CorruptRing { from: source, cause })
         }
-        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        Err(panic) => Err(handler_error(source, &*panic)),
     }
 }
 
@@ -478,7 +480,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             frames.close();
             Err(Error::CorruptRing { from: source, cause })
         }
-        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        Err(panic) => Err(handler_error(source, &*panic)),
     }
 }
 
@@ -547,7 +549,7 @@ pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver) -> Result<()
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => worker.refused(),
         Ok(Err(cause)) => Err(Error::CorruptRing { from: source, cause }),
-        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        Err(panic) => Err(handler_error(source, &*panic)),
     }
 }
 
@@ -580,6 +582,14 @@ impl Drop for Handling<'_> {
     fn drop(&mut self) {
         self.flag.set(false);
         HANDLES.set(self.outer);
+    }
+}
+
+/// Returns the error for a function that unwound: it failed or panicked.
+pub(crate) fn handler_error(from: Source, panic: &(dyn Any + Send)) -> Error {
+    match panic.downcast_ref::<Failure>() {
+        Some(Failure(message)) => Error::HandlerFailed { from, message: message.clone() },
+        None => Error::HandlerPanicked { from, message: panic_message(panic) },
     }
 }
 

@@ -306,7 +306,7 @@ mod tests {
 
     use super::*;
     use crate::invoke::message::CallMessage;
-    use crate::invoke::reply_slots::Outcome;
+    use crate::invoke::reply_slots::ReplyOutcome;
     use crate::job::simulate::share_memory_among;
     use crate::runtime::worker::Worker;
 
@@ -476,11 +476,11 @@ mod tests {
             let on = WorkerId::new(on);
             let mut replies = me.replies();
             match replies.outcome(handle) {
-                Outcome::Waits(called, holder) => {
+                ReplyOutcome::Waits(called, holder) => {
                     assert_eq!((called, holder, Status::Waiting), (on, expected.holder, expected.status));
                     replies.give_up(handle);
                 }
-                Outcome::Letter => assert_eq!(replies.take_letter(handle), (on, expected.status, expected.bytes)),
+                ReplyOutcome::Letter => assert_eq!(replies.take_letter(handle), (on, expected.status, expected.bytes)),
                 other => panic!("{other:?}, not {expected:?}"),
             }
         }

@@ -10,7 +10,7 @@ use farside_fabric::WorkerId;
 use farside_sys::racy;
 
 use super::reply::{Holder, Status};
-use super::reply_slots::{Outcome, ReplySlots, SlotHandle};
+use super::reply_slots::{ReplyOutcome, ReplySlots, SlotHandle};
 use crate::error::{Error, NameRefusal, Result};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Wire, from_bytes};
@@ -188,19 +188,19 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
     lost: impl FnOnce(WorkerId, Holder) -> Option<Error>,
 ) -> Option<Result<R>> {
     match replies.outcome(slot) {
-        Outcome::Waits(on, holder) => {
+        ReplyOutcome::Waits(on, holder) => {
             let lost = lost(on, holder)?;
             replies.give_up(slot);
             Some(Err(lost))
         }
-        Outcome::InSlot(on, status, place, bytes) => {
+        ReplyOutcome::InSlot(on, status, place, bytes) => {
             // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee
             // writes there until the slot is released, which happens after this.
             let result = unsafe { read(status, place, bytes, on, how) };
             replies.release(slot);
             Some(result)
         }
-        Outcome::Letter => {
+        ReplyOutcome::Letter => {
             let (on, status, content) = replies.take_letter(slot);
             // SAFETY: the letter is complete, and was removed for this one reading. Its bytes
             // belong to this thread.

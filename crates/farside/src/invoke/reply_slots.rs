@@ -55,7 +55,7 @@ pub(crate) struct SlotHandle {
 
 /// What has become of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ReplyOutcome {
     /// There is no answer yet. Knows the worker that was called, and the process that owes the
     /// answer.
     Waits(WorkerId, Holder),
@@ -161,25 +161,28 @@ impl ReplySlots {
     }
 
     /// Returns what has become of a call.
-    pub(crate) fn outcome(&self, handle: SlotHandle) -> Outcome {
+    pub(crate) fn outcome(&self, handle: SlotHandle) -> ReplyOutcome {
         let slot = handle.index as usize;
         if !self.has_slot(handle) {
-            return self.letters.awaited(handle).map_or(Outcome::Letter, |(on, holder)| Outcome::Waits(on, holder));
+            return self
+                .letters
+                .awaited(handle)
+                .map_or(ReplyOutcome::Letter, |(on, holder)| ReplyOutcome::Waits(on, holder));
         }
         let (_, on) = read_book(&self.books[slot]);
         let (place, room) = self.place(slot);
         // SYNC: pairs with the release store in `reply::finish`.
         match SlotState::from_word(self.state_word(slot).load(Ordering::Acquire)) {
             Some(SlotState { status: Status::Waiting | Status::Claimed, bytes, .. }) => {
-                Outcome::Waits(on, Holder::of_code(bytes))
+                ReplyOutcome::Waits(on, Holder::of_code(bytes))
             }
-            Some(SlotState { status: Status::Letter, .. }) => Outcome::Letter,
+            Some(SlotState { status: Status::Letter, .. }) => ReplyOutcome::Letter,
             Some(state) if state.generation == handle.generation && state.bytes as usize <= room => {
                 let address = self.home.range(place, room).expect("the layout has it");
-                Outcome::InSlot(on, state.status, address, state.bytes as usize)
+                ReplyOutcome::InSlot(on, state.status, address, state.bytes as usize)
             }
             // No callee writes such a state, so it counts as no answer.
-            _ => Outcome::InSlot(on, Status::Dropped, std::ptr::dangling(), 0),
+            _ => ReplyOutcome::InSlot(on, Status::Dropped, std::ptr::dangling(), 0),
         }
     }
 

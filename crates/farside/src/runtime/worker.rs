@@ -29,6 +29,7 @@ use crate::invoke::inbox::Inbox;
 use crate::invoke::message::RingName;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
+use crate::invoke::outcome::Outcome;
 use crate::invoke::pending::{Continuation, Next, Pending};
 use crate::invoke::reply::{Holder, Reply};
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
@@ -320,7 +321,7 @@ impl Worker {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call<A: Wire, R>(
+    pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,
@@ -333,7 +334,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_buffer`].
-    pub fn call_buffer<A: Wire, R>(
+    pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,

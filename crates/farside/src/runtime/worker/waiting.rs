@@ -8,10 +8,10 @@ use farside_fabric::WorkerId;
 use farside_fabric::wait::{Backoff, StreamWatch};
 
 use super::Worker;
-use crate::error::{Error, Result};
-use crate::invoke::inbox::{Handling, run_arrivals, tell_credit};
+use crate::error::{Error, Result, Source};
+use crate::invoke::inbox::{Handling, handler_error, run_arrivals, tell_credit};
 use crate::invoke::pending::{Continuation, Next};
-use crate::invoke::reply_slots::{Outcome, SlotHandle};
+use crate::invoke::reply_slots::{ReplyOutcome, SlotHandle};
 use crate::runtime::service::poll;
 use farside_launch::settings::FOREVER;
 
@@ -47,10 +47,8 @@ impl Worker {
     /// queued. Returns whether there was anything to do. Does not wait.
     ///
     /// # Errors
-    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
-    /// [`Error::JobEnded`].
-    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
-    /// [`Error::JobEnded`].
+    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::HandlerFailed`];
+    /// [`Error::CorruptRing`]; [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
         let moved = self.step()?;
@@ -200,7 +198,7 @@ impl Worker {
             let now = self.process.clock().now();
             let deadline = *deadline.get_or_insert_with(|| now + time.min(FOREVER));
             if now >= deadline {
-                return Err(Error::Deadline { doing, after: time });
+                return Err(Error::deadline(doing, time));
             }
             if moved {
                 continue;
@@ -331,8 +329,7 @@ impl Worker {
                 // The other continuations run next time. A result may be a lock, which its
                 // continuation must release.
                 due.for_each(|continuation| self.add_continuation(continuation));
-                let message = crate::invoke::inbox::panic_message(&*panic);
-                return Err(Error::HandlerPanicked { from: crate::error::Source::Worker(self.id), message });
+                return Err(handler_error(Source::Worker(self.id), &*panic));
             }
         }
         Ok(any)
@@ -341,8 +338,8 @@ impl Worker {
     /// Returns whether the result of a call has arrived, or can no longer arrive.
     fn is_settled(&self, slot: SlotHandle) -> bool {
         match self.replies.borrow().outcome(slot) {
-            Outcome::Waits(on, holder) => self.holder_lost(on, holder).is_some(),
-            Outcome::InSlot(..) | Outcome::Letter => true,
+            ReplyOutcome::Waits(on, holder) => self.holder_lost(on, holder).is_some(),
+            ReplyOutcome::InSlot(..) | ReplyOutcome::Letter => true,
         }
     }
 
