@@ -22,7 +22,8 @@ use crate::settings::Settings;
 
 /// Number of regions of a process that may have global addresses at once.
 pub const SEGMENT_COUNT: u32 = 1024;
-/// Number of calls of one worker that may wait for their results at once.
+/// Number of calls of one worker whose results are stored one-sidedly. The results of further calls
+/// travel in messages.
 pub const REPLY_SLOT_COUNT: usize = 256;
 /// Size of a reply slot: 8 bytes of state and 56 bytes of result.
 pub const REPLY_SLOT_BYTES: usize = 64;

@@ -287,11 +287,6 @@ impl Error {
         Self::TooLarge { what: "a call", bytes, max, remedy }
     }
 
-    /// Returns the error for a result that is longer than the room of its caller.
-    pub(crate) fn long_result(bytes: usize, max: usize) -> Self {
-        Self::TooLarge { what: "a result", bytes, max, remedy: "call with `call_into`, or send it through a pipe" }
-    }
-
     /// Returns an error of the program, so that a worker's body can return it. An
     /// [`io::Error`](std::io::Error) becomes one by `?`.
     ///
@@ -495,12 +490,6 @@ pub enum FullCause {
     Queue {
         /// The number of bytes queued.
         queued_bytes: usize,
-    },
-    /// Too many calls of this worker wait for their results.
-    #[error("{pending} calls of this worker wait for their results; take some first")]
-    Replies {
-        /// The number of such calls.
-        pending: usize,
     },
 }
 

@@ -10,6 +10,7 @@ mod corruption;
 pub(crate) mod fetches;
 pub(crate) mod frames;
 pub(crate) mod inbox;
+pub(crate) mod letters;
 pub(crate) mod message;
 pub(crate) mod named;
 pub(crate) mod notify;

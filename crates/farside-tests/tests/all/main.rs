@@ -32,6 +32,7 @@ mod pools;
 mod quiescence;
 mod registration;
 mod rendezvous;
+mod replies;
 mod scarcity;
 mod sections;
 mod signals;

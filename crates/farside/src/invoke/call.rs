@@ -18,7 +18,7 @@ use super::payload::{Arguments, Payload, WithBuffer};
 use super::pending::{FromLike, Pending, Reading};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
 use super::reply::{Reply, ReplyAddress};
-use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
+use super::reply_slots::ReplySlots;
 use super::table::{Entries, FunctionTable, Remote};
 use crate::error::{Error, Refused, Result};
 use crate::runtime::process::Process;
@@ -82,7 +82,8 @@ pub trait Sends<'w>: Sized + 'w {
     #[doc(hidden)]
     fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()>;
 
-    /// Reserves room for an answer. Dropping the pending result gives it back.
+    /// Reserves a place for an answer, with room for `bytes` bytes if there is some. Dropping the
+    /// pending result gives it back.
     #[doc(hidden)]
     fn reserve<R: Wire, H: Reading<R>, N>(
         to: &To<'w, Self, N>,
@@ -110,7 +111,7 @@ pub trait Sends<'w>: Sized + 'w {
 /// | [`call_buffer_put`](Self::call_buffer_put) | the buffer into a place there; then the call with the place | caller | at return | published, buffer in place | has run |
 /// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
 /// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
-/// | [`call_return`](Self::call_return), [`call_with_reply`](Self::call_with_reply) | the call; the result into a slot of the caller's | | at once | published | not counted: the [`Pending`] tells |
+/// | [`call_return`](Self::call_return), [`call_with_reply`](Self::call_with_reply) | the call; the result into a slot of the caller's, or in messages | | at once | published | not counted: the [`Pending`] tells |
 /// | [`call_into`](Self::call_into) | the call; the result into registered memory of any process | | at once | published | result is in place |
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
 ///
@@ -346,9 +347,16 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
 impl<'w, S: Sends<'w>> To<'w, S> {
     /// Calls as [`call`](Self::call) does, and returns the function's result.
     ///
+    /// An answer is never refused. There is no limit to the size of a result, and none to the
+    /// number of calls that wait for theirs.
+    ///
     /// *Completion*: when the [`Pending`] says so. *Cost*: one more store by the receiver, into
-    /// this worker's memory. The room for the result is reserved here, so an answer is never
-    /// refused. A result has 64 KiB at most, and 4 KiB if its type is not plain.
+    /// this worker's memory. A worker has room for 256 such results, of which 240 KiB may be longer
+    /// than 56 bytes; the other threads of a process share a quarter of that. Room for 4 KiB is
+    /// reserved if the type does not fix the size of the result. A result without room costs a
+    /// message for each 4 KiB (`message_bytes_max` of `farside info`), and arrives without this
+    /// worker's attention. Until it is taken it is kept at this process. The receiver waits in the
+    /// call while more than 1 MiB of results for this process are unsent.
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
@@ -396,12 +404,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
         operand: Result<u32>,
         arguments: A,
     ) -> Result<S::Pending<R, FromLike>, Refused<A>> {
-        let bytes = ReplySlots::room_for::<R>();
-        let reserved = match bytes > RESULT_BYTES_MAX {
-            true => Err(Error::long_result(bytes, RESULT_BYTES_MAX)),
-            false => S::reserve(self, bytes, FromLike),
-        };
-        let (pending, address) = match reserved {
+        let (pending, address) = match S::reserve(self, ReplySlots::room_for::<R>(), FromLike) {
             Ok(reserved) => reserved,
             Err(error) => return Err(Refused { error, arguments }),
         };
@@ -471,8 +474,7 @@ impl<'w> Sends<'w> for Worker {
         bytes: usize,
         how: H,
     ) -> Result<(Pending<'w, R, H>, ReplyAddress)> {
-        let reserved = to.from.replies().reserve(bytes, to.to);
-        let (slot, address) = reserved.map_err(|cause| Error::Full { to: to.to, cause })?;
+        let (slot, address) = to.from.replies().reserve(bytes, to.to);
         Ok((Pending::new(to.from, slot, how), address))
     }
 }

@@ -16,7 +16,7 @@ use super::outbox::Dispatch;
 use super::outcome::Outcome;
 use super::payload::Payload;
 use super::pending::{FromLike, Reading, take};
-use super::reply::ReplyAddress;
+use super::reply::{Holder, ReplyAddress};
 use super::reply_slots::{ReplySlots, SlotHandle};
 use super::table::Remote;
 use crate::error::{Error, Refused, Result};
@@ -303,8 +303,7 @@ impl<'w> Sends<'w> for Caller {
         how: H,
     ) -> Result<(CallerPending<R, H>, ReplyAddress)> {
         let underway = to.from.begin()?;
-        let reserved = to.from.process.callers().slots().reserve(bytes, to.to);
-        let (slot, address) = reserved.map_err(|cause| Error::Full { to: to.to, cause })?;
+        let (slot, address) = to.from.process.callers().slots().reserve(bytes, to.to);
         Ok((CallerPending { underway, slot: Some(slot), how, result: std::marker::PhantomData }, address))
     }
 }
@@ -387,7 +386,11 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
 }
 
 fn look_for<R: Wire, H: Reading<R>>(process: &Process, slot: SlotHandle, how: H) -> Option<Result<R>> {
-    let lost = |on| process.place_of(on).and_then(|(of, _)| process.lost(of));
+    let lost = |on, holder| match holder {
+        Holder::Called => process.place_of(on).and_then(|(of, _)| process.lost(of)),
+        Holder::Process(of) => process.lost(of),
+        Holder::OnTheWay { losses } => process.given_up().nth(losses as usize).map(|of| process.gone(of)),
+    };
     take(&mut process.callers().slots(), slot, how, lost)
 }
 

@@ -1,6 +1,6 @@
 //! The state of calls in each process, and the handling of their service messages.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 use farside_launch::kill_point::KillPoint;
@@ -8,10 +8,10 @@ use farside_launch::settings::Settings;
 
 use crate::error::{Error, Result, Source};
 use crate::invoke::caller::Callers;
+use crate::invoke::letters::{Letters, take_mark, take_piece};
 use crate::invoke::message::{CALL, CallMessage, FRAME, Frame, RingName};
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::{Latches, count_down};
-use crate::invoke::reply::take_piece;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::ring::backlog::Backlog;
 use crate::invoke::ring::lane::Lanes;
@@ -42,6 +42,8 @@ pub(crate) struct Calls {
     pub(crate) backlog: Backlog,
     pub(crate) ring_pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
+    /// The letters to each callable thread, and to the other threads together.
+    letters: Box<[Arc<Letters>]>,
     callers: Callers,
     pool: Pool,
 }
@@ -49,6 +51,10 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(functions: Functions, id: ProcessId, shape: Shape, settings: &Settings, home: &Home) -> Self {
         let threads = shape.callable_per_process() as usize;
+        let callers = shape.callers();
+        let letters: Box<[_]> =
+            (0..=callers).map(|local| Arc::new(Letters::new(home.layout().reply_slots(local)))).collect();
+        let caller_slots = ReplySlots::new(home.clone(), callers, shape.callers_of(id), letters[callers].clone());
         Self {
             functions,
             lanes: Lanes::new(shape.callable() as usize),
@@ -56,7 +62,8 @@ impl Calls {
             backlog: Backlog::default(),
             ring_pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
-            callers: Callers::new(ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id))),
+            letters,
+            callers: Callers::new(caller_slots),
             pool: Pool::new(settings),
         }
     }
@@ -105,6 +112,11 @@ impl Process {
 
     pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
         lock(&self.calls().latches)
+    }
+
+    /// The letters to a callable thread, or to all other threads.
+    pub(crate) fn letters(&self, local: usize) -> &Arc<Letters> {
+        &self.calls().letters[local]
     }
 
     /// The state that the non-worker threads of this process share.
@@ -169,7 +181,8 @@ impl Process {
             | CallMessage::FrameCredit { .. }
             | CallMessage::Closed { .. }
             | CallMessage::Reclaim { .. }) => self.take_answer(from, answer),
-            CallMessage::Reply { slot, piece } => take_piece(self, slot, &piece),
+            CallMessage::Reply { reply, piece } => take_piece(self, from, reply, piece),
+            CallMessage::ReplyMoved { reply, mark } => take_mark(self, from, reply, mark),
             CallMessage::CountDown { latch } => {
                 if self.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == self.id()) {
                     count_down(self, latch);

@@ -11,7 +11,7 @@ use farside_wire::check::MessageKind;
 use crate::Wire;
 use crate::invoke::named::Head;
 use crate::invoke::notify::LatchAddress;
-use crate::invoke::reply::{AnswerPiece, ReplyAddress};
+use crate::invoke::reply::{AnswerPiece, Mark, ReplyName};
 use crate::runtime::extent::Extent;
 
 /// The first byte of a [`CallMessage`].
@@ -52,8 +52,10 @@ pub(crate) enum CallMessage {
     /// To the sender's process: the receiver has consumed `consumed` bytes of the ring's frames in
     /// total.
     FrameCredit { ring: RingName, consumed: u64 },
-    /// A part of a result, for a process whose memory is not mapped at the sender.
-    Reply { slot: ReplyAddress, piece: AnswerPiece },
+    /// To the caller's process: a part of a result that is not stored in its memory.
+    Reply { reply: ReplyName, piece: AnswerPiece },
+    /// To the caller's process: the duty to answer was sent to another process, or received.
+    ReplyMoved { reply: ReplyName, mark: Mark },
     /// A latch to count down, for a process whose memory is not mapped at the sender.
     CountDown { latch: LatchAddress },
 }
@@ -134,9 +136,9 @@ mod tests {
 
     #[test]
     fn what_carries_bytes_adds_few() {
-        let slot = ReplyAddress { worker: 1, slot: 2, generation: 3, capacity: 4, place: 5 };
+        let reply = ReplyName { worker: 1, slot: 2, generation: 3 };
         let piece = AnswerPiece { status: 6, total: 7, offset: 8, bytes: vec![9; 100] };
-        assert!(CallMessage::Reply { slot, piece }.encode().len() <= CallMessage::OVERHEAD_BYTES + 100);
+        assert!(CallMessage::Reply { reply, piece }.encode().len() <= CallMessage::OVERHEAD_BYTES + 100);
         let place = FramePlace { ring: RingName { source: 1, to: 2 }, position: 3, window: 4 };
         assert!(place.encode().len() <= CallMessage::OVERHEAD_BYTES);
         let frame = Frame::new([place.encode(), vec![0xff; 80]].concat()).unwrap();

@@ -22,7 +22,7 @@ use farside_sys::racy;
 use super::inbox::panic_message;
 use super::notify::{Counted, LatchAddress};
 use super::payload::Payload;
-use super::reply::{Answer, ReplyAddress, Status, answer};
+use super::reply::{ReplyAddress, Status, answer};
 use crate::error::{Error, NameRefusal, Source};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, hash_name};
@@ -234,7 +234,7 @@ impl Head {
         match self.after {
             After::Nothing => None,
             After::CountDown(latch) => Some(latch.worker),
-            After::Answer(reply) => Some(reply.worker),
+            After::Answer(reply) => Some(reply.name.worker),
         }
     }
 }
@@ -259,24 +259,6 @@ impl Payload for NamedCall<'_> {
     unsafe fn write(self, out: *mut u8) {
         // SAFETY: `out` has room for the record; a record's memory is not a slice of this process.
         unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr(), out, self.0.len()) };
-    }
-}
-
-/// An encoded result.
-struct Encoded<'a>(&'a [u8]);
-
-impl Answer for Encoded<'_> {
-    fn bytes(&self) -> usize {
-        self.0.len()
-    }
-
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: by the contract `out` has room for `bytes` bytes, the length of the slice.
-        unsafe { self.0.write(out) };
-    }
-
-    fn shortened(&self, _: usize) -> Option<&[u8]> {
-        None
     }
 }
 
@@ -327,7 +309,7 @@ fn run_copy(worker: &Worker, from: Source, record: &[u8]) -> bool {
             let mut result = Vec::new();
             let run = || function?.run(worker, arguments, Some(&mut result)).map_err(NameRefusal::from);
             match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(Ok(())) => answer(process, reply, Status::Done, Encoded(&result)),
+                Ok(Ok(())) => answer(process, reply, Status::Done, result.as_slice()),
                 Ok(Err(refusal)) => {
                     worker.count_refused();
                     answer(process, reply, Status::Refused, [refusal as u8].as_slice());

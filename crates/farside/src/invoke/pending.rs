@@ -3,14 +3,14 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use farside_fabric::WorkerId;
 use farside_sys::racy;
 
-use super::reply::Status;
-use super::reply_slots::{ReplySlots, SlotHandle};
+use super::reply::{Holder, Status};
+use super::reply_slots::{ReplyOutcome, ReplySlots, SlotHandle};
 use crate::error::{Error, NameRefusal, Result};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Wire, from_bytes};
@@ -44,10 +44,6 @@ pub trait Reading<R>: Copy + std::fmt::Debug + 'static {
     #[doc(hidden)]
     unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R>;
 
-    /// The room for the result in bytes.
-    #[doc(hidden)]
-    fn room(self) -> usize;
-
     /// The name of the called function, if it was called by name.
     #[doc(hidden)]
     fn name(self) -> &'static str {
@@ -65,12 +61,8 @@ impl<R: Wire> Reading<R> for FromLike {
         // meanwhile.
         let content = unsafe { std::slice::from_raw_parts(place, bytes) };
         // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being
-        // one binary and one function. It is read once, because the slot is released now.
+        // one binary and one function. It is read once, because its slot or letter goes now.
         unsafe { from_bytes(content) }.map_err(|cause| Error::Wire { from: on, cause })
-    }
-
-    fn room(self) -> usize {
-        ReplySlots::room_for::<R>()
     }
 }
 
@@ -78,7 +70,6 @@ impl<R: Wire> Reading<R> for FromLike {
 #[derive(Clone, Copy, Debug)]
 pub struct ByName {
     pub(crate) name: &'static str,
-    pub(crate) room: usize,
 }
 
 impl<R: Wire> Reading<R> for ByName {
@@ -87,10 +78,6 @@ impl<R: Wire> Reading<R> for ByName {
         // SAFETY: by the contract `bytes` bytes are readable; the buffer is new, and as long.
         unsafe { racy::copy_in(place, content.as_mut_ptr(), bytes) };
         wire::decode(Decoder::new(&content), 0).map_err(|cause| Error::Wire { from: on, cause })
-    }
-
-    fn room(self) -> usize {
-        self.room
     }
 
     fn name(self) -> &'static str {
@@ -121,7 +108,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// [deadline](crate::Job::deadline) at most.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`], [`Error::TooLarge`],
+    /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`],
     /// [`Error::Deadline`]; [`Error::InHandler`] in a handler; [`Error::NamedRefused`] and
     /// [`Error::Wire`] for a named function.
     pub fn wait(mut self) -> Result<R> {
@@ -164,6 +151,18 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     }
 }
 
+/// What goes on after a call without a slot.
+pub(crate) enum Next {
+    Run(Box<dyn FnOnce(&Worker)>),
+    Wake(Waker),
+}
+
+impl std::fmt::Debug for Next {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Next").finish_non_exhaustive()
+    }
+}
+
 /// The continuation of a call, run when its result has arrived.
 pub(crate) struct Continuation {
     pub(crate) slot: SlotHandle,
@@ -177,47 +176,58 @@ impl std::fmt::Debug for Continuation {
 }
 
 fn take_on<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) -> Option<Result<R>> {
-    take(&mut worker.replies(), slot, how, |on| worker.lost(worker.process_of(on)))
+    take(&mut worker.replies(), slot, how, |on, holder| worker.holder_lost(on, holder))
 }
 
-/// Takes the result out of its slot and releases the slot, if the result has arrived or, as `lost`
-/// tells, never will.
+/// Takes the result out of its slot or letter and releases the slot, if the result has arrived or,
+/// as `lost` tells, never will.
 pub(crate) fn take<R: Wire, H: Reading<R>>(
     replies: &mut ReplySlots,
     slot: SlotHandle,
     how: H,
-    lost: impl FnOnce(WorkerId) -> Option<Error>,
+    lost: impl FnOnce(WorkerId, Holder) -> Option<Error>,
 ) -> Option<Result<R>> {
-    let on = replies.on(slot);
-    let Some((status, place, bytes)) = replies.outcome(slot) else {
-        let lost = lost(on)?;
-        replies.give_up(slot);
-        return Some(Err(lost));
-    };
-    let result = read(status, place, bytes, on, how);
-    replies.release(slot);
-    Some(result)
+    match replies.outcome(slot) {
+        ReplyOutcome::Waits(on, holder) => {
+            let lost = lost(on, holder)?;
+            replies.give_up(slot);
+            Some(Err(lost))
+        }
+        ReplyOutcome::InSlot(on, status, place, bytes) => {
+            // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee
+            // writes there until the slot is released, which happens after this.
+            let result = unsafe { read(status, place, bytes, on, how) };
+            replies.release(slot);
+            Some(result)
+        }
+        ReplyOutcome::Letter => {
+            let (on, status, content) = replies.take_letter(slot);
+            // SAFETY: the letter is complete, and was removed for this one reading. Its bytes
+            // belong to this thread.
+            Some(unsafe { read(status, content.as_ptr(), content.len(), on, how) })
+        }
+    }
 }
 
-/// Reads a complete result in a slot of this process.
-fn read<R: Wire, H: Reading<R>>(status: Status, place: *const u8, bytes: usize, on: WorkerId, how: H) -> Result<R> {
-    if place.is_null() {
-        return Err(Error::ReplyDropped { on });
-    }
+/// Reads a complete answer.
+///
+/// # Safety
+/// The contract of [`Reading::read`], for an answer of any status.
+unsafe fn read<R: Wire, H: Reading<R>>(
+    status: Status,
+    place: *const u8,
+    bytes: usize,
+    on: WorkerId,
+    how: H,
+) -> Result<R> {
     if status == Status::Done {
-        // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee writes
-        // there until the slot is released, which happens after this.
+        // SAFETY: by the contract.
         return unsafe { how.read(on, place, bytes) };
     }
-    // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee writes
-    // there until the slot is released, which happens after this.
+    // SAFETY: by the contract `bytes` bytes are readable, and no thread writes them meanwhile.
     let content = unsafe { std::slice::from_raw_parts(place, bytes) };
     match status {
         Status::Panicked => Err(Error::RemotePanic { on, message: String::from_utf8_lossy(content).into_owned() }),
-        Status::TooLarge => {
-            let bytes = wire::decode(Decoder::new(content), 0).map_or(usize::MAX, |bytes: u64| bytes as usize);
-            Err(Error::long_result(bytes, how.room()))
-        }
         Status::Refused => match content.first().copied().and_then(NameRefusal::from_byte) {
             Some(why) => Err(Error::NamedRefused { on, name: how.name(), why }),
             None => Err(Error::ReplyDropped { on }),

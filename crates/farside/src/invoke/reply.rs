@@ -5,6 +5,9 @@
 //! there, and marks it done. So an answer needs no room in any ring and cannot be refused. A caller
 //! that gives up takes the slot back with a compare-and-swap of its own. A late answer then finds
 //! another generation and is discarded.
+//!
+//! An answer that finds no slot, or is longer than its slot's room, travels in messages and becomes
+//! a [letter](super::letters) at the caller.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -13,21 +16,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::ProcessId;
 
+use crate::invoke::letters::{take_mark, take_piece};
 use crate::invoke::message::CallMessage;
+use crate::invoke::reply_slots::SlotHandle;
 use crate::runtime::process::Process;
 use crate::wire::{self, Reader, Wire, WireError};
 use farside_launch::kill_point::KillPoint;
+
+/// The name of a call that waits for its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
+#[repr(C)]
+pub(crate) struct ReplyName {
+    /// The caller.
+    pub(crate) worker: u32,
+    /// The caller's slot, or a number that no slot has.
+    pub(crate) slot: u32,
+    /// The number of earlier uses of the slot.
+    pub(crate) generation: u32,
+}
+
+impl ReplyName {
+    pub(crate) fn handle(self) -> SlotHandle {
+        SlotHandle { index: self.slot, generation: self.generation }
+    }
+}
 
 /// The place of a result. Travels with the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
 pub struct ReplyAddress {
-    /// The caller.
-    pub(crate) worker: u32,
-    /// The caller's slot.
-    pub(crate) slot: u32,
-    /// The number of earlier uses of the slot.
-    pub(crate) generation: u32,
+    pub(crate) name: ReplyName,
     /// The room for the result in bytes.
     pub(crate) capacity: u32,
     /// The place of the result in the caller's starter memory.
@@ -40,36 +58,43 @@ pub struct ReplyAddress {
 pub(crate) enum Status {
     Free = 0,
     Waiting = 1,
-    /// The callee is writing the result.
+    /// An answer is being written, or is arriving in messages.
     Claimed = 2,
     Done = 3,
     /// The function panicked; the result is the panic's message.
     Panicked = 4,
     /// The [`Reply`] was dropped.
     Dropped = 5,
-    /// The result does not fit; the slot holds its size as a `u64`.
+    /// The result does not fit into its [`ResultPlace`](crate::ResultPlace), which holds its size
+    /// as a `u64`.
     TooLarge = 6,
     /// The function called by name did not run; the result is a
     /// [`NameRefusal`](crate::error::NameRefusal).
     Refused = 7,
+    /// The answer is a complete letter of the caller.
+    Letter = 8,
 }
 
 impl Status {
     /// Returns the status of an answer that came as a message; `None` if the byte is none.
     pub(crate) fn of_answer(byte: u8) -> Option<Self> {
-        Self::from_byte(byte).filter(|status| !matches!(status, Self::Free | Self::Waiting | Self::Claimed))
+        Self::from_byte(byte)
+            .filter(|status| !matches!(status, Self::Free | Self::Waiting | Self::Claimed | Self::Letter))
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
         use Status::*;
-        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge, Refused].into_iter().find(|s| *s as u8 == byte)
+        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge, Refused, Letter]
+            .into_iter()
+            .find(|status| *status as u8 == byte)
     }
 }
 
 /// The word at the head of a slot: generation, size of the result, status.
 ///
 /// The caller writes it while the slot is free or waiting. The callee that claimed the slot writes
-/// it from then until it is done.
+/// it from then until it is done. While the slot waits, a process that receives or sends the
+/// [`Reply`] writes the [`Holder`] in the place of the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotState {
     pub(crate) generation: u32,
@@ -99,109 +124,179 @@ impl SlotState {
     }
 }
 
+/// The process that owes an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// That of the worker that was called.
+    #[default]
+    Called,
+    /// One that has received the [`Reply`].
+    Process(ProcessId),
+    /// The [`Reply`] is on its way to one that its sender had not given up. The sender had given up
+    /// `losses` processes.
+    OnTheWay { losses: u32 },
+}
+
+impl Holder {
+    /// Returns the number that stands for this holder in a [`SlotState`].
+    fn code(self) -> u32 {
+        match self {
+            Self::Called => 0,
+            Self::Process(process) => process.number().saturating_mul(2).saturating_add(1),
+            Self::OnTheWay { losses } => losses.saturating_mul(2).saturating_add(2),
+        }
+    }
+
+    pub(crate) fn of_code(code: u32) -> Self {
+        match code.checked_sub(1) {
+            None => Self::Called,
+            Some(code) if code % 2 == 0 => Self::Process(ProcessId::new(code / 2)),
+            Some(code) => Self::OnTheWay { losses: code / 2 },
+        }
+    }
+}
+
+/// What a process tells the caller of a [`Reply`] that travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub(crate) enum Mark {
+    /// It has sent the reply to another process. It had given up `losses` processes.
+    Sent { losses: u32 },
+    /// It has received the reply.
+    Received,
+}
+
+impl Mark {
+    pub(crate) fn holder(self, by: ProcessId) -> Holder {
+        match self {
+            Self::Sent { losses } => Holder::OnTheWay { losses },
+            Self::Received => Holder::Process(by),
+        }
+    }
+}
+
 /// Answers a call: claims its slot, writes the result, and wakes the caller. Discards the answer if
 /// the caller has given up or is gone.
 pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result: impl Answer) {
     process.end_accesses();
-    let (bytes, capacity) = (result.bytes(), to.capacity as usize);
-    if bytes > capacity {
-        return match result.shortened(capacity) {
-            Some(shortened) => answer(process, to, status, shortened),
-            None => answer(process, to, Status::TooLarge, wire::encode(&(bytes as u64), Vec::new()).as_slice()),
-        };
-    }
-    let Some((caller, local)) = process.shape().answer_place(to.worker) else { return };
-    let Some(home) = process.home_of(caller) else {
-        let mut content = vec![0; bytes];
-        // SAFETY: the buffer is as long as the result.
-        unsafe { result.write(content.as_mut_ptr()) };
-        return send_in_pieces(process, caller, to, status, &content);
+    let bytes = result.bytes();
+    let Some((caller, local)) = process.shape().answer_place(to.name.worker) else { return };
+    let slot = to.name.slot as usize;
+    let home = process.home_of(caller);
+    let Some(home) = home.filter(|home| bytes <= to.capacity as usize && slot < home.layout().reply_slots(local))
+    else {
+        return send_letter(process, caller, to.name, status, result.into_bytes());
     };
-    let slot = to.slot as usize;
-    let Some(place) = home.range(to.place as usize, bytes).filter(|_| slot < home.layout().reply_slots(local)) else {
-        return;
-    };
+    let Some(place) = home.range(to.place as usize, bytes) else { return };
     let state = home.reply_state(local, slot);
-    if !claim(state, to.generation) {
+    if !claim(state, to.name.generation) {
         return;
     }
     process.hot_kill_point(KillPoint::ReplyClaimed);
     // SAFETY: `range` found the place inside the caller's mapped memory; the claim reserves it for
     // this thread until the slot is marked done.
     unsafe { result.write(place) };
-    finish(state, SlotState { generation: to.generation, bytes: bytes as u32, status });
+    finish(state, SlotState { generation: to.name.generation, bytes: bytes as u32, status });
     home.doorbell(local).ring_if_asleep();
 }
 
-/// A piece of an answer that travels in messages, because the caller's memory is not mapped at the
-/// callee.
+/// A piece of an answer that travels in messages.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct AnswerPiece {
     pub(crate) status: u8,
     /// The size of the whole answer.
-    pub(crate) total: u32,
+    pub(crate) total: u64,
     /// The offset of the piece in the answer.
-    pub(crate) offset: u32,
+    pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-fn send_in_pieces(process: &Process, caller: ProcessId, to: ReplyAddress, status: Status, content: &[u8]) {
+/// Sends an answer in messages. Waits while too many of them are unsent, so that results wait at
+/// their caller and not here.
+#[cold]
+fn send_letter(process: &Process, caller: ProcessId, to: ReplyName, status: Status, content: Vec<u8>) {
+    let (status_byte, total) = (status as u8, content.len() as u64);
+    if caller == process.id() {
+        let piece = AnswerPiece { status: status_byte, total, offset: 0, bytes: content };
+        return take_piece(process, caller, to, piece);
+    }
     let max = process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES;
-    let mut rest = content;
+    let mut offset = 0;
     loop {
-        let (bytes, after) = rest.split_at(rest.len().min(max));
-        let (total, offset) = (content.len() as u32, (content.len() - rest.len()) as u32);
-        let piece = AnswerPiece { status: status as u8, total, offset, bytes: bytes.to_vec() };
+        let end = content.len().min(offset + max);
+        let bytes = content[offset..end].to_vec();
+        let piece = AnswerPiece { status: status_byte, total, offset: offset as u64, bytes };
+        let sent = process.send_call(caller, &CallMessage::Reply { reply: to, piece });
+        // A service thread, which never waits, gives answers without content only.
+        if !content.is_empty() {
+            process.wait_for_unsent(caller);
+        }
         // A caller that cannot be reached is gone, and needs no answer.
-        let _ = process.send_call(caller, &CallMessage::Reply { slot: to, piece });
-        if after.is_empty() {
+        if sent.is_err() || end == content.len() {
             return;
         }
-        rest = after;
+        offset = end;
     }
 }
 
-/// Writes a piece of an answer into its slot in this process. Pieces come in order: the first
-/// claims the slot, the last marks it done.
-pub(crate) fn take_piece(process: &Process, to: ReplyAddress, piece: &AnswerPiece) {
-    let place = process.shape().answer_place(to.worker).filter(|(of, _)| *of == process.id());
-    let (Some((_, local)), Some(status)) = (place, Status::of_answer(piece.status)) else { return };
-    let (home, slot) = (process.home(), to.slot as usize);
-    let (total, offset) = (piece.total as usize, piece.offset as usize);
-    let end = offset + piece.bytes.len();
-    if slot >= home.layout().reply_slots(local) || total > to.capacity as usize || end > total {
-        return;
-    }
-    let Some(target) = home.range(to.place as usize, total) else { return };
-    let state = home.reply_state(local, slot);
-    let claimed = SlotState::new(to.generation, Status::Claimed).word();
-    let is_ours = if offset == 0 { claim(state, to.generation) } else { state.load(Ordering::Relaxed) == claimed };
-    if !is_ours {
-        return;
-    }
-    let target = target.wrapping_add(offset);
-    // SAFETY: `range` found the place of the whole answer inside this process's memory, and the
-    // piece ends inside the answer. The claim, which the pieces of one answer share, reserves the
-    // place for this answer until the slot is marked done.
-    unsafe { piece.bytes.as_slice().write(target) };
-    if end == total {
-        finish(state, SlotState { generation: to.generation, bytes: piece.total, status });
-        home.doorbell(local).ring_if_asleep();
+/// Tells the caller that the process has sent or received a reply. Does nothing if the caller has
+/// given up or is gone.
+#[cold]
+fn mark(process: &Process, to: ReplyName, mark: Mark) {
+    let Some((caller, local)) = process.shape().answer_place(to.worker) else { return };
+    match process.home_of(caller).filter(|home| (to.slot as usize) < home.layout().reply_slots(local)) {
+        Some(home) => {
+            let holder = mark.holder(process.id());
+            set_holder(home.reply_state(local, to.slot as usize), to.generation, |_| Some(holder));
+        }
+        None if caller == process.id() => take_mark(process, caller, to, mark),
+        // A caller that cannot be reached is gone.
+        None => drop(process.send_call(caller, &CallMessage::ReplyMoved { reply: to, mark })),
     }
 }
 
-fn finish(state: &AtomicU64, done: SlotState) {
+/// Changes the holder of a slot that waits, if `next` has one for the present holder.
+pub(crate) fn set_holder(state: &AtomicU64, generation: u32, next: impl Fn(Holder) -> Option<Holder>) {
+    // Relaxed: the holder publishes nothing, and is read with the rest of the word.
+    let _ = state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+        let now = waiting(word, generation)?;
+        let code = next(Holder::of_code(now.bytes))?.code();
+        (code as usize <= SlotState::BYTES_MAX).then(|| SlotState { bytes: code, ..now }.word())
+    });
+}
+
+/// Returns the state in a word, if it waits for the answer of this generation.
+pub(crate) fn waiting(word: u64, generation: u32) -> Option<SlotState> {
+    SlotState::from_word(word).filter(|now| now.status == Status::Waiting && now.generation == generation)
+}
+
+/// Marks a claimed slot with the status of its answer.
+pub(crate) fn finish(state: &AtomicU64, done: SlotState) {
     // SYNC: pairs with the acquire load in `ReplySlots::outcome`: the result becomes visible with
     // it.
     state.store(done.word(), Ordering::Release);
 }
 
-fn claim(state: &AtomicU64, generation: u32) -> bool {
+/// Claims a slot for the one answer of this generation. Returns whether it did.
+#[inline]
+pub(crate) fn claim(state: &AtomicU64, generation: u32) -> bool {
     let waiting = SlotState::new(generation, Status::Waiting).word();
     let claimed = SlotState::new(generation, Status::Claimed).word();
     // SYNC: acquire, so that no write to the slot comes before the claim. Its partner is the
     // compare-and-swap in `ReplySlots::take_back`: only one of the two succeeds.
-    state.compare_exchange(waiting, claimed, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    match state.compare_exchange(waiting, claimed, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => true,
+        Err(_) => claim_moved(state, generation),
+    }
+}
+
+/// Claims a slot whose reply has travelled: its word names a holder, who stays in it.
+#[cold]
+fn claim_moved(state: &AtomicU64, generation: u32) -> bool {
+    // SYNC: as in `claim`.
+    let claimed = state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
+        waiting(word, generation).map(|now| SlotState { status: Status::Claimed, ..now }.word())
+    });
+    claimed.is_ok()
 }
 
 /// The content of an answer.
@@ -212,8 +307,7 @@ pub(crate) trait Answer: Sized {
     /// `out` is valid for writes of `self.bytes()` bytes.
     unsafe fn write(self, out: *mut u8);
 
-    /// Returns a shorter answer that still tells the caller enough, if there is one.
-    fn shortened(&self, bytes: usize) -> Option<&[u8]>;
+    fn into_bytes(self) -> Vec<u8>;
 }
 
 /// A result.
@@ -231,25 +325,24 @@ impl<R: Wire> Answer for Returned<R> {
         unsafe { self.0.write(out) };
     }
 
-    fn shortened(&self, _: usize) -> Option<&[u8]> {
-        None
+    fn into_bytes(self) -> Vec<u8> {
+        wire::to_bytes(self.0)
     }
 }
 
-/// Text, or the size of a result that does not fit.
+/// Text, a refusal, or an encoded result.
 impl Answer for &[u8] {
     fn bytes(&self) -> usize {
         self.len()
     }
 
     unsafe fn write(self, out: *mut u8) {
-        // SAFETY: `out` has room for all of it, and is no part of this slice: it is a slot or a
-        // buffer just made.
+        // SAFETY: `out` has room for all of it, and is no part of this slice: it is a slot.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), out, self.len()) };
     }
 
-    fn shortened(&self, bytes: usize) -> Option<&[u8]> {
-        Some(&self[..bytes])
+    fn into_bytes(self) -> Vec<u8> {
+        self.to_vec()
     }
 }
 
@@ -280,8 +373,16 @@ impl Answer for &[u8] {
 /// # }
 /// ```
 ///
-/// *Completion*: the result is visible to the caller when [`send`](Self::send) returns. *Cost*: one
-/// compare-and-swap and one store in the caller's memory; never waits, never needs room.
+/// A caller gets [`PeerLost`](crate::Error::PeerLost) at once when the process that holds its reply
+/// is lost. If any process is lost while a reply is on its way to another process, the caller
+/// cannot know whether the two are the same. It then gets `PeerLost` as well, and a later answer is
+/// discarded.
+///
+/// *Completion*: a result of the size that the caller has room for is visible to it when
+/// [`send`](Self::send) returns. *Cost*: one compare-and-swap and one store in the caller's memory,
+/// without waiting. For a larger result, or a caller on another machine, see
+/// [`To::call_return`](crate::To::call_return). Sending a reply to another process, and receiving
+/// it there, cost one compare-and-swap in the caller's memory each, or one message.
 #[derive(Debug)]
 #[must_use = "dropping a reply tells the caller that there will be no answer"]
 pub struct Reply<R> {
@@ -295,9 +396,7 @@ impl<R: Wire> Reply<R> {
         Self { address, process, result: PhantomData }
     }
 
-    /// Answers the call. A result longer than the caller's room becomes
-    /// [`TooLarge`](crate::Error::TooLarge) there. The answer is discarded if the caller has given
-    /// up.
+    /// Answers the call. The answer is discarded if the caller has given up.
     pub fn send(self, result: R) {
         let (process, address) = self.into_parts();
         answer(&process, address, Status::Done, Returned(result));
@@ -335,7 +434,8 @@ unsafe impl<R: 'static> Wire for Reply<R> {
     }
 
     unsafe fn write(self, out: *mut u8) {
-        let (_, address) = self.into_parts();
+        let (process, address) = self.into_parts();
+        mark(&process, address.name, Mark::Sent { losses: process.given_up().count() as u32 });
         // SAFETY: by the contract `out` has room for `wire_bytes` bytes, the size of the address.
         unsafe { address.write(out) };
     }
@@ -344,6 +444,7 @@ unsafe impl<R: 'static> Wire for Reply<R> {
         // SAFETY: by the contract a `Reply` was written here, whose bytes are those of its address.
         let address = unsafe { ReplyAddress::read(input) }?;
         let process = input.context::<Arc<Process>>().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
+        mark(&process, address.name, Mark::Received);
         Ok(Self { address, process, result: PhantomData })
     }
 }
@@ -354,12 +455,35 @@ mod tests {
 
     #[test]
     fn a_state_is_what_its_word_says() {
-        for status in 0..=9 {
+        for status in 0..=10 {
             let word = 0xfedc_ba98_0000_0000 | 0x00ab_cdef << 8 | status;
             match SlotState::from_word(word) {
                 Some(state) => assert_eq!(state.word(), word),
-                None => assert!(status > 7),
+                None => assert!(status > 8),
             }
         }
+    }
+
+    #[test]
+    fn a_holder_is_what_its_code_says() {
+        for code in 0..1000 {
+            assert_eq!(Holder::of_code(code).code(), code);
+        }
+    }
+
+    /// A reply travels between its reservation and its answer; each step is one word.
+    #[test]
+    fn a_slot_keeps_its_holder_until_it_is_done() {
+        let third = Holder::Process(ProcessId::new(2));
+        let state = AtomicU64::new(SlotState::new(5, Status::Waiting).word());
+        set_holder(&state, 4, |_| Some(third));
+        set_holder(&state, 5, |_| None);
+        assert_eq!(state.load(Ordering::Relaxed), SlotState::new(5, Status::Waiting).word());
+        set_holder(&state, 5, |holder| (holder == Holder::Called).then_some(third));
+        assert!(!claim(&state, 4) && claim(&state, 5) && !claim(&state, 5));
+        let claimed = SlotState::from_word(state.load(Ordering::Relaxed)).unwrap();
+        assert_eq!((claimed.status, Holder::of_code(claimed.bytes)), (Status::Claimed, third));
+        set_holder(&state, 5, |_| Some(Holder::Called));
+        assert_eq!(SlotState::from_word(state.load(Ordering::Relaxed)), Some(claimed));
     }
 }

@@ -1,29 +1,33 @@
 //! The caller's side of its reply slots.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::WorkerId;
 
-use super::reply::{ReplyAddress, SlotState, Status};
-use crate::error::FullCause;
+use super::letters::{Letters, book, read_book};
+use super::reply::{Holder, ReplyAddress, ReplyName, SlotState, Status, waiting};
 use crate::runtime::home::{Home, REPLY_INLINE_BYTES};
 use crate::wire::Wire;
 
 /// The unit in which reply space is given out.
 const UNIT_BYTES: usize = 1024;
 
-/// The longest result.
-pub(crate) const RESULT_BYTES_MAX: usize = 64 << 10;
 /// The room for a result whose type does not fix its size.
 pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
+/// The most room for a result in reply space. A longer result becomes a letter.
+const ROOM_BYTES_MAX: usize = 64 << 10;
 
-/// The reply slots of one worker, or of all non-worker threads of one process: the free slots, and
-/// the worker called for each slot in use.
+/// The calls of one worker, or of all non-worker threads of one process, that wait for their
+/// results: the slots in the starter memory, and [`Letters`] for the calls that find no slot.
 #[derive(Debug)]
 pub(crate) struct ReplySlots {
     home: Home,
     local: usize,
     worker: WorkerId,
+    /// The generation of each slot and the worker that was called; shared with `letters`.
+    books: Arc<[AtomicU64]>,
+    letters: Arc<Letters>,
     slots: Vec<Slot>,
     free: Vec<u16>,
     /// Slots given up while an answer was being written. Each is freed when the answer is complete.
@@ -31,35 +35,50 @@ pub(crate) struct ReplySlots {
     /// about to write.
     given_up: Vec<u16>,
     space: Vec<bool>,
+    /// The number of calls without a slot.
+    without_slot: usize,
 }
 
+/// The units of reply space that belong to a slot.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    generation: u32,
-    /// The worker that was called.
-    on: WorkerId,
-    /// The units of reply space that belong to the slot.
     first_unit: u16,
     units: u16,
 }
 
-/// A slot in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A call that waits for its result: its slot, or a number that no slot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotHandle {
-    index: u16,
-    generation: u32,
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// What has become of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ReplyOutcome {
+    /// There is no answer yet. Knows the worker that was called, and the process that owes the
+    /// answer.
+    Waits(WorkerId, Holder),
+    /// The answer is in the slot: the worker that was called, the status, and the place and length
+    /// of the result. The bytes stay unchanged until the slot is released.
+    InSlot(WorkerId, Status, *const u8, usize),
+    /// The answer is a letter, to be [taken](ReplySlots::take_letter).
+    Letter,
 }
 
 impl ReplySlots {
-    pub(crate) fn new(home: Home, local: usize, worker: WorkerId) -> Self {
-        let unused = Slot { generation: 0, on: worker, first_unit: 0, units: 0 };
-        let count = home.layout().reply_slots(local);
+    pub(crate) fn new(home: Home, local: usize, worker: WorkerId, letters: Arc<Letters>) -> Self {
+        let books = letters.books();
+        let count = books.len();
         Self {
             worker,
-            slots: vec![unused; count],
+            books,
+            letters,
+            slots: vec![Slot { first_unit: 0, units: 0 }; count],
             free: (0..count as u16).rev().collect(),
             given_up: Vec::new(),
             space: vec![false; home.layout().reply_space_bytes(local) / UNIT_BYTES],
+            without_slot: 0,
             home,
             local,
         }
@@ -67,52 +86,49 @@ impl ReplySlots {
 
     /// Returns the room for a result of this type.
     pub(crate) fn room_for<R: Wire>() -> usize {
-        Self::room_of(if R::PLAIN { size_of::<R>() } else { RESULT_BYTES_UNKNOWN })
+        if R::PLAIN { size_of::<R>() } else { RESULT_BYTES_UNKNOWN }
     }
 
-    /// Returns the room for a result of at most `bytes` bytes.
-    pub(crate) fn room_of(bytes: usize) -> usize {
-        if bytes <= REPLY_INLINE_BYTES { REPLY_INLINE_BYTES } else { bytes.next_multiple_of(UNIT_BYTES) }
-    }
-
-    /// Reserves a slot for a result of at most `bytes` bytes from a call to `on`.
-    ///
-    /// # Errors
-    /// [`FullCause::Replies`].
-    pub(crate) fn reserve(&mut self, bytes: usize, on: WorkerId) -> Result<(SlotHandle, ReplyAddress), FullCause> {
-        debug_assert!(bytes <= RESULT_BYTES_MAX);
+    /// Reserves a slot for a call to `on`, with room for a result of `bytes` bytes if there is such
+    /// room. A longer result, or one of a call for which no slot is free, becomes a letter.
+    pub(crate) fn reserve(&mut self, bytes: usize, on: WorkerId) -> (SlotHandle, ReplyAddress) {
         if self.free.is_empty() {
             self.collect();
         }
-        let full = FullCause::Replies { pending: self.in_use() };
-        let units = if bytes <= REPLY_INLINE_BYTES { 0 } else { bytes.div_ceil(UNIT_BYTES) };
-        let first_unit = self.find_space(units).ok_or(full)?;
-        let index = self.free.pop().ok_or(full)?;
+        let Some(index) = self.free.pop() else { return self.reserve_letter(on) };
+        let has_space = REPLY_INLINE_BYTES < bytes && bytes <= ROOM_BYTES_MAX;
+        let units = if has_space { bytes.div_ceil(UNIT_BYTES) } else { 0 };
+        let (first_unit, units) = self.find_space(units).map_or((0, 0), |first_unit| (first_unit, units));
         self.space[first_unit..first_unit + units].fill(true);
-        let slot = &mut self.slots[index as usize];
-        let generation = slot.generation.wrapping_add(1);
-        *slot = Slot { generation, on, first_unit: first_unit as u16, units: units as u16 };
-        // Published to the callee by the record that carries the address.
-        self.state_word(index).store(SlotState::new(generation, Status::Waiting).word(), Ordering::Relaxed);
-        let handle = SlotHandle { index, generation };
-        let (place, room) = self.place(index);
-        let address = ReplyAddress {
-            worker: self.worker.number(),
-            slot: index.into(),
-            generation,
-            capacity: room as u32,
-            place: place as u64,
-        };
-        Ok((handle, address))
+        let slot = index as usize;
+        self.slots[slot] = Slot { first_unit: first_unit as u16, units: units as u16 };
+        let generation = self.generation(slot).wrapping_add(1);
+        // Relaxed: published to the callee by the record that carries the address.
+        self.books[slot].store(book(generation, on), Ordering::Relaxed);
+        self.state_word(slot).store(SlotState::new(generation, Status::Waiting).word(), Ordering::Relaxed);
+        let handle = SlotHandle { index: index.into(), generation };
+        let (place, room) = self.place(slot);
+        (handle, ReplyAddress { name: self.name(handle), capacity: room as u32, place: place as u64 })
+    }
+
+    #[cold]
+    fn reserve_letter(&mut self, on: WorkerId) -> (SlotHandle, ReplyAddress) {
+        self.without_slot += 1;
+        let handle = self.letters.expect(on);
+        (handle, ReplyAddress { name: self.name(handle), capacity: 0, place: 0 })
+    }
+
+    fn name(&self, handle: SlotHandle) -> ReplyName {
+        ReplyName { worker: self.worker.number(), slot: handle.index, generation: handle.generation }
     }
 
     /// Returns the place of a slot's result, and its room in bytes.
-    fn place(&self, index: u16) -> (usize, usize) {
-        let slot = &self.slots[index as usize];
-        match slot.units {
-            0 => (self.home.layout().reply_slot(self.local, index as usize) + 8, REPLY_INLINE_BYTES),
+    fn place(&self, slot: usize) -> (usize, usize) {
+        let Slot { first_unit, units } = self.slots[slot];
+        match units {
+            0 => (self.home.layout().reply_slot(self.local, slot) + 8, REPLY_INLINE_BYTES),
             units => {
-                let offset = slot.first_unit as usize * UNIT_BYTES;
+                let offset = first_unit as usize * UNIT_BYTES;
                 (self.home.layout().reply_space(self.local) + offset, units as usize * UNIT_BYTES)
             }
         }
@@ -125,45 +141,80 @@ impl ReplySlots {
         self.space.windows(units).position(|window| !window.contains(&true))
     }
 
-    fn state_word(&self, index: u16) -> &std::sync::atomic::AtomicU64 {
-        self.home.reply_state(self.local, index as usize)
+    fn state_word(&self, slot: usize) -> &AtomicU64 {
+        self.home.reply_state(self.local, slot)
     }
 
-    /// The worker that was called.
-    pub(crate) fn on(&self, handle: SlotHandle) -> WorkerId {
-        self.slots[handle.index as usize].on
+    fn generation(&self, slot: usize) -> u32 {
+        read_book(&self.books[slot]).0
     }
 
-    /// Returns the outcome of the call, if there is one: the status, and the place and length of
-    /// the result.
-    ///
-    /// The bytes stay unchanged until the slot is released.
-    pub(crate) fn outcome(&self, handle: SlotHandle) -> Option<(Status, *const u8, usize)> {
+    /// Returns whether a call has a slot.
+    #[inline]
+    pub(crate) fn has_slot(&self, handle: SlotHandle) -> bool {
+        (handle.index as usize) < self.slots.len()
+    }
+
+    /// The letters to the owner of these slots.
+    pub(crate) fn letters(&self) -> &Letters {
+        &self.letters
+    }
+
+    /// Returns what has become of a call.
+    pub(crate) fn outcome(&self, handle: SlotHandle) -> ReplyOutcome {
+        let slot = handle.index as usize;
+        if !self.has_slot(handle) {
+            return self
+                .letters
+                .awaited(handle)
+                .map_or(ReplyOutcome::Letter, |(on, holder)| ReplyOutcome::Waits(on, holder));
+        }
+        let (_, on) = read_book(&self.books[slot]);
+        let (place, room) = self.place(slot);
         // SYNC: pairs with the release store in `reply::finish`.
-        let state = SlotState::from_word(self.state_word(handle.index).load(Ordering::Acquire));
-        let (place, room) = self.place(handle.index);
-        match state {
-            Some(SlotState { status: Status::Waiting | Status::Claimed, .. }) => None,
+        match SlotState::from_word(self.state_word(slot).load(Ordering::Acquire)) {
+            Some(SlotState { status: Status::Waiting | Status::Claimed, bytes, .. }) => {
+                ReplyOutcome::Waits(on, Holder::of_code(bytes))
+            }
+            Some(SlotState { status: Status::Letter, .. }) => ReplyOutcome::Letter,
             Some(state) if state.generation == handle.generation && state.bytes as usize <= room => {
                 let address = self.home.range(place, room).expect("the layout has it");
-                Some((state.status, address, state.bytes as usize))
+                ReplyOutcome::InSlot(on, state.status, address, state.bytes as usize)
             }
             // No callee writes such a state, so it counts as no answer.
-            _ => Some((Status::Dropped, std::ptr::null(), 0)),
+            _ => ReplyOutcome::InSlot(on, Status::Dropped, std::ptr::dangling(), 0),
         }
+    }
+
+    /// Takes the letter with the outcome of a call, and releases the slot. Returns the worker that
+    /// was called, the status and the result. A letter that does not exist counts as no answer.
+    pub(crate) fn take_letter(&mut self, handle: SlotHandle) -> (WorkerId, Status, Vec<u8>) {
+        let letter = self.letters.take(handle);
+        self.release(handle);
+        letter.unwrap_or_else(|| {
+            let on = self.books.get(handle.index as usize).map_or(self.worker, |book| read_book(book).1);
+            (on, Status::Dropped, Vec::new())
+        })
     }
 
     /// Releases a slot whose outcome was taken.
     pub(crate) fn release(&mut self, handle: SlotHandle) {
-        self.state_word(handle.index).store(SlotState::new(handle.generation, Status::Free).word(), Ordering::Relaxed);
-        self.free_slot(handle.index);
+        if !self.has_slot(handle) {
+            self.without_slot -= 1;
+            return;
+        }
+        let free = SlotState::new(handle.generation, Status::Free).word();
+        self.state_word(handle.index as usize).store(free, Ordering::Relaxed);
+        self.free_slot(handle.index as u16);
     }
 
     /// Gives up the answer. The slot is free at once, or when an answer that is being written is
     /// complete.
     pub(crate) fn give_up(&mut self, handle: SlotHandle) {
-        if !self.take_back(handle.index) {
-            self.given_up.push(handle.index);
+        if !self.has_slot(handle) {
+            self.take_letter(handle);
+        } else if !self.take_back(handle.index as u16) {
+            self.given_up.push(handle.index as u16);
         }
     }
 
@@ -178,29 +229,35 @@ impl ReplySlots {
 
     /// Frees the slot unless a callee is writing to it. Returns whether it did.
     fn take_back(&mut self, index: u16) -> bool {
-        let generation = self.slots[index as usize].generation;
-        let waiting = SlotState::new(generation, Status::Waiting).word();
+        let generation = self.generation(index as usize);
         let free = SlotState::new(generation, Status::Free).word();
+        let state = self.state_word(index as usize);
         // SYNC: acquire, pairs with the release store in `reply::finish`, so that the slot is not
         // used again before the answer in it is complete.
-        match self.state_word(index).compare_exchange(waiting, free, Ordering::Acquire, Ordering::Acquire) {
-            Err(word) if word == SlotState::new(generation, Status::Claimed).word() => false,
-            _ => {
-                self.free_slot(index);
-                true
+        let found =
+            state.fetch_update(Ordering::Acquire, Ordering::Acquire, |word| waiting(word, generation).map(|_| free));
+        let found = found.err().and_then(SlotState::from_word).filter(|found| found.generation == generation);
+        if let Some(SlotState { status: status @ (Status::Claimed | Status::Letter), .. }) = found {
+            // Pieces of a letter come through a thread of this process, which finds the letter
+            // gone.
+            if self.letters.take(SlotHandle { index: index.into(), generation }).is_none() && status == Status::Claimed
+            {
+                return false;
             }
+            state.store(free, Ordering::Relaxed);
         }
+        self.free_slot(index);
+        true
     }
 
     fn free_slot(&mut self, index: u16) {
-        let Slot { first_unit, units, .. } = self.slots[index as usize];
+        let Slot { first_unit, units } = self.slots[index as usize];
         self.space[first_unit as usize..(first_unit + units) as usize].fill(false);
         self.free.push(index);
     }
 
-    /// The number of slots in use: calls that wait for results, and slots given up but not free
-    /// yet.
+    /// The number of calls that wait for results, and of slots given up but not free yet.
     pub(crate) fn in_use(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() + self.without_slot
     }
 }

@@ -8,16 +8,49 @@ use farside_fabric::{FabricError, ProcessId, Transport};
 
 use crate::runtime::process::lock;
 
+/// The most bytes of messages to one peer that wait here before a thread adds more of an answer.
+pub(crate) const UNSENT_BYTES_MAX: usize = 1 << 20;
+
 /// Queues of unsent messages, one for each peer, in order.
 ///
-/// The protocols above bound their length. A ring has one request under way, a record stream its
-/// window of frames, and a worker its reply slots. A count-down belongs to a call of such a window.
+/// The protocols above bound their length. A ring has one request under way, and a record stream
+/// its window of frames. A count-down belongs to a call of such a window. A thread that answers
+/// waits while more than [`UNSENT_BYTES_MAX`] bytes are unsent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    by_peer: Box<[Mutex<VecDeque<Vec<u8>>>]>,
+    by_peer: Box<[Mutex<Queue>]>,
     /// Whether some message waits. Set by the thread that queues one, and cleared by the thread
     /// that sends the queues, before it looks into them.
     waits: AtomicBool,
+}
+
+/// The unsent messages to one peer.
+#[derive(Debug, Default)]
+struct Queue {
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Whether a thread has waited in vain for the queue to become shorter. Then no thread waits
+    /// until it is.
+    is_stuck: bool,
+}
+
+impl Queue {
+    /// Sends what the transport has room for. Returns whether all is sent.
+    fn flush(&mut self, transport: &dyn Transport, peer: ProcessId) -> bool {
+        while let Some(message) = self.messages.front() {
+            match transport.send(peer, message) {
+                Ok(()) => {
+                    self.bytes -= message.len();
+                    self.messages.pop_front();
+                }
+                Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
+                // The peer is lost; its loss is reported separately.
+                Err(_) => *self = Self::default(),
+            }
+            self.is_stuck &= self.bytes > UNSENT_BYTES_MAX;
+        }
+        true
+    }
 }
 
 impl Outgoing {
@@ -34,13 +67,14 @@ impl Outgoing {
             return Err(FabricError::NoSuchProcess { process: to, count: self.by_peer.len() as u32 });
         };
         let mut queue = lock(queue);
-        if queue.is_empty() {
+        if queue.messages.is_empty() {
             match transport.send(to, &message) {
                 Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => {}
                 other => return other,
             }
         }
-        queue.push_back(message);
+        queue.bytes += message.len();
+        queue.messages.push_back(message);
         // The service thread sends the message later, and may be asleep.
         if !self.waits.swap(true, Ordering::Relaxed) {
             transport.wake();
@@ -77,25 +111,27 @@ impl Outgoing {
             return false;
         }
         let peers = (0..).map(ProcessId::new).zip(&self.by_peer);
-        let left = peers.fold(false, |left, (peer, queue)| left | !flush_to(transport, peer, &mut lock(queue)));
+        let left = peers.fold(false, |left, (peer, queue)| left | !lock(queue).flush(transport, peer));
         if left {
             self.waits.store(true, Ordering::Relaxed);
         }
         left
     }
-}
 
-/// Returns whether all messages of the queue are sent.
-fn flush_to(transport: &dyn Transport, peer: ProcessId, queue: &mut VecDeque<Vec<u8>>) -> bool {
-    while let Some(message) = queue.front() {
-        match transport.send(peer, message) {
-            Ok(()) => drop(queue.pop_front()),
-            Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
-            // The peer is lost; its loss is reported separately.
-            Err(_) => queue.clear(),
+    /// Returns whether an answer to a peer should wait before it adds to the queue.
+    pub(crate) fn is_long(&self, to: ProcessId) -> bool {
+        self.by_peer.get(to.index()).is_some_and(|queue| {
+            let queue = lock(queue);
+            queue.bytes > UNSENT_BYTES_MAX && !queue.is_stuck
+        })
+    }
+
+    /// Lets answers to a peer no longer wait, until its queue has become shorter.
+    pub(crate) fn set_stuck(&self, to: ProcessId) {
+        if let Some(queue) = self.by_peer.get(to.index()) {
+            lock(queue).is_stuck = true;
         }
     }
-    true
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ const SHARED_MAX: usize = 1024;
 /// notice that the link with the coordinator itself broke.
 pub(crate) const WORD_MARGIN: Duration = Duration::from_secs(1);
 
+/// The pause between two looks at a queue of unsent messages that is long.
+const UNSENT_NAP: Duration = Duration::from_micros(100);
+
 /// One process of a job.
 #[derive(Debug)]
 pub struct Process {
@@ -466,6 +469,24 @@ impl Process {
         self.outgoing.flush(&*self.transport)
     }
 
+    /// Waits while the queue of unsent messages to a peer is long, for the job's deadline at most.
+    /// Waits only for service threads: that of this process, which sends the queue, and that of the
+    /// peer, which takes the messages in.
+    pub(crate) fn wait_for_unsent(&self, to: ProcessId) {
+        if !self.outgoing.is_long(to) {
+            return;
+        }
+        self.transport.stop_polling();
+        let deadline = self.clock.now() + self.settings.deadline;
+        while self.outgoing.is_long(to) && !self.is_given_up(to) && self.check_ended().is_ok() {
+            if self.clock.now() >= deadline {
+                tracing::warn!(process = to.number(), "reply: a process does not take its answers in");
+                self.outgoing.set_stuck(to);
+            }
+            self.clock.sleep_for(UNSENT_NAP);
+        }
+    }
+
     /// Converts a transport error. Reports a disconnected peer as a lost process, unless the job
     /// has ended.
     pub(crate) fn explain(&self, error: FabricError) -> Error {
@@ -496,6 +517,12 @@ impl Process {
     #[inline]
     pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
         self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
+    }
+
+    /// Returns the processes that were given up.
+    pub(crate) fn given_up(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let peers = if self.losses() == 0 { 0 } else { self.shape.processes };
+        (0..peers).map(ProcessId::new).filter(|peer| self.is_given_up(*peer))
     }
 
     /// Returns whether an error has told the program that a process is lost.

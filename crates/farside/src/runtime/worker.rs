@@ -11,6 +11,7 @@ pub(crate) use put_off::PutOff;
 pub use scope::Scope;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ use crate::invoke::message::RingName;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::outcome::Outcome;
-use crate::invoke::pending::{Continuation, Pending};
-use crate::invoke::reply::Reply;
+use crate::invoke::pending::{Continuation, Next, Pending};
+use crate::invoke::reply::{Holder, Reply};
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
 use crate::runtime::address_cache::AddressCache;
@@ -60,7 +61,12 @@ pub struct Worker {
     outboxes: Box<[OnceCell<RefCell<Outbox>>]>,
     inbox: RefCell<Inbox>,
     replies: RefCell<ReplySlots>,
+    /// What goes on after calls that have slots.
     continuations: RefCell<Vec<Continuation>>,
+    /// What goes on after calls without slots.
+    after_letters: RefCell<HashMap<SlotHandle, Next>>,
+    /// The number of lost processes when the worker last looked for letters that never come.
+    losses_seen: Cell<usize>,
     fetches: Fetches,
     /// Rings that their senders have shut down, while their calls wait for buffers.
     closing: RefCell<Vec<RingName>>,
@@ -138,8 +144,10 @@ impl Worker {
             role: Role::of(local, process.settings()),
             outboxes: (0..shape.callable()).map(|_| OnceCell::new()).collect(),
             inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
-            replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
+            replies: RefCell::new(ReplySlots::new(home.clone(), local, id, process.letters(local).clone())),
             continuations: RefCell::default(),
+            after_letters: RefCell::default(),
+            losses_seen: Cell::new(0),
             fetches: Fetches::default(),
             closing: RefCell::default(),
             put_off: RefCell::default(),
@@ -594,10 +602,22 @@ impl Worker {
     }
 
     pub(crate) fn add_continuation(&self, continuation: Continuation) {
-        self.continuations.borrow_mut().push(continuation);
+        if self.replies.borrow().has_slot(continuation.slot) {
+            self.continuations.borrow_mut().push(continuation);
+        } else {
+            self.go_on_after_letter(continuation.slot, Next::Run(continuation.run));
+        }
+    }
+
+    fn go_on_after_letter(&self, letter: SlotHandle, next: Next) {
+        self.replies.borrow().letters().watch(letter);
+        self.after_letters.borrow_mut().insert(letter, next);
     }
 
     pub(crate) fn add_waker(&self, slot: SlotHandle, waker: &Waker) {
+        if !self.replies.borrow().has_slot(slot) {
+            return self.go_on_after_letter(slot, Next::Wake(waker.clone()));
+        }
         let mut wakers = self.wakers.borrow_mut();
         wakers.retain(|(other, _)| *other != slot);
         wakers.push((slot, waker.clone()));
@@ -623,6 +643,17 @@ impl Worker {
     /// Returns the error for a lost process whose last calls have run here.
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
         self.has_outlived(process).then(|| self.process.gone(process))
+    }
+
+    /// Returns the error for a call of `on` whose answer `holder` owes, if it never comes.
+    pub(crate) fn holder_lost(&self, on: WorkerId, holder: Holder) -> Option<Error> {
+        match holder {
+            Holder::Called => self.lost(self.process_of(on)),
+            Holder::Process(process) => self.lost(process),
+            Holder::OnTheWay { losses } => {
+                self.lost.borrow().get(losses as usize).map(|process| self.process.gone(*process))
+            }
+        }
     }
 
     /// Returns the error for the process that was lost first.

@@ -9,7 +9,7 @@ use crate::error::{Refused, Result};
 use crate::invoke::named::{After, Named};
 use crate::invoke::notify::Notify;
 use crate::invoke::pending::{ByName, Pending};
-use crate::invoke::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots};
+use crate::invoke::reply_slots::RESULT_BYTES_UNKNOWN;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
@@ -48,9 +48,8 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ) -> Result<S::Pending<R, ByName>, Refused<A>> {
         let submit = |arguments: &A| {
             let (_, result_bytes_max) = function.head(After::Nothing)?;
-            // A type's size limit may exceed the longest result; the room need not.
-            let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
-            let (pending, address) = S::reserve(&self, room, ByName { name: function.name(), room })?;
+            let room = result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN);
+            let (pending, address) = S::reserve(&self, room, ByName { name: function.name() })?;
             self.submit_named(function, After::Answer(address), arguments)?;
             Ok(pending)
         };

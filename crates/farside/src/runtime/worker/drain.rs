@@ -2,6 +2,7 @@
 
 use super::Worker;
 use crate::error::Result;
+use crate::invoke::pending::Next;
 use crate::runtime::pool::Role;
 use farside_launch::settings::FOREVER;
 
@@ -65,6 +66,7 @@ impl Worker {
     pub(crate) fn is_settled(&self) -> bool {
         self.unfinished.borrow().is_empty()
             && self.continuations.borrow().is_empty()
+            && !self.after_letters.borrow().values().any(|next| matches!(next, Next::Run(_)))
             && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
             && self.process.pool().is_idle()

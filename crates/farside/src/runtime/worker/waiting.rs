@@ -10,8 +10,8 @@ use farside_fabric::wait::{Backoff, StreamWatch};
 use super::Worker;
 use crate::error::{Error, Result, Source};
 use crate::invoke::inbox::{Handling, handler_error, run_arrivals, tell_credit};
-use crate::invoke::pending::Continuation;
-use crate::invoke::reply_slots::SlotHandle;
+use crate::invoke::pending::{Continuation, Next};
+use crate::invoke::reply_slots::{ReplyOutcome, SlotHandle};
 use crate::runtime::service::poll;
 use farside_launch::settings::FOREVER;
 
@@ -245,7 +245,7 @@ impl Worker {
         if self.process.lanes_are_queued() {
             moved |= self.process.send_lanes()?;
         }
-        if !self.continuations.borrow().is_empty() {
+        if !self.continuations.borrow().is_empty() || !self.after_letters.borrow().is_empty() {
             moved |= self.run_continuations()?;
         }
         if !self.wakers.borrow().is_empty() {
@@ -313,12 +313,11 @@ impl Worker {
 
     /// Runs the continuations whose results have arrived, or can no longer arrive.
     fn run_continuations(&self) -> Result<bool> {
-        let is_due = |continuation: &Continuation| {
-            let replies = self.replies.borrow();
-            let lost = || self.lost(self.process_of(replies.on(continuation.slot))).is_some();
-            replies.outcome(continuation.slot).is_some() || lost()
-        };
-        let due: Vec<Continuation> = self.continuations.borrow_mut().extract_if(.., |next| is_due(next)).collect();
+        let mut due: Vec<Continuation> =
+            self.continuations.borrow_mut().extract_if(.., |next| self.is_settled(next.slot)).collect();
+        if !self.after_letters.borrow().is_empty() {
+            self.take_after_letters(&mut due);
+        }
         let any = !due.is_empty();
         let mut due = due.into_iter();
         while let Some(continuation) = due.next() {
@@ -329,20 +328,43 @@ impl Worker {
             if let Err(panic) = outcome {
                 // The other continuations run next time. A result may be a lock, which its
                 // continuation must release.
-                self.continuations.borrow_mut().extend(due);
+                due.for_each(|continuation| self.add_continuation(continuation));
                 return Err(handler_error(Source::Worker(self.id), &*panic));
             }
         }
         Ok(any)
     }
 
+    /// Returns whether the result of a call has arrived, or can no longer arrive.
+    fn is_settled(&self, slot: SlotHandle) -> bool {
+        match self.replies.borrow().outcome(slot) {
+            ReplyOutcome::Waits(on, holder) => self.holder_lost(on, holder).is_some(),
+            ReplyOutcome::InSlot(..) | ReplyOutcome::Letter => true,
+        }
+    }
+
+    /// Adds the continuations of calls without slots whose results have arrived, or can no longer
+    /// arrive. Looks only at letters of which there is news; at all of them after a loss.
+    #[cold]
+    fn take_after_letters(&self, due: &mut Vec<Continuation>) {
+        let mut after = self.after_letters.borrow_mut();
+        let mut news = self.replies.borrow().letters().take_news();
+        let losses = self.lost.borrow().len();
+        if self.losses_seen.replace(losses) != losses {
+            news = after.keys().copied().collect();
+        }
+        for slot in news.into_iter().filter(|slot| self.is_settled(*slot)) {
+            let run = match after.remove(&slot) {
+                Some(Next::Run(run)) => run,
+                Some(Next::Wake(waker)) => Box::new(move |_: &Worker| waker.wake()),
+                None => continue,
+            };
+            due.push(Continuation { slot, run });
+        }
+    }
+
     fn wake_futures(&self) {
-        let replies = self.replies.borrow();
-        let due = |(slot, _): &mut (SlotHandle, Waker)| {
-            replies.outcome(*slot).is_some() || self.lost(self.process_of(replies.on(*slot))).is_some()
-        };
-        let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., due).collect();
-        drop(replies);
+        let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., |(slot, _)| self.is_settled(*slot)).collect();
         due.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }

@@ -1,0 +1,536 @@
+//! Answers that arrive in messages, and the caller's books by which each message is checked.
+//!
+//! An answer is a *letter* if its caller had no free slot, if it is longer than its slot's room, or
+//! if the caller's memory is not mapped at the callee. The thread that takes in events collects its
+//! pieces in ordinary memory; the caller takes it from there.
+//!
+//! A letter takes as much memory as has arrived of it, and goes when its call is taken or given up.
+//! A callee waits while more than [`UNSENT_BYTES_MAX`](crate::runtime::outgoing::UNSENT_BYTES_MAX)
+//! bytes for one caller are unsent. So memory grows only with results that have arrived and were
+//! not taken.
+//!
+//! No message leads to a write into the starter memory, except to the state of a slot that waits
+//! for it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::reply::{AnswerPiece, Holder, Mark, ReplyName, SlotState, Status, claim, finish, set_holder};
+use super::reply_slots::SlotHandle;
+use crate::runtime::process::{Process, lock};
+
+/// The first number of a call without a slot.
+const NUMBER_MIN: u32 = 1 << 31;
+
+/// The letters to one worker, or to all non-worker threads of one process.
+#[derive(Debug)]
+pub(crate) struct Letters {
+    /// For each slot in the starter memory its generation, and the worker that was called. Written
+    /// by the owner of the slots, read by the thread that takes in events. Other processes cannot
+    /// reach them, unlike the slots.
+    books: Arc<[AtomicU64]>,
+    mail: Mutex<Mail>,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    /// Every call without a slot, and every call with a slot whose answer has begun to arrive.
+    letters: HashMap<SlotHandle, Letter>,
+    /// The number of calls without a slot so far.
+    calls: u64,
+    /// Watched letters of which there is news.
+    news: Vec<SlotHandle>,
+}
+
+/// An answer that arrives in messages.
+#[derive(Debug)]
+struct Letter {
+    /// The worker that was called.
+    on: WorkerId,
+    holder: Holder,
+    /// The sender of the first piece. Only it may send the others.
+    from: Option<ProcessId>,
+    /// [`Status::Waiting`] until the answer is complete.
+    status: Status,
+    total: u64,
+    bytes: Vec<u8>,
+    /// Whether the caller wants news of it.
+    is_watched: bool,
+}
+
+impl Letter {
+    fn to_call_of(on: WorkerId) -> Self {
+        let (holder, from, status) = (Holder::Called, None, Status::Waiting);
+        Self { on, holder, from, status, total: 0, bytes: Vec::new(), is_watched: false }
+    }
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The call was given up, or has its answer. Late messages are no fault of their senders.
+    Late,
+    /// The sender cannot owe the answer.
+    Sender,
+    /// The piece does not continue what has arrived.
+    Piece,
+}
+
+impl Letters {
+    pub(crate) fn new(slots: usize) -> Self {
+        Self { books: (0..slots).map(|_| AtomicU64::new(0)).collect(), mail: Mutex::default() }
+    }
+
+    /// The books of the slots; see [`book`].
+    pub(crate) fn books(&self) -> Arc<[AtomicU64]> {
+        self.books.clone()
+    }
+
+    /// Registers a call without a slot.
+    pub(crate) fn expect(&self, on: WorkerId) -> SlotHandle {
+        let mut mail = lock(&self.mail);
+        let number = mail.calls;
+        mail.calls += 1;
+        let index = NUMBER_MIN | number as u32;
+        let handle = SlotHandle { index, generation: (number >> NUMBER_MIN.trailing_zeros()) as u32 };
+        mail.letters.insert(handle, Letter::to_call_of(on));
+        handle
+    }
+
+    /// The worker called by a call without a slot, and the process that owes the answer. `None` if
+    /// the answer is complete, or is not expected.
+    pub(crate) fn awaited(&self, handle: SlotHandle) -> Option<(WorkerId, Holder)> {
+        let mail = lock(&self.mail);
+        let letter = mail.letters.get(&handle).filter(|letter| letter.status == Status::Waiting)?;
+        Some((letter.on, letter.holder))
+    }
+
+    /// Removes a letter. Returns the worker that was called, the status, and what has arrived of
+    /// the result. Pieces that still come are discarded.
+    pub(crate) fn take(&self, handle: SlotHandle) -> Option<(WorkerId, Status, Vec<u8>)> {
+        let mut mail = lock(&self.mail);
+        let letter = mail.letters.remove(&handle)?;
+        if letter.is_watched {
+            mail.news.push(handle);
+        }
+        Some((letter.on, letter.status, letter.bytes))
+    }
+
+    /// Makes [`take_news`](Self::take_news) return this letter now, and again whenever something
+    /// about it changes.
+    pub(crate) fn watch(&self, handle: SlotHandle) {
+        let mut mail = lock(&self.mail);
+        mail.news.push(handle);
+        if let Some(letter) = mail.letters.get_mut(&handle) {
+            letter.is_watched = true;
+        }
+    }
+
+    /// The watched letters of which there is news.
+    pub(crate) fn take_news(&self) -> Vec<SlotHandle> {
+        std::mem::take(&mut lock(&self.mail).news)
+    }
+
+    /// Adds a piece of an answer. `state` is that of the call's slot, if it has one: the first
+    /// piece claims the slot, and the last marks it. Returns whether the answer is complete.
+    fn add(
+        &self,
+        process: &Process,
+        from: ProcessId,
+        name: ReplyName,
+        piece: AnswerPiece,
+        state: Option<&AtomicU64>,
+    ) -> Result<bool, Fault> {
+        let AnswerPiece { status, total, offset, bytes } = piece;
+        let status = Status::of_answer(status).ok_or(Fault::Piece)?;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= total).ok_or(Fault::Piece)?;
+        let mut mail = lock(&self.mail);
+        let Mail { letters, news, .. } = &mut *mail;
+        let handle = name.handle();
+        let letter = match (letters.entry(handle), state) {
+            (Entry::Occupied(letter), _) => letter.into_mut(),
+            (Entry::Vacant(_), None) => return Err(Fault::Late),
+            (Entry::Vacant(unknown), Some(state)) => {
+                let on = self.called(name)?;
+                check_sender(process, from, on)?;
+                if offset != 0 || !claim(state, name.generation) {
+                    return Err(Fault::Late);
+                }
+                unknown.insert(Letter::to_call_of(on))
+            }
+        };
+        check_sender(process, from, letter.on)?;
+        let begun = letter.from.map(|first| (first, letter.total));
+        match begun {
+            _ if letter.status != Status::Waiting => return Err(Fault::Late),
+            Some((first, _)) if first != from => return Err(Fault::Sender),
+            Some((_, before)) if before != total => return Err(Fault::Piece),
+            _ if offset != letter.bytes.len() as u64 => return Err(Fault::Piece),
+            _ => (letter.from, letter.total) = (Some(from), total),
+        }
+        match letter.bytes.is_empty() {
+            true => letter.bytes = bytes,
+            false => letter.bytes.extend_from_slice(&bytes),
+        }
+        if end < total {
+            return Ok(false);
+        }
+        letter.status = status;
+        if letter.is_watched {
+            news.push(handle);
+        }
+        if let Some(state) = state {
+            finish(state, SlotState::new(name.generation, Status::Letter));
+        }
+        Ok(true)
+    }
+
+    /// Notes that `from` has sent or received the reply to a call.
+    fn mark(
+        &self,
+        process: &Process,
+        from: ProcessId,
+        name: ReplyName,
+        mark: Mark,
+        state: Option<&AtomicU64>,
+    ) -> Result<(), Fault> {
+        let mut mail = lock(&self.mail);
+        let Mail { letters, news, .. } = &mut *mail;
+        let handle = name.handle();
+        let letter = letters.get_mut(&handle);
+        let on = match (&letter, state) {
+            (Some(letter), _) => letter.on,
+            (None, Some(_)) => self.called(name)?,
+            (None, None) => return Err(Fault::Late),
+        };
+        check_sender(process, from, on)?;
+        // Messages of two processes may overtake each other. The process that received the reply
+        // after `from` had sent it stays the holder.
+        let next = |now| match (mark, now) {
+            (Mark::Received, _) => Some(mark.holder(from)),
+            (_, Holder::Called) if process.is_worker_of(on.number(), from) => Some(mark.holder(from)),
+            (_, Holder::Process(holder)) if holder == from => Some(mark.holder(from)),
+            _ => None,
+        };
+        match (letter, state) {
+            (_, Some(state)) => set_holder(state, name.generation, next),
+            (Some(letter), None) => {
+                letter.holder = next(letter.holder).unwrap_or(letter.holder);
+                if letter.is_watched {
+                    news.push(handle);
+                }
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the worker called by the call of a slot.
+    fn called(&self, name: ReplyName) -> Result<WorkerId, Fault> {
+        let book = self.books.get(name.slot as usize).ok_or(Fault::Late)?;
+        let (generation, on) = read_book(book);
+        if generation == name.generation { Ok(on) } else { Err(Fault::Late) }
+    }
+}
+
+/// The entry of a slot in its owner's books.
+pub(crate) fn book(generation: u32, on: WorkerId) -> u64 {
+    u64::from(generation) << 32 | u64::from(on.number())
+}
+
+/// The generation of a slot, and the worker that was called.
+#[inline]
+pub(crate) fn read_book(book: &AtomicU64) -> (u32, WorkerId) {
+    // Relaxed: the sender of a message about a call has read the call's record, which was published
+    // after the entry.
+    let entry = book.load(Ordering::Relaxed);
+    ((entry >> 32) as u32, WorkerId::new(entry as u32))
+}
+
+/// Checks that `from` may answer a call of `on`: it is the process of `on`, or got the reply from
+/// there. Replies travel only among processes of one binary, and a result from another binary is
+/// believed only if its call was one by name.
+fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), Fault> {
+    match process.place_of(on) {
+        Some((called, _)) if called == from || process.is_alike(called) && process.is_alike(from) => Ok(()),
+        _ => Err(Fault::Sender),
+    }
+}
+
+/// Returns the letters under the name of a call of this process, and the index of their owner.
+fn letters_of(process: &Process, name: ReplyName) -> Option<(&Letters, usize)> {
+    let (of, local) = process.shape().answer_place(name.worker)?;
+    (of == process.id()).then(|| (&**process.letters(local), local))
+}
+
+/// Takes a piece of an answer to a call of this process. Pieces come in order.
+pub(crate) fn take_piece(process: &Process, from: ProcessId, name: ReplyName, piece: AnswerPiece) {
+    let Some((letters, local)) = letters_of(process, name) else { return };
+    match letters.add(process, from, name, piece, state_of(process, letters, local, name)) {
+        Ok(true) => process.home().doorbell(local).ring_if_asleep(),
+        Ok(false) => {}
+        Err(fault) => report(from, name, fault),
+    }
+}
+
+/// Notes that `from` has sent or received the reply to a call of this process.
+pub(crate) fn take_mark(process: &Process, from: ProcessId, name: ReplyName, mark: Mark) {
+    let Some((letters, local)) = letters_of(process, name) else { return };
+    match letters.mark(process, from, name, mark, state_of(process, letters, local, name)) {
+        // The new holder may be lost already.
+        Ok(()) => process.home().doorbell(local).ring_if_asleep(),
+        Err(fault) => report(from, name, fault),
+    }
+}
+
+/// Returns the state of a call's slot; `None` if it has none.
+fn state_of<'p>(process: &'p Process, letters: &Letters, local: usize, name: ReplyName) -> Option<&'p AtomicU64> {
+    let slot = name.slot as usize;
+    (slot < letters.books.len()).then(|| process.home().reply_state(local, slot))
+}
+
+fn report(from: ProcessId, name: ReplyName, fault: Fault) {
+    if fault != Fault::Late {
+        tracing::warn!(process = from.number(), ?name, ?fault, "reply: a message was refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    use super::*;
+    use crate::invoke::message::CallMessage;
+    use crate::invoke::reply_slots::ReplyOutcome;
+    use crate::job::simulate::share_memory_among;
+    use crate::runtime::worker::Worker;
+
+    /// The calls of each case, in all of which 256 have slots.
+    const CALLS: usize = 260;
+    /// The calls that messages name: with slots, and without.
+    const NAMED: [usize; 6] = [0, 1, 2, 257, 258, 259];
+
+    /// A message of process `from` about a call.
+    #[derive(Clone, Debug)]
+    struct Sent {
+        from: u32,
+        call: usize,
+        /// Added to the call's generation.
+        stale: u32,
+        content: Content,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Content {
+        /// With `None` as the offset, the piece continues what has arrived.
+        Piece {
+            status: u8,
+            total: u64,
+            offset: Option<u64>,
+            bytes: Vec<u8>,
+        },
+        Mark(Mark),
+    }
+
+    fn sent() -> impl Strategy<Value = Sent> {
+        let total = prop_oneof![6 => Just(40_u64), 1 => 0_u64..100, 1 => any::<u64>()];
+        let offset = prop_oneof![6 => Just(None), 1 => (0_u64..50).prop_map(Some), 1 => any::<u64>().prop_map(Some)];
+        let bytes = prop::collection::vec(any::<u8>(), 0..=20);
+        let piece = (0_u8..10, total, offset, bytes).prop_map(|(status, total, offset, bytes)| Content::Piece {
+            status,
+            total,
+            offset,
+            bytes,
+        });
+        let mark = prop_oneof![Just(Mark::Received), (0_u32..5).prop_map(|losses| Mark::Sent { losses })];
+        let content = prop_oneof![6 => piece, 1 => mark.prop_map(Content::Mark)];
+        let stale = prop_oneof![9 => Just(0), 1 => 1_u32..3];
+        (1_u32..=3, prop::sample::select(&NAMED[..]), stale, content).prop_map(|(from, call, stale, content)| Sent {
+            from,
+            call,
+            stale,
+            content,
+        })
+    }
+
+    /// What a call should have, from the messages alone.
+    #[derive(Debug)]
+    struct Expected {
+        holder: Holder,
+        from: Option<u32>,
+        total: u64,
+        bytes: Vec<u8>,
+        status: Status,
+    }
+
+    impl Expected {
+        /// Takes the message into account. Workers and processes have the same numbers here, and
+        /// process 2 runs another binary.
+        fn take(&mut self, on: u32, has_slot: bool, sent: &Sent, offset: u64) {
+            let from = sent.from;
+            if sent.stale > 0 || self.status != Status::Waiting || (from != on && (from == 2 || on == 2)) {
+                return;
+            }
+            match &sent.content {
+                Content::Mark(mark) => {
+                    let holds = self.holder == Holder::Process(ProcessId::new(from))
+                        || (self.holder == Holder::Called && from == on);
+                    let is_open = !has_slot || self.from.is_none();
+                    if is_open && (*mark == Mark::Received || holds) {
+                        self.holder = mark.holder(ProcessId::new(from));
+                    }
+                }
+                Content::Piece { status, total, bytes, .. } => {
+                    let Some(status) = Status::of_answer(*status) else { return };
+                    let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= *total);
+                    let is_next = offset == self.bytes.len() as u64;
+                    let continues = self.from.is_none_or(|first| first == from && self.total == *total);
+                    if fits && is_next && continues {
+                        (self.from, self.total) = (Some(from), *total);
+                        self.bytes.extend_from_slice(bytes);
+                        if self.bytes.len() as u64 == *total {
+                            self.status = status;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everything in the starter memory that no message may change: all but doorbells, arrival
+    /// bits, and the states of worker 0's slots that messages name.
+    fn untouchable(process: &Process, is_named: impl Fn(usize) -> bool) -> Vec<u8> {
+        let (home, layout) = (process.home(), process.home().layout());
+        let mut ranges = vec![(layout.latches(), layout.bytes())];
+        for local in 0..=process.shape().callers() {
+            let space = layout.reply_space(local);
+            ranges.push((space, space + layout.reply_space_bytes(local)));
+            for slot in 0..layout.reply_slots(local) {
+                let state = layout.reply_slot(local, slot);
+                let state_bytes = if local == 0 && is_named(slot) { 8 } else { 0 };
+                ranges.push((state + state_bytes, layout.reply_slot(local, slot + 1)));
+            }
+        }
+        let mut found = Vec::new();
+        for (begin, end) in ranges {
+            let start = found.len();
+            found.resize(start + end - begin, 0);
+            let place = home.range(begin, end - begin).unwrap();
+            // SAFETY: `range` found the bytes in the mapping of the starter memory; `found` has as
+            // many from `start` on.
+            unsafe { farside_sys::racy::copy_in(place, found[start..].as_mut_ptr(), end - begin) };
+        }
+        found
+    }
+
+    /// Hands a service message to the process as if a peer had sent it.
+    fn hand_over(process: &Process, from: u32, message: &[u8]) {
+        process.take_call_message(ProcessId::new(from), message[0], &message[1..]);
+    }
+
+    fn message(name: ReplyName, content: &Content, offset: u64) -> Vec<u8> {
+        match content.clone() {
+            Content::Mark(mark) => CallMessage::ReplyMoved { reply: name, mark },
+            Content::Piece { status, total, bytes, .. } => {
+                CallMessage::Reply { reply: name, piece: AnswerPiece { status, total, offset, bytes } }
+            }
+        }
+        .encode()
+    }
+
+    /// Reserves [`CALLS`] calls of workers 1 to 3, sends the messages, and compares each call with
+    /// what it should have.
+    fn check(me: &Worker, messages: &[Sent]) {
+        let process = me.process_handle();
+        let reserve = |call: usize| {
+            let on = 1 + call as u32 % 3;
+            (on, me.replies().reserve([8, 100, 5000][call % 3], WorkerId::new(on)))
+        };
+        let calls: Vec<_> = (0..CALLS).map(reserve).collect();
+        let begin =
+            || Expected { holder: Holder::Called, from: None, total: 0, bytes: Vec::new(), status: Status::Waiting };
+        let mut expected: Vec<_> = (0..CALLS).map(|_| begin()).collect();
+        let named = NAMED.map(|call| calls[call].1.0.index as usize);
+        let is_named = |slot| named.contains(&slot);
+        let before = untouchable(process, is_named);
+        for sent in messages {
+            let (on, (handle, address)) = calls[sent.call];
+            let mut name = address.name;
+            name.generation = name.generation.wrapping_add(sent.stale);
+            let expected = &mut expected[sent.call];
+            let offset = match &sent.content {
+                Content::Piece { offset: Some(offset), .. } => *offset,
+                _ => expected.bytes.len() as u64,
+            };
+            hand_over(process, sent.from, &message(name, &sent.content, offset));
+            let has_slot = me.replies().has_slot(handle);
+            expected.take(on, has_slot, sent, offset);
+        }
+        assert!(untouchable(process, is_named) == before, "a message wrote into the starter memory");
+        for ((on, (handle, _)), expected) in calls.into_iter().zip(expected) {
+            let on = WorkerId::new(on);
+            let mut replies = me.replies();
+            match replies.outcome(handle) {
+                ReplyOutcome::Waits(called, holder) => {
+                    assert_eq!((called, holder, Status::Waiting), (on, expected.holder, expected.status));
+                    replies.give_up(handle);
+                }
+                ReplyOutcome::Letter => assert_eq!(replies.take_letter(handle), (on, expected.status, expected.bytes)),
+                other => panic!("{other:?}, not {expected:?}"),
+            }
+        }
+        assert_eq!(me.replies().in_use(), 0);
+    }
+
+    /// Whatever peers send about calls that wait: each call has exactly what those that may answer
+    /// it have sent in order, no other memory changes, and nothing leaks.
+    #[test]
+    fn messages_are_checked_against_the_callers_books() {
+        let verdict = share_memory_among(4, &[2], |me| {
+            if me.id().number() == 0 {
+                let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
+                runner
+                    .run(&prop::collection::vec(sent(), 0..60), |messages| {
+                        check(me, &messages);
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+            Ok(())
+        });
+        verdict.unwrap();
+    }
+
+    /// Messages of which a byte behind their kind was changed.
+    #[test]
+    fn mutilated_messages_write_into_no_memory() {
+        let run = |me: &Worker| {
+            let process = me.process_handle();
+            let mutilated = (sent(), any::<prop::sample::Index>(), any::<u8>());
+            let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
+            let outcome = runner.run(&prop::collection::vec(mutilated, 0..60), |messages| {
+                let calls: Vec<_> = (0..CALLS).map(|_| me.replies().reserve(8, WorkerId::new(1))).collect();
+                let before = untouchable(process, |_| true);
+                for (sent, place, byte) in messages {
+                    let [mut bytes, other] = [calls[sent.call].1.name.worker, u32::MAX]
+                        .map(|worker| message(ReplyName { worker, ..calls[sent.call].1.name }, &sent.content, 0));
+                    let kind_bytes = bytes.iter().zip(&other).position(|(a, b)| a != b).unwrap();
+                    bytes[kind_bytes + place.index(other.len() - kind_bytes)] ^= byte;
+                    hand_over(process, sent.from, &bytes);
+                }
+                assert!(untouchable(process, |_| true) == before, "a message wrote into the starter memory");
+                calls.into_iter().for_each(|(handle, _)| me.replies().give_up(handle));
+                assert_eq!(me.replies().in_use(), 0);
+                Ok(())
+            });
+            outcome.unwrap();
+            Ok(())
+        };
+        share_memory_among(4, &[2], |me| if me.id().number() == 0 { run(me) } else { Ok(()) }).unwrap();
+    }
+}
