@@ -430,7 +430,7 @@ mod tests {
 
     /// Hands a service message to the process as if a peer had sent it.
     fn hand_over(process: &Process, from: u32, message: &[u8]) {
-        process.take_call_message(ProcessId::new(from), message[0], &message[1..]);
+        process.take_call_message(ProcessId::new(from), message.to_vec());
     }
 
     fn message(name: ReplyName, content: &Content, offset: u64) -> Vec<u8> {

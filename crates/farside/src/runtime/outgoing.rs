@@ -94,8 +94,9 @@ impl Outgoing {
         bytes: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<bool, FabricError> {
+        // Held while the message is sent, so that it keeps its place among the others.
         let queue = self.by_peer.get(to.index()).map(lock);
-        if !queue.is_some_and(|queue| queue.is_empty()) {
+        if !queue.as_ref().is_some_and(|queue| queue.messages.is_empty()) {
             return Ok(false);
         }
         match transport.send_with(to, bytes, write) {

@@ -69,7 +69,9 @@ mod tests {
             let (mut sent, mut got, mut has_waited) = (0_u32, 0_u32, false);
             while got < 3 * RECEIVE_SLOTS as u32 {
                 assert!(Instant::now() < deadline, "{got} messages have arrived by the deadline");
-                if sent < 3 * RECEIVE_SLOTS as u32 && ends[0].send(ProcessId::new(1), &sent.to_ne_bytes()).is_ok() {
+                if sent < 3 * RECEIVE_SLOTS as u32
+                    && ends[0].send(ProcessId::new(1), 4, &mut |out| out.copy_from_slice(&sent.to_ne_bytes())).is_ok()
+                {
                     sent += 1;
                 }
                 ends.iter_mut().for_each(|end| {
