@@ -17,7 +17,7 @@ use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
-use crate::invoke::message::{Frame, FramePlace};
+use crate::invoke::message::{Frame, FramePlace, RingName};
 use crate::invoke::named::{self, NAMED};
 use crate::invoke::outcome::Failure;
 use crate::invoke::table::Callable;
