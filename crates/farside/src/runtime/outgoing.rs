@@ -95,7 +95,7 @@ impl Outgoing {
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<bool, FabricError> {
         let queue = self.by_peer.get(to.index()).map(lock);
-        if !queue.is_some_and(|queue| queue.is_empty()) {
+        if !queue.is_some_and(|queue| queue.messages.is_empty()) {
             return Ok(false);
         }
         match transport.send_with(to, bytes, write) {
