@@ -49,8 +49,8 @@ pub fn new_memory_is_zero(fabric: &dyn Fabric) {
     });
 }
 
-/// Existing memory becomes a region with its contents, without a copy, and of the requested kind. No
-/// key of another kind reaches it.
+/// Existing memory becomes a region with its contents, without a copy, and of the requested kind.
+/// No key of another kind reaches it.
 pub fn existing_memory_is_registered(fabric: &dyn Fabric) {
     Trial::new("existing_memory_is_registered", 2).run(fabric, |process| {
         let regions = [

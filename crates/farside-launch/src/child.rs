@@ -258,8 +258,8 @@ impl Invitation {
         };
         // SAFETY: a socket whose other end this process's parent made, under the number that the
         // parent gave, is the one that the launcher opened for this purpose before this program
-        // began, so nothing in the program owns it. `role` reaches this line once: it holds the lock
-        // of `TAKEN_ROLE`, where it records that it did.
+        // began, so nothing in the program owns it. `role` reaches this line once: it holds the
+        // lock of `TAKEN_ROLE`, where it records that it did.
         let descriptor = unsafe { take_inherited(self.control, from_launcher) };
         descriptor.map(MessageSocket::from_fd).ok_or_else(|| Error::JobEnded {
             why: format!(

@@ -127,8 +127,8 @@ fn spawn_told_by(signal: Signal, command: &mut Command, inherited: BorrowedFd<'_
 /// another one; then it stays as it is.
 ///
 /// # Safety
-/// Nothing else in this process owns a descriptor that `is_meant` accepts, and the caller calls this
-/// at most once for it.
+/// Nothing else in this process owns a descriptor that `is_meant` accepts, and the caller calls
+/// this at most once for it.
 pub unsafe fn take_inherited(number: RawFd, is_meant: impl FnOnce(OwnedFd) -> bool) -> Option<OwnedFd> {
     if number < 3 {
         return None;

@@ -124,7 +124,8 @@ impl<R: Wire + Clone> ResultPlace<R> {
                 })
             }
             Some(status @ (Status::Done | Status::Panicked)) if bytes <= room => {
-                // Checked before the allocation, because a place that was decoded may name any room.
+                // Checked before the allocation, because a place that was decoded may name any
+                // room.
                 memory.check_inside(offset + HEAD_BYTES, bytes as usize)?;
                 let mut content = vec![0; bytes as usize];
                 memory.get_from(me, offset + HEAD_BYTES, &mut content, site)?;

@@ -241,8 +241,8 @@ impl Notifications {
 
     /// Waits until there is a notification of each of these numbers at the same time, takes them,
     /// and returns their values in order. If other workers take some of them as well, each goes to
-    /// one worker, and a worker that does not get all puts back what it took. Until then others do not
-    /// see those, and may take a newer notification of a number before the older one is back.
+    /// one worker, and a worker that does not get all puts back what it took. Until then others do
+    /// not see those, and may take a newer notification of a number before the older one is back.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some). The notifications are left then.

@@ -429,8 +429,8 @@ mod tests {
     }
 
     /// Hands a service message to the process as if a peer had sent it.
-    fn hand_over(process: &Process, from: u32, message: &[u8]) {
-        process.take_call_message(ProcessId::new(from), message.to_vec());
+    fn hand_over(process: &Process, from: u32, message: Vec<u8>) {
+        process.take_call_message(ProcessId::new(from), message);
     }
 
     fn message(name: ReplyName, content: &Content, offset: u64) -> Vec<u8> {
@@ -467,7 +467,7 @@ mod tests {
                 Content::Piece { offset: Some(offset), .. } => *offset,
                 _ => expected.bytes.len() as u64,
             };
-            hand_over(process, sent.from, &message(name, &sent.content, offset));
+            hand_over(process, sent.from, message(name, &sent.content, offset));
             let has_slot = me.replies().has_slot(handle);
             expected.take(on, has_slot, sent, offset);
         }
@@ -521,7 +521,7 @@ mod tests {
                         .map(|worker| message(ReplyName { worker, ..calls[sent.call].1.name }, &sent.content, 0));
                     let kind_bytes = bytes.iter().zip(&other).position(|(a, b)| a != b).unwrap();
                     bytes[kind_bytes + place.index(other.len() - kind_bytes)] ^= byte;
-                    hand_over(process, sent.from, &bytes);
+                    hand_over(process, sent.from, bytes);
                 }
                 assert!(untouchable(process, |_| true) == before, "a message wrote into the starter memory");
                 calls.into_iter().for_each(|(handle, _)| me.replies().give_up(handle));

@@ -2,8 +2,8 @@
 //! ones of others.
 //!
 //! Their regions are registered as [internal](farside_fabric::RegionKind::Internal): no handle or
-//! address of a program leads to them, not even one that was made from arbitrary bytes. A piece that
-//! another process names must lie in such a region, too.
+//! address of a program leads to them, not even one that was made from arbitrary bytes. A piece
+//! that another process names must lie in such a region, too.
 
 use std::sync::Arc;
 

@@ -314,7 +314,7 @@ impl Worker {
     /// Runs the continuations whose results have arrived, or can no longer arrive.
     fn run_continuations(&self) -> Result<bool> {
         let mut due: Vec<Continuation> =
-            self.continuations.borrow_mut().extract_if(.., |next| self.has_outcome(next.slot)).collect();
+            self.continuations.borrow_mut().extract_if(.., |next| self.has_ended(next.slot)).collect();
         if !self.after_letters.borrow().is_empty() {
             self.take_after_letters(&mut due);
         }
@@ -336,7 +336,7 @@ impl Worker {
     }
 
     /// Returns whether the result of a call has arrived, or can no longer arrive.
-    fn has_outcome(&self, slot: SlotHandle) -> bool {
+    fn has_ended(&self, slot: SlotHandle) -> bool {
         match self.replies.borrow().outcome(slot) {
             ReplyOutcome::Waits(on, holder) => self.holder_lost(on, holder).is_some(),
             ReplyOutcome::InSlot(..) | ReplyOutcome::Letter => true,
@@ -353,7 +353,7 @@ impl Worker {
         if self.losses_seen.replace(losses) != losses {
             news = after.keys().copied().collect();
         }
-        for slot in news.into_iter().filter(|slot| self.has_outcome(*slot)) {
+        for slot in news.into_iter().filter(|slot| self.has_ended(*slot)) {
             let run = match after.remove(&slot) {
                 Some(Next::Run(run)) => run,
                 Some(Next::Wake(waker)) => Box::new(move |_: &Worker| waker.wake()),
@@ -364,7 +364,7 @@ impl Worker {
     }
 
     fn wake_futures(&self) {
-        let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., |(slot, _)| self.has_outcome(*slot)).collect();
+        let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., |(slot, _)| self.has_ended(*slot)).collect();
         due.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
