@@ -23,7 +23,11 @@ fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + 
             let mut writer = me.pipe(READER).width(4).message_bytes(8).writer()?;
             writer.write(message)?;
             me.barrier()?;
-            return Ok(writer.write(b"next")?);
+            return match writer.write(b"next") {
+                // The reader may have closed by then.
+                Err(PipeError::Pipe { cause: PipeCause::Closed, .. }) => Ok(()),
+                written => Ok(written?),
+            };
         }
         work(me, me.pipe(WRITER).width(4).message_bytes(8))
     };
