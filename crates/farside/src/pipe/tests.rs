@@ -24,7 +24,7 @@ fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + 
             writer.write(message)?;
             me.barrier()?;
             return match writer.write(b"next") {
-                // The reader needed only the first one.
+                // The reader may have closed by then.
                 Err(PipeError::Pipe { cause: PipeCause::Closed, .. }) => Ok(()),
                 written => Ok(written?),
             };
