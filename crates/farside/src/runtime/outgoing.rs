@@ -1,28 +1,30 @@
 //! [`Outgoing`]: messages to peers that the transport has no room for, or that do not listen yet.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod queues;
 
 use farside_fabric::{FabricError, ProcessId, Transport};
 
-use crate::runtime::process::lock;
+use self::queues::Queues;
+
+/// The types that the queues use. The model check (`tests/models/outgoing.rs`) compiles them with
+/// those of the model checker.
+mod primitives {
+    pub(super) use std::sync::Mutex;
+    pub(super) use std::sync::atomic::{AtomicUsize, Ordering};
+
+    pub(super) use farside_fabric::clock::lock;
+}
 
 /// Queues of unsent messages, one for each peer, in order.
 ///
 /// The protocols above bound their length. A ring has one request under way, a record stream its
 /// window of frames, and a worker its reply slots. A count-down belongs to a call of such a window.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
-    by_peer: Box<[Mutex<VecDeque<Vec<u8>>>]>,
-    /// Whether some message waits. Set by the thread that queues one, and cleared by the thread
-    /// that sends the queues, before it looks into them.
-    waits: AtomicBool,
-}
+pub(crate) struct Outgoing(Queues<Vec<u8>>);
 
 impl Outgoing {
     pub(crate) fn new(processes: usize) -> Self {
-        Self { by_peer: (0..processes).map(|_| Mutex::default()).collect(), waits: AtomicBool::new(false) }
+        Self(Queues::new(processes))
     }
 
     /// Sends a message, or queues it behind those that wait already.
@@ -30,49 +32,29 @@ impl Outgoing {
     /// # Errors
     /// The transport's error, unless the transport is full or the peer does not listen yet.
     pub(crate) fn send(&self, transport: &dyn Transport, to: ProcessId, message: Vec<u8>) -> Result<(), FabricError> {
-        let Some(queue) = self.by_peer.get(to.index()) else {
-            return Err(FabricError::NoSuchProcess { process: to, count: self.by_peer.len() as u32 });
-        };
-        let mut queue = lock(queue);
-        if queue.is_empty() {
-            match transport.send(to, &message) {
-                Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => {}
-                other => return other,
-            }
+        if to.index() >= self.0.receivers() {
+            return Err(FabricError::NoSuchProcess { process: to, count: self.0.receivers() as u32 });
         }
-        queue.push_back(message);
-        // The service thread sends the message later, and may be asleep.
-        if !self.waits.swap(true, Ordering::Relaxed) {
+        if self.0.send(to.index(), message, |message| has_sent(transport, to, message))? {
             transport.wake();
         }
         Ok(())
     }
 
-    /// Sends queued messages until the transport is full. Returns whether any are left.
+    /// Sends queued messages until the transport is full. Returns whether any are left. Drops those
+    /// for a lost peer, whose loss is reported separately.
     pub(crate) fn flush(&self, transport: &dyn Transport) -> bool {
-        if !self.waits.swap(false, Ordering::Relaxed) {
-            return false;
-        }
-        let peers = (0..).map(ProcessId::new).zip(&self.by_peer);
-        let left = peers.fold(false, |left, (peer, queue)| left | !flush_to(transport, peer, &mut lock(queue)));
-        if left {
-            self.waits.store(true, Ordering::Relaxed);
-        }
-        left
+        self.0.flush(|to, message| has_sent(transport, ProcessId::new(to as u32), message))
     }
 }
 
-/// Returns whether all messages of the queue are sent.
-fn flush_to(transport: &dyn Transport, peer: ProcessId, queue: &mut VecDeque<Vec<u8>>) -> bool {
-    while let Some(message) = queue.front() {
-        match transport.send(peer, message) {
-            Ok(()) => drop(queue.pop_front()),
-            Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
-            // The peer is lost; its loss is reported separately.
-            Err(_) => queue.clear(),
-        }
+/// Sends a message. Returns `false` if it must be sent later: the transport is full, the peer does
+/// not listen yet, or this process has no descriptor for a connection.
+fn has_sent(transport: &dyn Transport, to: ProcessId, message: &[u8]) -> Result<bool, FabricError> {
+    match transport.send(to, message) {
+        Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. } | FabricError::System { .. }) => Ok(false),
+        other => other.map(|()| true),
     }
-    true
 }
 
 #[cfg(test)]
