@@ -269,6 +269,7 @@ impl Job {
         F: Fn(&Worker) -> Result<()> + Send + Sync,
     {
         log_to_stderr()?;
+        farside_sys::limits::raise_max_open_files();
         let site = Location::caller().to_string();
         let method = if self.entry.is_some() { StartMethod::Entry } else { StartMethod::Again };
         if !self.fabric_is_forced {
