@@ -324,7 +324,7 @@ impl ShmEndpoint {
 
     /// Accepts new connections and processes all messages that wait on the existing ones.
     fn take_in(&self, state: &mut State) {
-        let mut any = self.meet_strangers(state);
+        let mut any = self.accept_strangers(state);
         let mut buffer = [0; MESSAGE_BYTES_MAX + message::USER_HEADER_BYTES];
         let ids: Vec<u64> = state.links.iter().map(Link::id).collect();
         for id in ids {
@@ -347,6 +347,7 @@ impl ShmEndpoint {
                 }
             }
         }
+        self.forget_strangers(state);
         send_credits(state);
         self.settle(state);
         // A sleeping thread may have seen none of these messages.

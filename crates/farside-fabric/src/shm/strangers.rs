@@ -40,15 +40,10 @@ impl ShmEndpoint {
         if self.is_full(state) || state.deaf_until.is_some() { PATIENCE_WHEN_FULL } else { PATIENCE }
     }
 
-    /// Forgets strangers that have not identified themselves in time, and accepts new ones. Returns
-    /// whether anything was done.
-    pub(super) fn meet_strangers(&self, state: &mut State) -> bool {
-        let now = Instant::now();
-        let patience = self.patience(state);
-        let before = state.links.len();
-        state.links.retain(|link| link.state() != LinkState::Unknown || now < link.since() + patience);
-        let mut any = state.links.len() < before;
-        if state.deaf_until.is_some_and(|until| now < until) {
+    /// Accepts connections. Returns whether there were any.
+    pub(super) fn accept_strangers(&self, state: &mut State) -> bool {
+        let mut any = false;
+        if state.deaf_until.is_some_and(|until| Instant::now() < until) {
             return any;
         }
         state.deaf_until = None;
@@ -70,7 +65,7 @@ impl ShmEndpoint {
                 // it would spin.
                 Err(error) => {
                     tracing::debug!(%error, "no connection is accepted for a while");
-                    state.deaf_until = Some(now + PAUSE);
+                    state.deaf_until = Some(Instant::now() + PAUSE);
                     break;
                 }
             }
@@ -78,8 +73,17 @@ impl ShmEndpoint {
         any
     }
 
-    /// The listener, unless nothing would be accepted now, and the time at which to [meet
-    /// strangers](Self::meet_strangers) again in any case.
+    /// Forgets strangers whose time is up. Called after what they had sent was read, so that none
+    /// pays for the time in which this process did not read.
+    pub(super) fn forget_strangers(&self, state: &mut State) {
+        if state.strangers().next().is_some() {
+            let (now, patience) = (Instant::now(), self.patience(state));
+            state.links.retain(|link| link.state() != LinkState::Unknown || now < link.since() + patience);
+        }
+    }
+
+    /// The listener, unless nothing would be accepted now, and the time at which to look after
+    /// strangers again in any case.
     pub(super) fn listening(&self, state: &State) -> (Option<BorrowedFd<'_>>, Option<Instant>) {
         let oldest = state.strangers().map(Link::since).min().map(|since| since + self.patience(state));
         let listens = !self.is_full(state) && state.deaf_until.is_none();
