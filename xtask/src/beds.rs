@@ -29,7 +29,7 @@ use crate::arguments::Arguments;
 const PROVIDERS: &str = "FARSIDE_TEST_PROVIDERS";
 
 /// The time limit for all beds together. Each bed has a shorter one of its own.
-const BEDS_LIMIT: Duration = Duration::from_secs(600);
+const BEDS_LIMIT: Duration = Duration::from_secs(1500);
 
 /// The time limit for listing the tests of a program.
 const LISTING_LIMIT: Duration = Duration::from_secs(20);

@@ -146,6 +146,18 @@ pub trait Transport: Carrier + Any {
     /// [`FabricError::Disconnected`].
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError>;
 
+    /// Sends a small message of `bytes` bytes. `write` gets that many bytes and overwrites them
+    /// all. A transport with send buffers of its own hands one of them out, which saves a copy. It
+    /// may do so under a lock, so `write` calls no transport.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    fn send_with(&self, to: ProcessId, bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<(), FabricError> {
+        let mut message = vec![0; bytes];
+        write(&mut message);
+        self.send(to, &message)
+    }
+
     /// Starts to receive one message of up to `room` bytes that `from` [sends](Self::send_tagged)
     /// under this tag. The completion ends with [`Outcome::Got`], or with
     /// [`FabricError::RoomTooSmall`] when the message is longer: then the message is lost, and the

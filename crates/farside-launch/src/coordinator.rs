@@ -103,10 +103,19 @@ enum Phase {
 struct ProcessState {
     greeting: Option<Greeting>,
     card: Option<Vec<u8>>,
-    /// Whether it failed or ended early. It then has no further part in the job.
-    lost: bool,
+    /// Set once it has failed or ended early. It then has no further part in the job.
+    lost: Option<Loss>,
     /// Whether the process has ended.
     ended: bool,
+}
+
+/// Why a process is lost.
+#[derive(Clone, Debug)]
+struct Loss {
+    /// The process that failed first: the lost one itself, or one because of which it failed.
+    root: ProcessId,
+    /// How `root` ended, as the end of a sentence about it.
+    why: String,
 }
 
 #[derive(Clone, Debug)]
@@ -193,7 +202,7 @@ impl Coordinator {
     /// Handles the end of a process. All its messages came before.
     pub fn ended(&mut self, process: ProcessId, end: ProcessEnd, now: Duration) {
         let state = &mut self.processes[process.index()];
-        if std::mem::replace(&mut state.ended, true) || state.lost {
+        if std::mem::replace(&mut state.ended, true) || state.lost.is_some() {
             return;
         }
         let how = match (end, self.phase) {
@@ -266,7 +275,7 @@ impl Coordinator {
     /// Returns whether every running process has failed or was told that the job ended, and so
     /// should leave.
     pub fn only_stragglers_run(&self) -> bool {
-        self.phase == Phase::Ended || self.processes.iter().all(|state| state.ended || state.lost)
+        self.phase == Phase::Ended || self.processes.iter().all(|state| state.ended || state.lost.is_some())
     }
 
     /// Returns the processes that have not ended.
@@ -277,11 +286,11 @@ impl Coordinator {
     /// Returns whether the process takes part in the job.
     fn is_live(&self, process: ProcessId) -> bool {
         let state = &self.processes[process.index()];
-        !state.ended && !state.lost
+        !state.ended && state.lost.is_none()
     }
 
     fn live(&self) -> impl Iterator<Item = ProcessId> {
-        self.select(|state| !state.ended && !state.lost)
+        self.select(|state| !state.ended && state.lost.is_none())
     }
 
     fn select(&self, which: impl Fn(&ProcessState) -> bool) -> impl Iterator<Item = ProcessId> {
@@ -388,19 +397,21 @@ impl Coordinator {
     }
 
     fn failed(&mut self, process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId>, now: Duration) {
-        let why = how.to_string();
-        self.processes[process.index()].lost = true;
+        let cause = because_of.and_then(|cause| self.processes.get(cause.index())?.lost.clone());
+        let loss = cause.unwrap_or_else(|| Loss { root: process, why: how.to_string() });
+        let Loss { root, why } = loss.clone();
+        self.processes[process.index()].lost = Some(loss);
         if self.is_first(process) {
             self.first_failure = Some(Failure::Process { process, how, because_of });
         }
         match self.phase {
             // An incomplete job does not begin.
             Phase::Gathering | Phase::Exchanging { .. } => {
-                self.end_job(Ending::Other(format!("{process} failed before the job began: {why}")));
+                self.end_job(Ending::Other(format!("before the job began, {root} {why}")));
             }
             Phase::Running | Phase::Settling { .. } => {
-                tracing::warn!(process = process.number(), why, "process lost");
-                self.tell_all(ToProcess::Lost { process, why });
+                tracing::warn!(process = process.number(), root = root.number(), why, "process lost");
+                self.tell_all(ToProcess::Lost { process, root, why });
                 self.census.lose(process);
                 self.conclude_round(now);
             }

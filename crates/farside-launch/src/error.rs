@@ -51,7 +51,7 @@ pub enum LaunchError {
         why: String,
     },
     /// A process of the job failed, and the job with it.
-    #[error("{process} failed: {how}")]
+    #[error("{process} {how}")]
     ProcessFailed {
         /// The process.
         process: ProcessId,
@@ -239,7 +239,7 @@ pub enum RendezvousError {
     },
 }
 
-/// How a process ended.
+/// How a process ended. Its text is the end of a sentence about the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProcessEnd {
@@ -258,11 +258,11 @@ pub enum ProcessEnd {
 impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ProcessEnd::Exited(status) => write!(f, "it exited with status {status}"),
-            ProcessEnd::Killed(signal) => write!(f, "signal {signal} killed it"),
-            ProcessEnd::NotStarted(why) => write!(f, "it could not be started: {why}"),
-            ProcessEnd::Reported(why) => f.write_str(why),
-            ProcessEnd::TimedOut => f.write_str("it was stopped because the job ran longer than its time limit"),
+            ProcessEnd::Exited(status) => write!(f, "exited with status {status}"),
+            ProcessEnd::Killed(signal) => write!(f, "was killed by signal {signal}"),
+            ProcessEnd::NotStarted(why) => write!(f, "could not be started: {why}"),
+            ProcessEnd::Reported(why) => write!(f, "failed: {why}"),
+            ProcessEnd::TimedOut => f.write_str("was stopped because the job ran longer than its time limit"),
         }
     }
 }

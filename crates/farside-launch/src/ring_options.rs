@@ -33,6 +33,11 @@ const GROWTH_SHIFT: usize = 3;
 /// busy ring must be longer than 192 KiB: in a shorter ring the same cache lines go back and forth
 /// sooner, and each call takes more than twice as long. Much longer rings leave the caches.
 ///
+/// Where the receiver's memory is not mapped (libfabric, simulated jobs), calls travel as messages
+/// and there is no ring. These options then set the *window*, the number of bytes that may travel
+/// before the receiver has run them. It is the size that the ring would grow to, or
+/// `Job::ring_cap_bytes` if that is less.
+///
 /// In the environment of a job and for `farside run --ring`, the form is
 /// `FIRST,GROWTH,MAX,BYTES,BYTES_MAX`, by default `2,1,4,4096,262144`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +112,18 @@ impl RingOptions {
                 self.first_chunks, self.chunk_bytes
             )),
         }
+    }
+
+    /// The size of the ring when it has grown as far as it may. Where memory is not mapped, this is
+    /// the window: the number of bytes of calls that travel before the receiver has run them.
+    pub fn grown_bytes(&self) -> usize {
+        let mut chunks = self.first_chunks;
+        let mut bytes = chunks * self.chunk_bytes;
+        while let Some((count, chunk_bytes)) = self.growth(chunks) {
+            chunks += count;
+            bytes = bytes.saturating_add(count.saturating_mul(chunk_bytes));
+        }
+        bytes
     }
 
     /// Returns the request of a ring that has `chunks` chunks and no room: the number and the size

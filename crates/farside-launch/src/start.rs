@@ -11,7 +11,9 @@
 mod children;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
@@ -69,6 +71,9 @@ pub struct Launch {
     pub time_limit: Option<Duration>,
     /// Whether the standard output of the processes is discarded.
     pub quiet_stdout: bool,
+    /// The files that take what each process prints to standard output and error. A process without
+    /// a file inherits both.
+    pub outputs: Vec<Arc<File>>,
 }
 
 impl Launch {
@@ -76,7 +81,14 @@ impl Launch {
     /// functions registered by name (`Job::register`). A closure can be called only in processes of
     /// its own binary.
     pub fn new(programs: Vec<Program>) -> Self {
-        Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false }
+        Self {
+            programs,
+            choices: Choices::default(),
+            site: None,
+            time_limit: None,
+            quiet_stdout: false,
+            outputs: Vec::new(),
+        }
     }
 
     crate::setters! {

@@ -76,7 +76,8 @@ impl<T: 'static> PerWorker<T> {
     pub fn new(me: &Worker, value: T) -> Result<Self> {
         me.not_in_handler("making per-worker state")?;
         let index = me.next_local.replace(me.next_local.get() + 1);
-        let too_many = Error::TooLarge { what: "a table of per-worker values", bytes: LOCALS_MAX + 1, max: LOCALS_MAX };
+        let (what, remedy) = ("a table of per-worker values", "make one for several values");
+        let too_many = Error::TooLarge { what, bytes: LOCALS_MAX + 1, max: LOCALS_MAX, remedy };
         let cell = me.locals().get(index as usize).ok_or(too_many)?;
         cell.get_or_init(|| Box::new(value));
         me.barrier()?;

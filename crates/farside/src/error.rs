@@ -12,7 +12,10 @@ pub use farside_launch::{LaunchError, ProcessEnd, RendezvousError};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of an operation of this library.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` is the sentence of its `Display`, because a `main` that returns an error prints
+/// that.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Processes of other binaries have sent more for collectives than a worker keeps until it
@@ -64,12 +67,14 @@ pub enum Error {
         theirs: Box<str>,
     },
     /// The deadline passed.
-    #[error("deadline passed after {after:?} while {doing}")]
+    #[error("deadline passed after {after:?} while {doing}{}", missing(waiting_for))]
     Deadline {
         /// The operation that waited.
         doing: &'static str,
         /// The time that it waited.
         after: Duration,
+        /// In a collective, the workers that did not come. Otherwise empty.
+        waiting_for: Vec<WorkerId>,
     },
     /// A closure or function pointer was sent to a process of another binary, in which it does not
     /// exist.
@@ -102,6 +107,14 @@ pub enum Error {
         to: WorkerId,
         /// The resource that is full.
         cause: FullCause,
+    },
+    /// A function that was called here returned an error, and no caller waits for its result.
+    #[error("a function that {from} called here failed: {message}")]
+    HandlerFailed {
+        /// The caller.
+        from: Source,
+        /// The text of the error.
+        message: String,
     },
     /// A function that was called here panicked, and no caller waits for its result.
     #[error("a function that {from} called here panicked: {message}")]
@@ -153,14 +166,20 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
-    /// A process of the job is lost.
-    #[error("{process} was lost: {why}")]
+    /// A process of the job is lost. The text names the process that failed first.
+    #[error("{root} {why}")]
     PeerLost {
         /// The lost process.
         process: ProcessId,
-        /// How it ended, as far as known.
+        /// The process that failed first, as far as known: `process` itself, or one because of
+        /// which it failed.
+        root: ProcessId,
+        /// How `root` ended, as far as known: the end of a sentence about it.
         why: String,
     },
+    /// An error of the program itself, made by [`program`](Error::program).
+    #[error(transparent)]
+    Program(Box<dyn std::error::Error + Send + Sync>),
     /// The called function panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -188,7 +207,7 @@ pub enum Error {
         cause: std::io::Error,
     },
     /// A call or a result is too large to be sent.
-    #[error("{what} of {bytes} bytes is too large: at most {max} bytes are supported; use several smaller ones")]
+    #[error("{what} of {bytes} bytes is too large: at most {max} bytes fit; {remedy}")]
     TooLarge {
         /// The kind of data.
         what: &'static str,
@@ -196,6 +215,8 @@ pub enum Error {
         bytes: usize,
         /// The largest size.
         max: usize,
+        /// A remedy, such as the setting that raises the limit.
+        remedy: &'static str,
     },
     /// The process does not exist.
     #[error("{process} does not exist: the job has processes 0 to {}", count - 1)]
@@ -231,7 +252,56 @@ pub enum Error {
     },
 }
 
+/// Names the workers that a collective waited for, and the remedy.
+fn missing(workers: &[WorkerId]) -> String {
+    let names: Vec<_> = workers.iter().map(WorkerId::to_string).collect();
+    match &names[..] {
+        [] => String::new(),
+        names => format!(
+            ": {} did not come; if it only needs longer, raise `Job::deadline` or FARSIDE_TIMEOUT_S",
+            names.join(", ")
+        ),
+    }
+}
+
 impl Error {
+    /// Returns the error of a wait that is no collective.
+    pub(crate) fn deadline(doing: &'static str, after: Duration) -> Self {
+        Self::Deadline { doing, after, waiting_for: Vec::new() }
+    }
+
+    /// Returns the error for a call that is longer than `max`.
+    pub(crate) fn long_call(bytes: usize, max: usize) -> Self {
+        let remedy = "raise `Job::ring_cap_bytes` to twice the size, or send several smaller ones";
+        Self::TooLarge { what: "a call", bytes, max, remedy }
+    }
+
+    /// Returns the error for a result that is longer than the room of its caller.
+    pub(crate) fn long_result(bytes: usize, max: usize) -> Self {
+        Self::TooLarge { what: "a result", bytes, max, remedy: "call with `call_into`, or send it through a pipe" }
+    }
+
+    /// Returns an error of the program, so that a worker's body can return it. An
+    /// [`io::Error`](std::io::Error) becomes one by `?`.
+    ///
+    /// ```no_run
+    /// use farside::Error;
+    ///
+    /// farside::job().processes(2).run(|me| {
+    ///     let text = std::fs::read_to_string("numbers.txt")?;
+    ///     let first: u64 = text.trim().parse().map_err(Error::program)?;
+    ///     if first == 0 {
+    ///         return Err(Error::program("numbers.txt begins with 0"));
+    ///     }
+    ///     println!("{}: {first}", me.id());
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn program(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Program(error.into())
+    }
+
     /// Returns the error of a module, if this error holds one of type `E`.
     ///
     /// ```
@@ -252,19 +322,35 @@ impl Error {
     pub(crate) fn lost_process(&self) -> Option<ProcessId> {
         match self {
             Self::PeerLost { process, .. } => Some(*process),
-            Self::Room(error) => iter::successors(error.source(), |error| error.source()).find_map(|error| {
-                let boxed = || error.downcast_ref::<Box<Self>>().map(|error| &**error);
-                error.downcast_ref::<Self>().or_else(boxed)?.lost_process()
-            }),
+            Self::Room(error) | Self::Program(error) => {
+                let first: &(dyn std::error::Error + 'static) = &**error;
+                iter::successors(Some(first), |error| error.source()).find_map(|error| {
+                    let boxed = || error.downcast_ref::<Box<Self>>().map(|error| &**error);
+                    error.downcast_ref::<Self>().or_else(boxed)?.lost_process()
+                })
+            }
             _ => None,
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In one piece: standard error is written piece by piece, and other processes write, too.
+        f.write_str(&self.to_string())
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::program(error)
     }
 }
 
 impl From<LaunchError> for Error {
     fn from(error: LaunchError) -> Self {
         match error {
-            LaunchError::Deadline { doing, after } => Self::Deadline { doing, after },
+            LaunchError::Deadline { doing, after } => Self::deadline(doing, after),
             LaunchError::Fabric(error) => Self::Fabric(error),
             LaunchError::JobEnded { why } => Self::JobEnded { why },
             LaunchError::System { doing, cause } => Self::System { doing, cause },

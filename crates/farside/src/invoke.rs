@@ -14,6 +14,7 @@ pub(crate) mod message;
 pub(crate) mod named;
 pub(crate) mod notify;
 pub(crate) mod outbox;
+pub(crate) mod outcome;
 pub(crate) mod payload;
 pub(crate) mod pending;
 pub(crate) mod remote;

@@ -26,7 +26,8 @@
 //! the calls that these send. Then `run` returns everywhere. If a process fails (a worker returns
 //! an error or panics, the process exits or is killed), the others are told. Whatever waits for
 //! that process returns [`Error::PeerLost`](crate::Error::PeerLost), and the other processes go on
-//! if they can. The launcher's verdict is the *first* failure, whatever followed from it.
+//! if they can. The launcher's verdict is the *first* failure, whatever followed from it. Errors of
+//! the others name that failure as well.
 //!
 //! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or
 //! killing it ends all of them.
@@ -35,7 +36,7 @@ pub(crate) mod simulate;
 pub(crate) mod testing;
 
 use std::ffi::OsString;
-use std::panic::Location;
+use std::panic::{Location, resume_unwind};
 use std::time::Duration;
 
 pub use farside_fabric::route::FabricChoice;
@@ -53,9 +54,9 @@ pub use farside_launch::start as launch;
 use crate::error::Result;
 use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
-use crate::runtime::run;
+use crate::runtime::run::{Body, run_process};
 use crate::wire::Wire;
-use farside_launch::child::{self, Role, StartMethod};
+use farside_launch::child::{self, Member, Role, StartMethod};
 use farside_launch::ring_options::RingOptions;
 use farside_launch::settings::{Choices, own_environment};
 use farside_launch::start::{Launch, Program};
@@ -233,6 +234,9 @@ impl Job {
 
     /// Runs `body` on every worker of the job.
     ///
+    /// The body may use `?` on errors of this library and of input and output. Wrap others:
+    /// `.map_err(farside::Error::program)?`.
+    ///
     /// In the launcher, this starts the processes and returns when all of them have ended. In a
     /// process, it runs the workers and returns when the whole job has ended; the code after it
     /// runs there as well.
@@ -256,28 +260,35 @@ impl Job {
     /// Process 0 of a job that another launcher started gets these errors as well.
     ///
     /// In a process of the job:
-    /// - the error of its worker, or [`Error::JobEnded`](crate::Error::JobEnded);
+    /// - the error of its worker, or [`Error::JobEnded`](crate::Error::JobEnded), if another
+    ///   launcher started it;
     /// - [`LaunchError::WrongJob`](crate::LaunchError::WrongJob) or
     ///   [`LaunchError::SecondJob`](crate::LaunchError::SecondJob) if the process was started for
     ///   another job than this one.
     ///
     /// # Panics
-    /// In a process whose worker panicked, after the others were told.
+    /// In a process whose worker panicked, after the others were told. In a process that failed
+    /// otherwise and was started by Farside's launcher, this unwinds without a message, with the
+    /// error as payload: the launcher returns the verdict, so one failure is reported once.
     #[track_caller]
-    pub fn run<F>(mut self, body: F) -> Result<()>
+    pub fn run<F>(self, body: F) -> Result<()>
     where
         F: Fn(&Worker) -> Result<()> + Send + Sync,
     {
+        self.run_body(Location::caller(), &body)
+    }
+
+    fn run_body(mut self, site: &Location<'_>, body: &Body<'_>) -> Result<()> {
         log_to_stderr()?;
         farside_sys::limits::raise_max_open_files();
-        let site = Location::caller().to_string();
+        let site = site.to_string();
         let method = if self.entry.is_some() { StartMethod::Entry } else { StartMethod::Again };
         if !self.fabric_is_forced {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
         match child::role(&site, method, self.choices.clone())? {
-            Role::Member(member) => run::run_process(member, self.names, ROOMS, &body),
-            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, ROOMS, &body)),
+            Role::Member(member) => run_member(member, self.names, body),
+            Role::Host(member, hosting) => hosting.see_through(|| run_process(member, self.names, ROOMS, body)),
             Role::Launcher => self.launch(site),
         }
     }
@@ -295,5 +306,23 @@ impl Job {
             ..Launch::new(vec![program])
         };
         Ok(launch.run()?)
+    }
+}
+
+/// Runs a process of the job. If it fails and its parent is Farside's launcher, this unwinds with
+/// the error, without a message: the launcher has the error and returns the verdict on the whole
+/// job. So one failure is reported once.
+///
+/// # Errors
+/// Those of [`run_process`] in a process that another launcher started.
+fn run_member(member: Member, names: Names, body: &Body<'_>) -> Result<()> {
+    let is_launched = !member.control.leads_to_a_process();
+    match run_process(member, names, ROOMS, body) {
+        // Where a panic aborts, its status would look like a crash.
+        Err(error) if is_launched && cfg!(panic = "unwind") => {
+            tracing::warn!(%error, "this process failed; its launcher reports that");
+            resume_unwind(Box::new(error))
+        }
+        result => result,
     }
 }

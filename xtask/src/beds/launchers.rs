@@ -12,7 +12,7 @@ use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, setup
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The number of ranks.
 const RANKS: usize = 4;

@@ -11,7 +11,7 @@ use super::{Bed, build_farside, build_test, cell, farside, is_one_search, setup,
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The package of the tests that this bed runs.
 pub(crate) const PACKAGE: &str = "farside-tests";

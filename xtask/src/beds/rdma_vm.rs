@@ -17,7 +17,7 @@ use super::{Bed, build_farside, fabric_test, farside, is_one_search, quoted, set
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// The address of the verbs device.
 const ADDRESS: &str = "10.77.0.1";

@@ -17,7 +17,7 @@ use super::setup::{apt_get, update_lists};
 use super::target_dir;
 
 /// The time limit of one step of fetching.
-const STEP_LIMIT: Duration = Duration::from_secs(240);
+const STEP_LIMIT: Duration = Duration::from_secs(900);
 
 /// The packages to unpack, together with their dependencies that are not installed.
 const PACKAGES: [&str; 2] = ["qemu-system-x86", "busybox-static"];

@@ -15,10 +15,10 @@ const PACKAGE_VERSION: &str = "5.0.11";
 const LIBRARY_VERSION: &str = "2.5";
 
 /// The time limit of one step of fetching.
-const STEP_LIMIT: Duration = Duration::from_secs(120);
+const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// The default time limit of a run.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the tests with the library of the package.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {

@@ -139,6 +139,33 @@ impl Libfabric {
         self.hear()
     }
 
+    /// Sends messages of `bytes` bytes as fast as possible. Returns the rate per second, until the
+    /// other side has them all.
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
+    fn stream(&mut self, bytes: usize, count: u64) -> Result<f64, BenchError> {
+        let start = Instant::now();
+        for _ in 0..count {
+            self.poll_until(|end| end.try_send(bytes))?;
+        }
+        self.flush()?;
+        self.hear()?;
+        Ok(count as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// The other side of [`stream`](Self::stream).
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
+    fn drain(&mut self, count: u64) -> Result<(), BenchError> {
+        for _ in 0..count {
+            self.hear()?;
+        }
+        self.send()?;
+        self.flush()
+    }
+
     fn send(&mut self) -> Result<(), BenchError> {
         self.poll_until(|end| end.try_send(MESSAGE_BYTES))
     }
@@ -180,6 +207,32 @@ pub(crate) fn exchange<T: Wire + Clone>(me: &Worker, own: T) -> Result<Vec<T>, B
     let all = me.broadcast(root, all)?;
     debug_assert_eq!(all.len(), me.process_count() as usize, "every process has one worker");
     Ok(all)
+}
+
+/// A stream of messages, as a limit for the things that they could carry.
+#[derive(Debug)]
+pub(crate) struct MessageStream {
+    pub(crate) libfabric: Libfabric,
+    /// The size of a message, and the number of messages.
+    pub(crate) message_bytes: usize,
+    pub(crate) count: u64,
+    /// The number of things that a message carries.
+    pub(crate) things: f64,
+    pub(crate) name: String,
+}
+
+impl Yardstick for MessageStream {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lead(&mut self) -> Result<f64, BenchError> {
+        Ok(self.libfabric.stream(self.message_bytes, self.count)? * self.things)
+    }
+
+    fn follow(&mut self) -> Result<(), BenchError> {
+        self.libfabric.drain(self.count)
+    }
 }
 
 /// The round trip of a message, as a limit.

@@ -378,9 +378,13 @@ impl Transport for OfiEndpoint {
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        self.send_with(to, message.len(), &mut |slot| slot.copy_from_slice(message))
+    }
+
+    fn send_with(&self, to: ProcessId, bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<(), FabricError> {
         self.check_process(to)?;
         let mut state = self.lock();
-        state.send(to, message)?;
+        state.send(to, bytes, write)?;
         self.wake_for_message(to, state);
         Ok(())
     }

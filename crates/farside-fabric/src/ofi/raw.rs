@@ -40,18 +40,15 @@ use crate::ids::ProcessId;
 use crate::transport::FabricError;
 
 /// Maximum length of a message.
-pub const MESSAGE_BYTES_MAX: usize = 64;
+pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of messages that may arrive before they are polled for.
 const RECEIVES: usize = 64;
 /// Maximum number of messages and puts in flight.
 const POSTS_MAX: usize = 128;
 
-// The layout of the memory: first received messages, then sent ones, and from the next page on the
-// memory of puts.
+// The layout of the memory: received messages, the message to send, and the memory of puts.
 const SENT: usize = RECEIVES * MESSAGE_BYTES_MAX;
-const PUT: usize = SENT.next_multiple_of(4096) + 4096;
-
-const _: () = assert!(SENT + MESSAGE_BYTES_MAX <= PUT);
+const PUT: usize = SENT + MESSAGE_BYTES_MAX;
 
 /// One of two endpoints that are connected by libfabric alone, without Farside's protocols.
 #[derive(Debug)]

@@ -76,34 +76,28 @@ impl Staging {
         self.waiting -= 1;
     }
 
-    /// Writes the parts one after the other into a slot that was [taken](Self::take), and returns
-    /// their total length.
+    /// Fills a slot that was [taken](Self::take) with a header and `bytes` bytes that `write`
+    /// writes. Returns the total length.
     ///
     /// # Panics
     /// If they do not fit.
-    pub(super) fn fill(&mut self, slot: usize, parts: &[&[u8]]) -> usize {
-        let bytes = parts.iter().map(|part| part.len()).sum();
-        assert!(bytes <= SLOT_BYTES, "a message fits into its slot");
-        let mut to = self.address(slot);
-        for part in parts {
-            // SAFETY: the slot belongs to this process while it is taken and not posted, and has
-            // room for all the parts.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
-            to = to.wrapping_add(part.len());
-        }
+    pub(super) fn fill(&mut self, slot: usize, header: &[u8], bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> usize {
+        let total = header.len() + bytes;
+        assert!(total <= SLOT_BYTES, "a message fits into its slot");
+        // SAFETY: the slot has `SLOT_BYTES` initialized bytes. It belongs to this process while it
+        // is taken and not posted, no peer has access to this memory, and `self` is borrowed
+        // mutably.
+        let message = unsafe { std::slice::from_raw_parts_mut(self.address(slot), total) };
+        message[..header.len()].copy_from_slice(header);
+        write(&mut message[header.len()..]);
         self.waiting += 1;
-        bytes
+        total
     }
 
-    /// Copies the message in a receive slot.
-    pub(super) fn read(&self, slot: usize, bytes: usize) -> Vec<u8> {
-        let bytes = bytes.min(SLOT_BYTES);
-        let mut message = Vec::with_capacity(bytes);
-        // SAFETY: the receive has ended, so nothing writes the slot, which has at least `bytes`
-        // bytes; the vector has room for them.
-        unsafe { std::ptr::copy_nonoverlapping(self.address(slot), message.as_mut_ptr(), bytes) };
-        // SAFETY: `bytes` bytes were just written.
-        unsafe { message.set_len(bytes) };
-        message
+    /// The message in a receive slot whose receive has ended.
+    pub(super) fn message(&self, slot: usize, bytes: usize) -> &[u8] {
+        // SAFETY: the slot has `SLOT_BYTES` initialized bytes. The receive has ended and is posted
+        // again only through a mutable borrow, so nothing writes them meanwhile.
+        unsafe { std::slice::from_raw_parts(self.address(slot), bytes.min(SLOT_BYTES)) }
     }
 }

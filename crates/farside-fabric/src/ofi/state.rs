@@ -364,19 +364,27 @@ impl State {
 
     // Messages.
 
-    pub(super) fn send(&mut self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+    pub(super) fn send(
+        &mut self,
+        to: ProcessId,
+        bytes: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), FabricError> {
         self.check()?;
         self.engine.check_peer(to)?;
-        if message.len() > MESSAGE_BYTES_MAX {
-            return Err(FabricError::MessageTooLong { bytes: message.len(), max: MESSAGE_BYTES_MAX });
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(FabricError::MessageTooLong { bytes, max: MESSAGE_BYTES_MAX });
         }
         if to == self.process {
-            self.events.push(Event::Message { from: to, message: message.to_vec() });
+            let mut message = vec![0; bytes];
+            write(&mut message);
+            self.events.push(Event::Message { from: to, message });
             return Ok(());
         }
         let header = Header { token: self.token, from: self.process, kind: Kind::User };
         let peer = &mut self.peers[to.index()];
-        if transmit(&self.port, &mut self.flights, &mut self.staging, peer, to, header, message)? {
+        let payload = (bytes, write);
+        if transmit(&self.port, &mut self.flights, &mut self.staging, peer, to, header, payload)? {
             Ok(())
         } else {
             Err(FabricError::QueueFull { process: to, max: SEND_SLOTS })
@@ -419,7 +427,8 @@ impl State {
         let Self { engine, port, flights, staging, peers, token, process, .. } = self;
         let header = Header { token: *token, from: *process, kind: Kind::Packet };
         engine.flush(|to, packet| {
-            match transmit(port, flights, staging, &mut peers[to.index()], to, header, &packet) {
+            let payload: Payload<'_> = (packet.len(), &mut |slot| slot.copy_from_slice(&packet));
+            match transmit(port, flights, staging, &mut peers[to.index()], to, header, payload) {
                 Ok(true) => Ok(()),
                 Ok(false) | Err(_) => Err(packet),
             }
@@ -515,11 +524,14 @@ impl State {
     fn landed(&mut self, context: *mut c_void, bytes: usize) {
         match self.flights.end(context) {
             Some(Flight::Receive { slot }) => {
-                let message = self.staging.read(slot, bytes);
+                let message = Header::decode(self.staging.message(slot, bytes));
+                let message = message.map(|(header, payload)| (header, payload.to_vec()));
                 if let Err(error) = self.post_receive(slot) {
                     self.break_down(&error);
                 }
-                self.take_message(message);
+                if let Some((header, payload)) = message {
+                    self.take_message(header, payload);
+                }
             }
             Some(Flight::Message { to, slot }) => {
                 self.peers[to.index()].messages -= 1;
@@ -574,20 +586,16 @@ impl State {
         }
     }
 
-    fn take_message(&mut self, mut message: Vec<u8>) {
-        let Some((header, payload)) = Header::decode(&message) else { return };
+    fn take_message(&mut self, header: Header, payload: Vec<u8>) {
         let from = header.from;
         if header.token != self.token || from == self.process || self.engine.check_peer(from).is_err() {
             return;
         }
         self.peers[from.index()].met = true;
         match header.kind {
-            Kind::User => {
-                message.drain(..HEADER_BYTES);
-                self.events.push(Event::Message { from, message });
-            }
+            Kind::User => self.events.push(Event::Message { from, message: payload }),
             Kind::Packet => {
-                if self.engine.take(from, payload).is_err() {
+                if self.engine.take(from, &payload).is_err() {
                     self.lose(from);
                 }
             }
@@ -645,7 +653,8 @@ impl State {
         for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
             if peer.met && self.engine.check_peer(number).is_ok() {
                 // A peer that cannot be told finds out itself, or the launcher tells it.
-                let told = transmit(&self.port, &mut self.flights, &mut self.staging, peer, number, header, &[]);
+                let nothing: Payload<'_> = (0, &mut |_| {});
+                let told = transmit(&self.port, &mut self.flights, &mut self.staging, peer, number, header, nothing);
                 peer.met = matches!(told, Ok(false));
                 all &= !peer.met;
             }
@@ -681,6 +690,9 @@ fn ended(result: Result<crate::transport::Outcome, FabricError>) -> Completion {
     completion
 }
 
+/// The payload of a message: its length, and what writes it.
+type Payload<'a> = (usize, &'a mut dyn FnMut(&mut [u8]));
+
 /// Sends a message, or queues it behind those that wait. Returns whether there was room for that.
 fn transmit(
     port: &Port,
@@ -689,7 +701,7 @@ fn transmit(
     peer: &mut Peer,
     to: ProcessId,
     header: Header,
-    payload: &[u8],
+    (bytes, write): Payload<'_>,
 ) -> Result<bool, FabricError> {
     if peer.address.is_none() {
         return Err(FabricError::Disconnected { process: to });
@@ -698,7 +710,7 @@ fn transmit(
         return Ok(false);
     }
     let Some(slot) = staging.take() else { return Ok(false) };
-    let bytes = staging.fill(slot, &[&header.encode(), payload]);
+    let bytes = staging.fill(slot, &header.encode(), bytes, write);
     peer.met = true;
     peer.backlog.push_back((slot, bytes));
     // A failed send is repeated at the next progress; then the peer is given up.

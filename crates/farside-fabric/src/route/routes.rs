@@ -220,6 +220,14 @@ impl Transport for Routes {
         self.to(to).send(to, message)
     }
 
+    fn send_with(&self, to: ProcessId, bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<(), FabricError> {
+        let max = self.capabilities().message_bytes_max;
+        if bytes > max {
+            return Err(FabricError::MessageTooLong { bytes, max });
+        }
+        self.to(to).send_with(to, bytes, write)
+    }
+
     fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         self.to(from).receive_tagged(from, tag, room)
     }

@@ -21,7 +21,7 @@ use crate::error::LaunchError as Error;
 /// Programs of one job may be built apart. Raise the version with every change of a message, and of
 /// anything else that their processes share: memory layouts, service messages, records of named
 /// functions.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 /// The length of the version.
 const VERSION_BYTES: usize = 1;
 /// The encoded length of an enum's variant.
@@ -29,8 +29,8 @@ const VARIANT_BYTES: usize = 4;
 /// The encoded length of the number of elements in a vector or text.
 const LENGTH_BYTES: usize = 8;
 /// The longest text: what remains of a message besides its variant and other fields. Those of
-/// [`ToCoordinator::Failed`] are the longest: the text's length and an `Option<ProcessId>`.
-const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - LENGTH_BYTES - 1 - 4;
+/// [`ToProcess::Lost`] are the longest: the text's length and two processes.
+const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - LENGTH_BYTES - 4 - 4;
 /// The bytes that remain for the elements of [`ToProcess::Peers`] and [`ToProcess::Builds`].
 const ELEMENTS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - 4 - LENGTH_BYTES;
 /// The longest card of a process. Every process receives the cards of all others.
@@ -141,7 +141,9 @@ pub enum ToProcess {
     Lost {
         /// The lost process.
         process: ProcessId,
-        /// How it ended.
+        /// The process that failed first: `process` itself, or one because of which it failed.
+        root: ProcessId,
+        /// How `root` ended, as the end of a sentence about it.
         why: String,
     },
     /// A question for the current counts, answered with [`ToCoordinator::Idle`].
@@ -228,7 +230,9 @@ impl ToProcess {
             Self::Ended { why: Ending::Other(why) } if is_too_long(why) => {
                 encode(&Self::Ended { why: Ending::Other(cut(why)) })
             }
-            Self::Lost { process, why } if is_too_long(why) => encode(&Self::Lost { process: *process, why: cut(why) }),
+            Self::Lost { process, root, why } if is_too_long(why) => {
+                encode(&Self::Lost { process: *process, root: *root, why: cut(why) })
+            }
             _ => encode(self),
         }
     }
@@ -368,7 +372,11 @@ mod tests {
             (any::<u32>(), prop::collection::vec(any::<u32>(), 0..20))
                 .prop_map(|(first, builds)| ToProcess::Builds { first, builds }),
             any::<String>().prop_map(|why| ToProcess::Ended { why: Ending::Other(why) }),
-            (process(), any::<String>()).prop_map(|(process, why)| ToProcess::Lost { process, why }),
+            (process(), process(), any::<String>()).prop_map(|(process, root, why)| ToProcess::Lost {
+                process,
+                root,
+                why
+            }),
             any::<u32>().prop_map(|round| ToProcess::Confirm { round }),
             Just(ToProcess::Finish),
             Just(ToProcess::Exchange),
@@ -428,7 +436,8 @@ mod tests {
         for bytes in [TEXT_BYTES_MAX - 1, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1, 100_000] {
             // One byte, then two each: so that the limit falls inside a character for some of them.
             let text: String = std::iter::once('a').chain(std::iter::repeat('ü')).take(1 + bytes / 2).collect();
-            let said = ToProcess::Lost { process: ProcessId::new(u32::MAX), why: text.clone() };
+            let process = ProcessId::new(u32::MAX);
+            let said = ToProcess::Lost { process, root: process, why: text.clone() };
             let encoded = said.encode();
             assert!(encoded.len() <= MESSAGE_BYTES_MAX);
             let Some(ToProcess::Lost { why, .. }) = ToProcess::decode(&encoded) else {

@@ -113,7 +113,11 @@ mod tests {
             assert_eq!(ToCoordinator::decode(&buffer[..received.bytes]), Some(idle(round)));
         }
         assert_eq!(control.receive(), None);
-        let lost = ToProcess::Lost { process: ProcessId::new(3), why: "signal 9 killed it".into() };
+        let lost = ToProcess::Lost {
+            process: ProcessId::new(3),
+            root: ProcessId::new(2),
+            why: "was killed by signal 9".into(),
+        };
         launcher.send(&lost.encode(), None).unwrap();
         launcher.send(&ToProcess::Finish.encode(), None).unwrap();
         assert_eq!(control.receive(), Some(lost));

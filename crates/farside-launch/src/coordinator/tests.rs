@@ -126,7 +126,7 @@ fn to_all(processes: impl IntoIterator<Item = u32>, message: &ToProcess) -> Vec<
 }
 
 fn lost(process: u32, why: &str) -> ToProcess {
-    ToProcess::Lost { process: id(process), why: why.into() }
+    ToProcess::Lost { process: id(process), root: id(process), why: why.into() }
 }
 
 fn reported(text: &str) -> ProcessEnd {
@@ -247,7 +247,7 @@ fn a_loss_in_the_exchange_ends_the_job() {
     (0..2).for_each(|process| script.said(process, hello_from(process as u8)));
     script.told();
     script.failed(1, "there is no device");
-    assert!(ending(&script.told(), [0]).contains("process 1 failed before the job began: there is no device"));
+    assert!(ending(&script.told(), [0]).contains("before the job began, process 1 failed: there is no device"));
     assert_eq!(script.first_failure(), (1, reported("there is no device")));
 }
 
@@ -332,7 +332,7 @@ fn a_loss_before_the_start_ends_the_job() {
             }
             lose(&mut script);
             let why = ending(&script.told(), [0, 2]);
-            assert_eq!(why, format!("process 1 failed before the job began: {how}"));
+            assert_eq!(why, format!("before the job began, process 1 {how}"));
             script.said(2, hello());
             assert_eq!(script.told(), []);
             assert_eq!(script.first_failure(), (1, how.clone()));
@@ -343,10 +343,10 @@ fn a_loss_before_the_start_ends_the_job() {
 #[test]
 fn a_loss_in_the_run_is_reported_to_the_others() {
     let losses: [(Loss, &str); 4] = [
-        (|script| script.ended(1, ProcessEnd::Exited(3)), "it exited with status 3"),
-        (|script| script.ended(1, ProcessEnd::Killed(9)), "signal 9 killed it"),
-        (|script| script.ended(1, ProcessEnd::Exited(0)), "it ended before the job was done"),
-        (|script| script.failed(1, "index out of bounds"), "index out of bounds"),
+        (|script| script.ended(1, ProcessEnd::Exited(3)), "exited with status 3"),
+        (|script| script.ended(1, ProcessEnd::Killed(9)), "was killed by signal 9"),
+        (|script| script.ended(1, ProcessEnd::Exited(0)), "failed: it ended before the job was done"),
+        (|script| script.failed(1, "index out of bounds"), "failed: index out of bounds"),
     ];
     for (lose, why) in losses {
         for idle_before in [false, true] {
@@ -377,7 +377,7 @@ fn a_loss_while_the_job_settles_starts_the_count_anew() {
     script.told();
     script.idle(0, 1, 2, 2);
     script.ended(2, ProcessEnd::Killed(11));
-    assert_eq!(script.told(), to_all([0, 1], &lost(2, "signal 11 killed it")));
+    assert_eq!(script.told(), to_all([0, 1], &lost(2, "was killed by signal 11")));
     script.idle(1, 1, 2, 2);
     assert_eq!(script.told(), to_all([0, 1], &ToProcess::Confirm { round: 2 }), "round 0 counted another job");
     script.idle(0, 2, 2, 2);
@@ -406,11 +406,26 @@ fn the_lost_process_is_the_verdict() {
 }
 
 #[test]
+fn a_chain_of_failures_is_told_by_its_root() {
+    let mut script = Script::started(5);
+    script.ended(3, ProcessEnd::Killed(9));
+    script.failed_of_a_loss(2, 3);
+    script.failed_of_a_loss(1, 2);
+    let rooted = |process| ToProcess::Lost { process: id(process), root: id(3), why: "was killed by signal 9".into() };
+    let told = [to_all([0, 1, 2, 4], &rooted(3)), to_all([0, 1, 4], &rooted(2)), to_all([0, 4], &rooted(1))].concat();
+    assert_eq!(script.told(), told);
+    // No process of this number exists, or its loss is unknown: the failure is its own root.
+    script.said(0, ToCoordinator::Failed { message: "alone".into(), because_of: Some(id(99)) });
+    assert_eq!(script.told(), [(4, lost(0, "failed: alone"))]);
+    assert_eq!(script.first_failure(), (3, ProcessEnd::Killed(9)));
+}
+
+#[test]
 fn the_last_one_awaited_may_be_the_one_that_is_lost() {
     let mut script = Script::started(2);
     script.idle(0, 0, 0, 0);
     script.failed(1, "gone");
-    assert_eq!(script.told(), [(0, lost(1, "gone")), (0, ToProcess::Confirm { round: 1 })]);
+    assert_eq!(script.told(), [(0, lost(1, "failed: gone")), (0, ToProcess::Confirm { round: 1 })]);
     script.idle(0, 1, 0, 0);
     assert_eq!(script.told(), [(0, ToProcess::Finish)]);
     assert_eq!(script.first_failure(), (1, reported("gone")));
@@ -421,7 +436,7 @@ fn a_loss_between_two_rounds_does_not_disturb_the_pace() {
     let mut script = Script::started(3);
     (0..3).for_each(|process| script.idle(process, 0, 1, 0));
     script.failed(0, "gone");
-    assert_eq!(script.told(), to_all([1, 2], &lost(0, "gone")));
+    assert_eq!(script.told(), to_all([1, 2], &lost(0, "failed: gone")));
     script.sleep();
     assert_eq!(script.told(), to_all([1, 2], &ToProcess::Confirm { round: 1 }));
 }
@@ -448,8 +463,8 @@ fn the_first_failure_is_not_masked_by_later_ones() {
     script.failed(0, "process 2 was lost");
     script.failed(1, "process 2 was lost");
     let told = script.told();
-    assert_eq!(told[..2], to_all([0, 1], &lost(2, "signal 9 killed it")));
-    assert_eq!(told[2..], [(1, lost(0, "process 2 was lost"))]);
+    assert_eq!(told[..2], to_all([0, 1], &lost(2, "was killed by signal 9")));
+    assert_eq!(told[2..], [(1, lost(0, "failed: process 2 was lost"))]);
     assert!(script.coordinator.only_stragglers_run());
     script.ended(0, ProcessEnd::Exited(1));
     script.ended(1, ProcessEnd::Exited(101));
@@ -462,7 +477,7 @@ fn a_reported_error_outlasts_the_exit_status() {
         let mut script = Script::started(2);
         script.failed(1, "the reason");
         script.ended(1, end);
-        assert_eq!(script.told(), [(0, lost(1, "the reason"))], "it is lost once");
+        assert_eq!(script.told(), [(0, lost(1, "failed: the reason"))], "it is lost once");
         script.idle(0, 0, 0, 0);
         script.idle(0, 1, 0, 0);
         assert_eq!(script.first_failure(), (1, reported("the reason")));

@@ -54,6 +54,10 @@ impl Children {
             if launch.quiet_stdout {
                 command.stdout(Stdio::null());
             }
+            if let Some(output) = launch.outputs.get(process.index()) {
+                let copy = || output.try_clone().map_err(|cause| not_started(process, program, &cause));
+                command.stdout(copy()?).stderr(copy()?);
+            }
             prepare_libfabric(&mut command, &launch.choices);
             child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
             let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;

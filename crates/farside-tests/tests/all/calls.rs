@@ -336,6 +336,7 @@ fn calls_that_can_never_fit_are_refused(me: &Worker) -> Result<()> {
     let buffer = vec![0; 64 << 20];
     let refused = me.call_buffer(me.neighbor(1), 5_u8, &buffer, |_, _, _| ()).unwrap_err();
     assert!(matches!(refused.error, Error::TooLarge { .. }), "{}", refused.error);
+    assert!(refused.error.to_string().contains("raise `Job::ring_cap_bytes`"), "{}", refused.error);
     assert_eq!(refused.arguments, 5);
     let refused = me.call_return(me.neighbor(1), (), |_, ()| [0_u8; 100_000]).unwrap_err();
     assert!(matches!(refused.error, Error::TooLarge { .. }));

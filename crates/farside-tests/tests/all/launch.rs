@@ -13,7 +13,7 @@ use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
 use farside::{Error, LaunchError, ProcessEnd, Result};
 
-use crate::support::{LONG, is_launched, only, verdict, within_time};
+use crate::support::{LONG, is_launched, only, take_notes, verdict, within_time, write_note};
 
 fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
     match verdict {
@@ -128,6 +128,42 @@ fn a_killed_process_is_the_verdict_though_the_others_fail_of_it() {
         me.barrier()
     });
     assert_eq!(failure(verdict), (2, ProcessEnd::Killed(9)));
+}
+
+#[test]
+#[ignore = "a program for `a_chain_of_failures_is_one_message`"]
+fn program_whose_last_process_is_killed() -> Result<()> {
+    farside::job().processes(4).run(|me| {
+        let work = || -> Result<()> {
+            me.barrier()?;
+            if me.id().number() == 3 {
+                farside_sys::process::kill_self();
+            }
+            // Each process loses the next one.
+            loop {
+                me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
+            }
+        };
+        let Err(error) = work() else { unreachable!("it works until it fails") };
+        write_note("launch::program_whose_last_process_is_killed", me.id().number(), &error.to_string());
+        Err(error)
+    })
+}
+
+#[test]
+fn a_chain_of_failures_is_one_message() {
+    let program = "launch::program_whose_last_process_is_killed";
+    let mut command = Command::new(this_program());
+    command.args(only(program)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let launcher = command.spawn().unwrap();
+    let pid = launcher.id();
+    let output = within_time(|| launcher.wait_with_output().unwrap());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let root = "process 3 was killed by signal 9";
+    let named = || Some(root.to_owned());
+    assert_eq!(take_notes(pid, program, 4), [named(), named(), named(), None], "{printed}");
+    let errors: Vec<_> = printed.lines().filter(|line| line.contains("rror")).collect();
+    assert_eq!(errors, [format!("Error: {root}")], "no process prints an error of its own: {printed}");
 }
 
 #[test]
@@ -265,7 +301,7 @@ fn program_with_two_jobs() {
 fn a_second_job_is_refused() {
     let (success, printed) = run_program("launch::program_with_two_jobs");
     assert!(!success);
-    assert!(printed.contains("SecondJob") && printed.contains("launch.rs"), "{printed}");
+    assert!(printed.contains("cannot start a second job") && printed.contains("launch.rs"), "{printed}");
 }
 
 #[test]
@@ -330,6 +366,36 @@ fn a_test_is_a_job(me: &Worker) {
 #[should_panic(expected = "process 1 failed: worker 1 panicked: worker one cannot be")]
 fn a_test_fails_when_a_worker_does(me: &Worker) {
     assert!(me.id().number() != 1, "worker one cannot be");
+}
+
+#[farside::test]
+#[ignore = "a program for `a_failed_test_shows_the_output_of_its_processes`"]
+fn program_that_prints(me: &Worker) {
+    println!("{} has printed this", me.id());
+    eprintln!("{} has complained", me.id());
+    assert!(me.id().number() != 1 || std::env::var_os("FARSIDE_TEST_PASSES").is_some(), "worker one cannot be");
+}
+
+#[test]
+fn a_failed_test_shows_the_output_of_its_processes() {
+    let run = |passes: bool| {
+        let mut command = Command::new(this_program());
+        command.args(["launch::program_that_prints", "--exact", "--include-ignored", "--test-threads=1"]);
+        let output = within_time(|| command.envs(passes.then_some(("FARSIDE_TEST_PASSES", "1"))).output().unwrap());
+        assert_eq!(output.status.success(), passes);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let failed = run(false);
+    for worker in ["worker 0", "worker 1"] {
+        let lines = format!("\n{worker} has printed this\n{worker} has complained\n");
+        assert_eq!(failed.matches(&lines).count(), 1, "{failed}");
+    }
+    // The attribute is two lines above the function.
+    let function = include_str!("launch.rs").lines().position(|line| line.starts_with("fn program_that_prints"));
+    assert!(failed.contains(&format!("launch.rs:{}:", function.unwrap() - 1)), "{failed}");
+    assert_eq!(failed.matches("running 1 test").count(), 1, "only this harness reports: {failed}");
+    let passed = run(true);
+    assert!(!passed.contains("has printed") && !passed.contains("has complained"), "{passed}");
 }
 
 #[farside::test(timeout_s = 1)]

@@ -296,6 +296,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     let mut writer = to.message_bytes(100).writer()?;
     let long = writer.write(&[0; 101]);
     assert!(matches!(long, Err(PipeError::Job(Error::TooLarge { bytes: 101, max: 100, .. }))), "{long:?}");
+    assert!(long.unwrap_err().to_string().ends_with("raise `Pipe::message_bytes`"));
     let long = writer.try_loan(usize::MAX);
     assert!(matches!(long, Err(PipeError::Job(Error::TooLarge { bytes: usize::MAX, max: 100, .. }))), "{long:?}");
     assert_eq!(cause(to.message_bytes(100).writer()), PipeCause::Taken);

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside::prelude::*;
-use farside::{Error, FullCause, LaunchError, ProcessEnd, Result, Simulated, Simulation, simulate};
+use farside::{Error, FullCause, LaunchError, ProcessEnd, Result, RingOptions, Simulated, Simulation, simulate};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -42,6 +42,48 @@ fn calls_arrive_once_and_in_order() {
         me.barrier()
     })
     .unwrap();
+}
+
+/// The receiver runs nothing meanwhile, because simulated workers take turns when they wait.
+#[test]
+fn ring_options_set_the_window() {
+    /// The default cap of the queue behind a window.
+    const QUEUE_BYTES: usize = 1 << 20;
+    let small = RingOptions { chunks_max: 2, chunk_bytes: 512, chunk_bytes_max: 512, ..RingOptions::default() };
+    let accepted = [small, RingOptions::default()].map(|ring| {
+        let (accepted, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+        Simulation::new(2, 1, 5)
+            .run(|me| {
+                let sum = PerWorker::new(me, Cell::new(0))?;
+                if me.id().number() == 0 {
+                    me.shutdown(me.neighbor(1))?;
+                    me.setup_with(me.neighbor(1), ring)?;
+                    let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
+                    let refused = loop {
+                        match to.call((sum, 1), add) {
+                            Ok(()) => accepted.fetch_add(1, Ordering::Relaxed),
+                            Err(refused) => break refused.error,
+                        };
+                    };
+                    assert!(matches!(refused, Error::Full { .. }), "{refused}");
+                } else {
+                    me.wait_while_serving(|| sum.here(me).get() > 0)?;
+                }
+                me.barrier()?;
+                seen.fetch_add(sum.here(me).get(), Ordering::Relaxed);
+                Ok(())
+            })
+            .unwrap()
+            .verdict
+            .unwrap();
+        assert_eq!(accepted.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
+        accepted.into_inner() * 24
+    });
+    // One window and one queue of records, which have 24 bytes. More travels by default.
+    let bytes = (small.grown_bytes() + QUEUE_BYTES) as u64;
+    let [few, more] = accepted;
+    assert!((bytes - 48..=bytes).contains(&few), "{few} of {bytes} bytes");
+    assert!(more > bytes, "{more} of more than {bytes} bytes");
 }
 
 #[test]

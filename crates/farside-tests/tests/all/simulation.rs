@@ -233,6 +233,98 @@ fn death_at_any_moment_is_survived() {
     }
 }
 
+/// The collectives in which each worker, or the root, waits for worker 3 in the end.
+const COLLECTIVES: [fn(&Worker) -> Result<()>; 4] = [
+    |me| me.barrier(),
+    |me| me.all_reduce(1_u32, |a, b| a + b).map(drop),
+    |me| me.gather(WorkerId::new(0), me.id()).map(drop),
+    |me| {
+        let root = WorkerId::new(3);
+        me.broadcast(root, (me.id() == root).then_some(7)).map(drop)
+    },
+];
+
+/// Runs each collective in a job of six workers, in which worker 3 does something else first.
+/// Returns the text of the first error of the others, and the time that passed.
+fn without_worker_3(otherwise: fn(&Worker) -> bool) -> Vec<(String, Duration)> {
+    let run = |collective: &fn(&Worker) -> Result<()>| {
+        let errors = Mutex::new(Vec::new());
+        let simulation = Simulation::new(6, 1, 3).options(exact(LogGp::FDR)).deadline(Duration::from_secs(8));
+        let simulated = simulation.run(|me| {
+            if me.id().number() == 3 && !otherwise(me) {
+                return Ok(());
+            }
+            let result = collective(me).and_then(|()| me.barrier());
+            result.inspect_err(|error| errors.lock().unwrap().push((me.now(), error.to_string())))
+        });
+        let first = errors.into_inner().unwrap().into_iter().min();
+        (first.expect("worker 3 is missing").1, simulated.unwrap().time)
+    };
+    COLLECTIVES.iter().map(run).collect()
+}
+
+#[test]
+fn a_collective_that_waits_in_vain_names_the_worker_that_did_not_come() {
+    let computes = |me: &Worker| {
+        me.charge(Duration::from_secs(3600));
+        true
+    };
+    for (error, _) in without_worker_3(computes) {
+        let is_named =
+            error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 did not come");
+        assert!(is_named && error.ends_with("raise `Job::deadline` or FARSIDE_TIMEOUT_S"), "{error}");
+    }
+}
+
+#[test]
+fn a_worker_that_has_returned_is_not_waited_for() {
+    for (error, time) in without_worker_3(|_| false) {
+        assert!(error.contains("worker 3 in none, because its body has returned"), "{error}");
+        assert!(time < Duration::from_secs(7), "the deadline was not waited for: {time:?}");
+    }
+}
+
+/// Each process waits for the next one only, and fails when that is lost.
+#[test]
+fn all_survivors_of_a_chain_of_failures_name_its_root() {
+    for seed in 0..30 {
+        let errors = Mutex::new(Vec::new());
+        let simulation = Simulation::new(8, 1, seed).kill(ProcessId::new(5), Duration::from_micros(300));
+        let simulated = simulation.run(|me| {
+            let work = || -> Result<()> {
+                loop {
+                    me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
+                }
+            };
+            let Err(error) = work() else { unreachable!("it works until it fails") };
+            errors.lock().unwrap().push(error.to_string());
+            Err(error)
+        });
+        let root = "process 5 was killed by signal 9";
+        assert_eq!(errors.into_inner().unwrap(), [root; 7], "seed {seed}");
+        assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), root);
+    }
+}
+
+/// A body may fail for a reason of its own, which the verdict has.
+#[test]
+fn a_body_may_return_an_error_of_the_program() {
+    let bodies: [(fn(&Worker) -> Result<()>, &str); 3] = [
+        (|_| Ok(drop(std::fs::File::open("/there/is/no/such/file")?)), "No such file"),
+        (|_| "seven".parse::<u8>().map_err(Error::program).map(|_| ()), "invalid digit"),
+        (|_| Err(Error::program("it has had enough")), ": it has had enough"),
+    ];
+    for (body, why) in bodies {
+        let error = farside::simulate(2, 1, 1, body).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    // An error that follows from a loss is not the verdict, however the program wraps it.
+    let simulated = Simulation::new(3, 1, 1)
+        .kill(ProcessId::new(1), Duration::from_millis(1))
+        .run(|me| me.wait_together(Duration::from_secs(10), || false).map_err(Error::program));
+    assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), "process 1 was killed by signal 9");
+}
+
 #[test]
 fn killing_an_unknown_process_is_an_error() {
     let refused = Simulation::new(2, 1, 1).kill(ProcessId::new(2), Duration::ZERO).run(|_| Ok(()));

@@ -14,7 +14,7 @@ fn captures(me: &Worker, to: WorkerId) {
     let _ = me.call_buffer(to, (), b"bytes", |_, (), buffer| buffer.len() as u64 == local);
     let _ = me.call_with_reply(to, (), |_, (), reply: Reply<u64>| reply.send(local));
     let _ = me.aggregate(to).call((), |_, ()| local);
-    let _ = me.to(to).send_based().call((), |_, ()| me.id());
+    let _ = me.to(to).send_based().call((), |_, ()| me.id().number());
 }
 
 fn main() {}

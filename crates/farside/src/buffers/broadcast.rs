@@ -17,6 +17,7 @@ use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Sends, To, WhenFull};
 use crate::invoke::caller::Waiter;
 use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
+use crate::invoke::outcome::{Outcome, settle};
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
@@ -96,12 +97,12 @@ trait Body: 'static {
 /// Arguments without a buffer.
 struct Plain<A, R>(PhantomData<fn(A) -> R>);
 
-impl<A: Wire + Clone + 'static, R: 'static> Body for Plain<A, R> {
+impl<A: Wire + Clone + 'static, R: Outcome + 'static> Body for Plain<A, R> {
     type Load = A;
 
     fn run(there: &Worker, operand: u32, load: A, counted: Option<LatchAddress>) -> bool {
         let Some(function) = <ByPointer as Callee<fn(&Worker, A) -> R>>::find(there, operand) else { return false };
-        function(there, load);
+        settle(function(there, load));
         counted.count(there.process_handle());
         true
     }
@@ -110,13 +111,13 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Plain<A, R> {
 /// Arguments with a buffer that travels in each record.
 struct Inline<A, R>(PhantomData<fn(A) -> R>);
 
-impl<A: Wire + Clone + 'static, R: 'static> Body for Inline<A, R> {
+impl<A: Wire + Clone + 'static, R: Outcome + 'static> Body for Inline<A, R> {
     type Load = (A, Vec<u8>);
 
     fn run(there: &Worker, operand: u32, (arguments, buffer): Self::Load, counted: Option<LatchAddress>) -> bool {
         let function = <ByPointer as Callee<fn(&Worker, A, &[u8]) -> R>>::find(there, operand);
         let Some(function) = function else { return false };
-        function(there, arguments, &buffer);
+        settle(function(there, arguments, &buffer));
         counted.count(there.process_handle());
         true
     }
@@ -125,13 +126,13 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Inline<A, R> {
 /// Arguments with the places into which a buffer was written, one for each process.
 struct Put<A, R>(PhantomData<fn(A) -> R>);
 
-impl<A: Wire + Clone + 'static, R: 'static> Body for Put<A, R> {
+impl<A: Wire + Clone + 'static, R: Outcome + 'static> Body for Put<A, R> {
     type Load = (A, Vec<Written>);
 
     fn run(there: &Worker, operand: u32, (arguments, places): Self::Load, counted: Option<LatchAddress>) -> bool {
         let function = <ByPointer as Callee<fn(&Worker, (A, Written)) -> R>>::find(there, operand);
         let (Some(function), Some(written)) = (function, places.get(there.process().index())) else { return false };
-        function(there, (arguments, *written));
+        settle(function(there, (arguments, *written)));
         counted.count(there.process_handle());
         true
     }
@@ -146,7 +147,7 @@ struct Shown {
     read: LatchAddress,
 }
 
-impl<A: Wire + Clone + 'static, R: 'static> Body for Get<A, R> {
+impl<A: Wire + Clone + 'static, R: Outcome + 'static> Body for Get<A, R> {
     type Load = (Shown, A);
 
     fn run(there: &Worker, operand: u32, (shown, arguments): Self::Load, counted: Option<LatchAddress>) -> bool {
@@ -156,7 +157,7 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Get<A, R> {
             // The buffer's owner has died, so no caller waits for this.
             let Ok(buffer) = buffer else { return };
             shown.read.count(there.process_handle());
-            function(there, arguments, &buffer);
+            settle(function(there, arguments, &buffer));
             counted.count(there.process_handle());
         });
         true
@@ -315,7 +316,7 @@ impl<'w> Everyone<'w> {
     pub fn call<A, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>>
     where
         A: Wire + Clone + 'static,
-        R: 'static,
+        R: Outcome + 'static,
     {
         self.begin::<Plain<A, R>>(function as usize, arguments)
     }
@@ -334,7 +335,7 @@ impl<'w> Everyone<'w> {
     ) -> Result<(), Refused<A>>
     where
         A: Wire + Clone + 'static,
-        R: 'static,
+        R: Outcome + 'static,
     {
         let begun = self.begin::<Inline<A, R>>(function as usize, (arguments, buffer.to_vec()));
         begun.map_err(|Refused { error, arguments: (arguments, _) }| Refused { error, arguments })
@@ -359,7 +360,7 @@ impl<'w> Everyone<'w> {
     ) -> Result<(), Refused<A>>
     where
         A: Wire + Clone + 'static,
-        R: 'static,
+        R: Outcome + 'static,
     {
         let worker = self.worker;
         let site = Location::caller();
@@ -404,7 +405,7 @@ impl<'w> Everyone<'w> {
     ) -> Result<LentToAll<'w>, Refused<Box<(A, Registered)>>>
     where
         A: Wire + Clone + 'static,
-        R: 'static,
+        R: Outcome + 'static,
     {
         let worker = self.worker;
         let in_use = match worker.open_buffer(&buffer, Touch::here(AccessKind::Read)) {

@@ -9,6 +9,7 @@ use super::result_place::{Content, ResultPlace, store};
 use crate::Wire;
 use crate::invoke::inbox::panic_message;
 use crate::invoke::notify::{Counted, LatchAddress};
+use crate::invoke::outcome::{Outcome, settle};
 use crate::invoke::remote::{Callee, after, read_arguments};
 use crate::invoke::reply::{ReplyAddress, Returned, Status, answer};
 use crate::invoke::table::Remote;
@@ -32,7 +33,7 @@ pub(crate) struct LentBuffer {
 /// Reads a buffer from the sender's memory and runs a function on it.
 pub(crate) struct CallBufferGet<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
-impl<K, F, A, R, N: Counted> Remote for CallBufferGet<K, F, A, R, N>
+impl<K, F, A, R: Outcome, N: Counted> Remote for CallBufferGet<K, F, A, R, N>
 where
     K: Callee<F>,
     F: Fn(&Worker, A, &[u8]) -> R + 'static,
@@ -55,7 +56,7 @@ where
             answer(process, lent.read, Status::Done, Returned(()));
             lent.on_read.count(process);
             process.kill_point(KillPoint::BufferRead);
-            function(worker, arguments, &buffer);
+            settle(function(worker, arguments, &buffer));
             counted.count(process);
         });
         after::<(LentBuffer, Option<N>, A)>(payload, end)

@@ -11,6 +11,7 @@ use crate::Wire;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Sends, To};
 use crate::invoke::notify::{Counted, Notify};
+use crate::invoke::outcome::Outcome;
 use crate::invoke::payload::Arguments;
 use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
@@ -128,7 +129,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// Those of [`call`](Self::call) and [`RemoteMemory::put`]; [`Error::WrongProcess`] when the
     /// memory does not belong to the receiver's process.
     #[track_caller]
-    pub fn call_buffer_put<A: Wire, R>(
+    pub fn call_buffer_put<A: Wire, R: Outcome>(
         self,
         arguments: A,
         buffer: &[u8],
@@ -183,7 +184,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// # Errors
     /// Those of [`call`](Self::call), with the buffer.
     #[track_caller]
-    pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
+    pub fn call_buffer_get<A: Wire + 'static, R: Outcome + 'static>(
         self,
         arguments: A,
         buffer: Registered,
@@ -201,7 +202,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// # Errors
     /// Those of [`call_buffer_get`](Self::call_buffer_get).
     #[track_caller]
-    pub fn call_buffer_get_aside<A: Wire + 'static, R: 'static>(
+    pub fn call_buffer_get_aside<A: Wire + 'static, R: Outcome + 'static>(
         self,
         arguments: A,
         buffer: Registered,
@@ -210,7 +211,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
         self.lend(arguments, buffer, function, true, Touch::here(AccessKind::Read))
     }
 
-    fn lend<A: Wire + 'static, R: 'static>(
+    fn lend<A: Wire + 'static, R: Outcome + 'static>(
         mut self,
         arguments: A,
         buffer: Registered,

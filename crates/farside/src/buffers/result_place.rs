@@ -116,7 +116,12 @@ impl<R: Wire + Clone> ResultPlace<R> {
         match Status::of_answer(head as u8) {
             Some(Status::TooLarge) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-                Err(Error::TooLarge { what: "a result", bytes, max: room as usize })
+                Err(Error::TooLarge {
+                    what: "a result",
+                    bytes,
+                    max: room as usize,
+                    remedy: "give the `ResultPlace` more bytes",
+                })
             }
             Some(status @ (Status::Done | Status::Panicked)) if bytes <= room => {
                 let mut content = vec![0; bytes as usize];

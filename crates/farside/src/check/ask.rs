@@ -243,7 +243,7 @@ impl Checks {
 #[cold]
 fn asked_too_long(me: &Worker) -> Error {
     let doing = "asking another process whether an access conflicts with others";
-    Error::Deadline { doing, after: me.default_deadline() }
+    Error::deadline(doing, me.default_deadline())
 }
 
 #[cold]

@@ -148,7 +148,7 @@ fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) 
         if attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
             let (now, after) = (me.now(), me.default_deadline());
             if now >= *deadline.get_or_insert_with(|| now + after) {
-                return Err(Error::Deadline { doing: "changing a word that others keep changing", after });
+                return Err(Error::deadline("changing a word that others keep changing", after));
             }
         }
     }

@@ -91,7 +91,12 @@ impl Notifications {
             Some(count) => Ok(Self { slots: words.start(), count }),
             None => {
                 let bytes = words.len().saturating_mul(8);
-                Err(Error::TooLarge { what: "a set of notifications", bytes, max: WORDS_MAX * 8 })
+                Err(Error::TooLarge {
+                    what: "a set of notifications",
+                    bytes,
+                    max: WORDS_MAX * 8,
+                    remedy: "make several sets",
+                })
             }
         }
     }

@@ -423,7 +423,7 @@ fn take_back(registration: &mut Registration, me: &Worker, after: Duration) -> R
     registration.withdraw().watch(&**me.process_handle().transport(), me.now() + after.min(FOREVER));
     match registration.is_over() {
         true => Ok(()),
-        false => Err(Error::Deadline { doing: "waiting for others to let go of registered memory", after }),
+        false => Err(Error::deadline("waiting for others to let go of registered memory", after)),
     }
 }
 

@@ -13,6 +13,7 @@ pub use self::aggregator::{Aggregation, Aggregator};
 use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, LatchAddress, Notify, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, Keeping, Outbox, Sent};
+use super::outcome::Outcome;
 use super::payload::{Arguments, Payload, WithBuffer};
 use super::pending::{FromLike, Pending, Reading};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
@@ -245,7 +246,8 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// Runs `function(there, arguments)` on the other worker when that worker makes progress.
     ///
     /// The function captures nothing, which the compiler ensures: everything it needs travels as
-    /// `arguments`. Calls from one worker to another run in the order in which they were made.
+    /// `arguments`. If it returns an `Err`, that [is reported there](Outcome) as a panic is. Calls
+    /// from one worker to another run in the order in which they were made.
     ///
     /// *Completion*: the arguments were copied when this returns; [`notify`](Self::notify) tells
     /// when the call was executed. *Cost*: a copy into the receiver's memory, and a fence where
@@ -258,7 +260,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// [`Error::InHandler`] for [`WhenFull::Retry`] in a handler, [`Error::ForeignFunction`],
     /// [`Error::DifferentBinaries`].
     #[inline(always)]
-    pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
+    pub fn call<A: Wire, R: Outcome>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.operand_of(function as usize);
         self.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
@@ -268,7 +270,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// # Errors
     /// Those of [`call`](Self::call).
     #[inline(always)]
-    pub fn call_remote<A: Wire, R, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
+    pub fn call_remote<A: Wire, R: Outcome, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
     {
@@ -276,7 +278,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     }
 
     #[inline(always)]
-    fn submit_call<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
+    fn submit_call<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome>(
         &self,
         operand: Result<u32>,
         arguments: A,
@@ -292,7 +294,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
 
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[inline(never)]
-    fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
+    fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome>(
         self,
         operand: Result<u32>,
         counted: N,
@@ -313,7 +315,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
-    pub fn call_buffer<A: Wire, R>(
+    pub fn call_buffer<A: Wire, R: Outcome>(
         self,
         arguments: A,
         buffer: &[u8],
@@ -381,7 +383,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ) -> Result<S::Pending<R, FromLike>, Refused<A>> {
         let bytes = ReplySlots::room_for::<R>();
         let reserved = match bytes > RESULT_BYTES_MAX {
-            true => Err(Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX }),
+            true => Err(Error::long_result(bytes, RESULT_BYTES_MAX)),
             false => S::reserve(self, bytes, FromLike),
         };
         let (pending, address) = match reserved {
@@ -510,7 +512,7 @@ impl<N: Counted> To<'_, Worker, N> {
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = process.settings().ring_cap_bytes / 2;
         if record_bytes > max {
-            return Err(Box::new((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload)));
+            return Err(Box::new((Error::long_call(record_bytes, max), payload)));
         }
         let when_full = self.when_full_now();
         let overflow_bytes = (self.limit_bytes != NO_LIMIT).then_some(self.limit_bytes as usize);

@@ -13,6 +13,7 @@ use super::call::{Sends, To, WhenFull};
 use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, Notify, Synchronizer, count_down};
 use super::outbox::Dispatch;
+use super::outcome::Outcome;
 use super::payload::Payload;
 use super::pending::{FromLike, Reading, take};
 use super::reply::ReplyAddress;
@@ -136,7 +137,7 @@ impl Caller {
     ///
     /// # Errors
     /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
-    pub fn call<A: Wire, R>(
+    pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,
@@ -199,7 +200,7 @@ impl Caller {
             }
             let now = self.now();
             if now >= deadline {
-                return Err(Error::Deadline { doing, after: time });
+                return Err(Error::deadline(doing, time));
             }
             let nap = (deadline - now).min(NAP_MAX);
             bell.sleep_among_others(token, |word, seen| process.clock().sleep(word, seen, nap));

@@ -120,21 +120,21 @@ impl Process {
         &self.calls().lanes
     }
 
-    /// Takes in a service message of calls: its first byte and the fields behind it. Drops a
-    /// malformed message, because its sender is not of this job.
-    pub(crate) fn take_call_message(&self, from: ProcessId, first: u8, fields: &[u8]) {
-        match first {
-            CALL => {
-                if let Some(message) = CallMessage::decode(fields) {
+    /// Takes in a service message of calls. Drops a malformed message, because its sender is not of
+    /// this job.
+    pub(crate) fn take_call_message(&self, from: ProcessId, message: Vec<u8>) {
+        match message.first() {
+            Some(&CALL) => {
+                if let Some(message) = CallMessage::decode(&message[1..]) {
                     self.obey(from, message);
                 }
             }
-            FRAME => {
-                if let Some(Frame { ring, position, bytes }) = Frame::decode(fields)
-                    && let Some(local) = self.incoming(from, ring)
+            Some(&FRAME) => {
+                if let Some(frame) = Frame::new(message)
+                    && let Some(local) = self.incoming(from, frame.place.ring)
                 {
                     self.meet_unmapped_peer();
-                    self.notify(local, Notice::Frame { ring, position, bytes: bytes.to_vec() });
+                    self.notify(local, Notice::Frame(frame));
                 }
             }
             _ => {}

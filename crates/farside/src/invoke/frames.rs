@@ -12,22 +12,26 @@ use crate::error::CorruptRecord;
 
 /// The longest record. In rings the chunk size and the cap limit it further.
 const RECORD_BYTES_MAX: usize = 1 << 30;
-/// The bytes that may be sent ahead of what the receiver has run.
-const WINDOW_BYTES: u64 = 256 << 10;
 /// The number of fruitless looks after which the receiver sends credit for the records already run.
 const IDLE_LOOKS: u32 = 64;
 
 /// The sender's side of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct OutFrames {
+    /// The number of bytes that may be sent ahead of what the receiver has run.
+    window: u64,
     sent: u64,
     consumed: u64,
 }
 
 impl OutFrames {
+    pub(crate) fn new(window: usize) -> Self {
+        Self { window: window as u64, sent: 0, consumed: 0 }
+    }
+
     /// The number of bytes that may be sent now.
     pub(crate) fn room(&self) -> usize {
-        (self.consumed + WINDOW_BYTES).saturating_sub(self.sent) as usize
+        (self.consumed + self.window).saturating_sub(self.sent) as usize
     }
 
     /// Whether a record of `record_bytes` bytes may be sent now. A record longer than the window is
@@ -36,11 +40,18 @@ impl OutFrames {
         self.consumed == self.sent || record_bytes <= self.room()
     }
 
-    /// Counts `bytes` sent bytes. Returns their position.
-    pub(crate) fn advance(&mut self, bytes: usize) -> u64 {
-        let position = self.sent;
+    /// The number of bytes sent, which is the position of the next frame.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Counts `bytes` sent bytes.
+    pub(crate) fn advance(&mut self, bytes: usize) {
         self.sent += bytes as u64;
-        position
     }
 
     /// Notes that the receiver has run the stream up to `consumed`.
@@ -54,6 +65,8 @@ impl OutFrames {
 /// The receiver's side of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct InFrames {
+    /// The sender's window.
+    window: u64,
     /// The whole words that arrived; those before `first` were handed out.
     words: Vec<u64>,
     first: usize,
@@ -76,6 +89,11 @@ pub(crate) struct InFrames {
 }
 
 impl InFrames {
+    /// Notes the sender's window, which every frame states.
+    pub(crate) fn set_window(&mut self, window: u64) {
+        self.window = window;
+    }
+
     /// Takes in the next piece of the stream.
     pub(crate) fn take(&mut self, position: u64, bytes: &[u8]) {
         if self.closed || self.gap.is_some() {
@@ -165,7 +183,7 @@ impl InFrames {
         }
         let found = std::mem::replace(&mut self.consumed_before, self.consumed) != self.consumed;
         self.idle_looks = if found { 0 } else { self.idle_looks + 1 };
-        if untold < WINDOW_BYTES / 4 && self.idle_looks < IDLE_LOOKS {
+        if untold < self.window / 4 && self.idle_looks < IDLE_LOOKS {
             return None;
         }
         self.idle_looks = 0;
@@ -189,6 +207,14 @@ mod tests {
 
     use super::*;
 
+    const WINDOW_BYTES: u64 = 256 << 10;
+
+    fn ends() -> (OutFrames, InFrames) {
+        let mut frames = InFrames::default();
+        frames.set_window(WINDOW_BYTES);
+        (OutFrames::new(WINDOW_BYTES as usize), frames)
+    }
+
     /// Encodes a record as a sender does.
     fn record(entry: u16, payload: &[u8]) -> Vec<u8> {
         let bytes = record_bytes(payload.len());
@@ -210,14 +236,15 @@ mod tests {
             let records: Vec<Vec<u8>> =
                 sizes.iter().enumerate().map(|(number, size)| record(number as u16, &vec![number as u8; *size])).collect();
             let stream = records.concat();
-            let (mut frames, mut sender) = (InFrames::default(), OutFrames::default());
+            let (mut sender, mut frames) = ends();
             let mut out = Vec::new();
             let mut rest = &stream[..];
             let mut cuts = cuts.iter().cycle();
             while !rest.is_empty() {
                 let (frame, after) = rest.split_at(cuts.next().unwrap().min(&rest.len()).to_owned());
                 rest = after;
-                frames.take(sender.advance(frame.len()), frame);
+                frames.take(sender.sent(), frame);
+                sender.advance(frame.len());
                 while let Some(record) = frames.next_record().unwrap() {
                     out.push(record.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
                 }
@@ -267,7 +294,7 @@ mod tests {
 
     #[test]
     fn credit_is_published_in_large_parts_or_when_idle() {
-        let mut frames = InFrames::default();
+        let (_, mut frames) = ends();
         let one = record(1, &[7; 24]);
         frames.take(0, &one);
         assert_eq!(frames.credit(), None);
@@ -284,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_window_is_under_way_or_one_record() {
-        let mut sender = OutFrames::default();
+        let (mut sender, _) = ends();
         let window = WINDOW_BYTES as usize;
         assert!(sender.has_room(10 * window));
         sender.advance(window - 8);

@@ -17,8 +17,9 @@ use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
-use crate::invoke::message::RingName;
+use crate::invoke::message::{Frame, FramePlace};
 use crate::invoke::named::{self, NAMED};
+use crate::invoke::outcome::Failure;
 use crate::invoke::table::Callable;
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
@@ -198,19 +199,23 @@ impl Inbox {
     }
 
     /// Takes in a frame: a piece of a stream of records.
-    pub(crate) fn take_frame(&mut self, ring: RingName, position: u64, bytes: &[u8]) {
+    pub(crate) fn take_frame(&mut self, frame: &Frame) {
+        let FramePlace { ring, position, window } = frame.place;
         let index = ring.source as usize;
         if self.frames[index].is_none() {
             self.streams.push(ring.source);
         }
-        self.frames[index].get_or_insert_default().take(position, bytes);
+        let stream = self.frames[index].get_or_insert_default();
+        stream.set_window(window);
+        stream.take(position, frame.bytes());
     }
 }
 
 /// Runs what has arrived. Returns the number of records.
 ///
 /// # Errors
-/// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`].
+/// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`];
+/// [`Error::HandlerFailed`].
 #[inline]
 pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     let mut inbox = worker.inbox();
@@ -311,7 +316,7 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             inbox.close(index);
             Err(Error::CorruptRing { from: source, cause })
         }
-        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        Err(panic) => Err(handler_error(source, &*panic)),
     }
 }
 
@@ -475,7 +480,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             frames.close();
             Err(Error::CorruptRing { from: source, cause })
         }
-        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        Err(panic) => Err(handler_error(source, &*panic)),
     }
 }
 
@@ -544,7 +549,7 @@ pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver) -> Result<()
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => worker.refused(),
         Ok(Err(cause)) => Err(Error::CorruptRing { from: source, cause }),
-        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        Err(panic) => Err(handler_error(source, &*panic)),
     }
 }
 
@@ -577,6 +582,14 @@ impl Drop for Handling<'_> {
     fn drop(&mut self) {
         self.flag.set(false);
         HANDLES.set(self.outer);
+    }
+}
+
+/// Returns the error for a function that unwound: it failed or panicked.
+pub(crate) fn handler_error(from: Source, panic: &(dyn Any + Send)) -> Error {
+    match panic.downcast_ref::<Failure>() {
+        Some(Failure(message)) => Error::HandlerFailed { from, message: message.clone() },
+        None => Error::HandlerPanicked { from, message: panic_message(panic) },
     }
 }
 

@@ -74,45 +74,56 @@ impl CallMessage {
     }
 }
 
-/// A piece of the record stream to a receiver whose memory is not mapped at the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frame<'a> {
+/// The place of a frame: the stream, and the position of the frame's first byte in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct FramePlace {
     pub(crate) ring: RingName,
-    /// The position of the first byte in the stream.
     pub(crate) position: u64,
-    pub(crate) bytes: &'a [u8],
+    /// The number of bytes that the sender sends ahead of what the receiver has run.
+    pub(crate) window: u64,
 }
 
-impl<'a> Frame<'a> {
-    /// Returns the encoded frame of these words.
-    pub(crate) fn encode(ring: RingName, position: u64, words: &[u64]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(CallMessage::OVERHEAD_BYTES + size_of_val(words));
-        out.push(FRAME);
-        out = farside_wire::encode(&(ring, position), out);
-        out.extend_from_slice(bytemuck::cast_slice(words));
-        out
+impl FramePlace {
+    /// Returns the beginning of a frame's message. The frame's bytes follow.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        farside_wire::encode(self, vec![FRAME])
+    }
+}
+
+/// A piece of the record stream from a sender that cannot map this process's memory, as it arrived.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) place: FramePlace,
+    message: Vec<u8>,
+    /// The place of the frame's bytes in the message.
+    start: usize,
+}
+
+impl Frame {
+    /// Takes a message of which the first byte is [`FRAME`]. Returns `None` if it is too short.
+    pub(crate) fn new(message: Vec<u8>) -> Option<Self> {
+        let mut input = Decoder::new(message.get(1..)?);
+        let place = Wire::decode(&mut input).ok()?;
+        let start = message.len() - input.rest().len();
+        Some(Self { place, message, start })
     }
 
-    /// Decodes a frame from `fields`, which follow the first byte. Returns `None` if they are too
-    /// short.
-    pub(crate) fn decode(fields: &'a [u8]) -> Option<Self> {
-        let mut input = Decoder::new(fields);
-        let (ring, position) = Wire::decode(&mut input).ok()?;
-        Some(Self { ring, position, bytes: input.rest() })
+    /// The frame's bytes of the stream.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.message[self.start..]
     }
 }
 
 /// The messages of calls, for tests of their decoders.
 pub(crate) fn message_kinds() -> Vec<MessageKind> {
     let recode_frame = |fields: &[u8]| {
-        let Frame { ring, position, bytes } = Frame::decode(fields)?;
-        let mut words = vec![0; bytes.len() / 8];
-        bytemuck::cast_slice_mut::<u64, u8>(&mut words).get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(Frame::encode(ring, position, &words).split_off(1))
+        let frame = Frame::new([&[FRAME], fields].concat())?;
+        Some([&frame.place.encode()[1..], frame.bytes()].concat())
     };
     vec![
         MessageKind::of::<CallMessage>(),
-        MessageKind::of::<(RingName, u64)>().with_payload(recode_frame),
+        MessageKind::of::<FramePlace>().with_payload(recode_frame),
         MessageKind::of::<Head>(),
     ]
 }
@@ -126,12 +137,9 @@ mod tests {
         let slot = ReplyAddress { worker: 1, slot: 2, generation: 3, capacity: 4, place: 5 };
         let piece = AnswerPiece { status: 6, total: 7, offset: 8, bytes: vec![9; 100] };
         assert!(CallMessage::Reply { slot, piece }.encode().len() <= CallMessage::OVERHEAD_BYTES + 100);
-        let (ring, words) = (RingName { source: 1, to: 2 }, [u64::MAX; 10]);
-        let frame = Frame::encode(ring, 3, &words);
-        assert!(frame.len() <= CallMessage::OVERHEAD_BYTES + 80);
-        assert_eq!(
-            (frame[0], Frame::decode(&frame[1..])),
-            (FRAME, Some(Frame { ring, position: 3, bytes: &[0xff; 80] }))
-        );
+        let place = FramePlace { ring: RingName { source: 1, to: 2 }, position: 3, window: 4 };
+        assert!(place.encode().len() <= CallMessage::OVERHEAD_BYTES);
+        let frame = Frame::new([place.encode(), vec![0xff; 80]].concat()).unwrap();
+        assert_eq!((frame.place, frame.bytes()), (place, &[0xff; 80][..]));
     }
 }

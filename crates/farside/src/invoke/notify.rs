@@ -137,6 +137,7 @@ impl<'w> Synchronizer<'w> {
             what: "a table of synchronizers in use",
             bytes: LATCH_COUNT + 1,
             max: LATCH_COUNT,
+            remedy: "drop some first",
         })?;
         let word = process.home().latch(index as usize);
         word.store(pack(generation, count), Ordering::Relaxed);

@@ -239,10 +239,11 @@ impl Outbox {
         }
         let way = self.way.clone();
         let mut way = way.lock();
-        let flushed = self.stage_batch(&mut way, Some(cause)) | way.release(cause);
+        let flushed = self.send_batch(process, &mut way, Some(cause)) | way.release(cause);
         // An error is ignored here: the caller that waits for the records gets it.
         let _ = way.send_staged(process);
         self.take_back(&mut way);
+        process.look_after(&self.way, &mut way, None);
         flushed
     }
 
@@ -275,21 +276,19 @@ impl Outbox {
         }
     }
 
-    /// Moves the batch of records for a frame into the staging queue. Returns whether there was
-    /// one.
-    fn stage_batch(&mut self, way: &mut Way, cause: Option<FlushCause>) -> bool {
+    /// Hands the batch of records for a frame to the way. Returns whether there was one.
+    fn send_batch(&mut self, process: &Process, way: &mut Way, cause: Option<FlushCause>) -> bool {
         let Some(batch) = &mut self.frame_batch else { return false };
         self.batch_due = None;
         let on_sent = &mut self.on_sent;
         let taken = batch.sender.take_batch(|chunk, bytes| {
-            let copy = |words: &mut [u64]| {
+            let copy = |out: &mut [u8]| {
+                assert_eq!(out.len(), bytes, "there is room for the batch");
                 // SAFETY: the batch lies at the beginning of the chunk, in memory that only this
-                // outbox knows of.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(chunk.address(0).cast_const().cast(), words.as_mut_ptr(), bytes / 8)
-                };
+                // outbox knows of, and `out` has room for it.
+                unsafe { std::ptr::copy_nonoverlapping(chunk.address(0), out.as_mut_ptr(), bytes) };
             };
-            way.stage_batch(bytes, copy, on_sent);
+            way.take_batch(process, bytes, copy, on_sent);
         });
         if let Some(cause) = cause.filter(|_| taken.is_some()) {
             self.flushes[cause as usize] += 1;
@@ -297,9 +296,16 @@ impl Outbox {
         taken.is_some()
     }
 
-    /// Adds a record to the batch for a frame, and stages the batch if it is long enough. Hands the
+    /// Adds a record to the batch for a frame, and sends the batch if it is long enough. Hands the
     /// payload back when the queue is full.
-    fn frame<P: Payload>(&mut self, way: &mut Way, how: Dispatch, keeping: Keeping, payload: P) -> Result<Sent, P> {
+    fn frame<P: Payload>(
+        &mut self,
+        process: &Process,
+        way: &mut Way,
+        how: Dispatch,
+        keeping: Keeping,
+        payload: P,
+    ) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
         if !way.may_stage(bytes, keeping.cap_bytes) {
             return Err(payload);
@@ -307,7 +313,7 @@ impl Outbox {
         self.calls += 1;
         let has_room = |batch: &FrameBatch| batch.sender.try_reserve(bytes).is_some();
         if !self.frame_batch.as_ref().is_some_and(has_room) {
-            self.stage_batch(way, Some(FlushCause::Chunk));
+            self.send_batch(process, way, Some(FlushCause::Chunk));
         }
         let Some(batch) = self.frame_batch.as_mut().filter(|batch| has_room(batch)) else {
             way.stage_anyway(how, payload);
@@ -323,7 +329,7 @@ impl Outbox {
         if batched < how.batch_bytes {
             return Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched });
         }
-        self.stage_batch(way, (how.batch_bytes > 0).then_some(FlushCause::Size));
+        self.send_batch(process, way, (how.batch_bytes > 0).then_some(FlushCause::Size));
         Ok(Sent::Staged)
     }
 
@@ -380,11 +386,12 @@ impl Outbox {
                 continue;
             }
             payload = if way.is_framed() {
-                match self.frame(&mut way, how, keeping, payload) {
+                match self.frame(process, &mut way, how, keeping, payload) {
                     Ok(sent) => {
                         // An error is ignored here: the call is kept, and the caller that waits for
                         // it gets the error.
                         let _ = way.send_staged(process);
+                        process.look_after(&self.way, &mut way, None);
                         return Ok(sent);
                     }
                     Err(payload) => payload,
@@ -424,7 +431,7 @@ impl Outbox {
         if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
             return Err(payload);
         }
-        self.stage_batch(way, Some(FlushCause::Asked));
+        self.send_batch(process, way, Some(FlushCause::Asked));
         if !way.may_stage(record_bytes(payload.bytes()), keeping.cap_bytes) {
             way.release(FlushCause::Size);
             return Err(payload);
@@ -519,6 +526,7 @@ impl Outbox {
         }
         moved |= way.send_staged(process)?;
         self.take_back(&mut way);
+        process.look_after(&self.way, &mut way, None);
         Ok(moved)
     }
 
@@ -542,6 +550,7 @@ impl Outbox {
         let mut way = shared.lock();
         let sent = way.send_staged(process)?;
         self.take_back(&mut way);
+        process.look_after(&self.way, &mut way, None);
         Ok(sent)
     }
 

@@ -216,7 +216,7 @@ fn read<R: Wire, H: Reading<R>>(status: Status, place: *const u8, bytes: usize, 
         Status::Panicked => Err(Error::RemotePanic { on, message: String::from_utf8_lossy(content).into_owned() }),
         Status::TooLarge => {
             let bytes = wire::decode(Decoder::new(content), 0).map_or(usize::MAX, |bytes: u64| bytes as usize);
-            Err(Error::TooLarge { what: "a result", bytes, max: how.room() })
+            Err(Error::long_result(bytes, how.room()))
         }
         Status::Refused => match content.first().copied().and_then(NameRefusal::from_byte) {
             Some(why) => Err(Error::NamedRefused { on, name: how.name(), why }),

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::inbox::panic_message;
 use super::notify::Counted;
+use super::outcome::{Outcome, settle};
 use super::payload::BUFFER_LENGTH_BYTES;
 use super::reply::{Reply, ReplyAddress, Returned, Status, answer};
 use super::table::Remote;
@@ -93,16 +94,16 @@ pub(crate) fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
     if A::PLAIN { payload.wrapping_add(const { size_of::<A>().next_multiple_of(8) }) } else { end }
 }
 
-/// Runs a function and drops its result.
+/// Runs a function and drops its result, unless it is an error.
 pub(crate) struct Call<K, F, A, R>(PhantomData<(K, F, A, R)>);
 
-impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for Call<K, F, A, R> {
+impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome> Remote for Call<K, F, A, R> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote an `A`
         // for this trampoline.
         let Some(arguments) = (unsafe { read_arguments::<A>(worker, payload, end) }) else { return std::ptr::null() };
-        function(worker, arguments);
+        settle(function(worker, arguments));
         after::<A>(payload, end)
     }
 }
@@ -110,14 +111,14 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for Call<K, F, A, 
 /// Runs a function and counts down a latch of the caller, or a word in registered memory.
 pub(crate) struct CallNotified<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
-impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R, N: Counted> Remote for CallNotified<K, F, A, R, N> {
+impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome, N: Counted> Remote for CallNotified<K, F, A, R, N> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: the contract of `run` includes that of `read_arguments`; the sender wrote such a
         // pair for this trampoline.
         let read = unsafe { read_arguments::<(N, A)>(worker, payload, end) };
         let Some((counted, arguments)) = read else { return std::ptr::null() };
-        function(worker, arguments);
+        settle(function(worker, arguments));
         counted.count(worker.process_handle());
         after::<(N, A)>(payload, end)
     }
@@ -164,7 +165,7 @@ impl<K: Callee<F>, F: Fn(&Worker, A, Reply<R>), A: Wire, R: Wire> Remote for Cal
 /// Runs a function on a buffer that lies in the record, and counts down if it is asked to.
 pub(crate) struct CallBuffer<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
-impl<K, F, A: Wire, R, N: Counted> Remote for CallBuffer<K, F, A, R, N>
+impl<K, F, A: Wire, R: Outcome, N: Counted> Remote for CallBuffer<K, F, A, R, N>
 where
     K: Callee<F>,
     F: Fn(&Worker, A, &[u8]) -> R,
@@ -189,7 +190,7 @@ where
         // until it is credited: no sender writes there, and ring memory is not addressable by put.
         // The borrow ends with the call.
         let buffer = unsafe { std::slice::from_raw_parts(buffer, length) };
-        function(worker, arguments, buffer);
+        settle(function(worker, arguments, buffer));
         counted.count(worker.process_handle());
         after::<(Option<N>, A)>(arguments_at, end)
     }

@@ -42,10 +42,15 @@ impl Staged {
     }
 
     /// Adds `bytes` bytes of whole records, which `copy` writes.
-    pub(crate) fn push_records(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64])) {
+    pub(crate) fn push_records(&mut self, bytes: usize, copy: impl FnOnce(&mut [u8])) {
         let at = self.words.len();
         self.words.resize(at + bytes / 8, 0);
-        copy(&mut self.words[at..]);
+        copy(bytemuck::cast_slice_mut(&mut self.words[at..]));
+    }
+
+    /// The oldest `count` words.
+    pub(crate) fn words(&self, count: usize) -> &[u64] {
+        &self.words[self.first..][..count]
     }
 
     /// The oldest record, header included.

@@ -123,7 +123,12 @@ impl FunctionTable {
         let start = &raw const TABLE_START as usize;
         let count = (&raw const TABLE_END as usize - start) / size_of::<Entry>();
         if count > ENTRY_COUNT_MAX {
-            return Err(Error::TooLarge { what: "a table of remote functions", bytes: count, max: ENTRY_COUNT_MAX });
+            return Err(Error::TooLarge {
+                what: "a table of remote functions",
+                bytes: count,
+                max: ENTRY_COUNT_MAX,
+                remedy: "call fewer different functions",
+            });
         }
         let trampolines = (0..count).map(|index| listed(start + index * size_of::<Entry>())).collect();
         Ok(Self { entries: Entries { start, count }, trampolines, image })

@@ -15,7 +15,7 @@ use crate::error::{ProcessEnd, Result};
 use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
 use crate::runtime::home::HomeLayout;
-use crate::runtime::run::run_process;
+use crate::runtime::run::{Body, run_process};
 use crate::wire::Wire;
 use farside_launch::child::{Member, TransportChoice};
 use farside_launch::control::{LocalControl, ToCoordinator};
@@ -224,7 +224,7 @@ impl Simulation {
         self.slow.iter().for_each(|(process, times)| fabric.slow_down(*process, *times));
         let ends = (0..settings.processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
         let world = World { clock: fabric.clock(), deaths: self.deaths, fabric: Some(&fabric) };
-        let verdict = run_in_this_program(&settings, self.seed, ends, world, &self.programs, body);
+        let verdict = run_in_this_program(&settings, self.seed, ends, world, &self.programs, &body);
         let time = Duration::from_nanos(fabric.now_ns());
         Ok(Simulated { verdict, time, trace: fabric.trace() })
     }
@@ -241,17 +241,14 @@ struct World<'f> {
 }
 
 /// Runs a job whose processes are threads of this program, each with its endpoint of a fabric.
-fn run_in_this_program<F>(
+fn run_in_this_program(
     settings: &Settings,
     job_id: u64,
     endpoints: Vec<Arc<dyn Transport>>,
     world: World<'_>,
     programs: &Programs,
-    body: F,
-) -> Result<()>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+    body: &Body<'_>,
+) -> Result<()> {
     let coordinator = Coordinator::new(Plan {
         processes: settings.processes,
         job_id,
@@ -276,7 +273,7 @@ where
             for member in members {
                 let TransportChoice::Ready(end) = &member.transport else { unreachable!("it was made ready") };
                 let seat = end.clock().seat();
-                let (news, body) = (&news, &body);
+                let news = &news;
                 threads.push(scope.spawn(move || {
                     seat.take(|| {
                         let process = member.process;
@@ -345,10 +342,7 @@ fn link(process: ProcessId, endpoint: Weak<dyn Transport>, news: Arc<News>) -> L
 }
 
 /// Runs one process, and returns how it ended, as a real process would have.
-fn run_member<F>(member: Member, names: Names, body: &F) -> ProcessEnd
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+fn run_member(member: Member, names: Names, body: &Body<'_>) -> ProcessEnd {
     // A panic ends the simulated process, so nothing uses the state that it left behind. The
     // processes share what `body` borrows; the owner of that learns of the panic from the verdict.
     match catch_unwind(AssertUnwindSafe(|| run_process(member, names, ROOMS, body))) {
@@ -425,7 +419,7 @@ where
     };
     let endpoints = (0..processes).map(open).collect::<Result<_>>()?;
     let world = World { clock: Clock::real(), deaths: Vec::new(), fabric: None };
-    run_in_this_program(&settings, job_id, endpoints, world, programs, body)
+    run_in_this_program(&settings, job_id, endpoints, world, programs, &body)
 }
 
 #[cfg(test)]

@@ -1,6 +1,12 @@
 //! The run-time part of `#[farside::test]`.
 
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
+
+use farside_sys::file::nameless;
 
 use crate::Worker;
 use crate::error::Result;
@@ -23,11 +29,13 @@ pub struct TestShape {
 
 /// Runs a test as a job. `name` is the test's path, with the crate's name in front.
 ///
-/// The processes run this test binary with that one test, and so reach this call again.
+/// The processes run this test binary with that one test, and so reach this call again. What they
+/// print becomes output of the test, which the test harness shows if the test fails.
 ///
 /// # Panics
 /// If the job fails.
 #[doc(hidden)]
+#[track_caller]
 pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
     // The test harness names its tests without the crate.
     let name = name.split_once("::").map_or(name, |(_, test)| test);
@@ -39,19 +47,48 @@ pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
 fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
     match child::role(name, StartMethod::Entry, choices.clone())? {
-        Role::Member(member) => run_process(member, Names::of_the_library(), ROOMS, &body),
+        Role::Member(member) if member.control.leads_to_a_process() => {
+            run_process(member, Names::of_the_library(), ROOMS, &body)
+        }
+        Role::Member(member) => {
+            let run = AssertUnwindSafe(|| run_process(member, Names::of_the_library(), ROOMS, &body));
+            let is_well = matches!(catch_unwind(run), Ok(Ok(())));
+            // The launcher reports on the test. The test harness of this process must not, too.
+            std::process::exit(i32::from(!is_well));
+        }
         Role::Host(member, hosting) => {
             hosting.see_through(|| run_process(member, Names::of_the_library(), ROOMS, &body))
         }
         Role::Launcher => {
-            let arguments = [name, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"];
+            let arguments = [name, "--exact", "--nocapture", "--quiet", "--test-threads=1", "--include-ignored"];
             let program = Program {
                 command: own_program()?,
                 arguments: arguments.map(Into::into).into(),
                 processes: shape.processes,
             };
-            let launch = Launch { choices, site: Some(name.into()), ..Launch::new(vec![program]) };
-            launch.time_limit(Duration::from_secs(shape.timeout_s)).quiet_stdout().run().map_err(Into::into)
+            let outputs = (0..shape.processes).map(|_| nameless("farside test").map(Arc::new));
+            let outputs: Vec<_> = outputs.collect::<std::io::Result<_>>()?;
+            let launch = Launch { choices, site: Some(name.into()), outputs, ..Launch::new(vec![program]) };
+            let outputs = launch.outputs.clone();
+            let verdict = launch.time_limit(Duration::from_secs(shape.timeout_s)).run();
+            for (process, output) in outputs.iter().enumerate() {
+                show(process, output)?;
+            }
+            Ok(verdict?)
         }
     }
+}
+
+/// Prints what a process has printed, as output of this test.
+fn show(process: usize, mut output: &File) -> std::io::Result<()> {
+    let mut text = Vec::new();
+    output.rewind()?;
+    output.read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    // The test harness of the process prints this first.
+    let text = text.strip_prefix("\nrunning 1 test\n").unwrap_or(&text).trim_end();
+    if !text.is_empty() {
+        println!("process {process} printed:\n{text}");
+    }
+    Ok(())
 }

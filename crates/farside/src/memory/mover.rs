@@ -252,5 +252,5 @@ fn end_what_has_ended(process: &Arc<Process>, underway: &mut VecDeque<Underway>)
 }
 
 fn overdue(process: &Process) -> Error {
-    Error::Deadline { doing: "moving the bytes of a call", after: process.settings().deadline }
+    Error::deadline("moving the bytes of a call", process.settings().deadline)
 }

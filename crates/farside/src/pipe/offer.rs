@@ -85,7 +85,13 @@ impl PipeWriter<'_> {
     fn send_offer(&mut self, buffer: &Registered) -> Result<u64> {
         let bytes = buffer.bytes();
         if bytes > FLAG_BYTES_MAX {
-            return Err(Error::TooLarge { what: "an offer to a pipe", bytes, max: FLAG_BYTES_MAX }.into());
+            return Err(Error::TooLarge {
+                what: "an offer to a pipe",
+                bytes,
+                max: FLAG_BYTES_MAX,
+                remedy: "offer several smaller buffers",
+            }
+            .into());
         }
         self.check_ready()?;
         let mut inside = [0; INLINE_BYTES_MAX];

@@ -335,7 +335,13 @@ impl<'w> PipeWriter<'w> {
     #[inline]
     fn check_length(&self, bytes: usize) -> Result<()> {
         let max = self.outlet.shape.message_bytes;
-        if bytes <= max { Ok(()) } else { Err(Error::TooLarge { what: "a message of a pipe", bytes, max }.into()) }
+        match bytes <= max {
+            true => Ok(()),
+            false => {
+                Err(Error::TooLarge { what: "a message of a pipe", bytes, max, remedy: "raise `Pipe::message_bytes`" }
+                    .into())
+            }
+        }
     }
 
     /// Sends a message into the free slot.

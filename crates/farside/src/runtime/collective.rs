@@ -9,6 +9,8 @@
 //! than it takes part in returns [`Error::CollectiveMismatch`], and never takes a value of one type
 //! for one of another.
 
+mod waiting;
+
 use std::any::type_name;
 use std::collections::{HashMap, VecDeque};
 
@@ -49,6 +51,10 @@ pub(crate) struct Collectives {
     /// Whether a collective of this worker has ended in an error, so that its values may arrive
     /// late.
     has_failed: bool,
+    /// The worker for which this one waits in the current collective.
+    awaited: Option<WorkerId>,
+    /// Whether this worker's body has returned, so that it begins no further collective.
+    has_returned: bool,
 }
 
 /// The announcements of one round of barriers that this worker has not passed yet.
@@ -155,7 +161,14 @@ impl Collectives {
             mismatch: None,
             is_told: false,
             has_failed: false,
+            awaited: None,
+            has_returned: false,
         }
+    }
+
+    /// Notes that this worker's body has returned.
+    pub(crate) fn end(&mut self) {
+        self.has_returned = true;
     }
 
     /// Begins the next collective and returns its number.
@@ -279,7 +292,7 @@ impl Worker {
         let rounds = self.worker_count().next_power_of_two().trailing_zeros();
         for round in 0..rounds {
             self.tell(self.neighbor(1 << round), ARRIVED, (number, round), announce_arrival)?;
-            self.wait_for_all("waiting at a barrier", |worker| {
+            self.wait_for_all("waiting at a barrier", self.announcer(round), |worker| {
                 worker.collectives.borrow_mut().is_announced(round as usize).then_some(())
             })?;
         }
@@ -468,7 +481,7 @@ impl Worker {
 
     /// Waits for the value of another worker.
     fn receive<T: Wire>(&self, parts: &Parts, from: WorkerId) -> Result<T> {
-        let value = self.wait_for_all("waiting for the value of another worker", |worker| {
+        let value = self.wait_for_all("waiting for the value of another worker", from, |worker| {
             worker.collectives.borrow_mut().take(from)
         })?;
         debug_assert!(value.content.is_like(&parts.content));
@@ -487,10 +500,16 @@ impl Worker {
     /// Calls a function of this file on another worker; by its name if that worker runs another
     /// binary.
     fn tell<A: Wire>(&self, to: WorkerId, name: Named<A>, arguments: A, function: fn(&Self, A)) -> Result<()> {
-        match self.runs_same_binary(to) {
-            true => Ok(self.internal(to).call(arguments, function)?),
-            false => Ok(self.internal(to).call_named(name, arguments)?),
-        }
+        let told = match self.runs_same_binary(to) {
+            true => self.internal(to).call(arguments, function),
+            false => self.internal(to).call_named(name, arguments),
+        };
+        told.map_err(|refused| match refused.error {
+            Error::TooLarge { bytes, max, remedy, .. } => {
+                Error::TooLarge { what: "a value of a collective", bytes, max, remedy }
+            }
+            other => other,
+        })
     }
 
     /// Waits until nothing is staged for these receivers.
@@ -499,7 +518,9 @@ impl Worker {
     /// after the collective, the receivers would wait in it for as long.
     fn wait_until_sent(&self, receivers: impl Iterator<Item = WorkerId> + Clone) -> Result<()> {
         let waits = |to| self.outbox(to).is_some_and(|outbox| outbox.has_staged());
-        self.wait_for_all("waiting for the ring to another worker", |_| (!receivers.clone().any(waits)).then_some(()))
+        let Some(whom) = receivers.clone().find(|to| waits(*to)) else { return Ok(()) };
+        let doing = "waiting for the ring to another worker";
+        self.wait_for_all(doing, whom, |_| (!receivers.clone().any(waits)).then_some(()))
     }
 
     /// Returns the reason for which collectives cannot continue, if there is one.
@@ -530,16 +551,6 @@ impl Worker {
             values: FOREIGN_VALUES_MAX,
             bytes: FOREIGN_BYTES_MAX,
         })
-    }
-
-    /// Waits for a condition that depends on every worker of the job.
-    fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
-        let result = self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
-            Some(found) => Some(Ok(found)),
-            None => worker.any_lost().or_else(|| worker.collective_failure()).map(Err),
-        });
-        self.collectives.borrow_mut().has_failed |= result.is_err();
-        result
     }
 }
 

@@ -35,23 +35,41 @@ impl Outgoing {
         if to.index() >= self.0.receivers() {
             return Err(FabricError::NoSuchProcess { process: to, count: self.0.receivers() as u32 });
         }
-        if self.0.send(to.index(), message, |message| has_sent(transport, to, message))? {
+        if self.0.send(to.index(), message, |message| was_sent(transport.send(to, message)))? {
             transport.wake();
         }
         Ok(())
     }
 
+    /// Sends a message of `bytes` bytes that `write` writes, if the transport has room and no
+    /// message to this peer waits. Returns whether the message is sent.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub(crate) fn try_send_with(
+        &self,
+        transport: &dyn Transport,
+        to: ProcessId,
+        bytes: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, FabricError> {
+        if to.index() >= self.0.receivers() {
+            return Ok(false);
+        }
+        self.0.try_send(to.index(), || was_sent(transport.send_with(to, bytes, write)))
+    }
+
     /// Sends queued messages until the transport is full. Returns whether any are left. Drops those
     /// for a lost peer, whose loss is reported separately.
     pub(crate) fn flush(&self, transport: &dyn Transport) -> bool {
-        self.0.flush(|to, message| has_sent(transport, ProcessId::new(to as u32), message))
+        self.0.flush(|to, message| was_sent(transport.send(ProcessId::new(to as u32), message)))
     }
 }
 
-/// Sends a message. Returns `false` if it must be sent later: the transport is full, the peer does
-/// not listen yet, or this process has no descriptor for a connection.
-fn has_sent(transport: &dyn Transport, to: ProcessId, message: &[u8]) -> Result<bool, FabricError> {
-    match transport.send(to, message) {
+/// Returns whether a message was sent. Otherwise it must be sent later: the transport is full, the
+/// peer does not listen yet, or this process has no descriptor for a connection.
+fn was_sent(sent: Result<(), FabricError>) -> Result<bool, FabricError> {
+    match sent {
         Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. } | FabricError::System { .. }) => Ok(false),
         other => other.map(|()| true),
     }

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_fabric::bell::Fencing;
 use farside_fabric::clock::Clock;
@@ -17,7 +17,7 @@ use farside_sys::fence;
 
 use crate::error::{Error, Result, Source};
 use crate::invoke::calls::{Calls, Functions};
-use crate::invoke::message::{CallMessage, Frame, RingName};
+use crate::invoke::message::{CallMessage, Frame, FramePlace, RingName};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::observer::Observer;
@@ -30,6 +30,9 @@ use farside_launch::settings::Settings;
 
 /// The largest number of values shared by the workers of a process.
 const SHARED_MAX: usize = 1024;
+/// The time that the coordinator has to say why a peer's connection ended. It also suffices to
+/// notice that the link with the coordinator itself broke.
+pub(crate) const WORD_MARGIN: Duration = Duration::from_secs(1);
 
 /// One process of a job.
 #[derive(Debug)]
@@ -56,7 +59,10 @@ pub struct Process {
     /// Held by the thread that takes in the transport's events, so that they stay in order.
     pub(crate) taking_in: Mutex<()>,
     /// Why each peer was given up, if it was.
-    lost: Box<[OnceLock<String>]>,
+    lost: Box<[OnceLock<Loss>]>,
+    first_loss: OnceLock<Loss>,
+    /// Peers whose connection ended, with the time by which the coordinator should have said why.
+    suspects: Mutex<Vec<(ProcessId, Instant)>>,
     /// The number of losses. A peer counts when it is given up, and when an error names it.
     losses: AtomicU32,
     /// The peers that an error has named as lost, perhaps before they were given up. Written by the
@@ -78,6 +84,26 @@ pub struct Process {
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
+}
+
+/// Why a peer was given up.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    /// The process that failed first: the peer itself, or one because of which it failed.
+    pub(crate) root: ProcessId,
+    /// How `root` ended, as the end of a sentence about it.
+    pub(crate) why: String,
+}
+
+impl Loss {
+    /// Returns the loss of a process of which only a symptom is known.
+    fn of(process: ProcessId, symptom: &str) -> Self {
+        Self { root: process, why: format!("was lost: {symptom}") }
+    }
+
+    pub(crate) fn into_error(self, process: ProcessId) -> Error {
+        Error::PeerLost { process, root: self.root, why: self.why }
+    }
 }
 
 /// The notices for one worker, and a counter of its news.
@@ -103,7 +129,7 @@ pub(crate) enum Notice {
     /// The process of worker `to` wants the memory of the ring to it back.
     WayWanted { to: WorkerId },
     /// A peer that cannot map this process's memory sent records.
-    Frame { ring: RingName, position: u64, bytes: Vec<u8> },
+    Frame(Frame),
     /// The mover has read the buffer of a call, or has failed to.
     Fetched { fetch: u64, outcome: Result<Vec<u8>> },
     /// A process is lost.
@@ -163,6 +189,8 @@ impl Process {
             taking_in: Mutex::new(()),
             losses: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
+            first_loss: OnceLock::new(),
+            suspects: Mutex::default(),
             named_lost: (0..processes).map(|_| AtomicBool::new(false)).collect(),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
@@ -411,13 +439,26 @@ impl Process {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
     }
 
-    /// Sends a part of a record stream to a peer, as [`send_call`](Self::send_call) does.
+    /// Sends a part of a record stream to a peer: `bytes` bytes that `write` writes. Returns
+    /// whether the transport had room for it.
     ///
     /// # Errors
     /// Those of [`send_call`](Self::send_call).
-    pub(crate) fn send_frame(&self, to: ProcessId, ring: RingName, position: u64, words: &[u64]) -> Result<()> {
-        let message = Frame::encode(ring, position, words);
-        self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
+    pub(crate) fn send_frame(
+        &self,
+        to: ProcessId,
+        place: FramePlace,
+        bytes: usize,
+        write: impl Fn(&mut [u8]),
+    ) -> Result<bool> {
+        let head = place.encode();
+        let mut fill = |message: &mut [u8]| {
+            let (start, rest) = message.split_at_mut(head.len());
+            start.copy_from_slice(&head);
+            write(rest);
+        };
+        let sent = self.outgoing.try_send_with(&*self.transport, to, head.len() + bytes, &mut fill);
+        sent.map_err(|error| self.explain(error))
     }
 
     /// Sends messages that the transport had no room for. Returns whether some are left.
@@ -480,15 +521,47 @@ impl Process {
             named.store(true, Ordering::Relaxed);
             self.losses.fetch_add(1, Ordering::Release);
         }
-        let why = self.lost.get(process.index()).and_then(OnceLock::get);
-        Error::PeerLost { process, why: why.map_or_else(|| "it no longer answers".to_owned(), String::clone) }
+        // A peer that no longer answers has probably failed because of an earlier loss.
+        let known = self.lost.get(process.index()).and_then(OnceLock::get).or_else(|| self.first_loss.get());
+        known.cloned().unwrap_or_else(|| Loss::of(process, "it no longer answers")).into_error(process)
+    }
+
+    /// Notes that the connection with a peer ended. The coordinator should soon say that the peer
+    /// is lost, and why. Otherwise [`give_up_suspects`](Self::give_up_suspects) gives it up.
+    pub(crate) fn suspect(&self, process: ProcessId) {
+        lock(&self.suspects).push((process, self.clock.now() + WORD_MARGIN));
+        // The service thread must see the new deadline, and this may be another thread.
+        self.transport.wake();
+    }
+
+    /// Gives up the suspects of which the coordinator has said nothing in time, or can say nothing
+    /// any more. Returns when to call this again.
+    pub(crate) fn give_up_suspects(&self) -> Option<Instant> {
+        let now = self.clock.now();
+        let is_over = self.is_finished() || self.ended.get().is_some();
+        let is_due = |(process, until): &mut (_, _)| is_over || now >= *until || self.is_given_up(*process);
+        let due: Vec<_> = lock(&self.suspects).extract_if(.., is_due).collect();
+        for (process, _) in due {
+            self.lose(process, Loss::of(process, "its connection ended"));
+        }
+        lock(&self.suspects).iter().map(|(_, until)| *until).min()
+    }
+
+    /// Returns what was heard about a loss: why the peer was given up, or that this process was cut
+    /// off from the coordinator.
+    pub(crate) fn heard_of(&self, process: ProcessId) -> Option<Error> {
+        let cut_off = self.check_ended().err().filter(|_| !self.control.is_heard());
+        cut_off.or_else(|| self.is_given_up(process).then(|| self.gone(process)))
     }
 
     /// Notes that a process is lost, and tells the transport, the rooms and all threads.
-    pub(crate) fn lose(&self, process: ProcessId, why: String) {
-        if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
+    pub(crate) fn lose(&self, process: ProcessId, loss: Loss) {
+        let Some(lost) = self.lost.get(process.index()).filter(|_| process != self.id) else { return };
+        let first = loss.clone();
+        if lost.set(loss).is_err() {
             return;
         }
+        let _ = self.first_loss.set(first);
         self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
         self.calls.lanes.lose(process);
@@ -609,7 +682,8 @@ impl Process {
     // Shared values.
 
     pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) -> Result<()> {
-        let too_many = Error::TooLarge { what: "a table of shared values", bytes: SHARED_MAX + 1, max: SHARED_MAX };
+        let (what, remedy) = ("a table of shared values", "make one for several values");
+        let too_many = Error::TooLarge { what, bytes: SHARED_MAX + 1, max: SHARED_MAX, remedy };
         self.shared.get(index).ok_or(too_many)?.get_or_init(make);
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::invoke::inbox::panic_message;
 use crate::invoke::named::Names;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::home::Shape;
-use crate::runtime::process::Process;
+use crate::runtime::process::{Loss, Process, WORD_MARGIN};
 use crate::runtime::room::RoomEntry;
 use crate::runtime::route::{StartOrders, open_fabric, open_route};
 use crate::runtime::service::serve;
@@ -36,11 +36,11 @@ const START_NAP: Duration = Duration::from_micros(10);
 /// The time that a process waits for the start beyond the coordinator's own deadline. The
 /// coordinator knows which process is missing, so its report should come first.
 const START_MARGIN: Duration = Duration::from_secs(2);
-/// The time that a process waits, after it has lost a peer, for news of its link to the
-/// coordinating process.
-const LINK_MARGIN: Duration = Duration::from_secs(1);
-/// The sleep between two checks of that link.
-const LINK_NAP: Duration = Duration::from_millis(1);
+/// The sleep between two checks for the coordinator's word about a lost peer.
+const WORD_NAP: Duration = Duration::from_millis(1);
+
+/// The work of each worker. It is an object because all programs share the code that runs it.
+pub(crate) type Body<'a> = dyn Fn(&Worker) -> Result<()> + Send + Sync + 'a;
 
 /// Runs `body` on each worker of this process, and returns when the whole job has ended.
 ///
@@ -49,18 +49,12 @@ const LINK_NAP: Duration = Duration::from_millis(1);
 ///
 /// # Panics
 /// If a worker panicked, after the other processes were told.
-pub(crate) fn run_process<F>(member: Member, names: Names, rooms: &[RoomEntry], body: &F) -> Result<()>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+pub(crate) fn run_process(member: Member, names: Names, rooms: &[RoomEntry], body: &Body<'_>) -> Result<()> {
     let control = member.control.clone();
-    let outcomes = match start(member, names, rooms) {
-        Ok(process) => run_started(&process, body),
-        Err(error) => {
-            control.send(ToCoordinator::failed_with(&error, error.lost_process()));
-            Err(error)
-        }
-    };
+    let outcomes = start(member, names, rooms).and_then(|process| run_started(&process, body));
+    if let Err(error) = &outcomes {
+        control.send(ToCoordinator::failed_with(error, error.lost_process()));
+    }
     control.leave();
     let mut first_error = Ok(());
     for outcome in outcomes? {
@@ -75,10 +69,7 @@ where
 type Outcome = thread::Result<Result<()>>;
 
 /// Runs the service thread and all other threads of the process to their ends.
-fn run_started<F>(process: &Arc<Process>, body: &F) -> Result<Vec<Outcome>>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+fn run_started(process: &Arc<Process>, body: &Body<'_>) -> Result<Vec<Outcome>> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let seat = process.clock().seat();
@@ -99,14 +90,11 @@ where
 }
 
 /// Runs all callable threads of the process to their ends.
-fn run_threads<'scope, F>(
+fn run_threads<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     process: &'scope Arc<Process>,
-    body: &'scope F,
-) -> Result<Vec<Outcome>>
-where
-    F: Fn(&Worker) -> Result<()> + Send + Sync,
-{
+    body: &'scope Body<'scope>,
+) -> Result<Vec<Outcome>> {
     let shape = process.shape();
     let places = places(process)?;
     let spawn = |local: usize| {
@@ -143,10 +131,7 @@ where
 }
 
 /// Runs one worker thread, or one callable thread without a body.
-fn run_thread<F>(process: &Arc<Process>, local: usize, body: &F) -> Result<()>
-where
-    F: Fn(&Worker) -> Result<()>,
-{
+fn run_thread(process: &Arc<Process>, local: usize, body: &Body<'_>) -> Result<()> {
     let worker = Worker::new(process.clone(), local);
     let _seated = process.seat(local);
     let is_worker = local < process.shape().threads as usize;
@@ -159,7 +144,8 @@ where
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            let error = unless_the_link_broke(process.control(), process.clock(), || process.check_ended(), error);
+            let heard = |lost| process.heard_of(lost);
+            let error = with_its_root(process.clock(), heard, error);
             fail(process, format!("{}: {error}", worker.id()), error.lost_process());
             Err(error)
         }
@@ -172,26 +158,21 @@ where
 
 /// Returns the error that counts after a worker failed with `error`.
 ///
-/// A process that loses a peer may have lost the coordinating process as well. The coordinator then
-/// no longer hears this process. The broken link shows that too, perhaps a moment later than the
-/// fabric, and is then the error that counts. `check_ended` returns what the service thread has
-/// heard.
-fn unless_the_link_broke(
-    control: &dyn Control,
-    clock: &Clock,
-    check_ended: impl Fn() -> Result<()>,
-    error: Error,
-) -> Error {
-    if error.lost_process().is_none() || !control.leads_to_a_process() {
-        return error;
-    }
-    let deadline = clock.now() + LINK_MARGIN;
-    while check_ended().is_ok() && clock.now() < deadline {
-        clock.sleep_for(LINK_NAP);
-    }
-    match check_ended() {
-        Err(ended) if !control.is_heard() => ended,
-        _ => error,
+/// An error may name a peer whose connection ended before the coordinator said why. So this waits a
+/// moment for what `heard` returns: the error with the cause. If the process was cut off from its
+/// coordinator as well, that is the error that counts; the broken link may show a moment later than
+/// the fabric's loss.
+fn with_its_root(clock: &Clock, heard: impl Fn(ProcessId) -> Option<Error>, error: Error) -> Error {
+    let Some(lost) = error.lost_process() else { return error };
+    let deadline = clock.now() + WORD_MARGIN;
+    loop {
+        match heard(lost) {
+            // An error of a room says more than the loss that it names.
+            Some(Error::PeerLost { .. }) if !matches!(error, Error::PeerLost { .. }) => return error,
+            Some(heard) => return heard,
+            None if clock.now() >= deadline => return error,
+            None => clock.sleep_for(WORD_NAP),
+        }
     }
 }
 
@@ -300,10 +281,10 @@ fn wait_for_start(
                 builds.extend(more);
             }
             Some(ToProcess::Ended { why }) => return Err(LaunchError::from(why).into()),
-            Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
+            Some(ToProcess::Lost { process, root, why }) => return Err(Loss { root, why }.into_error(process)),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
             None if clock.now() >= deadline => {
-                return Err(Error::Deadline { doing: "waiting for the other processes to start", after: time });
+                return Err(Error::deadline("waiting for the other processes to start", time));
             }
             None => match control.fd() {
                 Some(fd) => {
@@ -319,74 +300,45 @@ fn wait_for_start(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::os::fd::BorrowedFd;
 
     use super::*;
 
-    /// A link to a process or to a launcher that delivers no messages.
-    #[derive(Clone, Copy, Debug)]
-    struct Link {
-        leads_to_a_process: bool,
-        is_heard: bool,
+    fn lost(root: u32, why: &str) -> Error {
+        Loss { root: ProcessId::new(root), why: why.into() }.into_error(ProcessId::new(1))
     }
 
-    impl Control for Link {
-        fn send(&self, _: ToCoordinator) {}
-
-        fn receive(&self) -> Option<ToProcess> {
-            None
-        }
-
-        fn fd(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-
-        fn is_heard(&self) -> bool {
-            self.is_heard
-        }
-
-        fn leads_to_a_process(&self) -> bool {
-            self.leads_to_a_process
-        }
-    }
-
-    /// Returns the error that counts if the job's end is found at check number `end_at`, and the
+    /// Returns the error that counts if something is heard at check number `heard_at`, and the
     /// number of checks.
-    fn what_counts(link: Link, end_at: u32, error: Error) -> (Error, u32) {
+    fn what_counts(heard_at: u32, heard: impl Fn() -> Error, error: Error) -> (Error, u32) {
         let looks = Cell::new(0);
-        let check_ended = || {
+        let look = |_| {
             looks.set(looks.get() + 1);
-            if looks.get() < end_at { Ok(()) } else { Err(Error::JobEnded { why: "gone".into() }) }
+            (looks.get() >= heard_at).then(&heard)
         };
-        let error = unless_the_link_broke(&link, &Clock::real(), check_ended, error);
+        let error = with_its_root(&Clock::real(), look, error);
         (error, looks.get())
     }
 
-    fn lost() -> Error {
-        Error::PeerLost { process: ProcessId::new(1), why: "it no longer answers".into() }
+    #[test]
+    fn a_loss_gets_its_root_from_the_coordinator() {
+        let symptom = || lost(1, "was lost: its connection ended");
+        for heard_at in [1, 5] {
+            let (error, looks) = what_counts(heard_at, || lost(7, "was killed by signal 9"), symptom());
+            assert_eq!((error.to_string().as_str(), looks), ("process 7 was killed by signal 9", heard_at));
+        }
+        let (error, _) = what_counts(u32::MAX, || unreachable!(), symptom());
+        assert_eq!(error.to_string(), "process 1 was lost: its connection ended");
     }
 
     #[test]
     fn a_link_that_breaks_after_a_loss_is_the_error() {
-        let link = Link { leads_to_a_process: true, is_heard: false };
-        let (error, looks) = what_counts(link, 5, lost());
-        assert!(matches!(error, Error::JobEnded { .. }) && looks >= 5, "{error} after {looks} looks");
+        let ended = || Error::JobEnded { why: "gone".into() };
+        let (error, looks) = what_counts(5, ended, lost(1, "was lost: it no longer answers"));
+        assert!(matches!(error, Error::JobEnded { .. }) && looks == 5, "{error} after {looks} looks");
     }
 
     #[test]
-    fn the_first_reported_loss_stays_the_error() {
-        let link = Link { leads_to_a_process: true, is_heard: true };
-        // The coordinator ends the job, or stays silent for the whole wait.
-        for end_at in [5, u32::MAX] {
-            assert!(matches!(what_counts(link, end_at, lost()).0, Error::PeerLost { .. }));
-        }
-    }
-
-    #[test]
-    fn nothing_is_waited_for_where_no_process_coordinates_or_none_is_lost() {
-        let to_launcher = Link { leads_to_a_process: false, is_heard: true };
-        assert_eq!(what_counts(to_launcher, 1, lost()).1, 0);
-        let to_process = Link { leads_to_a_process: true, is_heard: false };
-        assert_eq!(what_counts(to_process, 1, Error::InHandler { what: "a barrier" }).1, 0);
+    fn nothing_is_waited_for_if_no_process_is_lost() {
+        assert_eq!(what_counts(1, || unreachable!(), Error::InHandler { what: "a barrier" }).1, 0);
     }
 }

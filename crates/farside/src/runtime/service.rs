@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farside_fabric::Event;
 
-use crate::runtime::process::{Process, lock};
+use crate::runtime::process::{Loss, Process, lock};
 use crate::runtime::room;
 use farside_launch::control::ToProcess;
 use farside_launch::kill_point::KillPoint;
@@ -33,7 +33,8 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
         drop(taking_in);
         let backlog_at = process.send_backlog();
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
-        let next = [serve_at, rooms_at, backlog_at, resend_at].into_iter().flatten().min();
+        let suspects_at = process.give_up_suspects();
+        let next = [serve_at, rooms_at, backlog_at, resend_at, suspects_at].into_iter().flatten().min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -65,13 +66,12 @@ fn take_events(process: &Arc<Process>) -> bool {
                 }
                 match message.split_first() {
                     Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
-                    Some((first, fields)) => process.take_call_message(from, *first, fields),
-                    None => {}
+                    _ => process.take_call_message(from, message),
                 }
             }
             Event::Disconnected { process: peer } => {
                 tracing::debug!(process = peer.number(), "loss: the connection with a process ended");
-                process.lose(peer, "its connection ended".to_owned());
+                process.suspect(peer);
             }
         }
     }
@@ -87,9 +87,9 @@ fn take_order(process: &Process, order: ToProcess) {
             tracing::debug!(?why, "order: the job has ended");
             process.end(why);
         }
-        ToProcess::Lost { process: lost, why } => {
-            tracing::debug!(process = lost.number(), why, "order: a process is lost");
-            process.lose(lost, why);
+        ToProcess::Lost { process: lost, root, why } => {
+            tracing::debug!(process = lost.number(), root = root.number(), why, "order: a process is lost");
+            process.lose(lost, Loss { root, why });
         }
         ToProcess::Confirm { round } => {
             tracing::debug!(round, "order: report the counts");

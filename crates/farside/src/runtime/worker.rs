@@ -28,6 +28,7 @@ use crate::invoke::inbox::Inbox;
 use crate::invoke::message::RingName;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
+use crate::invoke::outcome::Outcome;
 use crate::invoke::pending::{Continuation, Pending};
 use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
@@ -312,7 +313,7 @@ impl Worker {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call<A: Wire, R>(
+    pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,
@@ -325,7 +326,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_buffer`].
-    pub fn call_buffer<A: Wire, R>(
+    pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
         arguments: A,

@@ -195,7 +195,7 @@ impl<'w> Lock<'w> {
                         break refused;
                     }
                 }
-                Err(Error::Deadline { .. }) => break Error::Deadline { doing: "waiting for a lock", after: time },
+                Err(Error::Deadline { .. }) => break Error::deadline("waiting for a lock", time),
                 Err(error) => break error,
             }
         };

@@ -61,9 +61,7 @@ impl<R: Send + 'static> Ticket<R> {
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         match self.result.recv_timeout(time) {
             Ok(outcome) => Ok(taken(outcome)),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(Error::Deadline { doing: "waiting for an operation", after: time }.into())
-            }
+            Err(RecvTimeoutError::Timeout) => Err(Error::deadline("waiting for an operation", time).into()),
             Err(RecvTimeoutError::Disconnected) => Err(SyncError::Poisoned),
         }
     }

@@ -1,10 +1,10 @@
-//! The same calls over libfabric, beside a stream of its puts: the limit is the number of calls
-//! whose bytes the stream would carry.
+//! The same calls over libfabric, beside a stream of its messages: the limit is the number of calls
+//! that the stream would carry.
 //!
-//! The bytes of a call are those of its whole record, header and arguments, because all of it
-//! travels.
+//! A call that is published at once is compared with messages of the size of its record, header and
+//! arguments. Aggregated calls are compared with messages of the size of a batch.
 
-use farside::Worker;
+use farside::{AGGREGATE_BYTES, Worker};
 use farside_fabric::ring::record_bytes;
 
 use super::{Calls, Load, Mode, measure, ovfl, send, trad, write};
@@ -12,15 +12,14 @@ use crate::Options;
 use crate::benches::size_name;
 use crate::case::Case;
 use crate::fabric::OfiFabric;
-use crate::limits::libfabric::{Libfabric, PutStream, Puts};
+use crate::limits::libfabric::{Libfabric, MessageStream};
 
 /// Calls of one run by default: published at once, and aggregated.
 const CALLS: u64 = 200_000;
 const AGGREGATED_CALLS: u64 = 4_000_000;
-/// The stream of puts, with blocks of the size of aggregated calls.
-const PUT_BYTES: usize = 4096;
-const UNDER_WAY: usize = 64;
-const PUTS: u64 = 100_000;
+/// The messages of a run of the limit, short and long ones.
+const SHORT_MESSAGES: u64 = 200_000;
+const LONG_MESSAGES: u64 = 50_000;
 
 pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let modes: [(&str, u64, [Mode; 3]); 4] = [
@@ -34,11 +33,19 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
         for (words, mode) in [1, 8, 32].into_iter().zip(by_size) {
             let of = fabric.clone();
             let body = move |me: &Worker, options: Options| {
-                let puts = Puts { bytes: PUT_BYTES, under_way: UNDER_WAY, count: options.operations_or(PUTS) };
-                let libfabric = Libfabric::new(me, &of, puts.area_bytes())?;
-                let bytes_of_each = record_bytes(words * 8);
-                let name = format!("libfabric 4KiB puts / {bytes_of_each} B a record");
-                let limit = PutStream { libfabric, puts, bytes_of_each, name };
+                let libfabric = Libfabric::new(me, &of, 0)?;
+                let record = record_bytes(words * 8);
+                let (message_bytes, messages) = match name {
+                    "trad" | "ovfl" => (AGGREGATE_BYTES, LONG_MESSAGES),
+                    _ => (record, SHORT_MESSAGES),
+                };
+                let limit = MessageStream {
+                    libfabric,
+                    message_bytes,
+                    count: options.operations_or(messages),
+                    things: message_bytes as f64 / record as f64,
+                    name: format!("libfabric {message_bytes} B messages"),
+                };
                 measure(me, options, Load { words, calls: options.operations_or(calls) }, Calls { mode }, limit)
             };
             cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body));

@@ -91,6 +91,50 @@ fn a_panic_after_the_body_ends_the_job() {
     assert_eq!(failure(verdict), (1, ProcessEnd::Reported(why)));
 }
 
+/// Every form of a call whose caller gets no result reports an error of its function.
+#[test]
+fn an_error_of_a_function_without_a_caller_is_reported() {
+    type Form = fn(&Worker, WorkerId) -> Result<()>;
+    type Fails = Result<(), &'static str>;
+    let forms: [(&str, Form); 9] = [
+        ("call", |me, to| Ok(me.call(to, (), |_, ()| -> Fails { Err("so it goes") })?)),
+        ("remote", |me, to| Ok(me.to(to).call_remote((), farside::remote!(|_, (): ()| Fails::Err("so it goes")))?)),
+        ("lane", |me, to| Ok(me.to(to).send_based().call((), |_, ()| -> Fails { Err("so it goes") })?)),
+        ("aggregated", |me, to| Ok(me.aggregate(to).call((), |_, ()| -> Fails { Err("so it goes") })?)),
+        ("counted", |me, to| {
+            let executed = me.synchronizer(1)?;
+            me.to(to).notify(&executed, On::Executed).call((), |_, ()| -> Fails { Err("so it goes") })?;
+            executed.wait()
+        }),
+        ("buffer", |me, to| Ok(me.call_buffer(to, (), b"so", |_, (), _| -> Fails { Err("so it goes") })?)),
+        ("put", |me, to| {
+            let place = (me.allocate_at(to, 8)?, 0);
+            Ok(me.to(to).call_buffer_put((), b"so", place, |_, ((), _)| -> Fails { Err("so it goes") })?)
+        }),
+        ("get", |me, to| {
+            let lent = me.to(to).call_buffer_get((), me.allocate(8)?, |_, (), _| -> Fails { Err("so it goes") });
+            lent.map_err(Error::from)?.wait().map(drop)
+        }),
+        ("everyone", |me, _| Ok(me.everyone().call((), |_, ()| -> Fails { Err("so it goes") })?)),
+    ];
+    for (name, form) in forms {
+        let verdict = farside::simulate(2, 1, 5, |me| {
+            if me.id().number() == 0 {
+                form(me, WorkerId::new(1))?;
+            }
+            me.barrier()
+        });
+        let error = verdict.expect_err(name).to_string();
+        assert!(error.contains(" called here failed: so it goes"), "{name}: {error}");
+    }
+    // Other results are dropped.
+    farside::simulate(2, 1, 5, |me| {
+        me.call(me.neighbor(1), 7, |_, x: u64| Ok::<_, String>(Some(x)))?;
+        Ok(me.call(me.neighbor(1), 7, |_, x: u64| x)?)
+    })
+    .unwrap();
+}
+
 /// A wait that fails for another reason leaves the result, which can be waited for again.
 #[farside::test(processes = 2, threads = 1)]
 fn a_result_outlives_a_wait_that_fails(me: &Worker) -> Result<()> {

@@ -236,7 +236,7 @@ pub(crate) fn kill_program(program: &str, point: &str, nth: u32, threads: u32, m
     let printed = String::from_utf8_lossy(&output.stderr);
     let workers = PROCESSES * threads;
     let notes = take_notes(pid, program, workers);
-    let verdict = format!("verdict: process {DOOMED} failed: signal 9 killed it");
+    let verdict = format!("verdict: process {DOOMED} was killed by signal 9");
     let verdicts: Vec<&str> = printed.lines().filter(|line| line.starts_with("verdict")).collect();
     assert!(verdicts.contains(&&*verdict), "killed at {at}, and the job says:\n{printed}");
     // Only failed jobs print a verdict.

@@ -76,7 +76,7 @@ fn at_each_step_of_a_command() {
         let printed = String::from_utf8_lossy(&output.stderr);
         let notes = take_notes(pid, PROGRAM, PROCESSES);
         let survivors = notes.iter().flatten().count();
-        let verdict = format!("verdict: process {DOOMED} failed: signal 9 killed it");
+        let verdict = format!("verdict: process {DOOMED} was killed by signal 9");
         assert!(survivors == 3 && printed.contains(&verdict), "killed at {at}, {notes:?}; the job says:\n{printed}");
     }
 }

@@ -106,7 +106,7 @@ fn kill_at(point: &str, nth: u32) {
     let well = || Some("well".to_owned());
     let notes = take_notes(pid, PROGRAM, PROCESSES);
     assert_eq!(notes, [well(), None, well()], "killed at {at}, and the job says:\n{printed}");
-    assert!(printed.contains("signal 9 killed it"), "killed at {at}, and the job says:\n{printed}");
+    assert!(printed.contains("was killed by signal 9"), "killed at {at}, and the job says:\n{printed}");
 }
 
 #[test]

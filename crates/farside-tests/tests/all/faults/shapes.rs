@@ -95,8 +95,9 @@ fn the_others_learn_why_a_worker_failed() {
         match (me.process().number(), &told) {
             // The other worker of the same process.
             (2, Err(Error::JobEnded { why })) => assert!(why.contains("worker five has had enough"), "{why}"),
-            (_, Err(Error::PeerLost { process, why })) => {
-                assert!(process.number() == 2 && !why.is_empty());
+            (_, Err(Error::PeerLost { process, root, why })) => {
+                assert!(process == root && process.number() == 2, "{process} {root}");
+                assert!(why.contains("worker five has had enough"), "{why}");
                 if me.thread_index() == 0 {
                     write_note(test, me.process().number(), "told");
                 }

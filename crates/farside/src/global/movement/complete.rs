@@ -82,7 +82,7 @@ impl Worker {
     /// `NeverStarted`; [`Error::Deadline`], at once if there are no handles; [`Error::InHandler`].
     pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
         let some = self.complete_some(handles, time)?;
-        some.first().copied().ok_or(Error::Deadline { doing: COMPLETING, after: time })
+        some.first().copied().ok_or(Error::deadline(COMPLETING, time))
     }
 
     /// Waits until at least one of some operations has ended, and returns the indices of the
@@ -242,9 +242,7 @@ impl Worker {
                 fault_at(address_of(is_target), AddressFault::Misaligned { align: align as usize })
             }
             Failure::Lost { process: lost } => process.gone(lost),
-            Failure::Deadline => {
-                Error::Deadline { doing: "moving bytes of memory that is not mapped", after: self.default_deadline() }
-            }
+            Failure::Deadline => Error::deadline("moving bytes of memory that is not mapped", self.default_deadline()),
             Failure::Full { process } => MovementError::Full { process, max: COMMANDS_MAX }.into(),
             Failure::Other { what } => MovementError::Fabric { what }.into(),
         };

@@ -6,6 +6,7 @@ use super::{AGGREGATE_BYTES, NO_LIMIT, To, WhenFull};
 use crate::Worker;
 use crate::error::{Refused, Result};
 use crate::invoke::outbox::FlushCause;
+use crate::invoke::outcome::Outcome;
 use crate::invoke::remote::{ByPointer, ByType, RemoteFn};
 use crate::wire::Wire;
 
@@ -137,7 +138,7 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
+    pub fn call<A: Wire, R: Outcome>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.to.operand_of(function as usize);
         self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
@@ -147,7 +148,7 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
-    pub fn call_remote<A: Wire, R, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
+    pub fn call_remote<A: Wire, R: Outcome, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
     {
@@ -158,7 +159,7 @@ impl<'w> Aggregator<'w> {
     ///
     /// # Errors
     /// Those of [`To::call`].
-    pub fn call_buffer<A: Wire, R>(
+    pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         arguments: A,
         buffer: &[u8],

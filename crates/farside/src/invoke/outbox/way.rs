@@ -16,7 +16,7 @@ use super::ring::{Ring, write_payload};
 use super::{Dispatch, FlushCause, SendCounters};
 use crate::error::{Error, FullCause, Result};
 use crate::invoke::frames::OutFrames;
-use crate::invoke::message::{CallMessage, RingName};
+use crate::invoke::message::{CallMessage, FramePlace, RingName};
 use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
 use crate::invoke::staged::Staged;
@@ -68,6 +68,11 @@ pub(crate) struct Way {
     held: Option<Instant>,
     queue_cap_bytes: usize,
     frames: OutFrames,
+    /// The number of staged words, from the oldest on, that travel before any other decision: whole
+    /// records, or the rest of a record that is cut into frames.
+    cut_words: usize,
+    /// Whether the transport had no room for the last frame.
+    is_refused: bool,
     /// Latches of staged calls, counted down when these calls are sent.
     on_sent: Vec<LatchAddress>,
     /// The bytes that the ring had carried when the receiver last asked for it back.
@@ -151,6 +156,8 @@ impl Way {
             held: None,
             queue_cap_bytes,
             frames: OutFrames::default(),
+            cut_words: 0,
+            is_refused: false,
             on_sent: Vec::new(),
             mark: None,
             wanted: 0,
@@ -196,9 +203,9 @@ impl Way {
 
     /// Whether the first staged record would find room now.
     pub(super) fn staged_may_move(&self) -> bool {
-        // Room for frames is announced by a notice.
-        let front = self.staged.front().filter(|_| !self.is_framed()).map(|record| record.len() * 8);
-        front.is_some_and(|bytes| self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(bytes)))
+        // Only records for a ring: room for frames is announced by a notice.
+        let Some(ring) = self.ring.as_ref().filter(|_| !self.is_framed()) else { return false };
+        self.staged.front().is_some_and(|record| ring.sender.has_room(record.len() * 8))
     }
 
     /// Whether no granted or requested chunk could ever hold a record of this size.
@@ -227,6 +234,8 @@ impl Way {
     pub(super) fn ask(&mut self, process: &Process, mapped: bool) -> Result<()> {
         debug_assert_eq!(self.phase, Phase::Unasked);
         if !mapped || self.is_unmappable {
+            let window = self.options.grown_bytes().min(process.settings().ring_cap_bytes);
+            self.frames = OutFrames::new(window);
             self.phase = Phase::Framed;
             return Ok(());
         }
@@ -275,7 +284,6 @@ impl Way {
             Answer::Credit { consumed } => self.frames.credit(consumed),
             Answer::Closed if self.phase == Phase::Closing => {
                 self.phase = Phase::Unasked;
-                self.frames = OutFrames::default();
                 self.counters.rings_reclaimed += 1;
                 if self.has_staged() {
                     // An error is ignored here: the caller that waits for the records gets it.
@@ -316,6 +324,7 @@ impl Way {
         self.phase = Phase::Lost;
         self.granted.clear();
         self.staged.clear();
+        (self.cut_words, self.is_refused) = (0, false);
         self.held = None;
         self.on_sent.clear();
     }
@@ -401,12 +410,33 @@ impl Way {
         self.note_staged();
     }
 
-    /// Takes over a batch of whole records for a frame, with the latches that wait for it.
-    pub(super) fn stage_batch(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64]), on_sent: &mut Vec<LatchAddress>) {
-        self.staged.push_records(bytes, copy);
+    /// Takes over a batch of whole records, which `copy` writes, with the latches that wait for it.
+    /// Sends it as a frame if it need not wait, and stages it otherwise.
+    pub(super) fn take_batch(
+        &mut self,
+        process: &Process,
+        bytes: usize,
+        copy: impl Fn(&mut [u8]),
+        on_sent: &mut Vec<LatchAddress>,
+    ) {
         self.counters.bytes += bytes as u64;
         self.on_sent.append(on_sent);
+        let must_wait = self.has_staged() || self.held.is_some() || !self.is_framed();
+        if !must_wait && bytes <= frame_bytes_max(process).min(self.frames.room()) {
+            // An error is ignored here: the batch is staged, and who sends it gets the error.
+            if let Ok(true) = process.send_frame(self.to_process, self.frame_place(), bytes, &copy) {
+                self.frames.advance(bytes);
+                self.count_sent(process);
+                return;
+            }
+            self.is_refused = true;
+        }
+        self.staged.push_records(bytes, copy);
         self.note_staged();
+    }
+
+    fn frame_place(&self) -> FramePlace {
+        FramePlace { ring: self.name, position: self.frames.sent(), window: self.frames.window() }
     }
 
     fn note_staged(&mut self) {
@@ -482,11 +512,11 @@ impl Way {
         Ok(sent)
     }
 
-    /// Whether staged records wait for ring credit or for their time, so that no answer of the
-    /// receiver would move them. Records that wait for a ring, or for frames, are sent when that
-    /// answer comes.
+    /// Whether staged records wait for ring credit, for their time or for room in the transport, so
+    /// that no answer of the receiver would move them. Records that wait for a ring, or for credit
+    /// for frames, are sent when that answer comes.
     pub(crate) fn needs_help(&self) -> bool {
-        !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some())
+        !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some() || self.is_refused)
     }
 
     /// Sends staged records through an open ring, as one batch. The batch is published at its end
@@ -536,24 +566,30 @@ impl Way {
 
     /// Sends staged records as frames to a receiver whose memory is not mapped.
     fn send_frames(&mut self, process: &Process) -> Result<bool> {
-        let max = process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES;
+        let max = frame_bytes_max(process);
         let mut sent = false;
-        while let Some(front) = self.staged.front().map(<[u64]>::len) {
-            // As many whole records as fit in a frame. A longer record is cut into pieces.
-            let whole = self.staged.front_within(max.min(self.frames.room()));
-            let words = match whole {
-                [] if self.frames.has_room(front * 8) => self.staged.front_within(front * 8),
-                whole => whole,
-            };
-            if words.is_empty() {
+        self.is_refused = false;
+        while self.has_staged() {
+            if self.cut_words == 0 {
+                // As many whole records as fit in a frame. A longer record is cut into pieces.
+                let front = self.staged.front().map_or(0, <[u64]>::len);
+                let whole = self.staged.front_within(max.min(self.frames.room())).len();
+                self.cut_words = if whole == 0 && self.frames.has_room(front * 8) { front } else { whole };
+            }
+            let piece = self.staged.words(self.cut_words.min(max / 8));
+            if piece.is_empty() {
                 break;
             }
-            for piece in words.chunks(max / 8) {
-                let position = self.frames.advance(size_of_val(piece));
-                process.send_frame(self.to_process, self.name, position, piece)?;
+            let bytes: &[u8] = bytemuck::cast_slice(piece);
+            let place = self.frame_place();
+            if !process.send_frame(self.to_process, place, bytes.len(), |out| out.copy_from_slice(bytes))? {
+                self.is_refused = true;
+                break;
             }
-            let words = words.len();
+            let words = piece.len();
+            self.frames.advance(words * 8);
             self.staged.pop_words(words);
+            self.cut_words -= words;
             sent = true;
         }
         self.count_sent(process);
@@ -639,4 +675,9 @@ impl Way {
         let idle = self.may_close() && !is_in_use;
         idle & (self.mark.replace(written) == Some(written))
     }
+}
+
+/// The most bytes of a stream that a frame carries.
+fn frame_bytes_max(process: &Process) -> usize {
+    (process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES) / 8 * 8
 }

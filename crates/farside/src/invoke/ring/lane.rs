@@ -78,7 +78,7 @@ impl Process {
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = self.settings().ring_cap_bytes / 2;
         if record_bytes > max {
-            return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
+            return Err((Error::long_call(record_bytes, max), payload));
         }
         let keeping = Keeping { may_stage: when_full == WhenFull::Queue, ..Keeping::default() };
         self.end_accesses();

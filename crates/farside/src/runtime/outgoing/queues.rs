@@ -45,6 +45,15 @@ impl<M> Queues<M> {
         Ok(self.waiting.fetch_add(1, Ordering::Relaxed) == 0)
     }
 
+    /// Sends a message with `attempt`, if none waits for this receiver. Returns whether it was sent.
+    ///
+    /// # Errors
+    /// The error of `attempt`.
+    pub(super) fn try_send<E>(&self, receiver: usize, attempt: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+        let queue = lock(&self.by_receiver[receiver]);
+        if queue.is_empty() { attempt() } else { Ok(false) }
+    }
+
     /// Sends waiting messages until there is no room. An error drops those for its receiver.
     /// Returns whether any wait, also if another thread is sending them.
     pub(super) fn flush<E>(&self, mut attempt: impl FnMut(usize, &M) -> Result<bool, E>) -> bool {

@@ -8,6 +8,7 @@ use farside_launch::settings::FOREVER;
 impl Worker {
     /// Serves other workers after the end of the body, until the whole job is quiet.
     pub(crate) fn drain(&self) -> Result<()> {
+        self.collectives.borrow_mut().end();
         if self.process.callers().one_more_rests(self.process.shape().callable_per_process()) {
             // This may have been the last caller that the other threads waited for.
             self.process.call_attention_of_all();

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Worker;
-use crate::error::{Error, Result, Source};
-use crate::invoke::inbox::{Handling, panic_message, run_last};
+use crate::error::{Result, Source};
+use crate::invoke::inbox::{Handling, handler_error, run_last};
 use crate::invoke::message::RingName;
 use crate::runtime::process::Notice;
 
@@ -74,7 +74,7 @@ impl Worker {
                     outbox.give_up_if_idle(&self.process)?;
                 }
             }
-            Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
+            Notice::Frame(frame) => self.inbox().take_frame(&frame),
             Notice::Fetched { fetch, outcome } => {
                 let mut ran = self.go_on_with(fetch, outcome);
                 for ring in self.closing.take() {
@@ -93,7 +93,7 @@ impl Worker {
         let handling = Handling::begin(&self.in_handler);
         let ended = catch_unwind(AssertUnwindSafe(|| go(self, outcome)));
         drop(handling);
-        ended.map_err(|panic| Error::HandlerPanicked { from: Source::Worker(self.id), message: panic_message(&*panic) })
+        ended.map_err(|panic| handler_error(Source::Worker(self.id), &*panic))
     }
 
     /// Runs what has arrived through a ring that its sender has given up, and returns the ring's

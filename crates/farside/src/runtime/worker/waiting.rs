@@ -8,8 +8,8 @@ use farside_fabric::WorkerId;
 use farside_fabric::wait::{Backoff, StreamWatch};
 
 use super::Worker;
-use crate::error::{Error, Result};
-use crate::invoke::inbox::{Handling, run_arrivals, tell_credit};
+use crate::error::{Error, Result, Source};
+use crate::invoke::inbox::{Handling, handler_error, run_arrivals, tell_credit};
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::SlotHandle;
 use crate::runtime::service::poll;
@@ -47,10 +47,8 @@ impl Worker {
     /// queued. Returns whether there was anything to do. Does not wait.
     ///
     /// # Errors
-    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
-    /// [`Error::JobEnded`].
-    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`];
-    /// [`Error::JobEnded`].
+    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::HandlerFailed`];
+    /// [`Error::CorruptRing`]; [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
         let moved = self.step()?;
@@ -200,7 +198,7 @@ impl Worker {
             let now = self.process.clock().now();
             let deadline = *deadline.get_or_insert_with(|| now + time.min(FOREVER));
             if now >= deadline {
-                return Err(Error::Deadline { doing, after: time });
+                return Err(Error::deadline(doing, time));
             }
             if moved {
                 continue;
@@ -332,8 +330,7 @@ impl Worker {
                 // The other continuations run next time. A result may be a lock, which its
                 // continuation must release.
                 self.continuations.borrow_mut().extend(due);
-                let message = crate::invoke::inbox::panic_message(&*panic);
-                return Err(Error::HandlerPanicked { from: crate::error::Source::Worker(self.id), message });
+                return Err(handler_error(Source::Worker(self.id), &*panic));
             }
         }
         Ok(any)

@@ -1,0 +1,131 @@
+//! How a worker waits in a collective, and finds out who is missing.
+//!
+//! The worker for which it waits may itself wait for another one in the same collective. So a
+//! worker that waits for long asks along this chain, whose end is the worker that did not come.
+
+use std::time::{Duration, Instant};
+
+use farside_fabric::WorkerId;
+
+use super::{Collectives, Content, Mismatch};
+use crate::error::{Error, Result};
+use crate::invoke::call::WhenFull;
+use crate::invoke::pending::Pending;
+use crate::runtime::worker::Worker;
+use crate::wire::Wire;
+
+/// The time after which a worker asks, and asks again.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+/// The largest number of workers asked one after the other. A barrier has 32 rounds at most.
+const CHAIN_MAX: u32 = 32;
+
+/// Where a worker stands with a collective of another one.
+#[derive(Clone, Copy, Debug, Wire)]
+enum Standing {
+    /// It has not begun the collective.
+    Before,
+    /// It never will, because its body has returned.
+    Returned,
+    /// It waits for this worker, in the collective or in an earlier one.
+    Waits(WorkerId),
+    /// It has begun the collective, and waits for no worker.
+    Begun,
+}
+
+impl Collectives {
+    fn standing(&self, number: u64) -> Standing {
+        match self.awaited {
+            _ if self.begun > number => Standing::Begun,
+            _ if self.begun < number && self.has_returned => Standing::Returned,
+            Some(other) => Standing::Waits(other),
+            None if self.begun == number => Standing::Begun,
+            None => Standing::Before,
+        }
+    }
+
+    /// Notes that a worker will never come to the current collective.
+    fn note_returned(&mut self, there: WorkerId) {
+        let theirs = "none, because its body has returned".into();
+        let mismatch = Mismatch { theirs, ..self.differs(there, &Content::default()) };
+        self.note(mismatch);
+    }
+}
+
+/// What ends a turn of waiting.
+enum Seen<T> {
+    Found(T),
+    Heard(Standing),
+}
+
+impl Worker {
+    /// Waits for a condition that depends on every worker of the job, and on `whom` first.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] with the worker that did not come; [`Error::PeerLost`];
+    /// [`Error::CollectiveMismatch`], also if a worker can never come.
+    pub(super) fn wait_for_all<T>(
+        &self,
+        doing: &'static str,
+        whom: WorkerId,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> Result<T> {
+        self.collectives.borrow_mut().awaited = Some(whom);
+        let total = self.default_deadline();
+        let pace = ASK_AFTER.min(total / 4);
+        let (mut time, mut end) = (pace, None::<Instant>);
+        let (mut missing, mut asked, mut chain) = (whom, None::<(WorkerId, Pending<'_, Standing>)>, 0);
+        let result = loop {
+            let seen = self.wait_until(doing, time, |worker| {
+                if let Some(found) = look(worker) {
+                    return Some(Ok(Seen::Found(found)));
+                }
+                if let Some(failure) = worker.any_lost().or_else(|| worker.collective_failure()) {
+                    return Some(Err(failure));
+                }
+                let (_, answer) = asked.as_mut()?;
+                Some(answer.poll()?.map(Seen::Heard))
+            });
+            match (seen, asked.take()) {
+                (Ok(Seen::Found(found)), _) => break Ok(found),
+                (Ok(Seen::Heard(Standing::Waits(next))), Some(_)) if chain < CHAIN_MAX => {
+                    asked = self.ask(next);
+                    chain += 1;
+                }
+                (Ok(Seen::Heard(Standing::Returned)), Some((there, _))) => {
+                    self.collectives.borrow_mut().note_returned(there);
+                }
+                (Ok(Seen::Heard(_)), Some((there, _))) => missing = there,
+                (Err(Error::Deadline { .. }), unanswered) => {
+                    let now = self.now();
+                    if now >= *end.get_or_insert(now + total.saturating_sub(time)) {
+                        break Err(Error::Deadline { doing, after: total, waiting_for: vec![missing] });
+                    }
+                    if let Some((there, _)) = &unanswered {
+                        missing = *there;
+                    }
+                    asked = unanswered.or_else(|| self.ask(whom));
+                    chain = 0;
+                }
+                (Err(error), _) => break Err(error),
+                (Ok(Seen::Heard(_)), None) => {}
+            }
+            time = pace.min(end.map_or(pace, |end| end.saturating_duration_since(self.now())));
+        };
+        let mut collectives = self.collectives.borrow_mut();
+        match &result {
+            Ok(_) => collectives.awaited = None,
+            Err(_) => collectives.has_failed = true,
+        }
+        result
+    }
+
+    /// Asks a worker where it stands with the current collective. Returns `None` if it cannot be
+    /// asked.
+    fn ask(&self, whom: WorkerId) -> Option<(WorkerId, Pending<'_, Standing>)> {
+        let number = self.collectives.borrow().begun;
+        let can_answer = whom != self.id() && self.runs_same_binary(whom);
+        let to = self.to(whom).when_full(WhenFull::Queue);
+        let ask = || to.call_return(number, |there, number| there.collectives.borrow().standing(number)).ok();
+        Some((whom, can_answer.then(ask)??))
+    }
+}
