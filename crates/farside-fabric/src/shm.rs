@@ -608,11 +608,11 @@ impl Transport for ShmEndpoint {
     fn offer(&self, to: ProcessId, key: RemoteKey) -> Result<(), FabricError> {
         self.check_process(to)?;
         let mut state = self.lock();
+        let Some(region) = state.engine.find(key).cloned() else { return Err(FabricError::StaleKey { key }) };
         // The starter travels with the greetings.
         if to == self.config.process || key.slot == 0 || state.engine.is_held_by(to, key) {
             return Ok(());
         }
-        let Some(region) = state.engine.find(key).cloned() else { return Err(FabricError::StaleKey { key }) };
         let RegionMemory::Shared(memory) = region else { return Ok(()) };
         let link = self.link_to(&mut state, to)?;
         link.send(&Message::Fetched(Fetched::shared(key)), Some(memory))?;
