@@ -78,7 +78,13 @@ const CRATES: [Crate; 14] = [
         is_safe: false,
         is_package: false,
     },
-    Crate { name: "farside-mcts", below: &["farside"], for_tests: &[], is_safe: true, is_package: true },
+    Crate {
+        name: "farside-mcts",
+        below: &["farside"],
+        for_tests: &["farside-testbed"],
+        is_safe: true,
+        is_package: true,
+    },
     Crate {
         name: "farside-bench",
         below: &["farside-mcts", "farside", "farside-transmit", "farside-fabric", "farside-sys"],

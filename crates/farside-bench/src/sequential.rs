@@ -8,6 +8,12 @@
 use farside_mcts::games::hex::{Cell, Position, black_wins};
 use farside_mcts::{Params, Player, Rng};
 
+/// The constant of the UCB rule in all searches of this bench.
+///
+/// It fixes the depth of the trees, and so the cost of a rollout. The searches know nothing besides
+/// the rules of Hex. For good moves the library's default is smaller.
+pub(crate) const EXPLORATION: f32 = 0.5;
+
 /// Searches `position` by `rollouts` descents, and returns the move with the most visits.
 ///
 /// # Panics
@@ -20,7 +26,7 @@ pub(crate) fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: 
     assert!(u32::try_from(simulations).is_ok(), "{simulations} simulations are more than 32 bits count");
     let params = Params::default();
     let mut uct = Uct {
-        exploration: params.exploration,
+        exploration: EXPLORATION,
         expand_after: params.expand_after,
         simulations: sims_per_leaf,
         rng: Rng::new(seed),

@@ -49,9 +49,9 @@ pub(crate) struct Arguments {
     /// The game so far, black first, such as "f6 e5 pass"
     #[arg(long, value_name = "MOVES", default_value = "")]
     moves: String,
-    /// Recognise connected stones: fewer rollouts, better moves
+    /// Search by the rules alone: more rollouts, worse moves
     #[arg(long)]
-    connections: bool,
+    plain: bool,
     /// Search in one thread of this process
     #[arg(long)]
     local: bool,
@@ -77,7 +77,8 @@ struct Task {
     /// The moves of the game so far.
     moves: String,
     budget: Budget,
-    seed: u64,
+    params: Params,
+    is_plain: bool,
 }
 
 impl Task {
@@ -103,8 +104,10 @@ impl Task {
             return Err(CliError::LocalWorkers { workers });
         }
         let hex = Hex::new(arguments.size)?;
-        let game = if arguments.connections { hex.with_connections() } else { hex };
-        Ok(Self { game, position, moves: moves.join(" "), budget, seed: arguments.seed })
+        let (is_plain, moves) = (arguments.plain, moves.join(" "));
+        let game = if is_plain { hex } else { hex.with_connections() };
+        let params = Params { seed: arguments.seed, ..Params::default() };
+        Ok(Self { game, position, moves, budget, params, is_plain })
     }
 }
 
@@ -123,8 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
 }
 
 fn search_locally(task: &Task, progress: &Progress) -> Result<Report<Cell>, CliError> {
-    let params = Params { seed: task.seed, ..Params::default() };
-    let search = Search::new(task.game).params(params).on(Local);
+    let search = Search::new(task.game).params(task.params).on(Local);
     let shown = progress.clone();
     let mut search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| shown.show(report));
     Ok(search.run(&task.position, task.budget)?)
@@ -156,8 +158,7 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
 }
 
 fn search_on(me: &Worker, task: &Task, progress: Option<Progress>) -> Result<Report<Cell>, JobError> {
-    let params = Params { seed: task.seed, ..Params::default() };
-    let mut search = Search::new(task.game).params(params).on(OnJob::new(me)?);
+    let mut search = Search::new(task.game).params(task.params).on(OnJob::new(me)?);
     if let Some(progress) = progress {
         search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| progress.show(report));
     }

@@ -51,4 +51,10 @@ macro_rules! id {
 
 id!(ProcessId, "process");
 id!(WorkerId, "worker");
+
+impl WorkerId {
+    /// Worker 0, which every job has.
+    pub const FIRST: Self = Self(0);
+}
+
 id!(MachineId, "machine");

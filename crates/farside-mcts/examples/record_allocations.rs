@@ -76,7 +76,9 @@ fn main() -> farside::Result<()> {
         for rollouts in [ROLLOUTS_BEFORE, ROLLOUTS] {
             me.barrier()?;
             RECORDS.store(rollouts == ROLLOUTS, Ordering::Relaxed);
-            let mut search = Search::new(hex()).params(Params { seed: 1, ..Params::default() }).on(OnJob::new(me)?);
+            let mut search = Search::new(hex())
+                .params(Params { exploration: 0.5, seed: 1, ..Params::default() })
+                .on(OnJob::new(me)?);
             search.run(&hex().initial(), Budget::Rollouts(rollouts))?;
         }
         Ok(())

@@ -170,7 +170,7 @@ pub enum SearchError {
         simulations: u32,
     },
     /// The exploration constant is negative or not finite.
-    #[error("invalid value {exploration} for exploration: expected a finite number from 0, such as 0.5")]
+    #[error("invalid value {exploration} for exploration: expected a finite number from 0, such as 0.1")]
     Exploration {
         /// The constant.
         exploration: f32,

@@ -4,7 +4,9 @@
 //! handles serve that purpose: plain numbers that stand for the value at the place where they are
 //! used.
 
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use crate::error::{Error, Result};
 use crate::runtime::worker::{LOCALS_MAX, Worker};
@@ -34,7 +36,10 @@ pub struct Dist<T> {
 /// worker on which it is used.
 ///
 /// Since functions run on a worker one at a time, a value with `Cell`s or a `RefCell` needs no
-/// lock.
+/// lock. But called functions run inside everything that waits, and inside
+/// [`progress`](Worker::progress). So hold no borrow of a `RefCell` there: a function that borrows
+/// the same value would panic. [`with`](Self::with) borrows for a closure, and makes such a wait an
+/// error that names the borrow.
 #[derive(Debug)]
 pub struct PerWorker<T> {
     index: u32,
@@ -93,6 +98,55 @@ impl<T: 'static> PerWorker<T> {
     pub fn here(self, me: &Worker) -> &T {
         let value = me.locals().get(self.index as usize).and_then(|cell| cell.get()?.downcast_ref());
         value.expect("a handle is used in the job it was made in, on a worker")
+    }
+}
+
+impl<T: 'static> PerWorker<RefCell<T>> {
+    /// Runs `work` with the value of this worker, which is borrowed for that time.
+    ///
+    /// Calls are possible meanwhile. Whatever would wait, also a call that finds no room, returns
+    /// [`Error::Borrowed`] with the place of this call.
+    ///
+    /// ```no_run
+    /// # use std::cell::RefCell;
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let tasks = PerWorker::new(me, RefCell::new(Vec::<u64>::new()))?;
+    /// let peer = me.neighbor(1);
+    /// let loot = me.call_return(peer, tasks, |there, tasks| tasks.with(there, Vec::pop))?.wait()?;
+    /// // Waited first, borrowed then.
+    /// tasks.with(me, |own| own.extend(loot));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the value is borrowed already, as `borrow_mut` does, and as [`here`](Self::here) does.
+    #[track_caller]
+    pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> R {
+        let value = self.here(me);
+        let since = me.borrowed().get();
+        let Ok(mut value) = value.try_borrow_mut() else {
+            match since {
+                Some(since) => panic!("the value is borrowed already: since {since}, by `with`"),
+                None => panic!("the value is borrowed already: a `borrow` is held over a wait or over this call"),
+            }
+        };
+        let _borrow = Borrow { flag: me.borrowed(), before: me.borrowed().replace(Some(Location::caller())) };
+        work(&mut value)
+    }
+}
+
+/// Marks a worker as one that must not wait, until this guard is dropped.
+struct Borrow<'a> {
+    flag: &'a Cell<Option<&'static Location<'static>>>,
+    /// The outer borrow, of another value.
+    before: Option<&'static Location<'static>>,
+}
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        self.flag.set(self.before);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The errors of jobs and calls, with the facts.
 
+use std::panic::Location;
 use std::time::Duration;
 use std::{fmt, iter};
 
@@ -35,11 +36,21 @@ pub enum Error {
     /// A handler called an operation that waits.
     #[error(
         "{what} waits, and a handler must not wait: it would keep its worker from the very calls that it waits for; use \
-         `Pending::then`, keep a `Reply`, or send with `WhenFull::Fail` or `Queue`"
+         `Pending::then`, keep a `Reply`, or send with `WhenFull::Spill`, `Queue` or `Fail`"
     )]
     InHandler {
         /// The operation.
         what: &'static str,
+    },
+    /// An operation that waits was called inside [`PerWorker::with`](crate::PerWorker::with).
+    #[error(
+        "{what} waits while a value of this worker is borrowed, since {since}: called functions that run meanwhile may need the          value; wait after the closure of `with`"
+    )]
+    Borrowed {
+        /// The operation.
+        what: &'static str,
+        /// The call of `with`.
+        since: &'static Location<'static>,
     },
     /// The contents of a ring cannot have been written by a sender of this library.
     #[error(

@@ -131,7 +131,9 @@ impl Job {
         ring_cap_bytes: usize => ring_cap_bytes;
 
         /// Sets how much a worker may queue for one destination that has no room. The default is 1
-        /// MiB.
+        /// MiB. Calls that called functions make are kept [without a
+        /// limit](crate::WhenFull::Spill);
+        /// [`SendCounters::staged_bytes_max`](crate::SendCounters::staged_bytes_max) counts them.
         queue_cap_bytes: usize => queue_cap_bytes;
 
         /// Sets how much memory of each process other processes may

@@ -25,6 +25,7 @@
 //! |---|---|
 //! | start a job | [`job()`], [`Job`] |
 //! | name workers, wait, synchronize | [`Worker`] |
+//! | wait until all calls have run, run in phases | [`Worker::quiesce`], [`Worker::superstep`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
@@ -42,6 +43,7 @@
 //! | copy between any places, in a defined order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
+//! | share tasks that make further tasks among all workers | [`tasks`] |
 //! | share structures: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate()`], [`Simulation`] |
 //!
@@ -55,7 +57,7 @@
 //! inside [`progress`](Worker::progress), inside every wait, and inside collectives. The exception
 //! is a blocking access to memory that is not mapped: it runs no calls while it waits for its
 //! answer. Functions run one at a time, and never inside another. They must not wait; a wait
-//! returns [`Error::InHandler`]. Calls that they make are queued when there is no room. A function
+//! returns [`Error::InHandler`]. Calls that they make are kept when there is no room. A function
 //! that cannot answer yet keeps its [`Reply`].
 //!
 //! On the [pool](Worker::pool_of) of a process several functions run at a time, each on its own
@@ -74,6 +76,7 @@ pub mod pipe;
 mod rooms;
 mod runtime;
 pub mod sync;
+pub mod tasks;
 pub mod tour;
 /// Values that may travel inside a job: the crate [`farside_wire`].
 pub use farside_wire as wire;
@@ -95,10 +98,11 @@ pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteReg
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
-    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
-    Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
+    AddressFault, AllNotifications, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice,
+    Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal,
+    Symmetric, Until,
 };
-pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};

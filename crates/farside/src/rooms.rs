@@ -6,16 +6,18 @@ use crate::heap::Heaps;
 use crate::memory::ProcessMemory;
 use crate::pipe::Pipes;
 use crate::runtime::room::RoomEntry;
+use crate::tasks::Tasks;
 
 /// The rooms of every process, from the bottom up: a loss is told to them in this order.
 ///
-/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers.
+/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks.
 pub(crate) static ROOMS: &[RoomEntry] = &[
     RoomEntry::of::<ProcessMemory>(),
     RoomEntry::of::<CheckRoom>(),
     RoomEntry::of::<GlobalRoom>(),
     RoomEntry::of::<Heaps>(),
     RoomEntry::of::<Pipes>(),
+    RoomEntry::of::<Tasks>(),
 ];
 
 #[cfg(test)]

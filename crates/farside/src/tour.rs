@@ -198,13 +198,17 @@
 //!         count.set(count.get() + x);
 //!     })?;
 //! }
-//! drop(aggregator);
 //! let overflow = me.aggregate(me.neighbor(1)).overflow(1 << 20);
 //! overflow.call((), |_, ()| ())?;
-//! # drop(overflow);
-//! me.barrier()
+//! // All calls of all workers have run, and those that they made.
+//! me.quiesce()?;
+//! assert_eq!(counts.here(me).get(), (0..1_000_000).sum());
+//! # Ok(())
 //! # }
 //! ```
+//!
+//! A program in phases makes the calls of each phase in a
+//! [superstep](crate::Worker::superstep).
 //!
 //! Next steps: [`Worker`](crate::Worker) has all of this as methods, and `docs/memory-model.md`
 //! says what is visible when. The examples `demonstration` (Seriema's Listing 1), `histogram`,

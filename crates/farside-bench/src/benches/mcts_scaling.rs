@@ -64,7 +64,7 @@ fn hex() -> Hex {
 }
 
 fn params(seed: u64) -> Params {
-    Params { seed, simulations: SIMULATIONS, ..Params::default() }
+    Params { seed, simulations: SIMULATIONS, exploration: sequential::EXPLORATION, ..Params::default() }
 }
 
 /// Times the search with the time to free the tree, as all searches here.

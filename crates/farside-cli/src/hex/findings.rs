@@ -3,7 +3,7 @@
 use std::fmt;
 
 use farside_mcts::games::hex::{Cell, Diagram};
-use farside_mcts::{Outcome, Report};
+use farside_mcts::{Outcome, Params, Report};
 use serde_json::json;
 
 use super::{Task, colour};
@@ -92,6 +92,13 @@ impl fmt::Display for Findings<'_> {
             cost.threads
         )?;
         let (messages, bytes) = (self.per_rollout(cost.messages), self.per_rollout(cost.bytes));
-        writeln!(f, "{messages:.2} messages and {bytes:.0} bytes a rollout")
+        writeln!(f, "{messages:.2} messages and {bytes:.0} bytes a rollout")?;
+        let knowledge = if task.is_plain { "by the rules alone" } else { "with connections" };
+        let Params { exploration, simulations, expand_after, seed, .. } = task.params;
+        writeln!(
+            f,
+            "searched {knowledge}: {simulations} simulations a leaf, a node after {expand_after} visits, \
+             exploration {exploration}, seed {seed}"
+        )
     }
 }

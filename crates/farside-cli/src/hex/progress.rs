@@ -7,8 +7,9 @@ use farside_mcts::games::hex::Cell;
 use farside_mcts::{Budget, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Number of rollouts between two steps of the bar, which make some ten a second.
-pub(super) const INTERVAL_ROLLOUTS: u64 = 4096;
+/// Number of rollouts between two steps of the bar: some ten a second with connections, and more
+/// than the bar draws without.
+pub(super) const INTERVAL_ROLLOUTS: u64 = 1024;
 
 /// The progress bar; empty if the standard error is not a terminal.
 #[derive(Clone, Debug)]

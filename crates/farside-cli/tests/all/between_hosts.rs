@@ -16,9 +16,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// Connections are complete when they have not changed for this number of looks.
 const STEADY_LOOKS: u32 = 20;
 /// A search that ends only by a failure.
-const ENDLESS: [&str; 5] = ["hex", "--size", "5", "--seconds", "600"];
+const ENDLESS: [&str; 6] = ["hex", "--plain", "--size", "5", "--seconds", "600"];
 /// A search that ends on its own.
-const SHORT: [&str; 6] = ["hex", "--size", "5", "--seconds", "2", "--json"];
+const SHORT: [&str; 7] = ["hex", "--plain", "--size", "5", "--seconds", "2", "--json"];
 /// Runs a program with a folder mounted over /dev/shm, so that a test sees only the files of its
 /// own ranks.
 const WITH_OWN_SHM: &str = r#"mount --bind "$0" /dev/shm && exec "$@""#;

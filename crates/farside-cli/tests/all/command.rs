@@ -74,8 +74,20 @@ fn a_job_ends_with_the_status_of_its_process() {
 
 #[test]
 fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
-    let arguments =
-        ["hex", "--local", "--json", "--size", "5", "--rollouts", "300", "--seed", "3", "--moves", "C3 pass"];
+    let arguments = [
+        "hex",
+        "--local",
+        "--plain",
+        "--json",
+        "--size",
+        "5",
+        "--rollouts",
+        "300",
+        "--seed",
+        "3",
+        "--moves",
+        "C3 pass",
+    ];
     let [first, second] = [(); 2].map(|()| {
         let text = FARSIDE.printed(&arguments);
         assert!(text.ends_with('\n') && text.lines().count() == 1, "{text}");
@@ -107,22 +119,34 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn connections_solve_what_the_rules_alone_do_not() {
+fn connections_are_seen_unless_the_search_is_plain() {
     let search = ["hex", "--local", "--json", "--size", "5", "--rollouts", "2000"];
     let win_rate = |more: &[&str]| {
         let found: Value =
             serde_json::from_str(&FARSIDE.printed(&[&search, more].concat())).expect("the line is an object");
         found["win_rate"].as_f64()
     };
-    assert!(win_rate(&[]) < Some(1.0));
-    assert_eq!(win_rate(&["--connections"]), Some(1.0));
+    assert!(win_rate(&["--plain"]) < Some(1.0));
+    assert_eq!(win_rate(&[]), Some(1.0));
+    FARSIDE.assert_refused(&["hex", "--connections"], 2, &["--connections"]);
 }
 
 #[test]
 fn a_search_on_a_job_prints_one_line() {
     for (processes, threads) in [("2", "1"), ("1", "2")] {
-        let text =
-            FARSIDE.printed(&["hex", "-n", processes, "-t", threads, "--json", "--size", "5", "--rollouts", "3000"]);
+        let text = FARSIDE.printed(&[
+            "hex",
+            "--plain",
+            "-n",
+            processes,
+            "-t",
+            threads,
+            "--json",
+            "--size",
+            "5",
+            "--rollouts",
+            "3000",
+        ]);
         assert_eq!(text.lines().count(), 1, "{text}");
         let found: Value = serde_json::from_str(&text).expect("the line is an object");
         assert_eq!(found["rollouts"], 3000, "{text}");
@@ -166,7 +190,10 @@ fn a_search_that_loses_a_process_fails_and_names_it() {
         let output = launcher.wait_with_output().expect("the command ends");
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(128 + 9), "{complaints}");
-        assert!(output.stdout.is_empty() && complaints.contains(&format!("process {doomed} failed")), "{complaints}");
+        assert!(
+            output.stdout.is_empty() && complaints.contains(&format!("process {doomed} was killed by signal 9")),
+            "{complaints}"
+        );
         assert_eq!(complaints.matches("farside: error").count(), 1, "{complaints}");
     }
 }
@@ -206,8 +233,11 @@ fn children(parent: u32) -> Vec<u32> {
 
 #[test]
 fn a_search_for_people_shows_a_board_and_a_move() {
-    let text = FARSIDE.printed(&["hex", "--local", "--size", "3", "--rollouts", "100", "--moves", "a1 b2"]);
+    let hex = ["hex", "--local", "--size", "3", "--rollouts", "100", "--seed", "7", "--moves", "a1 b2"];
+    assert!(FARSIDE.printed(&hex).contains("\nsearched with connections: 16 simulations a leaf, "));
+    let text = FARSIDE.printed(&[&hex[..], &["--plain"]].concat());
     assert!(text.contains("black plays") && text.contains("100 rollouts"), "{text}");
+    assert!(text.contains("\nsearched by the rules alone: ") && text.ends_with("seed 7\n"), "{text}");
     assert!(text.contains("    a   b   c\n"), "{text}");
     assert_eq!(text.matches('B').count(), 1, "{text}");
     assert_eq!(text.matches('W').count(), 1, "{text}");

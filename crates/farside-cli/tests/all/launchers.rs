@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// More than any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
-const HEX: [&str; 8] = ["hex", "--size", "5", "--rollouts", "300", "--json", "-n", "9"];
+const HEX: [&str; 9] = ["hex", "--plain", "--size", "5", "--rollouts", "300", "--json", "-n", "9"];
 
 fn farside(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));

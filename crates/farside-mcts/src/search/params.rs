@@ -8,7 +8,8 @@ use crate::tree::Rules;
 /// The parameters of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 pub struct Params {
-    /// Constant c of the UCB rule: the weight of rarely visited moves. Default 0.5.
+    /// Constant c of the UCB rule: the weight of rarely visited moves. Default 0.1, which suits 16
+    /// simulations; fewer vary more, and need more exploration.
     pub exploration: f32,
     /// Number of random games that evaluate a leaf. Default 16, as in Seriema §5.3.
     pub simulations: u32,
@@ -26,7 +27,7 @@ pub struct Params {
 
 impl Default for Params {
     fn default() -> Self {
-        Self { exploration: 0.5, simulations: 16, expand_after: 8, memory_bytes: 1 << 30, seed: 0 }
+        Self { exploration: 0.1, simulations: 16, expand_after: 8, memory_bytes: 1 << 30, seed: 0 }
     }
 }
 

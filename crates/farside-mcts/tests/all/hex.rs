@@ -3,5 +3,6 @@
 mod htp;
 pub(crate) mod oracle;
 mod positions;
+mod quality;
 mod rules;
 mod solving;

@@ -445,8 +445,17 @@ fn channels_carry_values(me: &Worker) -> Result<()> {
         Ok::<_, Error>(())
     };
     me.block_on(channel)??;
+    let last: Vec<Value> = (30..33).map(value).collect();
+    last.iter().cloned().try_for_each(|value| sender.send(value).map_err(Error::from))?;
     drop(sender);
+    assert_eq!(receiver.iter().collect::<Result<Vec<Value>, _>>()?, last);
     assert_eq!(cause(receiver.recv()), PipeCause::Closed);
+    // An error is the last.
+    let _silent = me.pipe(next(me)).number(1).sender::<Value>()?;
+    let mut waiting = me.pipe(previous(me)).number(1).receiver::<Value>()?;
+    let state = PerWorker::new(me, RefCell::new(()))?;
+    let all: Vec<_> = state.with(me, |()| waiting.iter().take(5).collect());
+    assert!(matches!(all[..], [Err(PipeError::Job(Error::Borrowed { .. }))]), "{all:?}");
     me.barrier()
 }
 

@@ -53,10 +53,22 @@ fn every_way(me: &Worker) -> Result<()> {
         let waited = me.call_return(pool, (), |there, ()| there.progress().is_ok())?;
         assert!(waited.wait()?);
     }
-    me.barrier()?;
-    let all = u64::from(me.worker_count()) * (400 + 301_009);
-    me.wait_while_serving(|| sums.here(me).load(Ordering::Relaxed) == all)?;
+    me.call(me.pool_of(me.process()).expect("the job has pools"), (sums, 50), hop)?;
+    me.quiesce()?;
+    let here = sums.here(me).load(Ordering::Relaxed);
+    let workers = u64::from(me.worker_count());
+    // Each chain of 51 calls alternates between the processes, and half of them begin in each.
+    assert_eq!(here, workers * (400 + 301_009) + workers / 2 * 51);
     me.barrier()
+}
+
+/// Calls the pool of the other process, which calls back, and so on.
+fn hop(there: &Worker, (sums, hops): (Sums, u64)) {
+    add(there, (sums, 1));
+    if hops > 0 {
+        let other = there.pool_of(ProcessId::new(1 - there.process().number())).expect("the job has pools");
+        there.call(other, (sums, hops - 1), hop).unwrap();
+    }
 }
 
 fn job() -> farside::Job {

@@ -309,8 +309,13 @@ fn all_survivors_of_a_chain_of_failures_name_its_root() {
 /// A body may fail for a reason of its own, which the verdict has.
 #[test]
 fn a_body_may_return_an_error_of_the_program() {
-    let bodies: [(fn(&Worker) -> Result<()>, &str); 3] = [
-        (|_| Ok(drop(std::fs::File::open("/there/is/no/such/file")?)), "No such file"),
+    type Body = fn(&Worker) -> Result<()>;
+    let reads: Body = |_| {
+        std::fs::File::open("/there/is/no/such/file")?;
+        Ok(())
+    };
+    let bodies: [(Body, &str); 3] = [
+        (reads, "No such file"),
         (|_| "seven".parse::<u8>().map_err(Error::program).map(|_| ()), "invalid digit"),
         (|_| Err(Error::program("it has had enough")), ": it has had enough"),
     ];

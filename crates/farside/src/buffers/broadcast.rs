@@ -23,7 +23,6 @@ use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
 use crate::memory::{Extent, Registered, RemoteMemory};
 use crate::runtime::observer::{AccessKind, InUse, Touch};
-use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
@@ -175,7 +174,7 @@ impl<B: Body> Remote for Broadcast<B> {
         let Some((spot, counted, load)) = read else { return std::ptr::null() };
         if spot.place != LEAF {
             let call =
-                Onward::<B> { worker, operand, root: spot.root, counted, load: &load, when_full: WhenFull::Queue };
+                Onward::<B> { worker, operand, root: spot.root, counted, load: &load, when_full: WhenFull::Spill };
             call.to_local();
             call.to_children(spot.place);
             worker.process_handle().kill_point(KillPoint::SentOn);
@@ -236,21 +235,21 @@ impl<B: Body> Onward<'_, B> {
         }
     }
 
-    /// Sends to one worker, or postpones that when there is no room.
+    /// Sends to one worker. Keeps the call where this worker cannot wait for room, or has in vain.
     ///
     /// # Errors
     /// Lasting errors only.
     fn send(&self, to: WorkerId, place: u32) -> Result<()> {
         let spot = Spot { root: self.root, place };
-        let way = self.worker.to(to).when_full(self.when_full);
-        let sent = submit::<B>(way, self.operand, (spot, self.counted, self.load.clone()));
-        match sent {
-            Err((Error::Full { .. } | Error::InHandler { .. }, load)) => {
-                self.worker.put_off(put_off::<B>(to, self.operand, load));
-                Ok(())
+        let way = self.worker.to(to);
+        let sent = submit::<B>(way.when_full(self.when_full), self.operand, (spot, self.counted, self.load.clone()));
+        let sent = match sent {
+            Err((Error::Full { .. } | Error::InHandler { .. } | Error::Borrowed { .. }, load)) => {
+                submit::<B>(way.when_full(WhenFull::Spill), self.operand, load)
             }
-            other => other.map_err(|(error, _)| error),
-        }
+            other => other,
+        };
+        sent.map_err(|(error, _)| error)
     }
 }
 
@@ -259,30 +258,6 @@ type Triple<B> = (Spot, Option<LatchAddress>, <B as Body>::Load);
 fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Error, Triple<B>)> {
     Worker::submit::<Broadcast<B>, _, _>(&way, Ok(operand), Arguments(load))
         .map_err(|(error, Arguments(load))| (error, load))
-}
-
-/// Sends a call on when there is room.
-fn put_off<B: Body>(to: WorkerId, operand: u32, load: Triple<B>) -> PutOff {
-    let mut load = Some(load);
-    PutOff::new(move |worker| {
-        let Some(again) = load.take() else { return true };
-        let root = again.0.root;
-        let place = again.0.place;
-        match submit::<B>(worker.to(to).when_full(WhenFull::Queue), operand, again) {
-            Ok(()) => true,
-            Err((Error::Full { .. }, again)) => {
-                load = Some(again);
-                false
-            }
-            Err((_, (_, counted, rest))) => {
-                if place != LEAF {
-                    let when_full = WhenFull::Queue;
-                    Onward::<B> { worker, operand, root, counted, load: &rest, when_full }.to_children(place);
-                }
-                true
-            }
-        }
-    })
 }
 
 impl Worker {
@@ -447,7 +422,7 @@ impl<'w> Everyone<'w> {
             Ok(()) => {}
             Err((error, _)) => return Err(Refused { error, arguments: load }),
         }
-        let when_full = if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry };
+        let when_full = if worker.is_in_handler() { WhenFull::Spill } else { WhenFull::Retry };
         let call = Onward::<B> { worker, operand, root, counted, load: &load, when_full };
         call.to_children(0);
         call.to_local();

@@ -35,15 +35,20 @@ use crate::runtime::worker::Worker;
 use farside_launch::settings::FOREVER;
 
 impl Worker {
-    /// Gives a vector's memory a global address, for other workers to read and write. The memory
-    /// does not move. [`deregister`](Segment::deregister) returns the vector.
+    /// Gives a vector's memory a global address, for other workers to read and write. Their
+    /// accesses are slower than to memory that Farside allocates, so register a vector that exists
+    /// already. For new memory use [`global_array`](Self::global_array),
+    /// [`symmetric`](Self::symmetric), or at one worker [`allocate_at`](Self::allocate_at) with a
+    /// [`GlobalSlice`].
+    ///
+    /// The memory does not move. [`deregister`](Segment::deregister) returns the vector.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let segment = me.register(vec![0.0_f64; 1000])?;
     /// // All workers write into the vector of worker 0, which reads it by `local`.
-    /// let first = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?;
+    /// let first = me.broadcast(WorkerId::FIRST, Some(segment.slice().start()))?;
     /// first.add(me.id().index())?.put(me, 0.5)?;
     /// me.barrier()?;
     /// assert!(me.id().number() > 0 || segment.local().get(0) == 0.5);
@@ -57,8 +62,7 @@ impl Worker {
     /// it by system calls, where the system allows that. These do not wait, so handlers may put and
     /// get there. Otherwise, and for atomic changes, the owner's service thread executes the
     /// access. Over a network, puts and gets of more than a word are libfabric's own; of memory
-    /// that is [lent](Self::lend), they are its owner's. For memory that other processes use a lot
-    /// there is [`allocate`](Self::allocate). A put of any length may be seen in pieces.
+    /// that is [lent](Self::lend), they are its owner's. A put of any length may be seen in pieces.
     ///
     /// *Cost*: some microseconds, and no message. A process has 1023 regions with addresses, for
     /// memory of all kinds. The addresses of a slot differ from those of its last fifteen uses, and
@@ -92,7 +96,7 @@ impl Worker {
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let mut answers = [0_u64; 100];
     /// me.lend(&mut answers, |answers| {
-    ///     let first = me.broadcast(WorkerId::new(0), Some(answers.slice().start()))?;
+    ///     let first = me.broadcast(WorkerId::FIRST, Some(answers.slice().start()))?;
     ///     first.add(me.id().index())?.put(me, 42)?;
     ///     me.barrier()
     /// })??;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farside_fabric::WorkerId;
 
-pub use self::aggregator::{Aggregation, Aggregator};
+pub use self::aggregator::{Aggregation, Aggregator, Aggregators};
 use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, LatchAddress, Notify, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, Keeping, Outbox, Sent};
@@ -39,8 +39,23 @@ pub enum WhenFull {
     /// Wait for room, for the job's deadline at most, and meanwhile run calls that arrive here. Not
     /// in handlers.
     Retry,
-    /// Keep the call here, in order, and send it when there is room. Fails when the queue is full.
+    /// Keep the call here, in order, and send it when there is room. Fails when the queue is full
+    /// ([`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes)).
     Queue,
+    /// Keep the call here, in order and without a limit, and send it when there is room. This is
+    /// the default in handlers, which can neither wait nor make their call later.
+    Spill,
+}
+
+impl WhenFull {
+    /// What may be done with a record that finds no room.
+    pub(crate) fn keeping(self) -> Keeping {
+        Keeping {
+            may_stage: matches!(self, Self::Queue | Self::Spill),
+            cap_bytes: (self == Self::Spill).then_some(usize::MAX),
+            hold: None,
+        }
+    }
 }
 
 /// The sending side of calls: a [`Worker`], or a [`Caller`](crate::Caller) on a thread that is not
@@ -79,8 +94,8 @@ pub trait Sends<'w>: Sized + 'w {
 /// The way to one worker, with options for its calls. Made by [`Worker::to`] and
 /// [`Caller::to`](crate::Caller::to); it is `Copy`, and costs nothing to make.
 ///
-/// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is queued
-/// ([`WhenFull::Queue`]).
+/// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is kept
+/// ([`WhenFull::Spill`]).
 ///
 /// # The forms of calls
 ///
@@ -516,11 +531,10 @@ impl<N: Counted> To<'_, Worker, N> {
         }
         let when_full = self.when_full_now();
         let overflow_bytes = (self.limit_bytes != NO_LIMIT).then_some(self.limit_bytes as usize);
-        let keeping = Keeping {
-            may_stage: when_full == WhenFull::Queue || overflow_bytes.is_some(),
-            cap_bytes: overflow_bytes,
-            hold: self.held.then(|| self.age()),
-        };
+        let mut keeping = Keeping { hold: self.held.then(|| self.age()), ..when_full.keeping() };
+        if overflow_bytes.is_some() {
+            (keeping.may_stage, keeping.cap_bytes) = (true, overflow_bytes);
+        }
         let deadline = worker.now() + worker.default_deadline();
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
@@ -559,7 +573,7 @@ impl<N: Counted> To<'_, Worker, N> {
     }
 
     fn when_full_now(&self) -> WhenFull {
-        self.when_full.unwrap_or(if self.from.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry })
+        self.when_full.unwrap_or(if self.from.is_in_handler() { WhenFull::Spill } else { WhenFull::Retry })
     }
 
     fn note_sent(&self, outbox: &mut Outbox) {

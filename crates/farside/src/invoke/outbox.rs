@@ -77,7 +77,7 @@ pub(crate) struct Dispatch {
 pub(crate) struct Keeping {
     /// Whether the record may be staged although the ring is open.
     pub(crate) may_stage: bool,
-    /// The most bytes that may be staged; `None` for the job's limit.
+    /// The most bytes that may be staged; `None` for the job's limit, and `usize::MAX` for none.
     pub(crate) cap_bytes: Option<usize>,
     /// If set, the record is always staged, and sent after this time at the latest.
     pub(crate) hold: Option<Duration>,
@@ -367,8 +367,11 @@ impl Outbox {
                 // Held records come before this one, so they are released first.
                 way.release(FlushCause::Asked);
             }
-            if let Err(error) = way.send_staged(process) {
-                return Err((error, payload));
+            match way.send_staged(process) {
+                // An earlier record waits for a chunk, so this one is kept behind it.
+                Err(Error::Full { .. }) if keeping.cap_bytes == Some(usize::MAX) => {}
+                Err(error) => return Err((error, payload)),
+                Ok(_) => {}
             }
             if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
                 way.lose();

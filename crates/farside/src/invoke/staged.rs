@@ -5,6 +5,9 @@ use farside_fabric::ring::Header;
 
 use super::payload::Payload;
 
+/// The capacity of the buffer that is kept while the queue is empty.
+const WORDS_KEPT: usize = 32 << 10;
+
 /// A queue of whole records in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
@@ -84,6 +87,7 @@ impl Staged {
         self.first += words;
         if self.is_empty() {
             self.words.clear();
+            self.words.shrink_to(WORDS_KEPT);
             self.first = 0;
         } else if self.first > self.words.len() / 2 {
             // Moves at most one word for each word removed.

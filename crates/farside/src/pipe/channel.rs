@@ -168,6 +168,39 @@ impl<'w, T: Wire> Receiver<'w, T> {
         value_in(self.reader.recv_async().await?, &mut self.bytes)
     }
 
+    /// Returns the values as they come, until the writer has closed. Waits for each as
+    /// [`recv`](Self::recv) does. Ends after the first error.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut numbers = me.pipe(me.neighbor(1)).receiver::<u64>()?;
+    /// let mut sum = 0;
+    /// for number in numbers.iter() {
+    ///     sum += number?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Each value can be an error of [`recv`](Self::recv), except `Closed`.
+    pub fn iter(&mut self) -> impl Iterator<Item = Result<T>> {
+        let mut has_failed = false;
+        std::iter::from_fn(move || {
+            if has_failed {
+                return None;
+            }
+            match self.recv() {
+                Err(PipeError::Pipe { cause: PipeCause::Closed, .. }) => None,
+                received => {
+                    has_failed = received.is_err();
+                    Some(received)
+                }
+            }
+        })
+    }
+
     /// Closes this end, as dropping it does: see [`PipeReader::close`].
     ///
     /// # Errors

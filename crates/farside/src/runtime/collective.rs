@@ -9,6 +9,7 @@
 //! than it takes part in returns [`Error::CollectiveMismatch`], and never takes a value of one type
 //! for one of another.
 
+mod quiescence;
 mod waiting;
 
 use std::any::type_name;
@@ -51,6 +52,9 @@ pub(crate) struct Collectives {
     /// Whether a collective of this worker has ended in an error, so that its values may arrive
     /// late.
     has_failed: bool,
+    /// The numbers of calls of collectives that this worker has sent and executed.
+    sent: u64,
+    executed: u64,
     /// The worker for which this one waits in the current collective.
     awaited: Option<WorkerId>,
     /// Whether this worker's body has returned, so that it begins no further collective.
@@ -161,6 +165,8 @@ impl Collectives {
             mismatch: None,
             is_told: false,
             has_failed: false,
+            sent: 0,
+            executed: 0,
             awaited: None,
             has_returned: false,
         }
@@ -277,8 +283,23 @@ impl Collectives {
 }
 
 impl Worker {
-    /// Waits until every worker of the job has called `barrier`. Earlier calls, one-way calls
-    /// included, need not have run by then: use a [`Synchronizer`](crate::Synchronizer) for that.
+    /// Waits until every worker of the job has called `barrier`. Earlier calls need not have run by
+    /// then; [`quiesce`](Self::quiesce) waits for those. A worker that has left the barrier may
+    /// call one that has not.
+    ///
+    /// ```no_run
+    /// # use std::cell::Cell;
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let greeted = PerWorker::new(me, Cell::new(false))?;
+    /// me.call(me.neighbor(1), greeted, |there, greeted| greeted.here(there).set(true))?;
+    /// me.barrier()?;
+    /// // All workers have made their calls. That to this worker may still be on its way.
+    /// me.quiesce()?;
+    /// assert!(greeted.here(me).get());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// *Cost*: one call in each of log₂(workers) rounds.
     ///
@@ -305,7 +326,7 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let root = WorkerId::new(0);
+    /// let root = WorkerId::FIRST;
     /// let seed = me.broadcast(root, (me.id() == root).then_some(42_u64))?;
     /// # Ok(())
     /// # }
@@ -370,7 +391,7 @@ impl Worker {
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
     pub fn all_reduce<T: Wire + Clone>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
-        let root = WorkerId::new(0);
+        let root = WorkerId::FIRST;
         let up = self.begin::<T>(Kind::AllReduce, root)?;
         let mut combined = value;
         for child in self.children(root) {
@@ -509,7 +530,9 @@ impl Worker {
                 Error::TooLarge { what: "a value of a collective", bytes, max, remedy }
             }
             other => other,
-        })
+        })?;
+        self.collectives.borrow_mut().sent += 1;
+        Ok(())
     }
 
     /// Waits until nothing is staged for these receivers.
@@ -582,6 +605,7 @@ pub(crate) fn register(names: &mut Names) {
 }
 
 fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
+    there.collectives.borrow_mut().executed += 1;
     // Another binary may send any number.
     if round < u32::BITS {
         let from = there.announcer(round);
@@ -590,7 +614,9 @@ fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
 }
 
 fn keep_value(there: &Worker, parcel: Parcel) {
-    there.collectives.borrow_mut().keep(parcel, false);
+    let mut collectives = there.collectives.borrow_mut();
+    collectives.executed += 1;
+    collectives.keep(parcel, false);
 }
 
 fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
@@ -615,7 +641,9 @@ fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
 
 fn keep_foreign_value(there: &Worker, parcel: Parcel) {
     if there.process_handle().is_mixed() {
-        there.collectives.borrow_mut().keep(parcel, true);
+        let mut collectives = there.collectives.borrow_mut();
+        collectives.executed += 1;
+        collectives.keep(parcel, true);
     }
 }
 

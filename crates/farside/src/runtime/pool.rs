@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use farside_fabric::ring::Header;
@@ -90,9 +90,12 @@ pub(crate) struct Pool {
     queue: Mutex<VecDeque<HandedOver>>,
     /// The number of bytes in the queue. Changed only under the queue's lock.
     queued_bytes: AtomicUsize,
-    /// The number of records that are queued or running. The receiver adds, and members subtract
-    /// when they have run a record.
-    unfinished: AtomicUsize,
+    /// The number of records handed over so far. Written by the receiver.
+    handed_over: AtomicU64,
+    /// The number of those that have run. Written by members, when they find no more records.
+    finished: AtomicU64,
+    /// The number of calls that each member had sent when it last added to `finished`.
+    sent: Box<[AtomicU64]>,
     /// A counter of records taken. The receiver sleeps on it while the queue is full.
     room: AtomicU32,
 }
@@ -105,15 +108,27 @@ impl Pool {
             cap_bytes: settings.queue_cap_bytes,
             queue: Mutex::default(),
             queued_bytes: AtomicUsize::new(0),
-            unfinished: AtomicUsize::new(0),
+            handed_over: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            sent: (0..settings.pool_threads).map(|_| AtomicU64::new(0)).collect(),
             room: AtomicU32::new(0),
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        // SYNC: pairs with the release in `finish`: a thread that finds the pool idle sees what the
-        // last record sent.
-        self.unfinished.load(Ordering::Acquire) == 0
+        self.idle_counts().is_some()
+    }
+
+    /// Returns the number of calls that the members have sent, and the number that was handed over
+    /// to them. Returns `None` unless all of these have run.
+    pub(crate) fn idle_counts(&self) -> Option<(u64, u64)> {
+        // SYNC: acquire, pairs with the release in `finish`: a thread that finds the pool idle sees
+        // what the last record sent.
+        let finished = self.finished.load(Ordering::Acquire);
+        let sent = self.sent.iter().map(|sent| sent.load(Ordering::Acquire)).sum();
+        // Read last: if the two are equal, no record was running when `sent` was read. A count of a
+        // later record in `sent` brings the count of its handover with it.
+        (self.handed_over.load(Ordering::Acquire) == finished).then_some((sent, finished))
     }
 
     /// Queues a record for the members. While the queue is full, the receiver waits here. Later
@@ -130,7 +145,7 @@ impl Pool {
             }
             process.clock().sleep(&self.room, seen, NAP);
         }
-        self.unfinished.fetch_add(1, Ordering::Relaxed);
+        self.handed_over.fetch_add(1, Ordering::Relaxed);
         let mut queue = lock(&self.queue);
         self.queued_bytes.fetch_add(record.bytes(), Ordering::Relaxed);
         queue.push_back(record);
@@ -165,22 +180,32 @@ impl Pool {
         Some(record)
     }
 
-    fn finish(&self, process: &Process) {
-        // SYNC: release, for the acquire in `is_idle`.
+    fn finish(&self, member: &Worker, records: u64) {
+        let process = member.process_handle();
         let threads = process.shape().callable_per_process();
-        if self.unfinished.fetch_sub(1, Ordering::Release) == 1 && process.callers().all_rest(threads) {
+        // SYNC: release, for the acquires in `idle_counts`.
+        self.sent[member.thread_index() - self.members.start].store(member.counters().sent.calls, Ordering::Release);
+        // SYNC: also acquire: the last member to finish sees the handover of the others' records.
+        let finished = self.finished.fetch_add(records, Ordering::AcqRel) + records;
+        if finished == self.handed_over.load(Ordering::Relaxed) && process.callers().all_rest(threads) {
             // This may have been the last thing that kept the job from ending.
             process.call_attention_of_all();
         }
     }
 }
 
-/// Counts a record as done when dropped, so that a panic of its function counts as well.
-struct Unfinished<'a>(&'a Pool, &'a Process);
+/// Counts records as done when dropped, so that a panic of a function counts as well.
+struct Ran<'a> {
+    pool: &'a Pool,
+    member: &'a Worker,
+    records: u64,
+}
 
-impl Drop for Unfinished<'_> {
+impl Drop for Ran<'_> {
     fn drop(&mut self) {
-        self.0.finish(self.1);
+        if self.records > 0 {
+            self.pool.finish(self.member, self.records);
+        }
     }
 }
 
@@ -192,8 +217,9 @@ impl Worker {
     pub(crate) fn run_handed_over(&self) -> Result<()> {
         let process = self.process_handle();
         let pool = process.pool();
+        let mut ran = Ran { pool, member: self, records: 0 };
         while let Some(record) = pool.take(process, self.thread_index()) {
-            let _unfinished = Unfinished(pool, process);
+            ran.records += 1;
             run_handed_over(self, &record)?;
         }
         Ok(())

@@ -11,6 +11,8 @@ pub(crate) use put_off::PutOff;
 pub use scope::Scope;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::ops::Range;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -21,7 +23,7 @@ use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
 
 use self::notices::LossHook;
 use crate::error::{Error, Refused, Result};
-use crate::invoke::call::{Aggregator, To, WhenFull};
+use crate::invoke::call::{Aggregator, Aggregators, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
@@ -78,6 +80,8 @@ pub struct Worker {
     pub(crate) next_dist: Cell<u32>,
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
+    /// The place that borrows a value of this worker, while one does.
+    borrowed: Cell<Option<&'static Location<'static>>>,
     executed: Cell<u64>,
     /// The number of calls of named functions that did not run here.
     refused: Cell<u64>,
@@ -149,6 +153,7 @@ impl Worker {
             next_dist: Cell::new(0),
             next_local: Cell::new(0),
             in_handler: Cell::new(false),
+            borrowed: Cell::new(None),
             executed: Cell::new(0),
             refused: Cell::new(0),
             refusal: RefCell::default(),
@@ -170,6 +175,31 @@ impl Worker {
     #[inline]
     pub fn id(&self) -> WorkerId {
         self.id
+    }
+
+    /// Returns whether this is [worker 0](WorkerId::FIRST).
+    pub fn is_first(&self) -> bool {
+        self.id == WorkerId::FIRST
+    }
+
+    /// Returns this worker's share of a range. The shares of all workers follow each other and make
+    /// up the range, and their lengths differ by 1 at most.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let own: usize = me.share(0..1_000_000).map(|x| x * x).sum();
+    /// let sum = me.all_reduce(own, |a, b| a + b)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn share(&self, range: Range<usize>) -> Range<usize> {
+        let count = self.worker_count() as usize;
+        // 128 bits hold the product of a length and a number of workers. A thread of a pool has no
+        // share.
+        let bound = |worker: usize| range.len() as u128 * worker.min(count) as u128 / count as u128;
+        let own = self.id.index();
+        range.start + bound(own) as usize..range.start + bound(own + 1) as usize
     }
 
     /// Returns the process of this worker.
@@ -306,6 +336,26 @@ impl Worker {
     #[inline]
     pub fn aggregate(&self, worker: WorkerId) -> Aggregator<'_> {
         Aggregator::new(self.to(worker))
+    }
+
+    /// Returns an aggregator for each worker of the job.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let batches = me.aggregate_all();
+    /// for key in 0..1000_u64 {
+    ///     let owner = WorkerId::new((key % u64::from(me.worker_count())) as u32);
+    ///     batches[owner].call(key, |there, key| println!("{} has {key}", there.id()))?;
+    /// }
+    /// me.quiesce()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: some hundred bytes for each worker that this one has not called yet.
+    pub fn aggregate_all(&self) -> Aggregators<'_> {
+        Aggregators::new(self.workers().map(|worker| self.aggregate(worker)).collect())
     }
 
     /// Runs a function on another worker: [`To::call`].
@@ -586,6 +636,14 @@ impl Worker {
     }
 
     pub(crate) fn not_in_handler(&self, what: &'static str) -> Result<()> {
-        if self.in_handler.get() { Err(Error::InHandler { what }) } else { Ok(()) }
+        if self.in_handler.get() {
+            return Err(Error::InHandler { what });
+        }
+        self.borrowed.get().map_or(Ok(()), |since| Err(Error::Borrowed { what, since }))
+    }
+
+    /// The place that borrows a value of this worker, while one does. No wait begins meanwhile.
+    pub(crate) fn borrowed(&self) -> &Cell<Option<&'static Location<'static>>> {
+        &self.borrowed
     }
 }

@@ -20,10 +20,9 @@ use self::table::{Asked, Grants, LOCKS_MAX, LockRequest, Mode, Table, WAITERS_MA
 use super::error::{Result, SyncError};
 use crate::Wire;
 use crate::dist::PerWorker;
-use crate::error::{Error, Refused};
+use crate::error::Error;
 use crate::invoke::call::WhenFull;
 use crate::invoke::reply::Reply;
-use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
 use farside_launch::settings::FOREVER;
@@ -297,20 +296,8 @@ impl<'w> Lock<'w> {
     /// the home is gone, so is the lock.
     fn give_up(&self, home: WorkerId, request: LockRequest) {
         let me = self.worker;
-        let is_full = |error: &Error| matches!(error, Error::Full { .. } | Error::Deadline { .. });
-        let mut told = me.to(home).when_full(WhenFull::Queue).call(self.arguments(request), leave);
-        if told.as_ref().is_err_and(|refused| is_full(&refused.error)) && !me.is_in_handler() {
-            // The queue to the home is full, because it makes no progress: wait.
-            told = me.to(home).when_full(WhenFull::Retry).call(self.arguments(request), leave);
-        }
-        if let Err(Refused { error, arguments }) = told
-            && is_full(&error)
-        {
-            me.put_off(PutOff::new(move |me| {
-                let told = me.to(home).when_full(WhenFull::Queue).call(arguments.clone(), leave);
-                told.err().is_none_or(|refused| !is_full(&refused.error))
-            }));
-        }
+        // Kept without a limit, or the lock might stay locked. Each such call follows a request.
+        let _ = me.to(home).when_full(WhenFull::Spill).call(self.arguments(request), leave);
     }
 }
 

@@ -50,7 +50,7 @@ use clocks::Clocks;
 use framing::{Command, framed};
 use live::Live;
 use parameters::{EngineParameters, GameParameters};
-use table::{Move, Table};
+use table::{Move, SwapMode, Table};
 
 pub use lines::{Line, Lines};
 pub use live::{Look, Watch};
@@ -239,6 +239,10 @@ impl Engine {
     }
 
     fn swap_name(&self) -> &'static str {
-        if self.game.on_little_golem { "swap" } else { "swap-pieces" }
+        match self.game.swap_mode {
+            _ if self.game.on_little_golem => "swap",
+            SwapMode::Sides => "swap-sides",
+            SwapMode::Pieces | SwapMode::Twogtp => "swap-pieces",
+        }
     }
 }

@@ -9,7 +9,7 @@ const SIZE: usize = 4;
 const ROLLOUTS: u64 = 1000;
 
 fn params(seed: u64) -> Params {
-    Params { seed, simulations: 4, expand_after: 4, ..Params::default() }
+    Params { exploration: 0.5, simulations: 4, expand_after: 4, seed, ..Params::default() }
 }
 
 #[farside::test(processes = 1, threads = 1)]

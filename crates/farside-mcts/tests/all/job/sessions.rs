@@ -13,7 +13,7 @@ fn small(seed: u64) -> Params {
 }
 
 /// Plays games by the best and by other moves, and checks what the tree keeps.
-fn play(me: &Worker) -> Result<()> {
+pub(super) fn play(me: &Worker) -> Result<()> {
     let hex = Hex::new(5).unwrap();
     let job = OnJob::new(me)?;
     let placements = [Placement::Random, Placement::Inherit { visits: 50 }];

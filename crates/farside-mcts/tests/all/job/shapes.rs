@@ -131,6 +131,23 @@ fn four_processes(me: &Worker) -> Result<()> {
 }
 
 #[test]
+fn processes_over_libfabric() {
+    if farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    let arguments = ["job::shapes::processes_over_libfabric", "--exact", "--nocapture", "--test-threads=1"];
+    let job = farside::job().processes(2).threads_per_process(2).force_fabric("ofi:tcp".parse().unwrap());
+    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(120)).run(|me| {
+        search_several_times(me)?;
+        super::sessions::play(me)
+    });
+    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
+        std::process::exit(verdict.is_err().into());
+    }
+    verdict.unwrap();
+}
+
+#[test]
 fn processes_without_shared_memory() {
     simulate(5, 1, 11, |me| {
         let hex = Hex::new(5).unwrap();

@@ -158,7 +158,7 @@ fn stop_at(point: &str, nth: u32) {
         [true, false, true, false],
         "process {STOPPED} stops at {at}, and the job says:\n{printed}"
     );
-    let verdict = format!("process {DYING} failed: signal 9 killed it");
+    let verdict = format!("process {DYING} was killed by signal 9");
     assert!(printed.contains(&verdict), "process {STOPPED} stops at {at}, and the job says:\n{printed}");
     nothing_is_left(pid, None);
 }

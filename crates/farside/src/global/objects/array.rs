@@ -34,7 +34,7 @@ const PART_ALIGN: u64 = 64;
 ///
 /// ```no_run
 /// # use farside::prelude::*;
-/// use farside::global::Distribution;
+/// use farside::Distribution;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let counts = me.global_array_as::<u64>(1000, Distribution::CYCLIC)?;
 /// counts.at(42)?.fetch_add(me, 1)?;

@@ -1,6 +1,9 @@
 //! Aggregation: calls that share the cost of publishing.
 
+use std::ops::Index;
 use std::time::Duration;
+
+use farside_fabric::WorkerId;
 
 use super::{AGGREGATE_BYTES, NO_LIMIT, To, WhenFull};
 use crate::Worker;
@@ -171,6 +174,26 @@ impl<'w> Aggregator<'w> {
     /// Publishes the open batch.
     pub fn flush(&self) {
         self.to.from.flush_to(self.to.to, FlushCause::Asked);
+    }
+}
+
+/// The aggregators of one worker for all workers, by their numbers: [`Worker::aggregate_all`].
+#[derive(Debug)]
+pub struct Aggregators<'w>(Box<[Aggregator<'w>]>);
+
+impl<'w> Aggregators<'w> {
+    pub(crate) fn new(all: Box<[Aggregator<'w>]>) -> Self {
+        Self(all)
+    }
+}
+
+/// # Panics
+/// If there is no such worker.
+impl<'w> Index<WorkerId> for Aggregators<'w> {
+    type Output = Aggregator<'w>;
+
+    fn index(&self, worker: WorkerId) -> &Aggregator<'w> {
+        &self.0[worker.index()]
     }
 }
 

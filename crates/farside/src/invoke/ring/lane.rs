@@ -11,7 +11,7 @@ use farside_fabric::{ProcessId, WorkerId};
 
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
-use crate::invoke::outbox::{Dispatch, Keeping, Outbox};
+use crate::invoke::outbox::{Dispatch, Outbox};
 use crate::invoke::payload::Payload;
 use crate::runtime::process::{Process, lock};
 
@@ -80,7 +80,7 @@ impl Process {
         if record_bytes > max {
             return Err((Error::long_call(record_bytes, max), payload));
         }
-        let keeping = Keeping { may_stage: when_full == WhenFull::Queue, ..Keeping::default() };
+        let keeping = when_full.keeping();
         self.end_accesses();
         let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),

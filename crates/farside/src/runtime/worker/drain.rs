@@ -52,15 +52,22 @@ impl Worker {
         })
     }
 
-    /// Returns whether nothing on this worker waits to be sent or continued.
+    /// Returns whether this worker is [settled](Self::is_settled), and nothing can change that but
+    /// another process.
     fn is_quiet(&self) -> bool {
+        self.is_settled()
+            && !self.has_notices()
+            && self.process.callers().may_rest(self.process.shape().callable_per_process())
+    }
+
+    /// Returns whether no call waits to be sent or continued, on this worker or on what the threads
+    /// of its process share.
+    pub(crate) fn is_settled(&self) -> bool {
         self.unfinished.borrow().is_empty()
             && self.continuations.borrow().is_empty()
             && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
             && self.process.pool().is_idle()
             && self.fetches.is_empty()
-            && !self.has_notices()
-            && self.process.callers().may_rest(self.process.shape().callable_per_process())
     }
 }

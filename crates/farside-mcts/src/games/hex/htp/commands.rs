@@ -76,6 +76,9 @@ static COMMANDS: [Entry; 21] = [
 ];
 
 /// The entries of HexGui's Analyze menu: the kind of the answer, a label, and the command.
+///
+/// HexGui takes up the answer of a `string`, `plist` or `param`. Of the kind `none` it would ignore
+/// the effect of a command on the board, so no such command is listed.
 const ANALYZE_COMMANDS: &str = "string/Think About the Position/gogui-gfx-analyze %m
 string/Best Move/reg_genmove %m
 plist/Legal Moves/all_legal_moves
@@ -153,7 +156,7 @@ impl Engine {
     }
 
     fn final_score(&self) -> Outcome {
-        answer(match self.table.position().winner() {
+        answer(match self.table.winner() {
             Some(Player::First) => "B+",
             Some(Player::Second) => "W+",
             None => "cannot score",

@@ -1,6 +1,7 @@
 //! Live display of a search, and the decision to end it.
 
 use std::fmt::Write;
+use std::iter;
 use std::time::Duration;
 
 use super::framing::gfx;
@@ -67,15 +68,18 @@ pub(super) fn show(report: &Report<Cell>, to_move: Player) -> String {
         let _ = write!(text, " {} {cell}", if player == Player::First { 'B' } else { 'W' });
         player = player.opponent();
     }
+    // The best move leads. A move that is proven lost may have more visits.
+    let others = report.moves.iter().filter(|known| known.chosen != report.best.chosen);
+    let moves: Vec<_> = iter::once(&report.best).chain(others).collect();
     text.push_str("\nINFLUENCE");
-    for known in &report.moves {
+    for known in &moves {
         let _ = match known.outcome {
             Some(outcome) => write!(text, " {} {}", known.chosen, if is_win(outcome, to_move) { 'W' } else { 'L' }),
             None => write!(text, " {} {:.2}", known.chosen, known.win_rate),
         };
     }
     text.push_str("\nLABEL");
-    for known in &report.moves {
+    for known in &moves {
         let _ = write!(text, " {} {}", known.chosen, known.visits);
     }
     let _ = write!(text, "\nTEXT {}", summary(report, to_move));
@@ -137,6 +141,20 @@ mod tests {
         let text = show(&report, to_move);
         assert!(text.contains(" b1 W") || text.contains(" c1 W"), "{text}");
         assert!(text.contains(&format!("wins, proven in {} rollouts", report.rollouts)), "{text}");
+    }
+
+    #[test]
+    fn the_best_move_leads_although_a_lost_one_has_more_visits() {
+        let (mut report, to_move) = report("a1", 40);
+        report.moves[0].outcome = Some(Outcome::Won(to_move.opponent()));
+        let [lost, best] = [0, 3].map(|index| report.moves[index].chosen);
+        (report.best, report.line) = (report.moves[3], vec![best]);
+        let text = show(&report, to_move);
+        for begin in ["VAR W", "INFLUENCE", "LABEL"] {
+            assert!(text.contains(&format!("\n{begin} {best}")), "{text}");
+        }
+        assert!(text.contains(&format!(" {lost} L")), "{text}");
+        assert_eq!(text.matches(&format!(" {best} ")).count(), 3, "{text}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl List {
     }
 }
 
-const SWAP_MODES: [&str; 2] = ["pieces", "sides"];
+const SWAP_MODES: [&str; 3] = ["pieces", "sides", "twogtp"];
 
 impl Parameters for GameParameters {
     fn list(&self, list: &mut List) {
@@ -118,7 +118,9 @@ impl Parameters for GameParameters {
             "allow_swap" => self.allow_swap = flag(name, value)?,
             "game_time" => self.game_time = seconds(name, value, 0.0).map(|time| (!time.is_zero()).then_some(time))?,
             "on_little_golem" => self.on_little_golem = flag(name, value)?,
-            "swap_mode" => self.swap_mode = one_of([SwapMode::Pieces, SwapMode::Sides], name, value)?,
+            "swap_mode" => {
+                self.swap_mode = one_of([SwapMode::Pieces, SwapMode::Sides, SwapMode::Twogtp], name, value)?;
+            }
             _ => return Err(unknown(name, self)),
         }
         Ok(())

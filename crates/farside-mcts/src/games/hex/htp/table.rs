@@ -26,6 +26,8 @@ pub(super) enum SwapMode {
     Pieces,
     /// The stone stays, and the players exchange colours.
     Sides,
+    /// As [`Sides`](Self::Sides), but named `swap-pieces`, as `twogtp` does.
+    Twogtp,
 }
 
 /// A game whose moves can be undone.
@@ -33,10 +35,13 @@ pub(super) enum SwapMode {
 pub(super) struct Table {
     position: Position,
     turns: Vec<Turn>,
+    /// The player that resigned in this position.
+    resigned: Option<Player>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Turn {
+    /// The player that moved. A swap of sides gives the first turn to the other player.
     player: Player,
     done: Move,
     /// Position before the move.
@@ -44,12 +49,14 @@ struct Turn {
 }
 
 impl Move {
-    /// Reads a move. Both `swap` and `swap-pieces` become a swap in the mode `swap`.
+    /// Reads a move. `swap` is a swap in the mode of the game; the other names say which they mean,
+    /// except to `twogtp`.
     pub(super) fn read(text: &str, swap: SwapMode) -> Result<Self, &'static str> {
         match text.to_ascii_lowercase().as_str() {
             "resign" | "forfeit" => Ok(Self::GiveUp),
             "pass" => Ok(Self::Pass),
-            "swap-pieces" | "swap" => Ok(Self::Swap(swap)),
+            "swap-pieces" if swap != SwapMode::Twogtp => Ok(Self::Swap(SwapMode::Pieces)),
+            "swap" | "swap-pieces" => Ok(Self::Swap(swap)),
             "swap-sides" => Ok(Self::Swap(SwapMode::Sides)),
             cell => match cell.parse() {
                 Ok(cell) => Ok(Self::Stone(cell)),
@@ -66,11 +73,16 @@ const OFF_BOARD: &str = "off the board";
 
 impl Table {
     pub(super) fn new(size: usize) -> Result<Self, HexError> {
-        Ok(Self { position: Position::new(size)?, turns: Vec::new() })
+        Ok(Self { position: Position::new(size)?, turns: Vec::new(), resigned: None })
     }
 
     pub(super) fn position(&self) -> &Position {
         &self.position
+    }
+
+    /// Returns the player that has won, by a chain or because the opponent resigned.
+    pub(super) fn winner(&self) -> Option<Player> {
+        self.position.winner().or(self.resigned.map(Player::opponent))
     }
 
     /// Returns the position with `player` to move.
@@ -86,13 +98,12 @@ impl Table {
         !self.turns.is_empty()
     }
 
-    /// Returns the stone that `player` may swap: the first stone, if it is the only one and the
-    /// opponent's.
+    /// Returns the stone that `player` may swap: black's opening, if `player` is white.
+    ///
+    /// A white stone alone is no opening. It is what HexGui sets up after a swap of pieces.
     pub(super) fn to_swap(&self, player: Player) -> Option<Cell> {
         match self.turns[..] {
-            [Turn { player: other, done: Move::Stone(cell), before }] if other != player && before.is_empty() => {
-                Some(cell)
-            }
+            [Turn { player: Player::First, done: Move::Stone(cell), .. }] if player == Player::Second => Some(cell),
             _ => None,
         }
     }
@@ -100,12 +111,17 @@ impl Table {
     /// Plays a move of either player, in or out of turn.
     ///
     /// Stones may be added after the end of the game too: front ends set up positions by playing
-    /// their stones in any order.
+    /// their stones in any order. Resigning and a swap of sides change no stone, and HexGui sends
+    /// no `undo` for them, so [`undo`](Self::undo) does not count them.
     pub(super) fn play(&mut self, player: Player, text: &str, done: Move) -> Result<(), String> {
         let after = self.after(player, done).map_err(|why| illegal(player, text, why))?;
-        if let Some(after) = after {
-            self.turns.push(Turn { player, done, before: self.position });
-            self.position = after;
+        match done {
+            Move::GiveUp => self.resigned = self.resigned.or(Some(player)),
+            Move::Swap(SwapMode::Sides | SwapMode::Twogtp) => self.turns[0].player = player,
+            Move::Stone(_) | Move::Pass | Move::Swap(SwapMode::Pieces) => {
+                self.turns.push(Turn { player, done, before: self.position });
+                (self.position, self.resigned) = (after, None);
+            }
         }
         Ok(())
     }
@@ -113,23 +129,23 @@ impl Table {
     /// Undoes the last move.
     pub(super) fn undo(&mut self) -> Result<(), String> {
         let turn = self.turns.pop().ok_or("cannot undo: no move was played")?;
-        self.position = turn.before;
+        (self.position, self.resigned) = (turn.before, None);
         Ok(())
     }
 
-    fn after(&self, player: Player, done: Move) -> Result<Option<Position>, &'static str> {
+    fn after(&self, player: Player, done: Move) -> Result<Position, &'static str> {
         if self.turns.len() >= TURNS_MAX {
             return Err("too many moves; start a new game");
         }
         let mut position = self.position_for(player);
         match done {
-            Move::GiveUp => return Ok(None),
+            Move::GiveUp => {}
             Move::Pass => position.pass(),
             Move::Stone(cell) if !position.contains(cell) => return Err(OFF_BOARD),
             Move::Stone(cell) if position.stone(cell).is_some() => return Err("occupied"),
             Move::Stone(cell) => position.play(cell),
             Move::Swap(mode) => {
-                let stone = self.to_swap(player).ok_or("only the other player's first stone can be swapped")?;
+                let stone = self.to_swap(player).ok_or("white can swap black's first stone, and nothing else")?;
                 if mode == SwapMode::Pieces {
                     // The board was empty before the stone that is swapped.
                     position = self.turns[0].before;
@@ -140,7 +156,7 @@ impl Table {
                 }
             }
         }
-        Ok(Some(position))
+        Ok(position)
     }
 }
 
@@ -180,12 +196,24 @@ mod tests {
     }
 
     #[test]
-    fn resigning_changes_nothing() {
+    fn resigning_changes_the_winner_and_nothing_else() {
         let mut table = Table::new(3).unwrap();
         play(&mut table, BLACK, "a1").unwrap();
         let before = *table.position();
-        assert_eq!(play(&mut table, WHITE, "resign"), Ok(()));
-        assert_eq!((*table.position(), table.turns.len()), (before, 1));
+        for player in [WHITE, BLACK] {
+            assert_eq!(play(&mut table, player, "resign"), Ok(()));
+            assert_eq!((*table.position(), table.turns.len(), table.winner()), (before, 1, Some(BLACK)));
+        }
+        play(&mut table, WHITE, "b2").unwrap();
+        assert_eq!(table.winner(), None);
+        play(&mut table, BLACK, "resign").unwrap();
+        table.undo().unwrap();
+        assert_eq!(table.winner(), None);
+        // A chain wins, although its owner resigns.
+        play(&mut table, BLACK, "a2").unwrap();
+        play(&mut table, BLACK, "a3").unwrap();
+        play(&mut table, BLACK, "resign").unwrap();
+        assert_eq!(table.winner(), Some(BLACK));
     }
 
     #[test]
@@ -225,12 +253,30 @@ mod tests {
         let before = *table.position();
         play(&mut table, WHITE, "swap-sides").unwrap();
         assert_eq!(*table.position(), before);
-        assert_eq!(table.to_swap(BLACK), None);
+        assert_eq!([BLACK, WHITE].map(|player| table.to_swap(player)), [None; 2]);
+        table.undo().unwrap();
+        assert!(table.position().is_empty());
+        play(&mut table, BLACK, "c1").unwrap();
+        assert_eq!(table.to_swap(WHITE), Some(cell("c1")));
     }
 
     #[test]
-    fn only_the_opponents_first_stone_is_swapped() {
+    fn names_of_swaps_say_which_they_mean() {
+        use SwapMode::{Pieces, Sides, Twogtp};
+        for (mode, expected) in
+            [(Pieces, [Pieces, Pieces, Sides]), (Sides, [Sides, Pieces, Sides]), (Twogtp, [Twogtp, Twogtp, Sides])]
+        {
+            let read = ["swap", "Swap-Pieces", "swap-sides"].map(|name| Move::read(name, mode).unwrap());
+            assert_eq!(read, expected.map(Move::Swap));
+        }
+    }
+
+    #[test]
+    fn only_an_opening_of_black_is_swapped() {
         let mut table = Table::new(3).unwrap();
+        play(&mut table, WHITE, "b2").unwrap();
+        assert!(play(&mut table, BLACK, "swap-pieces").is_err());
+        table.undo().unwrap();
         assert!(play(&mut table, WHITE, "swap-pieces").unwrap_err().contains("first stone"));
         play(&mut table, BLACK, "c1").unwrap();
         assert!(play(&mut table, BLACK, "swap-pieces").is_err());

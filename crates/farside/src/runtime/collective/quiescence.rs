@@ -1,0 +1,166 @@
+//! Quiescence: all calls have run, and so have the calls that they made.
+//!
+//! This is the four-counter method, by which the coordinator finds the end of a job, too
+//! (`farside-launch/src/coordinator/census.rs`). In each round every worker counts the calls that
+//! it has sent and executed, at a moment at which none waits to be sent or continued. If two rounds
+//! in a row find the same sums, and as many calls executed as sent, then no call was under way
+//! between the rounds. The calls of collectives themselves are not counted.
+//!
+//! The coordinator counts whole processes that make no more calls of their own, and goes on without
+//! those that are lost. Here workers count each other, by a collective, so a loss is an error.
+
+use crate::error::{Error, Result};
+use crate::runtime::worker::Worker;
+use crate::wire::Wire;
+
+/// What one worker, or all of them together, have counted in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+struct QuiesceRound {
+    sent: u64,
+    executed: u64,
+    /// Whether a worker has found the same sums for as long as the deadline.
+    is_late: bool,
+}
+
+impl QuiesceRound {
+    fn and(self, other: Self) -> Self {
+        Self {
+            // Only equality matters, and that survives an overflow.
+            sent: self.sent.wrapping_add(other.sent),
+            executed: self.executed.wrapping_add(other.executed),
+            is_late: self.is_late | other.is_late,
+        }
+    }
+}
+
+impl Worker {
+    /// Waits until every call that any worker has made so far has run, and every call that these
+    /// calls made. All workers call this, in the same order as other collectives.
+    ///
+    /// This covers all forms of calls, to workers and to [pools](Self::pool_of), with their
+    /// buffers and [continuations](crate::Pending::then). Open batches of this worker are published
+    /// first. Calls of a [`Caller`](crate::Caller) count if it had made them before the last worker
+    /// came; a thread that goes on calling delays the return.
+    ///
+    /// ```no_run
+    /// # use std::cell::Cell;
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// fn spread(there: &Worker, (count, depth): (PerWorker<Cell<u64>>, u32)) {
+    ///     count.here(there).set(count.here(there).get() + 1);
+    ///     for distance in 0..depth {
+    ///         there.call(there.neighbor(distance), (count, depth - 1), spread).unwrap();
+    ///     }
+    /// }
+    /// let count = PerWorker::new(me, Cell::new(0))?;
+    /// me.call(me.neighbor(1), (count, 2), spread)?;
+    /// me.quiesce()?;
+    /// let total = me.all_reduce(count.here(me).get(), |a, b| a + b)?;
+    /// assert_eq!(total, 5 * u64::from(me.worker_count()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Everything that the calls wrote is visible then. A worker that has returned may call one
+    /// that has not: [`superstep`](Self::superstep) keeps phases apart.
+    ///
+    /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Errors
+    /// Those of [`barrier`](Self::barrier). [`Error::Deadline`] if no call has run for the job's
+    /// deadline and some have not, because a called function takes that long, or a continuation
+    /// waits for a result that does not come.
+    pub fn quiesce(&self) -> Result<()> {
+        const DOING: &str = "waiting until all calls have run";
+        let time = self.default_deadline();
+        let (mut before, mut changed) = (None, self.now());
+        loop {
+            self.may_begin(DOING)?;
+            self.progress()?;
+            let own = self.watch_until(DOING, time, |worker| match worker.count_if_settled() {
+                Some(counted) => Some(Ok(counted)),
+                None => worker.any_lost().or_else(|| worker.collective_failure()).map(Err),
+            });
+            self.collectives.borrow_mut().has_failed |= own.is_err();
+            let is_late = self.now() - changed >= time;
+            let all = self.all_reduce(QuiesceRound { is_late, ..own? }, QuiesceRound::and)?;
+            let sums = (all.sent, all.executed);
+            match before.replace(sums) == Some(sums) {
+                true if all.sent == all.executed => return Ok(()),
+                true if all.is_late => return Err(Error::deadline(DOING, time)),
+                true => {}
+                false => changed = self.now(),
+            }
+        }
+    }
+
+    /// Runs one phase of a program in phases: `call` makes the calls of this phase, and `take`
+    /// takes what they have left here. All workers call this, in the same order as other
+    /// collectives.
+    ///
+    /// When `take` runs on a worker, all calls of this phase have run everywhere, with the calls
+    /// that they made, and no call of the next phase has run anywhere. What `take` returns is
+    /// returned here. Afterwards calls of the next phase may run at any time, also inside this
+    /// phase's collectives, such as an [`all_reduce`](Self::all_reduce) behind it. So what they
+    /// change is taken by `take`, and not later.
+    ///
+    /// ```no_run
+    /// # use std::cell::RefCell;
+    /// # use std::collections::HashSet;
+    /// # use farside::prelude::*;
+    /// # fn neighbors(_: u64) -> Vec<u64> { Vec::new() }
+    /// # fn owner(_: &Worker, vertex: u64) -> WorkerId { WorkerId::new((vertex % 2) as u32) }
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// // Breadth-first search: the vertices that were seen, and those of the next level.
+    /// type Part = PerWorker<RefCell<(HashSet<u64>, Vec<u64>)>>;
+    /// fn visit(there: &Worker, (part, vertex): (Part, u64)) {
+    ///     let (seen, next) = &mut *part.here(there).borrow_mut();
+    ///     if seen.insert(vertex) {
+    ///         next.push(vertex);
+    ///     }
+    /// }
+    /// let part = Part::new(me, RefCell::default())?;
+    /// let mut level = if me.id() == owner(me, 0) { vec![0] } else { Vec::new() };
+    /// while me.all_reduce(level.len(), |a, b| a + b)? > 0 {
+    ///     let call = || {
+    ///         for vertex in level.iter().flat_map(|vertex| neighbors(*vertex)) {
+    ///             me.call(owner(me, vertex), (part, vertex), visit)?;
+    ///         }
+    ///         Ok(())
+    ///     };
+    ///     level = me.superstep(call, || std::mem::take(&mut part.here(me).borrow_mut().1))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// This is [`quiesce`](Self::quiesce), then `take`, then [`barrier`](Self::barrier), and costs
+    /// as much. `take` should make no calls: they would belong to no phase.
+    ///
+    /// # Errors
+    /// The error of `call`; those of `quiesce` and `barrier`.
+    pub fn superstep<T>(&self, call: impl FnOnce() -> Result<()>, take: impl FnOnce() -> T) -> Result<T> {
+        call()?;
+        self.quiesce()?;
+        let taken = take();
+        self.barrier()?;
+        Ok(taken)
+    }
+
+    /// Counts the calls of this worker, if none waits to be sent or continued. The first worker of
+    /// a process also counts those of the pool and the lanes.
+    fn count_if_settled(&self) -> Option<QuiesceRound> {
+        if !self.is_settled() {
+            return None;
+        }
+        let (own, collectives) = (self.counters(), self.collectives.borrow());
+        let (mut sent, mut executed) = (own.sent.calls - collectives.sent, own.executed - collectives.executed);
+        if self.thread_index() == 0 {
+            let process = self.process_handle();
+            let (by_pool, on_pool) = process.pool().idle_counts()?;
+            sent += by_pool + process.lanes().calls();
+            executed += on_pool;
+        }
+        Some(QuiesceRound { sent, executed, is_late: false })
+    }
+}
