@@ -357,13 +357,7 @@ impl ShmEndpoint {
     }
 
     /// Processes a message. An error ends the link.
-    fn handle(
-        &self,
-        state: &mut State,
-        id: u64,
-        message: Message<'_>,
-        received: Received,
-    ) -> Result<(), EndOfLink> {
+    fn handle(&self, state: &mut State, id: u64, message: Message<'_>, received: Received) -> Result<(), EndOfLink> {
         let index = index_of(&state.links, id).ok_or(EndOfLink::Closed)?;
         let peer = state.links[index].peer();
         match (state.links[index].state(), message) {
@@ -408,13 +402,7 @@ impl ShmEndpoint {
     }
 
     /// Admits a peer whose greeting is valid, and maps its starter memory.
-    fn admit(
-        &self,
-        state: &mut State,
-        index: usize,
-        greeting: &Greeting,
-        received: Received,
-    ) -> Result<(), EndOfLink> {
+    fn admit(&self, state: &mut State, index: usize, greeting: &Greeting, received: Received) -> Result<(), EndOfLink> {
         let process = greeting.process;
         let is_a_peer = process.number() < self.config.process_count && process != self.config.process;
         if greeting.secret != self.config.secret || !is_a_peer {

@@ -122,10 +122,7 @@ impl Link {
     }
 
     /// The next waiting message; `None` if there is none.
-    pub(super) fn receive<'b>(
-        &self,
-        buffer: &'b mut [u8],
-    ) -> Result<Option<(Message<'b>, Received)>, EndOfLink> {
+    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<(Message<'b>, Received)>, EndOfLink> {
         match self.socket.receive(buffer) {
             Ok(Some(received)) => {
                 let message = Message::decode(&buffer[..received.bytes]).ok_or(EndOfLink::Malformed)?;

@@ -242,8 +242,7 @@ mod tests {
     }
 
     fn answer() -> impl Strategy<Value = Answer> {
-        let welcome =
-            any::<(u32, u32)>().prop_map(|(process, processes)| Answer::Welcome(Seat { process, processes }));
+        let welcome = any::<(u32, u32)>().prop_map(|(process, processes)| Answer::Welcome(Seat { process, processes }));
         prop_oneof![welcome, Just(Answer::Taken), any::<u32>().prop_map(Answer::OtherSize)]
     }
 
