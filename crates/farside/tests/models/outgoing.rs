@@ -31,7 +31,7 @@ fn no_room() -> Result<bool, ()> {
 #[test]
 fn the_service_thread_looks_again_while_messages_wait() {
     loom::model(|| {
-        let queues = Arc::new(Queues::new(2));
+        let queues = Arc::new(Queues::new(1));
         let woken = Arc::new(AtomicBool::new(false));
         assert_eq!(queues.send(0, (), |()| no_room()), Ok(true), "the first message wakes");
         let flushing = thread::spawn({
@@ -41,7 +41,7 @@ fn the_service_thread_looks_again_while_messages_wait() {
         let adding = thread::spawn({
             let (queues, woken) = (queues.clone(), woken.clone());
             move || {
-                if queues.send(1, (), |()| no_room()) == Ok(true) {
+                if queues.send(0, (), |()| no_room()) == Ok(true) {
                     woken.store(true, Ordering::Relaxed);
                 }
             }
