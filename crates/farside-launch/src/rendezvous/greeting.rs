@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A proof is an HMAC-SHA256 with the job's secret as its key. It covers both nonces, the member's
-//! claim, the side that makes the proof, and the answer of process 0. So the secret does not travel,
-//! and an overheard proof is useless in another greeting or for the other side. A member believes no
-//! answer without a proof, not even a refusal: another program may have the port for a while.
+//! claim, the side that makes the proof, and the answer of process 0. So the secret does not
+//! travel, and an overheard proof is useless in another greeting or for the other side. A member
+//! believes no answer without a proof, not even a refusal: another program may have the port for a
+//! while.
 //!
 //! Challenge and request begin with [`MAGIC`]. The rest is as `farside_wire` encodes it.
 

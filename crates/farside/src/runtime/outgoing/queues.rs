@@ -45,7 +45,8 @@ impl<M> Queues<M> {
         Ok(self.waiting.fetch_add(1, Ordering::Relaxed) == 0)
     }
 
-    /// Sends a message with `attempt`, if none waits for this receiver. Returns whether it was sent.
+    /// Sends a message with `attempt`, if none waits for this receiver. Returns whether it was
+    /// sent.
     ///
     /// # Errors
     /// The error of `attempt`.
