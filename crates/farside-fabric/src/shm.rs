@@ -17,16 +17,16 @@
 mod link;
 mod message;
 mod reach;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Waker};
+use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Received, Waker};
 use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
@@ -94,9 +94,11 @@ struct State {
     /// The regions of this process, and what is done by messages: the withdrawal of regions, and
     /// access to private memory that cannot be reached otherwise.
     engine: Engine,
-    /// Connections opened by either side, in the order of their ids. Ended ones are removed.
+    /// Connections opened by either side, in the order of their numbers. Ended ones are removed.
     links: Vec<Link>,
     next_link: u64,
+    /// Nothing is accepted before this time.
+    deaf_until: Option<Instant>,
     /// The link that carries messages to each peer. It stays the same while it lives, so that
     /// messages keep their order.
     outgoing: Vec<Option<u64>>,
@@ -126,6 +128,8 @@ struct Fetch {
 enum FetchState {
     Asked,
     Refused,
+    /// This process has no descriptor or no memory to map the region.
+    Short,
     /// The region is private memory, which must be requested in another way.
     Private,
 }
@@ -158,6 +162,7 @@ impl ShmEndpoint {
             engine,
             links: Vec::new(),
             next_link: 0,
+            deaf_until: None,
             outgoing: vec![None; config.process_count as usize],
             gone: vec![false; config.process_count as usize],
             attached: HashMap::from([(starter.key(), Attached::Mapped(starter.memory().clone()))]),
@@ -191,7 +196,9 @@ impl ShmEndpoint {
             return None;
         }
         state.sleeps = true;
-        Some(Watched { own: [self.listener.as_fd(), self.waker.as_fd()], others: state.descriptors().collect() })
+        let (listener, until) = self.listening(&state);
+        let own = [Some(self.waker.as_fd()), listener];
+        Some(Watched { own, until, others: state.descriptors().collect() })
     }
 
     /// Ends the sleep of a thread that called [`watched`](Self::watched).
@@ -260,15 +267,16 @@ impl ShmEndpoint {
         Ok(link)
     }
 
-    /// Requests a region. Connecting brings the starter memory; any other region is requested by a
-    /// message.
+    /// Requests a region by a message. The greeting of a peer that is not connected yet brings its
+    /// starter memory.
     fn ask_for(&self, key: RemoteKey, deadline: Instant) -> Result<(), FabricError> {
         loop {
             let mut state = self.lock();
             match self.link_to(&mut state, key.process) {
-                Ok(_) if key.slot == 0 => return Ok(()),
                 Ok(link) => {
-                    link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
+                    if key.slot != 0 || matches!(link.state(), LinkState::Open(_)) {
+                        link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
+                    }
                     let fetch = state.fetches.entry(key).or_insert(Fetch { state: FetchState::Asked, waiting: 0 });
                     // A thread that has not yet seen an earlier refusal waits for this answer, too.
                     fetch.state = FetchState::Asked;
@@ -316,24 +324,19 @@ impl ShmEndpoint {
 
     /// Accepts new connections and processes all messages that wait on the existing ones.
     fn take_in(&self, state: &mut State) {
-        let mut any = false;
-        while let Ok(socket) = self.listener.accept() {
-            any = true;
-            state.next_link += 1;
-            state.links.push(Link::new(state.next_link, socket, LinkState::Unknown));
-        }
+        let mut any = self.accept_strangers(state);
         let mut buffer = [0; MESSAGE_BYTES_MAX + message::USER_HEADER_BYTES];
         let ids: Vec<u64> = state.links.iter().map(Link::id).collect();
         for id in ids {
             // A message on one link may end another.
-            while let Some(index) = find_link(&state.links, id) {
+            while let Some(index) = index_of(&state.links, id) {
                 let link = &mut state.links[index];
                 link.send_backlog();
                 match link.receive(&mut buffer) {
                     Ok(None) => break,
-                    Ok(Some((message, fd))) => {
+                    Ok(Some((message, received))) => {
                         any = true;
-                        if let Err(why) = self.handle(state, id, message, fd) {
+                        if let Err(why) = self.handle(state, id, message, received) {
                             self.end_link(state, id, why);
                         }
                     }
@@ -344,6 +347,7 @@ impl ShmEndpoint {
                 }
             }
         }
+        self.forget_strangers(state);
         send_credits(state);
         self.settle(state);
         // A sleeping thread may have seen none of these messages.
@@ -353,12 +357,12 @@ impl ShmEndpoint {
     }
 
     /// Processes a message. An error ends the link.
-    fn handle(&self, state: &mut State, id: u64, message: Message<'_>, fd: Option<OwnedFd>) -> Result<(), EndOfLink> {
-        let index = find_link(&state.links, id).ok_or(EndOfLink::Closed)?;
+    fn handle(&self, state: &mut State, id: u64, message: Message<'_>, received: Received) -> Result<(), EndOfLink> {
+        let index = index_of(&state.links, id).ok_or(EndOfLink::Closed)?;
         let peer = state.links[index].peer();
         match (state.links[index].state(), message) {
             (LinkState::Unknown, Message::Hello(greeting)) => {
-                self.admit(state, index, &greeting, fd)?;
+                self.admit(state, index, &greeting, received)?;
                 let starter = Some(self.starter.memory().clone());
                 state.links[index].send(&Message::Welcome(self.greeting()), starter).map_err(|_| EndOfLink::Closed)
             }
@@ -366,7 +370,7 @@ impl ShmEndpoint {
                 if greeting.process != expected {
                     return Err(EndOfLink::Intruder);
                 }
-                self.admit(state, index, &greeting, fd)
+                self.admit(state, index, &greeting, received)
             }
             (LinkState::Open(process), Message::Fetch { slot, generation }) => {
                 let (found, memory) = find_for(state, process, RegionName { slot, generation });
@@ -383,7 +387,7 @@ impl ShmEndpoint {
                 if matches!(taken, Ok(None)) { Ok(()) } else { Err(EndOfLink::Malformed) }
             }
             (LinkState::Open(process), Message::Fetched(fetched)) => {
-                take_fetched(state, process, &fetched, fd);
+                take_fetched(state, process, &fetched, received);
                 Ok(())
             }
             (LinkState::Open(process), Message::User(bytes)) => {
@@ -398,24 +402,17 @@ impl ShmEndpoint {
     }
 
     /// Admits a peer whose greeting is valid, and maps its starter memory.
-    fn admit(
-        &self,
-        state: &mut State,
-        index: usize,
-        greeting: &Greeting,
-        fd: Option<OwnedFd>,
-    ) -> Result<(), EndOfLink> {
+    fn admit(&self, state: &mut State, index: usize, greeting: &Greeting, received: Received) -> Result<(), EndOfLink> {
         let process = greeting.process;
         let is_a_peer = process.number() < self.config.process_count && process != self.config.process;
         if greeting.secret != self.config.secret || !is_a_peer {
             return Err(EndOfLink::Intruder);
         }
-        check_user(state.links[index].socket(), process).map_err(|_| EndOfLink::Intruder)?;
         let key = RemoteKey::starter(process, greeting.starter_bytes);
-        if let Entry::Vacant(unknown) = state.attached.entry(key) {
-            let fd = fd.ok_or(EndOfLink::Malformed)?;
-            let memory = map_announced(fd, greeting.starter_bytes).ok_or(EndOfLink::Malformed)?;
-            unknown.insert(Attached::Mapped(memory));
+        let is_short = take_fetched(state, process, &Fetched::shared(key), received);
+        // Without a descriptor for it, this process does without the memory until it is asked for.
+        if !is_short && !state.attached.contains_key(&key) {
+            return Err(EndOfLink::Malformed);
         }
         self.probe(state, index, process, &greeting.probe);
         state.links[index].open(process);
@@ -423,7 +420,7 @@ impl ShmEndpoint {
     }
 
     fn end_link(&self, state: &mut State, id: u64, why: EndOfLink) {
-        let Some(index) = find_link(&state.links, id) else { return };
+        let Some(index) = index_of(&state.links, id) else { return };
         let link = state.links.remove(index);
         // A rejected stranger does not count as a dead peer.
         if let (Some(process), EndOfLink::Closed | EndOfLink::Malformed) = (link.peer(), why) {
@@ -447,7 +444,9 @@ impl ShmEndpoint {
 
 /// The descriptors that a sleeping thread watches.
 pub(crate) struct Watched<'e> {
-    own: [BorrowedFd<'e>; 2],
+    own: [Option<BorrowedFd<'e>>; 2],
+    /// The time at which there is something to do even if no descriptor is ready.
+    until: Option<Instant>,
     /// The flag tells whether messages wait for room there.
     others: Vec<(Arc<dyn Descriptor>, bool)>,
 }
@@ -464,10 +463,15 @@ impl Watched<'_> {
         self.others.iter().any(|(_, waits)| *waits)
     }
 
+    /// The end of a sleep that may last until `deadline`.
+    pub(crate) fn end_of_sleep(&self, deadline: Option<Instant>) -> Option<Instant> {
+        [deadline, self.until].into_iter().flatten().min()
+    }
+
     fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
         let others =
             self.others.iter().map(|(descriptor, waits)| Interest { fd: descriptor.as_fd(), writable: *waits });
-        self.own.iter().map(|fd| Interest { fd: *fd, writable: false }).chain(others)
+        self.own.iter().flatten().map(|fd| Interest { fd: *fd, writable: false }).chain(others)
     }
 }
 
@@ -575,15 +579,15 @@ impl Transport for ShmEndpoint {
             if let Some(attached) = state.attached.get(&key) {
                 return Some(Ok(self.region(key, attached)));
             }
-            let fetched = state.fetches.get(&key).map(|fetch| fetch.state);
-            if fetched == Some(FetchState::Private) {
-                return self.attach_private(state, key, &mut asked);
+            match state.fetches.get(&key)?.state {
+                FetchState::Asked => None,
+                FetchState::Private => self.attach_private(state, key, &mut asked),
+                FetchState::Refused => Some(Err(FabricError::StaleKey { key })),
+                FetchState::Short => {
+                    let cause = net::too_many_open_files();
+                    Some(Err(FabricError::System { doing: "receiving the memory of a peer", cause }))
+                }
             }
-            // A greeting that announced a different size than the key has counts as a refusal.
-            let other_starter = key.slot == 0
-                && state.links.iter().any(|link| matches!(link.state(), LinkState::Open(peer) if peer == key.process));
-            let refused = fetched == Some(FetchState::Refused);
-            (refused || other_starter).then_some(Err(FabricError::StaleKey { key }))
         });
         self.lock().leave_fetch(key);
         attached
@@ -663,7 +667,7 @@ impl Transport for ShmEndpoint {
         let Some(watched) = self.watched() else { return };
         let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
         let interests: Vec<Interest<'_>> = watched.interests().chain(also).collect();
-        if net::wait_ready(&interests, deadline).is_err() {
+        if net::wait_ready(&interests, watched.end_of_sleep(deadline)).is_err() {
             // The system lacks memory for a moment; sleeping keeps the service thread from
             // spinning.
             std::thread::sleep(Duration::from_millis(1));
@@ -693,13 +697,13 @@ impl ShmEndpoint {
 /// The link that carries, or would carry, messages to a process.
 fn known_link(links: &[Link], outgoing: &[Option<u64>], process: ProcessId) -> Option<usize> {
     match outgoing[process.index()] {
-        Some(id) => find_link(links, id),
+        Some(id) => index_of(links, id),
         None => links.iter().position(|link| link.peer() == Some(process)),
     }
 }
 
-/// The link with this id.
-fn find_link(links: &[Link], id: u64) -> Option<usize> {
+/// The link with this number. They are in the order of their numbers.
+fn index_of(links: &[Link], id: u64) -> Option<usize> {
     links.binary_search_by_key(&id, Link::id).ok()
 }
 
@@ -713,10 +717,6 @@ fn send_credits(state: &mut State) {
         outgoing[to.index()] = Some(links[index].id());
         links[index].send(&Message::Tagged(&frame), None).is_ok()
     });
-}
-
-fn map_announced(fd: OwnedFd, bytes: u64) -> Option<Arc<SharedMemory>> {
-    SharedMemory::from_fd(fd, usize::try_from(bytes).ok()?).ok().map(Arc::new)
 }
 
 fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), FabricError> {

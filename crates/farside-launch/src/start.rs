@@ -136,6 +136,7 @@ impl Launch {
     /// - [`Error::JobEnded`] if processes did not join the job, or it did not become quiescent.
     pub fn run(mut self) -> Result<()> {
         log_to_stderr()?;
+        farside_sys::limits::raise_max_open_files();
         let started = Instant::now();
         let count = self.programs.iter().map(|program| u64::from(program.processes)).sum::<u64>();
         self.choices.processes = Some(u32::try_from(count).unwrap_or(u32::MAX));

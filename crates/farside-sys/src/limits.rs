@@ -36,6 +36,15 @@ pub fn max_open_files() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
+/// Raises the maximum number of open files of this process as far as the system allows.
+pub fn raise_max_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // The system may refuse; then the limit stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,6 +29,14 @@ pub struct Received {
     pub bytes: usize,
     /// The descriptor that travelled with the message.
     pub fd: Option<OwnedFd>,
+    /// Whether the system dropped a descriptor that travelled with the message, because this
+    /// process may open no more files.
+    pub fd_is_lost: bool,
+}
+
+/// Returns the error of a process that may open no more files.
+pub fn too_many_open_files() -> std::io::Error {
+    Errno::MFILE.into()
 }
 
 /// The identity of the process at the other end, as the kernel reports it.
@@ -135,7 +143,8 @@ impl MessageSocket {
                 false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "received an empty message")),
             };
         }
-        Ok(Some(Received { bytes: got.bytes, fd }))
+        let fd_is_lost = fd.is_none() && got.flags.contains(ReturnFlags::CTRUNC);
+        Ok(Some(Received { bytes: got.bytes, fd, fd_is_lost }))
     }
 
     /// Returns whether the other end will send nothing more: it was closed, or has

@@ -282,6 +282,7 @@ impl Job {
 
     fn run_body(mut self, site: &Location<'_>, body: &Body<'_>) -> Result<()> {
         log_to_stderr()?;
+        farside_sys::limits::raise_max_open_files();
         let site = site.to_string();
         let method = if self.entry.is_some() { StartMethod::Entry } else { StartMethod::Again };
         if !self.fabric_is_forced {

@@ -260,7 +260,7 @@ impl Transport for Routes {
         let Some(watched) = self.shm.watched() else { return };
         let soon = watched.waits_for_room().then(|| Instant::now() + RETRY_AFTER);
         let all: Vec<BorrowedFd<'_>> = also.iter().copied().chain(watched.fds()).collect();
-        self.ofi.wait(&all, [deadline, soon].into_iter().flatten().min());
+        self.ofi.wait(&all, [watched.end_of_sleep(deadline), soon].into_iter().flatten().min());
         self.shm.has_woken();
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use farside_sys::net::{MessageSocket, is_end};
+use farside_sys::net::{MessageSocket, Received, is_end};
 use farside_sys::shm::SharedMemory;
 
 use super::EndOfLink;
@@ -43,17 +43,23 @@ pub(super) struct Link {
     id: u64,
     socket: Arc<MessageSocket>,
     state: LinkState,
+    /// The time at which it was made.
+    since: Instant,
     /// Messages that the socket has not accepted yet, in order.
     backlog: VecDeque<(Vec<u8>, Option<Arc<SharedMemory>>)>,
 }
 
 impl Link {
     pub(super) fn new(id: u64, socket: MessageSocket, state: LinkState) -> Self {
-        Self { id, socket: Arc::new(socket), state, backlog: VecDeque::new() }
+        Self { id, socket: Arc::new(socket), state, since: Instant::now(), backlog: VecDeque::new() }
     }
 
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
     }
 
     pub(super) fn state(&self) -> LinkState {
@@ -116,14 +122,11 @@ impl Link {
     }
 
     /// The next waiting message; `None` if there is none.
-    pub(super) fn receive<'b>(
-        &self,
-        buffer: &'b mut [u8],
-    ) -> Result<Option<(Message<'b>, Option<OwnedFd>)>, EndOfLink> {
+    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<(Message<'b>, Received)>, EndOfLink> {
         match self.socket.receive(buffer) {
             Ok(Some(received)) => {
                 let message = Message::decode(&buffer[..received.bytes]).ok_or(EndOfLink::Malformed)?;
-                Ok(Some((message, received.fd)))
+                Ok(Some((message, received)))
             }
             Ok(None) => Err(EndOfLink::Closed),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),

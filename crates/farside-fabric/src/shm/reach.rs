@@ -17,17 +17,16 @@
 
 use std::collections::hash_map::Entry;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, is_end};
+use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, Received, is_end};
 use farside_sys::process::ProcessHandle;
 use farside_sys::process_memory;
-use farside_sys::shm::SharedMemory;
+use farside_sys::shm::{SharedMemory, ShmError};
 
 use super::link::{Descriptor, Link, NAP_WHEN_SHORT};
 use super::message::{Fetched, Found, Message, Probe, USER_HEADER_BYTES};
-use super::{FetchState, ShmEndpoint, State, known_link, map_announced};
+use super::{FetchState, ShmEndpoint, State, known_link};
 use crate::emulated::{Limits, NativeAccess, Registration};
 use crate::ids::ProcessId;
 use crate::region::{self, LocalRegion, RemoteRegion};
@@ -431,28 +430,38 @@ pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> 
     }
 }
 
-/// Takes in a region that a peer has sent, asked or unasked, or its refusal.
-pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<OwnedFd>) {
+/// Takes in a region that a peer has sent, asked or unasked, or its refusal. Returns whether this
+/// process has no descriptor or no memory to map it.
+pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, received: Received) -> bool {
     let Fetched { slot, generation, found } = *fetched;
-    if let (Found::Shared(bytes), Some(fd)) = (found, fd) {
+    let mut is_short = received.fd_is_lost;
+    if let (Found::Shared(bytes), Some(fd)) = (found, received.fd) {
         let key = RemoteKey { process, slot, generation, reserved: 0, bytes };
-        if let Entry::Vacant(unknown) = state.attached.entry(key)
-            && let Some(memory) = map_announced(fd, bytes)
-        {
-            unknown.insert(Attached::Mapped(memory));
-            state.engine.note_attached(key, NativeAccess::default());
+        if let Entry::Vacant(unknown) = state.attached.entry(key) {
+            match SharedMemory::from_fd(fd, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+                Ok(memory) => {
+                    unknown.insert(Attached::Mapped(Arc::new(memory)));
+                    state.engine.note_attached(key, NativeAccess::default());
+                }
+                Err(error) => is_short = matches!(error, ShmError::System { .. }),
+            }
         }
     }
     let name = RegionName { slot, generation };
     let asked = |key: &&RemoteKey| key.process == process && RegionName::from(**key) == name;
     // Several keys that differ in their size may have been requested; only the true one is served.
     let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
-    let answer = if found == Found::Private { FetchState::Private } else { FetchState::Refused };
+    let answer = match found {
+        Found::Private => FetchState::Private,
+        _ if is_short => FetchState::Short,
+        _ => FetchState::Refused,
+    };
     for key in keys {
         if !state.attached.contains_key(&key) {
             state.answer_fetch(key, answer);
         }
     }
+    is_short
 }
 
 #[cfg(test)]

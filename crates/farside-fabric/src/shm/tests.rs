@@ -113,6 +113,32 @@ proptest! {
     }
 }
 
+/// Idle connections take few descriptors, and do not keep a peer out.
+#[test]
+fn idle_connections_are_few_and_end() {
+    let job_id = new_job();
+    let (served, friend) = (open(0, job_id), open(1, job_id));
+    let strangers_max = served.config.process_count as usize + strangers::BESIDE_PEERS;
+    let idle: Vec<_> =
+        (0..3 * strangers_max).map(|_| net::MessageSocket::connect(&name(job_id, served.process())).unwrap()).collect();
+    served.progress();
+    assert_eq!(served.lock().links.len(), strangers_max);
+    let (listener, until) = served.listening(&served.lock());
+    assert!(listener.is_none() && until.is_some(), "nothing more is accepted now, and the sleep is not for ever");
+    let key = served.starter().key();
+    std::thread::scope(|scope| {
+        let attaching = scope.spawn(|| friend.attach(key, deadline()));
+        while !attaching.is_finished() {
+            served.progress();
+            assert!(served.lock().links.len() <= strangers_max + 1);
+            served.wait(&[], Some(Instant::now() + Duration::from_millis(20)));
+        }
+        attaching.join().unwrap().expect("a peer gets in");
+    });
+    let mut buffer = [0; 10];
+    assert!(matches!(idle[0].receive(&mut buffer), Ok(None)), "the first stranger is shown out");
+}
+
 /// Two endpoints in one thread. The second has attached private memory of the first.
 #[derive(Debug)]
 struct Held {

@@ -3,12 +3,14 @@
 //! ```text
 //! process 0 ──── Challenge: nonce ───────────────────────────► member
 //!           ◄─── Request: its claim, nonce, proof ───────────
-//!           ───► Answer: its seat and proof, or the refusal ─
+//!           ───► Answer: its seat or a refusal, and proof ───
 //! ```
 //!
 //! A proof is an HMAC-SHA256 with the job's secret as its key. It covers both nonces, the member's
-//! claim, the side that makes the proof, and the seat that this side grants. So the secret does not
-//! travel, and an overheard proof is useless in another greeting or for the other side.
+//! claim, the side that makes the proof, and the answer of process 0. So the secret does not
+//! travel, and an overheard proof is useless in another greeting or for the other side. A member
+//! believes no answer without a proof, not even a refusal: another program may have the port for a
+//! while.
 //!
 //! Challenge and request begin with [`MAGIC`]. The rest is as `farside_wire` encodes it.
 
@@ -22,7 +24,7 @@ use sha2::Sha256;
 use crate::control::tcp::Pad;
 
 /// The start of each side's first message, with the version of the greeting as its last byte.
-const MAGIC: [u8; 8] = *b"farside\x02";
+const MAGIC: [u8; 8] = *b"farside\x03";
 /// The longest message of a greeting: a [`Request`].
 pub(crate) const GREETING_BYTES_MAX: usize = MAGIC.len() + 16 + 16 + 32;
 
@@ -89,8 +91,8 @@ pub(crate) struct Seat {
 /// The maker of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Process 0, which grants this seat.
-    Host(Seat),
+    /// Process 0, which gives this answer.
+    Host(Answer),
     /// Another process.
     Member,
 }
@@ -128,7 +130,7 @@ impl Side {
     /// the secret.
     fn label(self) -> Vec<u8> {
         match self {
-            Self::Host(seat) => farside_wire::encode(&seat, b"host".to_vec()),
+            Self::Host(answer) => farside_wire::encode(&answer, b"host".to_vec()),
             Self::Member => b"join".to_vec(),
         }
     }
@@ -174,9 +176,10 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub(crate) enum Answer {
-    /// The member is admitted. The proof shows that process 0 knows the secret, too.
-    Welcome(Seat, Proof),
-    /// The member's proof is wrong.
+    /// The member is admitted.
+    Welcome(Seat),
+    /// The member's proof is wrong. Process 0 has another secret, so the member cannot verify this
+    /// answer either.
     WrongSecret,
     /// Another process has the place.
     Taken,
@@ -186,7 +189,24 @@ pub(crate) enum Answer {
     OtherGroups(u32),
 }
 
-impl Answer {
+/// An answer of process 0, with its proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct ProvenAnswer {
+    answer: Answer,
+    proof: Proof,
+}
+
+impl ProvenAnswer {
+    pub(crate) fn new(answer: Answer, exchange: &Exchange, secret: &Secret) -> Self {
+        Self { answer, proof: exchange.proof(Side::Host(answer), secret) }
+    }
+
+    /// Returns the answer if its maker knows the secret.
+    pub(crate) fn verified(self, exchange: &Exchange, secret: &Secret) -> Option<Answer> {
+        exchange.is_proven(Side::Host(self.answer), secret, &self.proof).then_some(self.answer)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         farside_wire::encode(self, Vec::new())
     }
@@ -206,7 +226,7 @@ pub(super) fn message_kinds() -> Vec<MessageKind> {
         MessageKind::of::<Challenge>()
             .through(&MAGIC, |bytes| Challenge::decode(bytes).map(|message| message.encode())),
         MessageKind::of::<Request>().through(&MAGIC, |bytes| Request::decode(bytes).map(|message| message.encode())),
-        MessageKind::of::<Answer>(),
+        MessageKind::of::<ProvenAnswer>(),
     ]
 }
 
@@ -222,23 +242,24 @@ mod tests {
         })
     }
 
-    fn seat() -> impl Strategy<Value = Seat> {
-        any::<(u32, u32)>().prop_map(|(process, processes)| Seat { process, processes })
+    fn answer() -> impl Strategy<Value = Answer> {
+        let welcome = any::<(u32, u32)>().prop_map(|(process, processes)| Answer::Welcome(Seat { process, processes }));
+        prop_oneof![welcome, Just(Answer::Taken), any::<u32>().prop_map(Answer::OtherSize)]
     }
 
     proptest! {
         #[test]
         fn a_proof_holds_for_its_secret_its_side_and_its_exchange_alone(
             (exchange, other) in (exchange(), exchange()),
-            (seat, other_seat) in (seat(), seat()),
+            (answer, other_answer) in (answer(), answer()),
         ) {
             let (secret, wrong) = (Secret::new(b"right"), Secret::new(b"wrong"));
             let proof = exchange.proof(Side::Member, &secret);
             prop_assert!(exchange.is_proven(Side::Member, &secret, &proof));
-            prop_assert!(!exchange.is_proven(Side::Host(seat), &secret, &proof));
-            let granted = exchange.proof(Side::Host(seat), &secret);
-            prop_assert!(exchange.is_proven(Side::Host(seat), &secret, &granted));
-            prop_assert_eq!(seat == other_seat, exchange.is_proven(Side::Host(other_seat), &secret, &granted));
+            prop_assert!(!exchange.is_proven(Side::Host(answer), &secret, &proof));
+            let granted = exchange.proof(Side::Host(answer), &secret);
+            prop_assert!(exchange.is_proven(Side::Host(answer), &secret, &granted));
+            prop_assert_eq!(answer == other_answer, exchange.is_proven(Side::Host(other_answer), &secret, &granted));
             prop_assert!(!exchange.is_proven(Side::Member, &wrong, &proof));
             prop_assert_eq!(exchange == other, other.is_proven(Side::Member, &secret, &proof));
             prop_assert_ne!(exchange.pad(&secret), exchange.pad(&wrong));

@@ -10,7 +10,9 @@ use farside_sys::net::{Interest, tcp, wait_ready};
 use farside_sys::process::random_bytes;
 
 use super::SILENCE_MAX;
-use super::greeting::{Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Request, Seat, Secret, Side};
+use super::greeting::{
+    Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, ProvenAnswer, Request, Seat, Secret, Side,
+};
 use crate::control::TcpControl;
 use crate::control::frames::{FrameReader, FrameWriter};
 use crate::error::{LaunchError as Error, RendezvousError, Result};
@@ -40,6 +42,9 @@ pub(crate) struct Joining<'a> {
 enum Failure {
     /// The next attempt may succeed.
     Passing(String),
+    /// The next attempt may succeed. The program at this address has not proven that it knows the
+    /// secret.
+    Unproven(SocketAddr),
     /// All further attempts would fail, too.
     Final(Error),
 }
@@ -61,6 +66,7 @@ impl Joining<'_> {
         let mut pause = PAUSE_MIN;
         loop {
             let mut causes = Vec::new();
+            let mut unproven = None;
             for target in self.targets {
                 match self.try_target(target, deadline) {
                     Ok(joined) => {
@@ -69,6 +75,11 @@ impl Joining<'_> {
                         return Ok(joined);
                     }
                     Err(Failure::Final(error)) => return Err(error),
+                    Err(Failure::Unproven(address)) => {
+                        tracing::debug!(%address, "the program there does not know the secret");
+                        unproven = Some(address.to_string());
+                        causes.push(format!("another job answers at {address}"));
+                    }
                     Err(Failure::Passing(cause)) => {
                         tracing::debug!(host = target.0, port = target.1, cause, "process 0 not reached");
                         causes.push(cause);
@@ -76,6 +87,10 @@ impl Joining<'_> {
                 }
             }
             if Instant::now() + pause >= deadline {
+                // One of several addresses may belong to another machine with another job.
+                if let (Some(address), 1) = (unproven, self.targets.len()) {
+                    return Err(RendezvousError::WrongSecret { rank: self.claim.process, address }.into());
+                }
                 causes.dedup();
                 return Err(self.unreachable(causes.join("; ")));
             }
@@ -94,7 +109,7 @@ impl Joining<'_> {
         let mut failure = Failure::Passing(format!("the name {} has no address", target.0));
         for address in (target.0.as_str(), target.1).to_socket_addrs()? {
             match self.try_address(address, deadline) {
-                Err(Failure::Passing(cause)) => failure = Failure::Passing(cause),
+                Err(passing @ (Failure::Passing(_) | Failure::Unproven(_))) => failure = passing,
                 other => return other,
             }
         }
@@ -129,17 +144,15 @@ impl Joining<'_> {
         writer.flush(&stream)?;
         // Process 0 answers when it knows of all groups.
         let answer = await_message(&stream, &mut reader, deadline)?;
+        let answer = ProvenAnswer::decode(&answer).ok_or_else(stranger)?;
+        let answer = answer.verified(&exchange, secret).ok_or(Failure::Unproven(address))?;
         let (rank, address) = (claim.process, address.to_string());
-        let refusal = match Answer::decode(&answer).ok_or_else(stranger)? {
-            Answer::Welcome(seat, proof) if exchange.is_proven(Side::Host(seat), secret, &proof) => {
+        let refusal = match answer {
+            Answer::Welcome(seat) => {
                 reader.accept_all();
                 return Ok((TcpControl::new(stream, reader, exchange.pad(secret)), seat));
             }
-            // One of several addresses may belong to another machine with another job.
-            Answer::Welcome(..) | Answer::WrongSecret if self.targets.len() > 1 => {
-                return Err(Failure::Passing(format!("another job answers at {address}")));
-            }
-            Answer::Welcome(..) | Answer::WrongSecret => RendezvousError::WrongSecret { rank, address },
+            Answer::WrongSecret => RendezvousError::WrongSecret { rank, address },
             Answer::Taken => RendezvousError::RankTaken { rank, address },
             Answer::OtherSize(host_processes) => {
                 RendezvousError::OtherSize { rank, processes: claim.processes, host_processes, address }
@@ -164,5 +177,48 @@ fn await_message(stream: &TcpStream, reader: &mut FrameReader, deadline: Instant
             return Err(std::io::Error::other("the program that listens there sent no greeting"));
         }
         wait_ready(&[Interest { fd: stream.as_fd(), writable: false }], Some(deadline))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    fn say(stream: &TcpStream, message: &[u8]) {
+        let mut writer = FrameWriter::default();
+        writer.push(message);
+        // The other end may have left.
+        let _ = writer.flush(stream);
+    }
+
+    /// A program that has the port gives every answer, and does not know the secret. No answer is
+    /// believed.
+    #[test]
+    fn an_answer_without_a_proof_is_not_final() {
+        let seat = Seat { process: 1, processes: 2 };
+        for answer in [Answer::Welcome(seat), Answer::WrongSecret, Answer::Taken, Answer::OtherSize(7)] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let targets = [("127.0.0.1".to_owned(), listener.local_addr().unwrap().port())];
+            let claim = Claim::ungrouped(1, 2);
+            let answers = thread::spawn(move || {
+                // The first connection, and at least one more.
+                for _ in 0..2 {
+                    let (stream, _) = listener.accept().unwrap();
+                    say(&stream, &Challenge { host_nonce: [1; 16] }.encode());
+                    let exchange = Exchange { host_nonce: [1; 16], nonce: [2; 16], claim };
+                    say(&stream, &ProvenAnswer::new(answer, &exchange, &Secret::new(b"another")).encode());
+                }
+            });
+            let secret = Secret::new(b"the job's");
+            let joining = Joining { claim, targets: &targets, secret: &secret, time: Duration::from_millis(400) };
+            let Err(Error::Rendezvous(error)) = joining.join() else { panic!("{answer:?} is believed") };
+            let is_passing = matches!(error, RendezvousError::WrongSecret { .. } | RendezvousError::Unreachable { .. });
+            assert!(is_passing, "{answer:?} is final: {error}");
+            // On a busy machine the attempt may have had no second round.
+            let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, targets[0].1));
+            answers.join().unwrap();
+        }
     }
 }

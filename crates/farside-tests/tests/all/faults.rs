@@ -6,7 +6,7 @@
 mod detection;
 mod handlers;
 mod heaps;
-mod kill_points;
+pub(crate) mod kill_points;
 mod limits;
 mod locks;
 mod memory;

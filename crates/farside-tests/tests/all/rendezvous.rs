@@ -264,16 +264,27 @@ fn a_process_with_another_secret_does_not_disturb_the_job() {
     let job = Ranks::of(2);
     let first = job.start(0, "work");
     let mut intruder = job.command(1, "work");
-    let intruder = Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();
+    let intruder = Rank(intruder.env("FARSIDE_SECRET", "guess").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap()).end();
     assert_failed(&intruder, &["this process reports", "have different secrets: set FARSIDE_SECRET"]);
     assert_well(&ends(vec![first, job.start(1, "work")]));
 
     let job = Ranks { timeout_s: "5", ..Ranks::of(2) };
     let first = job.start(0, "work");
     let mut intruder = job.command(1, "work");
-    Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();
+    Rank(intruder.env("FARSIDE_SECRET", "guess").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap()).end();
     let turned_away = "turned away: a process at";
     assert_failed(&first.end(), &["process 1 did not join", turned_away, "has another FARSIDE_SECRET"]);
+}
+
+/// Process 0 of an older job still has the port. The others wait for that of their own.
+#[test]
+fn a_stale_job_at_the_port_is_outlasted() {
+    let job = Ranks::of(2);
+    let mut stale = job.command(0, "work");
+    let stale = Rank(stale.env("FARSIDE_SECRET", "old").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap());
+    let second = job.start(1, "work");
+    assert_failed(&stale.end(), &["process 1 did not join"]);
+    assert_well(&ends(vec![job.start(0, "work"), second]));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Jobs of which a process runs out of memory or descriptors. What asks for them is refused, and
-//! everything else goes on.
+//! everything else goes on. So it does when strangers take what they can get.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FabricError, FullCause, GlobalAddress, GlobalPtr, Result, SimOptions, Simulation};
 
-use crate::support::{LONG, meet, only, within_time};
+use farside_sys::net::MessageSocket;
+
+use crate::faults::kill_points::socket_name;
+use crate::support::{LONG, has_note, meet, only, take_notes, within_time, write_note, write_note_of};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -185,21 +188,120 @@ fn without_descriptors(me: &Worker) -> Result<()> {
     meet(me, 9, 3)
 }
 
-#[test]
-#[ignore = "a program for the test below"]
-fn program() {
-    let job = farside::job().processes(3).time_limit(LONG);
-    if let Err(error) = job.run(without_descriptors) {
+fn run(processes: u32, body: fn(&Worker) -> Result<()>) {
+    let job = farside::job().processes(processes).time_limit(LONG);
+    if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
     }
 }
 
-#[test]
-fn calls_go_on_without_descriptors() {
+/// A program of this file, with 64 descriptors for each process.
+fn with_few_descriptors(program: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
-    command.args(only("scarcity::program")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = within_time(|| command.output().unwrap());
+    command.args(only(program)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+#[ignore = "a program for the test below"]
+fn program() {
+    run(3, without_descriptors);
+}
+
+#[test]
+fn calls_go_on_without_descriptors() {
+    let output = within_time(|| with_few_descriptors("scarcity::program").output().unwrap());
+    assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const GREETED: &str = "scarcity::greeted_program";
+
+/// Process 0 has a descriptor for the connection of a peer, and none for the peer's memory.
+fn greeted(me: &Worker) -> Result<()> {
+    let end = Instant::now() + LONG;
+    if me.id().number() == 0 {
+        let mut taken = take_all_descriptors();
+        taken.pop();
+        write_note(GREETED, 0, "short of descriptors");
+        while !has_note(GREETED, 1) {
+            assert!(Instant::now() < end, "no peer calls");
+            me.progress()?;
+        }
+        drop(taken);
+        // The memory is asked for once more.
+        call_and_be_answered(me, 1)?;
+        assert_eq!(me.counters_to(WorkerId::new(1)).rings, 1);
+    } else {
+        while !has_note(GREETED, 0) {
+            assert!(Instant::now() < end, "process 0 does not begin");
+            me.progress()?;
+        }
+        call_and_be_answered(me, 0)?;
+        write_note(GREETED, 1, "answered");
+    }
+    me.barrier()
+}
+
+#[test]
+#[ignore = "a program for the test below"]
+fn greeted_program() {
+    run(2, greeted);
+}
+
+#[test]
+fn a_greeting_without_a_descriptor_is_no_death() {
+    let launcher = with_few_descriptors(GREETED).spawn().unwrap();
+    let pid = launcher.id();
+    let output = within_time(|| launcher.wait_with_output().unwrap());
+    take_notes(pid, GREETED, 2);
+    assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const BESIEGED: &str = "scarcity::besieged_program";
+
+/// Tells where this process listens, and waits until strangers are connected. Then it meets the
+/// other processes for the first time.
+fn besieged(me: &Worker) -> Result<()> {
+    write_note(BESIEGED, me.id().number(), &socket_name());
+    let end = Instant::now() + LONG;
+    while !has_note(BESIEGED, 3) {
+        assert!(Instant::now() < end, "no stranger comes");
+        me.progress()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (0..3).try_for_each(|to| call_and_be_answered(me, to))?;
+    me.barrier()
+}
+
+#[test]
+#[ignore = "a program for the test below"]
+fn besieged_program() {
+    run(3, besieged);
+}
+
+/// More strangers connect to each process than it has descriptors, and say nothing.
+#[test]
+fn strangers_do_not_keep_processes_apart() {
+    let launcher = with_few_descriptors(BESIEGED).spawn().unwrap();
+    let pid = launcher.id();
+    let output = within_time(|| {
+        let mut names = vec![None; 3];
+        while names.iter().any(Option::is_none) {
+            for (all, new) in names.iter_mut().zip(take_notes(pid, BESIEGED, 3)) {
+                *all = all.take().or(new);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let names = (0..).zip(names).map(|(process, name)| format!("{}/{process}", &name.unwrap()[1..]));
+        let connect = |name: String| (0..100).map(move |_| MessageSocket::connect(name.as_bytes()).unwrap());
+        let strangers: Vec<MessageSocket> = names.flat_map(connect).collect();
+        write_note_of(pid, BESIEGED, 3, "they are there");
+        let output = launcher.wait_with_output().unwrap();
+        drop(strangers);
+        output
+    });
+    take_notes(pid, BESIEGED, 4);
     assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -74,7 +74,15 @@ fn launcher() -> u32 {
 
 /// Leaves a note. A test numbers the authors of its notes as it likes.
 pub(crate) fn write_note(test: &str, author: u32, text: &str) {
-    std::fs::write(note_path(launcher(), test, author), text).unwrap();
+    write_note_of(launcher(), test, author, text);
+}
+
+/// Leaves a note for the processes of a launcher's job.
+pub(crate) fn write_note_of(launcher: u32, test: &str, author: u32, text: &str) {
+    // Written beside, so that the note is whole once it is there.
+    let (path, draft) = (note_path(launcher, test, author), note_path(launcher, &format!("draft-{test}"), author));
+    std::fs::write(&draft, text).unwrap();
+    std::fs::rename(draft, path).unwrap();
 }
 
 /// Returns whether a process of the same job has left a note.

@@ -1,12 +1,21 @@
 //! [`Outgoing`]: messages to peers that the transport has no room for, or that do not listen yet.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
+mod queues;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farside_fabric::{FabricError, ProcessId, Transport};
 
-use crate::runtime::process::lock;
+use self::queues::Queues;
+
+/// The types that the queues use. The model check (`tests/models/outgoing.rs`) compiles them with
+/// those of the model checker.
+mod primitives {
+    pub(super) use std::sync::Mutex;
+    pub(super) use std::sync::atomic::{AtomicUsize, Ordering};
+
+    pub(super) use farside_fabric::clock::lock;
+}
 
 /// The most bytes of messages to one peer that wait here before a thread adds more of an answer.
 pub(crate) const UNSENT_BYTES_MAX: usize = 1 << 20;
@@ -18,44 +27,15 @@ pub(crate) const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// waits while more than [`UNSENT_BYTES_MAX`] bytes are unsent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    by_peer: Box<[Mutex<Queue>]>,
-    /// Whether some message waits. Set by the thread that queues one, and cleared by the thread
-    /// that sends the queues, before it looks into them.
-    waits: AtomicBool,
-}
-
-/// The unsent messages to one peer.
-#[derive(Debug, Default)]
-struct Queue {
-    messages: VecDeque<Vec<u8>>,
-    bytes: usize,
-    /// Whether a thread has waited in vain for the queue to become shorter. Then no thread waits
-    /// until it is.
-    is_stuck: bool,
-}
-
-impl Queue {
-    /// Sends what the transport has room for. Returns whether all is sent.
-    fn flush(&mut self, transport: &dyn Transport, peer: ProcessId) -> bool {
-        while let Some(message) = self.messages.front() {
-            match transport.send(peer, message) {
-                Ok(()) => {
-                    self.bytes -= message.len();
-                    self.messages.pop_front();
-                }
-                Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
-                // The peer is lost; its loss is reported separately.
-                Err(_) => *self = Self::default(),
-            }
-            self.is_stuck &= self.bytes > UNSENT_BYTES_MAX;
-        }
-        true
-    }
+    queues: Queues<Vec<u8>>,
+    /// For each peer, whether a thread has waited in vain for the queue to become shorter. Then no
+    /// thread waits until it is. It publishes nothing, so all accesses are relaxed.
+    stuck: Box<[AtomicBool]>,
 }
 
 impl Outgoing {
     pub(crate) fn new(processes: usize) -> Self {
-        Self { by_peer: (0..processes).map(|_| Mutex::default()).collect(), waits: AtomicBool::new(false) }
+        Self { queues: Queues::new(processes), stuck: (0..processes).map(|_| AtomicBool::new(false)).collect() }
     }
 
     /// Sends a message, or queues it behind those that wait already.
@@ -63,20 +43,11 @@ impl Outgoing {
     /// # Errors
     /// The transport's error, unless the transport is full or the peer does not listen yet.
     pub(crate) fn send(&self, transport: &dyn Transport, to: ProcessId, message: Vec<u8>) -> Result<(), FabricError> {
-        let Some(queue) = self.by_peer.get(to.index()) else {
-            return Err(FabricError::NoSuchProcess { process: to, count: self.by_peer.len() as u32 });
-        };
-        let mut queue = lock(queue);
-        if queue.messages.is_empty() {
-            match transport.send(to, &message) {
-                Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => {}
-                other => return other,
-            }
+        let count = self.queues.receivers();
+        if to.index() >= count {
+            return Err(FabricError::NoSuchProcess { process: to, count: count as u32 });
         }
-        queue.bytes += message.len();
-        queue.messages.push_back(message);
-        // The service thread sends the message later, and may be asleep.
-        if !self.waits.swap(true, Ordering::Relaxed) {
+        if self.queues.send(to.index(), message, |message| was_sent(transport.send(to, message)))? {
             transport.wake();
         }
         Ok(())
@@ -94,44 +65,44 @@ impl Outgoing {
         bytes: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<bool, FabricError> {
-        // Held while the message is sent, so that it keeps its place among the others.
-        let queue = self.by_peer.get(to.index()).map(lock);
-        if !queue.as_ref().is_some_and(|queue| queue.messages.is_empty()) {
+        if to.index() >= self.queues.receivers() {
             return Ok(false);
         }
-        match transport.send_with(to, bytes, write) {
-            Ok(()) => Ok(true),
-            Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.queues.try_send(to.index(), || was_sent(transport.send_with(to, bytes, write)))
     }
 
-    /// Sends queued messages until the transport is full. Returns whether any are left.
+    /// Sends queued messages until the transport is full. Returns whether any are left. Drops those
+    /// for a lost peer, whose loss is reported separately.
     pub(crate) fn flush(&self, transport: &dyn Transport) -> bool {
-        if !self.waits.swap(false, Ordering::Relaxed) {
-            return false;
-        }
-        let peers = (0..).map(ProcessId::new).zip(&self.by_peer);
-        let left = peers.fold(false, |left, (peer, queue)| left | !lock(queue).flush(transport, peer));
-        if left {
-            self.waits.store(true, Ordering::Relaxed);
-        }
-        left
+        self.queues.flush(|to, message| was_sent(transport.send(ProcessId::new(to as u32), message)))
     }
 
     /// Returns whether an answer to a peer should wait before it adds to the queue.
+    ///
+    /// *Cost*: a look at each message that waits for this peer.
     pub(crate) fn is_long(&self, to: ProcessId) -> bool {
-        self.by_peer.get(to.index()).is_some_and(|queue| {
-            let queue = lock(queue);
-            queue.bytes > UNSENT_BYTES_MAX && !queue.is_stuck
-        })
+        let Some(stuck) = self.stuck.get(to.index()) else { return false };
+        let is_long = self.queues.look(to.index(), |waiting| waiting.map(Vec::len).sum::<usize>() > UNSENT_BYTES_MAX);
+        if !is_long {
+            stuck.store(false, Ordering::Relaxed);
+        }
+        is_long && !stuck.load(Ordering::Relaxed)
     }
 
     /// Lets answers to a peer no longer wait, until its queue has become shorter.
     pub(crate) fn set_stuck(&self, to: ProcessId) {
-        if let Some(queue) = self.by_peer.get(to.index()) {
-            lock(queue).is_stuck = true;
+        if let Some(stuck) = self.stuck.get(to.index()) {
+            stuck.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+/// Returns whether a message was sent. Otherwise it must be sent later: the transport is full, the
+/// peer does not listen yet, or this process has no descriptor for a connection.
+fn was_sent(sent: Result<(), FabricError>) -> Result<bool, FabricError> {
+    match sent {
+        Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. } | FabricError::System { .. }) => Ok(false),
+        other => other.map(|()| true),
     }
 }
 

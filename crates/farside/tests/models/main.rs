@@ -2,4 +2,5 @@
 //! `farside-tests`.
 
 mod combining;
+mod outgoing;
 mod pipe;

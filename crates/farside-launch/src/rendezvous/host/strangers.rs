@@ -13,7 +13,9 @@ use farside_sys::net::{Interest, tcp};
 use farside_sys::process::random_bytes;
 
 use super::super::SILENCE_MAX;
-use super::super::greeting::{self, Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Nonce, Seat, Secret, Side};
+use super::super::greeting::{
+    self, Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Nonce, ProvenAnswer, Seat, Secret, Side,
+};
 use super::Door;
 use crate::control::frames::{FrameReader, FrameWriter};
 use crate::control::link::Link;
@@ -22,6 +24,8 @@ use crate::control::link::Link;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum number of strangers beyond one for each process of the job.
 const STRANGERS_MORE: usize = 64;
+/// The number of connections that are accepted before existing ones get their turn.
+const ACCEPTS_AT_A_TIME: usize = 64;
 /// The pause in accepting connections when the system has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -107,7 +111,8 @@ impl Strangers {
     }
 
     fn take_in(&mut self, now: Instant) {
-        loop {
+        // The others get their turn after these.
+        for _ in 0..ACCEPTS_AT_A_TIME {
             match self.door.listener.accept() {
                 Ok((stream, address)) => {
                     if self.waiting.len() == self.count_max {
@@ -145,7 +150,7 @@ impl Stranger {
         if exchange.is_proven(Side::Member, secret, &proof) {
             return Ok(Request { stranger: self, exchange, secret: secret.clone() });
         }
-        say(&self.stream, &Answer::WrongSecret.encode());
+        say(&self.stream, &ProvenAnswer::new(Answer::WrongSecret, &exchange, secret).encode());
         let (address, process) = (self.address.ip(), claim.process);
         Err(format!("a process at {address}, which claims to be process {process} but has another FARSIDE_SECRET"))
     }
@@ -164,13 +169,13 @@ impl Request {
 
     /// Answers why it cannot join, and closes the stream.
     pub(crate) fn refuse(self, answer: Answer) {
-        say(&self.stranger.stream, &answer.encode());
+        say(&self.stranger.stream, &ProvenAnswer::new(answer, &self.exchange, &self.secret).encode());
     }
 
     /// Admits it: the stream becomes its link.
     pub(crate) fn welcome(self, seat: Seat) -> Link {
         let Self { stranger: Stranger { stream, mut reader, .. }, exchange, secret } = self;
-        say(&stream, &Answer::Welcome(seat, exchange.proof(Side::Host(seat), &secret)).encode());
+        say(&stream, &ProvenAnswer::new(Answer::Welcome(seat), &exchange, &secret).encode());
         reader.accept_all();
         Link::over_stream(stream, reader, exchange.pad(&secret))
     }
