@@ -166,7 +166,7 @@ fn any_forged() -> impl Strategy<Value = Forged> {
     });
     let address = prop_oneof![
         4 => (1..4_u64, 0..12_u64, 0..16_u64, 0..SLAB_BYTES / 8)
-            .prop_map(|(process, slot, generation, word)| process << 46 | slot << 36 | generation << 32 | word * 8),
+            .prop_map(|(process, slot, generation, word)| process << 46 | slot << 36 | generation << 32 | (word * 8)),
         1 => any::<u64>(),
     ];
     (memory, address, number(), number()).prop_map(|(memory, address, number, count)| Forged {

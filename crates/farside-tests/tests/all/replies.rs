@@ -154,7 +154,7 @@ fn threads_that_are_not_workers_have_no_limits_either(me: &Worker) -> Result<()>
     me.scope(|scope| {
         let outcome = &outcome;
         scope.spawn(move |caller| {
-            let calls = || -> Result<()> {
+            let make_calls = || -> Result<()> {
                 let pending: Vec<_> =
                     (0..MANY).map(|x| caller.call_return(next, x, |_, x| !x)).collect::<Result<_, _>>()?;
                 for (x, one) in (0..).zip(pending) {
@@ -168,7 +168,8 @@ fn threads_that_are_not_workers_have_no_limits_either(me: &Worker) -> Result<()>
                 assert_eq!(long.wait()?.len(), 5 << 20);
                 Ok(())
             };
-            *outcome.lock().unwrap() = calls();
+            let made = make_calls();
+            *outcome.lock().unwrap() = made;
         })
     })??;
     outcome.into_inner().unwrap()

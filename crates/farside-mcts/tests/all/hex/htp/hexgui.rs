@@ -332,13 +332,15 @@ impl HexGui {
             "swap-pieces" => {
                 self.engine.good("clear_board");
                 self.board.iter_mut().flatten().for_each(|stone| *stone = '.');
-                for (color, name) in self.game[..before].to_vec() {
+                for at in 0..before {
+                    let (color, name) = self.game[at].clone();
                     self.show(color, &name);
                     self.tell(color, &name);
                 }
             }
             cell => {
-                self.show('.', &cell.to_owned());
+                let cell = cell.to_owned();
+                self.show('.', &cell);
                 self.engine.good("undo");
             }
         }
