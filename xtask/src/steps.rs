@@ -20,7 +20,7 @@ pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
 pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     beds::setup::setup(without)?;
     needs_linker()?;
-    run(beds::tell(cargo().args(["test", "--workspace"]), without))?;
+    run(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]), without))?;
     if !without.contains(&Bed::Fabric) {
         calls_over_libfabric(without)?;
     }
