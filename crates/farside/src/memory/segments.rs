@@ -41,7 +41,8 @@ impl Entry {
 
 /// Gives a region of this process addresses. Regions of slots beyond the table have none.
 ///
-/// Only a part of the starter region is the program's. Its entry has the size of that part.
+/// Only a part of the starter region is the program's. Its entry has the size of the whole region;
+/// the part's bounds are in the layout.
 pub(crate) fn publish(home: &Home, key: RemoteKey) {
     if key.slot >= SLOT_COUNT {
         return;
