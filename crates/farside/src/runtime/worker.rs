@@ -4,11 +4,13 @@ mod drain;
 mod notices;
 mod put_off;
 mod scope;
+mod sent_to_all;
 mod waiting;
 mod ways;
 
 pub(crate) use put_off::PutOff;
 pub use scope::Scope;
+pub(crate) use sent_to_all::SentToAll;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::HashMap;
@@ -72,6 +74,7 @@ pub struct Worker {
     closing: RefCell<Vec<RingName>>,
     /// Actions of handlers that found no room.
     put_off: RefCell<Vec<PutOff>>,
+    sent_to_all: SentToAll,
     /// Whether the worker waits for memory to change.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
@@ -151,6 +154,7 @@ impl Worker {
             fetches: Fetches::default(),
             closing: RefCell::default(),
             put_off: RefCell::default(),
+            sent_to_all: SentToAll::default(),
             watches: Cell::new(false),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
@@ -540,6 +544,10 @@ impl Worker {
     /// Schedules an action to be retried at each progress until it is done.
     pub(crate) fn put_off(&self, put_off: PutOff) {
         self.put_off.borrow_mut().push(put_off);
+    }
+
+    pub(crate) fn sent_to_all(&self) -> &SentToAll {
+        &self.sent_to_all
     }
 
     pub(crate) fn fetches(&self) -> &Fetches {
