@@ -32,9 +32,10 @@ const INTERRUPTIONS_MAX: u32 = 10_000;
 /// A region of memory that other processes can map too, mapped here for reading and writing.
 ///
 /// Its pages are reserved at creation, so that a lack of memory is an error then and not a fatal
-/// signal later, unless its creator wants them [on demand](MemoryPreference::on_demand). It is sealed against growing and shrinking, so that no holder of the descriptor
-/// can make another process's access fault. It has no name in any file system, so nothing is left
-/// behind, however its users end.
+/// signal later, unless its creator wants them [on demand](MemoryPreference::on_demand). It is
+/// sealed against growing and shrinking, so that no holder of the descriptor can make another
+/// process's access fault. It has no name in any file system, so nothing is left behind, however
+/// its users end.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,

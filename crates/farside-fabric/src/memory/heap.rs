@@ -52,7 +52,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether the block was cut from new memory, so that its bytes were zero when it was allocated.
+    /// Whether the block was cut from new memory, so that its bytes were zero when it was
+    /// allocated.
     pub fn is_zero(&self) -> bool {
         self.is_zero
     }

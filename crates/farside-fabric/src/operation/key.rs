@@ -24,8 +24,8 @@ pub struct RemoteKey {
     pub bytes: u64,
 }
 
-/// The bytes that one slot stands for. A larger region takes consecutive slots, so that a slot and an
-/// offset in it are one number, which a layer above can compute with.
+/// The bytes that one slot stands for. A larger region takes consecutive slots, so that a slot and
+/// an offset in it are one number, which a layer above can compute with.
 pub const SLOT_BYTES: u64 = 1 << 29;
 /// The number of slots that a layer above gives addresses. Further regions have only their keys.
 pub const SLOT_COUNT: u32 = 1 << 13;

@@ -54,8 +54,8 @@ impl Names {
         names
     }
 
-    /// Returns a name that was never used before (or not for a billion rounds), for a region of this
-    /// size. If no run of slots with addresses is free, the region gets others.
+    /// Returns a name that was never used before (or not for a billion rounds), for a region of
+    /// this size. If no run of slots with addresses is free, the region gets others.
     pub(crate) fn take(&mut self, kind: RegionKind, bytes: usize) -> RegionName {
         let slot_count = RemoteKey::starter(ProcessId::new(0), bytes as u64).slot_count() as usize;
         let (slot, uses) = match self.take_run(slot_count) {
@@ -319,7 +319,7 @@ mod tests {
         let process = ProcessId::new(3);
         let mut table = RegionTable::new(process, Arc::new(SharedMemory::create("test", 10).unwrap()), 10);
         assert!(table.starter().key().is_internal());
-        // So many rounds were made that generations wrap around.
+        // In the next round, generations wrap around.
         table.names.round = (INTERNAL >> 1) - 1;
         for kind in [RegionKind::Shared, RegionKind::Internal].into_iter().cycle().take(3 * FIRST_SLOTS) {
             let key = table.register(Naming::Here(kind), shared(10), 10).unwrap();

@@ -45,10 +45,11 @@ use farside_launch::kill_point::KillPoint;
 /// its progress, too. The order between two such calls of one worker, or between such a call and a
 /// call to a single worker, is not defined.
 ///
-/// *Memory*: a worker keeps the calls that it cannot send on yet. There are never more of one caller
-/// than [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) allows, or one if that is larger: before
-/// it exceeds that, the caller waits until all workers have received its earlier calls, for the job's
-/// deadline at most. In a handler, which cannot wait, the call fails with [`FullCause::Everyone`].
+/// *Memory*: a worker keeps the calls that it cannot send on yet. There are never more of one
+/// caller than [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) allows, or one if that is
+/// larger. Before it exceeds that, the caller waits until all workers have received its earlier
+/// calls, for the job's deadline at most. In a handler, which cannot wait, the call fails with
+/// [`FullCause::Everyone`].
 ///
 /// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one
 /// below it dead sends on to those below that. Calls that a process had received and not sent on
@@ -419,8 +420,8 @@ impl<'w> Everyone<'w> {
         }
     }
 
-    /// Waits until a call of this size does not exceed the limit. There is at most half of it before
-    /// the last mark, and half behind it.
+    /// Waits until a call of this size does not exceed the limit. At most half of it is before the
+    /// last mark, and half behind it.
     fn make_room(self, bytes: usize) -> Result<()> {
         const DOING: &str = "waiting until all workers have received earlier calls to everyone";
         let worker = self.worker;

@@ -93,8 +93,8 @@ impl<T> GlobalPtr<T> {
     /// Returns the address `count` values before.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the first address of the
-    /// process, and for null. An address outside of its region is refused when it is used.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the first address of
+    /// the process, and for null. An address outside of its region is refused when it is used.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn sub(self, count: usize) -> Result<Self> {

@@ -31,8 +31,8 @@ impl NodeMemories {
         if let Some(memory) = made.iter().find(|memory| memory.options().node == node) {
             return memory.clone();
         }
-        // One process simulates many. None of them gains from pages of its own, and together they may
-        // have more memory than the machine, as long as they use little of it.
+        // One process simulates many. None of them gains from pages of its own, and together they
+        // may have more memory than the machine, as long as they use little of it.
         let on_demand = self.transport.clock().is_simulated();
         let pages = if on_demand { PageKind::Base } else { PageKind::Gigantic };
         let options = NodeOptions {

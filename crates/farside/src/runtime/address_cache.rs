@@ -23,7 +23,8 @@ pub(crate) struct AddressCache {
 struct Line {
     segment: Cell<u64>,
     base: Cell<*mut u8>,
-    /// End of the region plus one, counted from the base. 0 marks an empty line, so every bounds check on it fails.
+    /// End of the region plus one, counted from the base. 0 marks an empty line, so every bounds
+    /// check on it fails.
     end: Cell<u64>,
     /// The state word of the region's slot in the owner's table.
     state: Cell<*const AtomicU64>,
