@@ -97,9 +97,9 @@ impl Names {
         self.free_run(self.next..more, slot_count)
     }
 
-    fn free_run(&self, within: Range<usize>, slot_count: usize) -> Option<usize> {
+    fn free_run(&self, mut within: Range<usize>, slot_count: usize) -> Option<usize> {
         let mut first = within.start;
-        within.into_iter().find_map(|slot| {
+        within.find_map(|slot| {
             if self.taken[slot] != 0 {
                 first = slot + 1;
             }
