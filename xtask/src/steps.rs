@@ -92,9 +92,9 @@ const ON_TWO_MACHINES: [&str; 20] = [
 /// Repeats tests with processes that share memory with some peers, and reach the others over
 /// libfabric.
 fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
-    println!("xtask: FARSIDE_MACHINES=2 FARSIDE_ADDRESS=127.0.0.1 for the next command");
+    println!("xtask: FARSIDE_MACHINES=2 FARSIDE_FABRIC=auto:tcp for the next command");
     let mut command = cargo();
-    command.env("FARSIDE_MACHINES", "2").env("FARSIDE_ADDRESS", "127.0.0.1").args(["test", "--no-fail-fast"]);
+    command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp").args(["test", "--no-fail-fast"]);
     command.args(["--package", "farside-tests", "--package", "farside-mcts", "--test", "all", "--"]);
     run(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
 }

@@ -168,7 +168,7 @@ impl Machine {
                 );
                 for Provider { name, domain, is_on_request } in providers {
                     let word =
-                        if *is_on_request { format!(" (untested: only with ofi:{name})") } else { String::new() };
+                        if *is_on_request { format!(" (untested: only with auto:{name})") } else { String::new() };
                     lines.add("provider", format!("{name} on {domain}{word}"));
                 }
             }
@@ -281,7 +281,7 @@ fn look_for_libfabric() -> Result<Libfabric, String> {
 fn routes(libfabric: &Result<Libfabric, String>) -> Result<Vec<Route>, String> {
     let forced = std::env::var("FARSIDE_FABRIC").ok().map(|text| (text.parse::<FabricChoice>(), text));
     let (choice, why) = match forced {
-        None => (FabricChoice::Auto, None),
+        None => (FabricChoice::default(), None),
         Some((Ok(choice), text)) => (choice, Some(format!("FARSIDE_FABRIC={text} forces it"))),
         Some((Err(error), _)) => return Err(format!("FARSIDE_FABRIC: {error}")),
     };
@@ -291,14 +291,14 @@ fn routes(libfabric: &Result<Libfabric, String>) -> Result<Vec<Route>, String> {
     };
     let because = |default: &str| why.clone().unwrap_or_else(|| default.to_owned());
     let route = |to, name, why| Route { to, name, why };
+    let ofi = choice.provider().map_or_else(best, |provider| format!("ofi:{provider}"));
     Ok(match &choice {
-        FabricChoice::Auto => vec![
+        FabricChoice::Auto(_) => vec![
             route("this machine", "shm".to_owned(), because("its memory can be mapped")),
-            route("other machines", best(), because("the best provider here")),
+            route("other machines", ofi, because("the best provider here")),
         ],
         FabricChoice::Shm => vec![route("this machine", "shm".to_owned(), because(""))],
-        FabricChoice::Ofi(None) => vec![route("all", best(), because(""))],
-        FabricChoice::Ofi(Some(provider)) => vec![route("all", format!("ofi:{provider}"), because(""))],
+        FabricChoice::Ofi(_) => vec![route("all", ofi, because(""))],
     })
 }
 

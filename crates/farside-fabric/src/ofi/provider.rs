@@ -115,7 +115,7 @@ fn check_environment(provider: &str, lookup: impl Fn(&str) -> Option<OsString>) 
             what: format!("libfabric's provider {provider}"),
             why: format!("it is unsafe in a program with several threads without {name}={value} in the environment"),
             remedy: "set FI_OFI_RXM_USE_SRX=1 and FI_MR_CACHE_MONITOR=disabled for all processes before they start (mpirun has -x \
-                     for that), or choose --fabric ofi:tcp",
+                     for that), or choose --fabric auto:tcp",
         }),
     }
 }

@@ -237,7 +237,7 @@ fn greeting(
     let (host, fabric) = match transport {
         TransportChoice::ByRoute => (host_id(process, processes, &own_environment)?, settings.fabric.clone()),
         // A transport that exists already needs no route.
-        TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
+        TransportChoice::Ready(_) => ([0; 16], FabricChoice::default()),
     };
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, without_body }, fabric })
 }
