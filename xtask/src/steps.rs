@@ -66,27 +66,22 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
 
 /// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
 /// four processes. Those of the search are in `farside-mcts`.
-const ON_TWO_MACHINES: [&str; 20] = [
-    "atomics::",
-    "calls::",
-    "faults::heaps::",
+const ON_TWO_MACHINES: [&str; 15] = [
+    "atomics::everything_by_processes",
+    "faults::heaps::as_a_peer",
     "faults::locks::",
-    "faults::memory::",
+    "faults::memory::memory_",
     "faults::pipes::",
-    "global::",
-    "heap::",
+    "global::everything_by_processes",
+    "heap::as_processes::",
     "job::shapes::four_processes",
     "job::shapes::two_processes_of_two_threads",
-    "memory::",
-    "movement::",
-    "notifications::",
-    "objects::",
-    "pipes::",
-    "quiescence::",
-    "registration::",
-    "signals::",
+    "memory::as_processes::",
+    "movement::everything_by_processes",
+    "notifications::everything_by_processes",
+    "pipes::as_processes::",
+    "registration::as_processes::",
     "sync::",
-    "tasks::",
 ];
 
 /// Repeats tests with processes that share memory with some peers, and reach the others over
