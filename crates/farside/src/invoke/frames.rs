@@ -328,7 +328,7 @@ mod tests {
         #[test]
         fn an_impossible_length_is_corrupt(units in prop_oneof![Just(0_u64), Just(0xffff)], bytes: u64) {
             prop_assume!(units == 0 || bytes < 16 || bytes % 8 != 0 || bytes > RECORD_BYTES_MAX as u64);
-            let mut frames = InFrames::default();
+            let (_, mut frames) = ends();
             frames.take(0, &(units << 48 | 1).to_ne_bytes());
             frames.take(8, &bytes.to_ne_bytes());
             for _ in 0..2 {
