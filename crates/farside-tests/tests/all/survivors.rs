@@ -2,9 +2,9 @@
 //! killed or cut off meanwhile. The other two learn of it and go on calling each other.
 //!
 //! The hosts are network namespaces with a cable between them. Three ranks use libfabric only. Of
-//! four ranks, those of one host share memory. Calls between hosts travel in messages that libfabric
-//! copies, so it keeps no buffer of a caller. `farside-fabric` tests buffers that it may keep
-//! (`ofi_between_hosts`).
+//! four ranks, those of one host share memory. Calls between hosts travel in messages that
+//! libfabric copies, so it keeps no buffer of a caller. `farside-fabric` tests buffers that it may
+//! keep (`ofi_between_hosts`).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
