@@ -491,6 +491,15 @@ pub enum FullCause {
         /// The number of bytes queued.
         queued_bytes: usize,
     },
+    /// Not all workers have received earlier calls to everyone.
+    #[error(
+        "with this one, {unreceived_bytes} bytes of calls to everyone are on their way; wait for earlier ones \
+         (`Everyone::notify`), call outside of handlers, or raise `Job::queue_cap_bytes`"
+    )]
+    Everyone {
+        /// The number of bytes that some workers may not have received, with this call.
+        unreceived_bytes: usize,
+    },
 }
 
 /// A call that was not sent, with its arguments.

@@ -204,7 +204,8 @@ impl State {
     }
 
     /// Returns whether the provider copies with this machine's processor, and works only while a
-    /// thread makes progress.
+    /// thread makes progress. An untested provider counts as one that does: that is right for every
+    /// provider, and slower for some.
     pub(super) fn works_in_software(&self) -> bool {
         !self.port.provider().starts_with("verbs")
     }
@@ -258,7 +259,7 @@ impl State {
         }
         // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish`
         // closes that first, and the port, which is dropped first, closes all that are left.
-        let registered = unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?, Rights::All) };
+        let registered = unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?, Rights::Local) };
         Ok(Lent::Registered(registered?))
     }
 

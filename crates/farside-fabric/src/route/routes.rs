@@ -83,12 +83,8 @@ impl Routes {
         tracing::debug!(process = config.process.number(), shared, processes = kinds.len(), "routes chosen");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
-        Ok(Self {
-            shm,
-            ofi,
-            kinds: kinds.into(),
-            registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }),
-        })
+        let names = Names::new(ofi.starter().key());
+        Ok(Self { shm, ofi, kinds: kinds.into(), registered: Mutex::new(Registered { names, leaving: Vec::new() }) })
     }
 
     fn kind(&self, process: ProcessId) -> RouteKind {
@@ -166,7 +162,7 @@ impl Transport for Routes {
         kind: RegionKind,
     ) -> Result<LocalRegion, FabricError> {
         let mut registered = lock(&self.registered);
-        let name = registered.names.take(kind);
+        let name = registered.names.take(kind, bytes);
         // The transport that may refuse comes first.
         match self.ofi.register_memory_as(Naming::Elsewhere(name), memory.clone(), bytes) {
             Ok(_) => Ok(self.shm.register_memory_as(Naming::Elsewhere(name), memory, bytes)),
@@ -179,7 +175,7 @@ impl Transport for Routes {
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
         let mut registered = lock(&self.registered);
-        let name = registered.names.take(RegionKind::Shared);
+        let name = registered.names.take(RegionKind::Shared, memory.bytes());
         let lease = Lease::new(memory);
         match self.ofi.register_user_as(Naming::Elsewhere(name), lease.clone()) {
             // Shared memory refuses only memory of zero bytes, which libfabric has accepted above.
@@ -217,19 +213,15 @@ impl Transport for Routes {
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
-        let max = self.capabilities().message_bytes_max;
-        if message.len() > max {
-            return Err(FabricError::MessageTooLong { bytes: message.len(), max });
-        }
         self.to(to).send(to, message)
     }
 
     fn send_with(&self, to: ProcessId, bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<(), FabricError> {
-        let max = self.capabilities().message_bytes_max;
-        if bytes > max {
-            return Err(FabricError::MessageTooLong { bytes, max });
-        }
         self.to(to).send_with(to, bytes, write)
+    }
+
+    fn message_bytes_max(&self, to: ProcessId) -> usize {
+        self.to(to).message_bytes_max(to)
     }
 
     fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {

@@ -337,7 +337,7 @@ mod tests {
 
     fn greeting() -> impl Strategy<Value = Greeting> {
         let fabric = prop_oneof![
-            Just(FabricChoice::Auto),
+            prop::option::of("[a-z_;]{1,40}").prop_map(FabricChoice::Auto),
             Just(FabricChoice::Shm),
             prop::option::of("[a-z_;]{1,40}").prop_map(FabricChoice::Ofi),
         ];

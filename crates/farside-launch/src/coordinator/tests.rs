@@ -23,7 +23,7 @@ fn hello() -> ToCoordinator {
 /// Returns the greeting of the processes in these tests.
 fn greeting() -> Greeting {
     let shape = JobShape { processes: 3, threads: 1, without_body: 0 };
-    Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::Auto }
+    Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::default() }
 }
 
 /// Returns a greeting from another machine.

@@ -17,6 +17,9 @@ const WINDOW_BYTES_MAX: u64 = RECORD_BYTES_MAX as u64;
 /// The number of fruitless looks after which the receiver sends credit for the records already run.
 const IDLE_LOOKS: u32 = 64;
 
+/// The capacity that an idle receiver keeps.
+const WORDS_KEPT: usize = 32 << 10;
+
 /// The sender's side of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct OutFrames {
@@ -199,6 +202,11 @@ impl InFrames {
         }
         self.idle_looks = 0;
         self.credited = self.consumed;
+        if self.first == self.words.len() {
+            self.words.clear();
+            self.words.shrink_to(WORDS_KEPT);
+            self.first = 0;
+        }
         Some(self.consumed)
     }
 

@@ -103,6 +103,11 @@ impl ProcessMemory {
         &self.mover
     }
 
+    /// Returns whether memory of this process was zero when it was given out.
+    pub(crate) fn was_zero(&self, memory: &RemoteMemory) -> bool {
+        lock(&self.grants).was_zero(memory)
+    }
+
     /// Refuses a handle that this process has released.
     pub(super) fn check_known(&self, memory: &RemoteMemory) -> Result<()> {
         if lock(&self.released).has(memory) { Err(MemoryError::Released { memory: *memory }.into()) } else { Ok(()) }
@@ -312,7 +317,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
-    /// many regions, or a single one of more than 4 GiB.
+    /// many regions.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
         GlobalAddress::in_region(buffer.key(), buffer.offset())

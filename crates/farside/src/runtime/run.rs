@@ -204,7 +204,7 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Process>> {
     let Member { process, settings, control, transport, kill_plan, build } = member;
     let table = FunctionTable::of_this_program()?;
-    control.send(ToCoordinator::Hello(greeting(&table, build, &settings, &transport)?));
+    control.send(ToCoordinator::Hello(greeting(process, &table, build, &settings, &transport)?));
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
@@ -224,14 +224,20 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
     Ok(process)
 }
 
-fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
+fn greeting(
+    process: ProcessId,
+    table: &FunctionTable,
+    build: u64,
+    settings: &Settings,
+    transport: &TransportChoice,
+) -> Result<Greeting> {
     let (fingerprint, table_hash) = table.identity();
     let table_hash = table_hash ^ build;
     let Shape { processes, threads, without_body } = Shape::new(settings);
     let (host, fabric) = match transport {
-        TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
+        TransportChoice::ByRoute => (host_id(process, processes, &own_environment)?, settings.fabric.clone()),
         // A transport that exists already needs no route.
-        TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
+        TransportChoice::Ready(_) => ([0; 16], FabricChoice::default()),
     };
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, without_body }, fabric })
 }

@@ -4,11 +4,13 @@ mod drain;
 mod notices;
 mod put_off;
 mod scope;
+mod sent_to_all;
 mod waiting;
 mod ways;
 
 pub(crate) use put_off::PutOff;
 pub use scope::Scope;
+pub(crate) use sent_to_all::SentToAll;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::HashMap;
@@ -33,7 +35,7 @@ use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::outcome::Outcome;
 use crate::invoke::pending::{Continuation, Next, Pending};
-use crate::invoke::reply::{Holder, Reply};
+use crate::invoke::reply::{Holder, Recipients, Reply};
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
 use crate::runtime::address_cache::AddressCache;
@@ -67,11 +69,13 @@ pub struct Worker {
     after_letters: RefCell<HashMap<SlotHandle, Next>>,
     /// The number of lost processes when the worker last looked for letters that never come.
     losses_seen: Cell<usize>,
+    recipients: Recipients,
     fetches: Fetches,
     /// Rings that their senders have shut down, while their calls wait for buffers.
     closing: RefCell<Vec<RingName>>,
     /// Looks at pipes for tasks that wait for them.
     put_off: RefCell<Vec<PutOff>>,
+    sent_to_all: SentToAll,
     /// Whether the worker waits for memory to change.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
@@ -148,9 +152,11 @@ impl Worker {
             continuations: RefCell::default(),
             after_letters: RefCell::default(),
             losses_seen: Cell::new(0),
+            recipients: Recipients::new(),
             fetches: Fetches::default(),
             closing: RefCell::default(),
             put_off: RefCell::default(),
+            sent_to_all: SentToAll::default(),
             watches: Cell::new(false),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
@@ -555,6 +561,10 @@ impl Worker {
     /// Schedules an action to be retried at each progress until it is done.
     pub(crate) fn put_off(&self, put_off: PutOff) {
         self.put_off.borrow_mut().push(put_off);
+    }
+
+    pub(crate) fn sent_to_all(&self) -> &SentToAll {
+        &self.sent_to_all
     }
 
     pub(crate) fn fetches(&self) -> &Fetches {
