@@ -17,7 +17,7 @@
 //!
 //! While the job runs, a process that ends or fails is *lost*: the coordinator tells the others,
 //! and they continue. The first failure is the job's verdict, whatever follows from it. From then
-//! on the coordinator asks now and then whether the survivors still answer, and ends the job if none
+//! on the coordinator asks now and then whether the survivors still answer. It ends the job if none
 //! does: a stopped process may be the cause of the failure, and would be waited for in vain.
 //!
 //! This is a state machine without I/O or clock. It takes the processes' messages and ends, with

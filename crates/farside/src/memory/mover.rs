@@ -1,10 +1,10 @@
 //! The transfer thread of a process: it reads and writes memory for handlers, which must not wait.
 //!
-//! It starts with the first transfer, and runs any number of transfers at a time. Attaching a region
-//! waits for the region's owner, so other threads do that: one for each owner, while transfers wait
-//! for its regions. So a slow peer delays only its own transfers. The continuation of a transfer
-//! runs on one of these threads and must not wait either. A call that waited for its bytes returns
-//! to its worker as a notice.
+//! It starts with the first transfer, and runs any number of transfers at a time. Attaching a
+//! region waits for the region's owner, so other threads do that: one for each owner, while
+//! transfers wait for its regions. So a slow peer delays only its own transfers. The continuation
+//! of a transfer runs on one of these threads and must not wait either. A call that waited for its
+//! bytes returns to its worker as a notice.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

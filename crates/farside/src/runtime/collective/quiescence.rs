@@ -147,9 +147,9 @@ impl Worker {
         Ok(taken)
     }
 
-    /// Counts the calls of this worker, if none waits to be sent or continued, and nothing that calls
-    /// wrote is on its way. The first worker of a process also counts those of the pool and the
-    /// lanes.
+    /// Counts the calls of this worker, if none waits to be sent or continued, and nothing that
+    /// calls wrote is on its way. The first worker of a process also counts those of the pool and
+    /// the lanes.
     fn count_if_settled(&self) -> Option<QuiesceRound> {
         if !self.is_settled() || !self.process_handle().rooms().are_settled() {
             return None;
