@@ -147,8 +147,8 @@ impl Job {
         starter_bytes: u32 => starter_bytes;
 
         /// Sets how long anything waits for another process. The default is `FARSIDE_TIMEOUT_S`
-        /// from the environment, or 30 s. A called function waits for a tenth of it, for example for
-        /// memory of a process that is stopped.
+        /// from the environment, or 30 s. A called function waits for a tenth of it, as for
+        /// the memory of a stopped process.
         deadline: Duration => deadline;
 
         /// Sets how long the job may take from the return of its last worker until no call is under
