@@ -45,9 +45,9 @@ pub struct SharedMemory {
     node: Option<NumaNodeId>,
 }
 
-/// Preferred properties of new memory. What the system cannot grant is omitted, except for pages that
-/// are [required](Self::requires_pages); [`SharedMemory::pages`] and [`SharedMemory::node`] report
-/// the result.
+/// Preferred properties of new memory. What the system cannot grant is omitted, except for pages
+/// that are [required](Self::requires_pages); [`SharedMemory::pages`] and [`SharedMemory::node`]
+/// report the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPreference {
     /// The largest pages to try. Smaller ones are tried afterwards.

@@ -311,27 +311,28 @@ impl Worker {
         Ok(self.renewed(allocator.allocate(bytes)?))
     }
 
-    /// As [`allocate`](Self::allocate), on another NUMA node or on pages that the program chooses. In
-    /// a simulation all pages are ordinary ones.
+    /// As [`allocate`](Self::allocate), on another NUMA node or on pages that the program chooses.
+    /// In a simulation all pages are ordinary ones.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
     /// use farside::memory::{AllocateOptions, PageKind};
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let options = AllocateOptions { pages: Some(PageKind::Gigantic), ..AllocateOptions::default() };
+    /// let pages = Some(PageKind::Gigantic);
+    /// let options = AllocateOptions { pages, ..AllocateOptions::default() };
     /// let table = me.allocate_with(3 << 30, options)?;
     /// # drop(table);
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// *Cost*: that of [`allocate`](Self::allocate). Memory of each pair of options is taken from the
-    /// machine by itself, in multiples of the chosen pages, and may be taken 1 GiB at a time, which
-    /// takes a second.
+    /// *Cost*: that of [`allocate`](Self::allocate). Memory of each pair of options is taken from
+    /// the machine by itself, in multiples of the chosen pages, and may be taken 1 GiB at a time,
+    /// which takes a second.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `Memory` and `NoPages` if the machine has too few of the chosen pages;
-    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`; those of
+    /// [`Error::Fabric`] with `Memory` and `NoPages` if the machine has too few of the chosen
+    /// pages; [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`; those of
     /// [`allocate`](Self::allocate).
     pub fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered> {
         let process = self.process_handle();
