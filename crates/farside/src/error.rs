@@ -44,7 +44,7 @@ pub enum Error {
     },
     /// An operation that waits was called inside [`PerWorker::with`](crate::PerWorker::with).
     #[error(
-        "{what} waits while a value of this worker is borrowed, since {since}: called functions that run meanwhile may need the          value; wait after the closure of `with`"
+        "{what} waits while a value of this worker is borrowed, since {since}: called functions that run meanwhile may need the value; wait after the closure of `with`"
     )]
     Borrowed {
         /// The operation.

@@ -277,7 +277,7 @@ impl RemoteMemory {
         }
         let mut regions = me.regions().borrow_mut();
         let since = regions.since();
-        let region = regions.find_or_add(self.key, || process.region_of(self))?;
+        let region = regions.find_or_add(self.key, || process.region_of(self, me.patience()))?;
         let deadline = if region.mapped().is_some() {
             // A mapped region waits for nothing, so the deadline may be any time.
             self.check_stamp(region, since)?;

@@ -394,8 +394,11 @@ impl<'w> Everyone<'w> {
             Ok(read) => read,
             Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
         };
-        (0..worker.process_count()).for_each(|process| read.asks(ProcessId::new(process)));
         let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
+        for process in (0..worker.process_count()).map(ProcessId::new) {
+            read.asks(process);
+            worker.process_handle().offer(process, shown.memory);
+        }
         match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
             Ok(()) => Ok(LentToAll { read, buffer: Some(buffer), in_use }),
             Err(Refused { error, arguments: (_, arguments) }) => {

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use farside_fabric::transport::AtomicChange;
@@ -78,7 +78,7 @@ impl Worker {
             Some(known) => known,
             None => {
                 self.forget_retired();
-                let found = Rc::new(find(process, owner, segment)?);
+                let found = Rc::new(find(process, owner, segment, self.patience())?);
                 self.known_segments().borrow_mut().insert(segment, found.clone());
                 found
             }
@@ -147,14 +147,14 @@ impl Known {
 pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
     let segment = address.segment();
     let is_own = segment.process() == Some(process.id());
-    let known = is_own.then(|| find(process, process.id(), segment).ok())??;
+    let known = is_own.then(|| find(process, process.id(), segment, Duration::ZERO).ok())??;
     let offset = known.inside(address, bytes).ok()?;
     Some((known.region, offset))
 }
 
 /// Reads the owner's table and attaches the region that it names.
-fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, Fault> {
-    let deadline = process.clock().now() + process.settings().deadline;
+fn find(process: &Process, owner: ProcessId, segment: Segment, time: Duration) -> Result<Known, Fault> {
+    let deadline = process.clock().now() + time;
     let starter = match owner == process.id() {
         true => process.transport().starter().as_remote(),
         false => process.starter_region(owner, deadline)?,

@@ -57,7 +57,8 @@ fn slots_of(key: RemoteKey) -> impl DoubleEndedIterator<Item = (u32, u32)> {
 
 /// Gives a region of this process addresses. Regions of slots beyond the table have none.
 ///
-/// Only a part of the starter region is the program's. Its entry has the size of that part.
+/// Only a part of the starter region is the program's. Its entry has the size of the whole region;
+/// the part's bounds are in the layout.
 pub(crate) fn publish(home: &Home, key: RemoteKey) {
     if is_published(home, key) {
         return;

@@ -5,7 +5,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_fabric::clock::lock;
 use farside_fabric::memory::{Allocator, AllocatorOptions, ChunkSource, NodeReport, Registered};
@@ -81,8 +81,8 @@ impl Room for ProcessMemory {
         process.stop_mover();
     }
 
-    fn is_over(&self, _worker: &Worker) -> Result<bool> {
-        Ok(self.mover.is_idle())
+    fn is_settled(&self) -> bool {
+        self.mover.is_idle()
     }
 }
 
@@ -154,15 +154,15 @@ impl Process {
         self.remote_memory_bytes().store(grants.granted_bytes(), Ordering::Relaxed);
     }
 
-    /// Returns the region of a handle's memory, attached.
-    pub(super) fn region_of(&self, memory: &RemoteMemory) -> Result<RemoteRegion> {
+    /// Returns the region of a handle's memory, attached. Waits for at most `time`.
+    pub(super) fn region_of(&self, memory: &RemoteMemory, time: Duration) -> Result<RemoteRegion> {
         if memory.process() == self.id() {
             let region = lock(&self.memory().grants).region_of(memory);
             return region.map_err(|why| refused(memory, why));
         }
         self.check_process(memory.process())?;
         memory.check_kind()?;
-        let deadline = self.clock().now() + self.settings().deadline;
+        let deadline = self.clock().now() + time;
         self.transport().attach(memory.key, deadline).map_err(|error| self.explain(error))
     }
 
