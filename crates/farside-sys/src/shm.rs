@@ -45,12 +45,15 @@ pub struct SharedMemory {
     node: Option<NumaNodeId>,
 }
 
-/// Preferred properties of new memory. What the system cannot grant is omitted;
-/// [`SharedMemory::pages`] and [`SharedMemory::node`] report the result.
+/// Preferred properties of new memory. What the system cannot grant is omitted, except for pages
+/// that are [required](Self::requires_pages); [`SharedMemory::pages`] and [`SharedMemory::node`]
+/// report the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPreference {
     /// The largest pages to try. Smaller ones are tried afterwards.
     pub pages: PageKind,
+    /// Whether no smaller pages will do. Only for the kinds that an administrator reserves.
+    pub requires_pages: bool,
     /// The preferred NUMA node.
     pub node: Option<NumaNodeId>,
     /// Whether ordinary pages come when they are first accessed, instead of at the creation. If the
@@ -81,6 +84,17 @@ pub enum ShmError {
         bytes: usize,
         /// Bytes that were free.
         available: u64,
+    },
+    /// The machine has too few reserved pages of a required kind.
+    #[error(
+        "cannot get {bytes} bytes on {kind}: this machine has too few of them free; reserve some (`sysctl \
+         vm.nr_hugepages=...` for 2 MiB, `hugepagesz=1G hugepages=...` at boot for 1 GiB), or do not require them"
+    )]
+    NoPages {
+        /// The kind of page.
+        kind: PageKind,
+        /// Bytes requested.
+        bytes: usize,
     },
     /// A peer sent a descriptor of something other than the announced memory.
     #[error("cannot map the received descriptor: {why}")]
@@ -139,6 +153,9 @@ impl SharedMemory {
             // After any failure, the next kind of page is tried.
             if let Ok(memory) = Self::create_of(name, bytes, flags, pages, preference) {
                 return Ok(memory);
+            }
+            if preference.requires_pages {
+                return Err(ShmError::NoPages { kind, bytes });
             }
         }
         if bytes >= CHECK_FREE_MEMORY_FROM_BYTES {
@@ -406,6 +423,20 @@ mod tests {
         got
     }
 
+    #[test]
+    fn required_pages_are_those_or_an_error_that_says_what_to_do() {
+        for (pages, bytes) in [(PageKind::Huge, HUGE_BYTES), (PageKind::Gigantic, 1 << 30)] {
+            let preference = MemoryPreference { pages, requires_pages: true, ..MemoryPreference::default() };
+            match SharedMemory::create_as("test", bytes, preference) {
+                Ok(memory) => assert_eq!(memory.pages(), Pages { kind: pages, huge_bytes: bytes }),
+                Err(error) => {
+                    assert!(matches!(error, ShmError::NoPages { kind, .. } if kind == pages), "{error}");
+                    assert!(error.to_string().contains("hugepages=..."), "{error}");
+                }
+            }
+        }
+    }
+
     /// More than any machine has.
     #[test]
     fn memory_on_demand_takes_only_what_is_used() {
@@ -425,8 +456,12 @@ mod tests {
             kinds.into_iter().flat_map(|kind| [1, 5000, 2 << 20, (4 << 20) + 1].map(|bytes| (kind, bytes)))
         {
             for node in [None, Some(NumaNodeId(0)), Some(NumaNodeId(999)), Some(NumaNodeId(u32::MAX))] {
-                let first =
-                    SharedMemory::create_as("test", bytes, MemoryPreference { pages, node, on_demand: false }).unwrap();
+                let first = SharedMemory::create_as(
+                    "test",
+                    bytes,
+                    MemoryPreference { pages, node, ..MemoryPreference::default() },
+                )
+                .unwrap();
                 let got = first.pages();
                 assert!(got.kind <= pages && got.huge_bytes <= first.bytes(), "{got:?} for {pages:?}");
                 assert_eq!(got.kind == PageKind::Base, got.huge_bytes == 0, "{got:?}");
@@ -456,7 +491,8 @@ mod tests {
     /// Checks what this machine really does, which depends on its administrator.
     #[test]
     fn reported_pages_match_the_kernels_list() {
-        let preference = MemoryPreference { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)), on_demand: false };
+        let preference =
+            MemoryPreference { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)), ..MemoryPreference::default() };
         let memory = SharedMemory::create_as("farside-pages-test", 8 << 20, preference).unwrap();
         println!("8 MiB: {:?} on {:?}", memory.pages(), memory.node());
         let list = std::fs::read_to_string("/proc/self/smaps").unwrap();

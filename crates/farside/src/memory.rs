@@ -307,6 +307,17 @@ impl RemoteMemory {
 /// A place in the program.
 type Caller = &'static Location<'static>;
 
+/// Options of [`Worker::allocate_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AllocateOptions {
+    /// The NUMA node of this machine; `None` is the one that the worker is bound to. If the node is
+    /// full, the memory comes from another one.
+    pub node: Option<NumaNodeId>,
+    /// The pages. Of [`PageKind::Huge`] and [`PageKind::Gigantic`], all of the memory consists, or
+    /// the call fails. Other kinds are the largest to try. With `None`, that is any kind.
+    pub pages: Option<PageKind>,
+}
+
 /// Where to allocate memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -17,6 +17,9 @@ pub struct NodeOptions {
     pub node: Option<NumaNodeId>,
     /// The largest pages to try.
     pub pages: PageKind,
+    /// Whether no smaller pages will do: see [`MemoryPreference::requires_pages`]. Chunks are then
+    /// multiples of a page.
+    pub requires_pages: bool,
     /// The unit: chunks are multiples of it.
     pub chunk_bytes: usize,
     /// Size of the first superchunk.
@@ -40,6 +43,7 @@ impl Default for NodeOptions {
         Self {
             node: None,
             pages: PageKind::Gigantic,
+            requires_pages: false,
             chunk_bytes: 2 << 20,
             superchunk_bytes: 2 << 20,
             growth: Growth::Exponential,
@@ -94,7 +98,8 @@ impl NodeMemory {
     /// If the size of chunks is not a power of two, or is larger than the first superchunk.
     #[track_caller]
     pub fn new(transport: Arc<dyn Transport>, options: NodeOptions) -> Self {
-        let preference = MemoryPreference { pages: options.pages, node: options.node, on_demand: options.on_demand };
+        let NodeOptions { node, pages, requires_pages, on_demand, .. } = options;
+        let preference = MemoryPreference { pages, requires_pages, node, on_demand };
         let heap = HeapOptions {
             // Chunks are taken from the front, so that those at the end stay unused as a whole.
             fit: Fit::First,

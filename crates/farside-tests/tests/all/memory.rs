@@ -7,10 +7,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use farside::memory::{MemoryRefusal, Place};
+use farside::memory::{AllocateOptions, MemoryRefusal, PageKind, Place};
 use farside::prelude::*;
 use farside::{AtomicChange, Error, LaunchError, LogGp, RemoteMemory, Result, SimOptions, Simulation};
 use farside_fabric::FabricError;
+use farside_sys::shm::ShmError;
 use farside_sys::topology::NumaNodeId;
 
 /// Sizes around those of units, pages and chunks.
@@ -44,6 +45,54 @@ fn memory_is_its_holders(me: &Worker) -> Result<()> {
     me.barrier()?;
     assert_eq!(me.counters().remote_memory_bytes_here, 0);
     me.barrier()
+}
+
+/// A program gets the pages and the node that it chose, or an error.
+fn pages_and_nodes_are_chosen(me: &Worker) -> Result<()> {
+    for pages in [PageKind::Base, PageKind::Transparent, PageKind::Huge, PageKind::Gigantic] {
+        let options = AllocateOptions { pages: Some(pages), ..AllocateOptions::default() };
+        match me.allocate_with(5000, options) {
+            Ok(buffer) => {
+                buffer.write_at(4990, &[7; 10])?;
+                let mut got = [0];
+                me.get_bytes(me.address_of(&buffer)?.checked_add(4995).unwrap(), &mut got)?;
+                assert_eq!(got, [7]);
+                let again = me.allocate_with(5000, options)?;
+                assert_eq!(again.key(), buffer.key(), "one superchunk has room for both");
+            }
+            Err(Error::Fabric(FabricError::Memory(ShmError::NoPages { kind, .. }))) => {
+                assert!(kind == pages && pages >= PageKind::Huge);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let on = |node| AllocateOptions { node: Some(NumaNodeId(node)), ..AllocateOptions::default() };
+    me.allocate_with(100, on(0))?.fill(1);
+    assert!(me.memory_report().iter().any(|memory| memory.node == Some(NumaNodeId(0)) && memory.used_bytes > 0));
+    let nowhere = me.allocate_with(100, on(4000));
+    let refused = MemoryRefusal::NoSuchNode { node: 4000 };
+    assert!(
+        matches!(room(&nowhere), Some(MemoryError::Refused { why, bytes: 100, .. }) if *why == refused),
+        "{nowhere:?}"
+    );
+    me.barrier()
+}
+
+/// Memory on chosen pages is taken in superchunks of up to 1 GiB, and other memory in smaller ones.
+#[test]
+fn chosen_pages_come_in_large_superchunks() {
+    farside::simulate(1, 1, 1, |me| {
+        let largest = |me: &Worker| {
+            me.memory_report().iter().flat_map(|memory| &memory.superchunks).map(|superchunk| superchunk.bytes).max()
+        };
+        let _others = (0..500).map(|_| me.allocate(1 << 20)).collect::<Result<Vec<_>>>()?;
+        assert_eq!(largest(me), Some(64 << 20), "as much as an allocator takes at a time");
+        let options = AllocateOptions { pages: Some(PageKind::Base), ..AllocateOptions::default() };
+        let _chosen = (0..500).map(|_| me.allocate_with(1 << 20, options)).collect::<Result<Vec<_>>>()?;
+        assert!(largest(me) >= Some(128 << 20), "{:?}", largest(me));
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// A handle travels, and any worker that has it uses it. Bits that are not a handle are refused.
@@ -199,6 +248,7 @@ everywhere! {
     refusals_are_typed
     memory_is_placed
     buffers_are_registered
+    pages_and_nodes_are_chosen
 }
 
 #[test]

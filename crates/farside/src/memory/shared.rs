@@ -17,7 +17,7 @@ use super::message::{Locality, MemoryMessage};
 use super::mover::Mover;
 use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
-use super::{GlobalAddress, MemoryError, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
+use super::{AllocateOptions, GlobalAddress, MemoryError, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
 use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
@@ -44,6 +44,8 @@ pub(crate) struct WorkerMemory {
     regions: RefCell<Regions>,
     /// Made when it is first used.
     allocator: OnceCell<Allocator>,
+    /// The allocators for other options.
+    others: RefCell<Vec<(AllocateOptions, Allocator)>>,
 }
 
 impl Room for ProcessMemory {
@@ -56,7 +58,8 @@ impl Room for ProcessMemory {
     }
 
     fn local(&self, process: &Arc<Process>, _local: usize) -> WorkerMemory {
-        WorkerMemory { regions: RefCell::new(Regions::new(process.clock().now())), allocator: OnceCell::new() }
+        let regions = RefCell::new(Regions::new(process.clock().now()));
+        WorkerMemory { regions, allocator: OnceCell::new(), others: RefCell::default() }
     }
 
     fn begin(&self, process: &Process) {
@@ -88,7 +91,7 @@ impl ProcessMemory {
         let own = transport.process();
         let by_node = Arc::new(NodeMemories::new(transport.clone()));
         let for_others = by_node.clone();
-        let source_of = move |node| for_others.on(node) as Arc<dyn ChunkSource>;
+        let source_of = move |node| for_others.on(node, None) as Arc<dyn ChunkSource>;
         Self {
             grants: Mutex::new(Grants::new(own, settings.remote_memory_limit, Box::new(source_of))),
             requests: Mutex::default(),
@@ -303,13 +306,59 @@ impl Worker {
         let allocator = self.room::<ProcessMemory>().allocator.get_or_init(|| {
             let process = self.process_handle();
             let node = process.nodes().of_thread(self.thread_index());
-            Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
+            Allocator::new(process.memory().by_node.on(node, None), AllocatorOptions::default())
         });
-        let buffer = allocator.allocate(bytes)?;
+        Ok(self.renewed(allocator.allocate(bytes)?))
+    }
+
+    /// As [`allocate`](Self::allocate), on another NUMA node or on pages that the program chooses.
+    /// In a simulation all pages are ordinary ones.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// use farside::memory::{AllocateOptions, PageKind};
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let pages = Some(PageKind::Gigantic);
+    /// let options = AllocateOptions { pages, ..AllocateOptions::default() };
+    /// let table = me.allocate_with(3 << 30, options)?;
+    /// # drop(table);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: that of [`allocate`](Self::allocate). Memory of each pair of options is taken from
+    /// the machine by itself, in multiples of the chosen pages, and may be taken 1 GiB at a time,
+    /// which takes a second.
+    ///
+    /// # Errors
+    /// [`Error::Fabric`] with `Memory` and `NoPages` if the machine has too few of the chosen
+    /// pages; [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`; those of
+    /// [`allocate`](Self::allocate).
+    pub fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered> {
+        let process = self.process_handle();
+        let node = match options.node {
+            Some(node) if !process.nodes().has(node.0) => {
+                let why = MemoryRefusal::NoSuchNode { node: node.0 };
+                return Err(MemoryError::Refused { process: self.process(), bytes: bytes as u64, why }.into());
+            }
+            Some(node) => Some(node.0),
+            None => process.nodes().of_thread(self.thread_index()),
+        };
+        let mut others = self.room::<ProcessMemory>().others.borrow_mut();
+        let known = others.iter().position(|(of, _)| *of == options).unwrap_or_else(|| {
+            let source = process.memory().by_node.on(node, options.pages);
+            others.push((options, Allocator::new(source, AllocatorOptions::default())));
+            others.len() - 1
+        });
+        Ok(self.renewed(others[known].1.allocate(bytes)?))
+    }
+
+    /// Reports a new buffer to an observer of accesses.
+    fn renewed(&self, buffer: Registered) -> Registered {
         if let Some(observer) = self.process_handle().observer() {
             observer.renewed(Extent::of(&buffer));
         }
-        Ok(buffer)
+        buffer
     }
 
     /// Returns the global address of a buffer, valid while the buffer exists. When it is dropped,
