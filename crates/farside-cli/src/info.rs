@@ -199,7 +199,7 @@ impl Registered {
         let memory = SharedMemory::create_as(
             "farside-info",
             options.superchunk_bytes,
-            MemoryPreference { pages: options.pages, node },
+            MemoryPreference { pages: options.pages, node, on_demand: false },
         );
         let memory = memory.map_err(farside_fabric::FabricError::from)?;
         Ok(Self { bytes: memory.bytes(), pages: memory.pages(), node: memory.node() })
