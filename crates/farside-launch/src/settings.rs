@@ -311,7 +311,11 @@ fn invalid(name: &str, text: &str, expected: &dyn Display) -> Error {
     }
 }
 
-fn default_deadline(lookup: Lookup<'_>) -> Result<Option<Duration>> {
+/// Reads the default deadline that people set.
+///
+/// # Errors
+/// [`LaunchError::JobEnded`](Error::JobEnded) if it is not a time.
+pub fn default_deadline(lookup: Lookup<'_>) -> Result<Option<Duration>> {
     let Some(seconds) = variable::<f64>(lookup, TIMEOUT_S)? else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {
         Ok(deadline) if deadline > Duration::ZERO => Ok(Some(deadline)),

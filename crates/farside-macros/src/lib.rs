@@ -65,7 +65,7 @@ pub fn derive_wire(input: TokenStream) -> TokenStream {
 /// |---|---|---|
 /// | `processes = N` | processes of the job | 2 |
 /// | `threads = N` | workers per process | 1 |
-/// | `timeout_s = N` | seconds until the job is ended | 30 |
+/// | `timeout_s = N` | seconds until the job is ended; `FARSIDE_TIMEOUT_S` is a lower limit | 30 |
 /// | `crate = "path"` | path of the `farside` crate | `::farside` |
 ///
 /// # Examples

@@ -14,7 +14,7 @@ use crate::invoke::named::Names;
 use crate::rooms::ROOMS;
 use crate::runtime::run::run_process;
 use farside_launch::child::{self, Role, StartMethod};
-use farside_launch::settings::{Choices, own_environment};
+use farside_launch::settings::{Choices, default_deadline, own_environment};
 use farside_launch::start::{Launch, Program};
 use farside_launch::{host, own_program};
 
@@ -75,7 +75,10 @@ fn run(name: &str, mut shape: TestShape, body: fn(&Worker) -> Result<()>) -> Res
             let outputs: Vec<_> = outputs.collect::<std::io::Result<_>>()?;
             let launch = Launch { choices, site: Some(name.into()), outputs, ..Launch::new(vec![program]) };
             let outputs = launch.outputs.clone();
-            let verdict = launch.time_limit(Duration::from_secs(shape.timeout_s)).run();
+            let limit = Duration::from_secs(shape.timeout_s);
+            // Where processes wait longer for each other, a test may take longer, too.
+            let limit = default_deadline(&own_environment)?.map_or(limit, |deadline| limit.max(deadline));
+            let verdict = launch.time_limit(limit).run();
             for (process, output) in outputs.iter().enumerate() {
                 show(process, output)?;
             }
