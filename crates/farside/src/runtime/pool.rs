@@ -183,8 +183,11 @@ impl Pool {
     fn finish(&self, member: &Worker, records: u64) {
         let process = member.process_handle();
         let threads = process.shape().callable_per_process();
+        // A thread that finds the pool idle knows of what the calls did.
+        process.end_accesses();
+        let sent = member.counters().sent.calls - member.collectives.borrow().sent();
         // SYNC: release, for the acquires in `idle_counts`.
-        self.sent[member.thread_index() - self.members.start].store(member.counters().sent.calls, Ordering::Release);
+        self.sent[member.thread_index() - self.members.start].store(sent, Ordering::Release);
         // SYNC: also acquire: the last member to finish sees the handover of the others' records.
         let finished = self.finished.fetch_add(records, Ordering::AcqRel) + records;
         if finished == self.handed_over.load(Ordering::Relaxed) && process.callers().all_rest(threads) {

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::memory::MemoryError;
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::segments::{publish, retire};
+use crate::runtime::observer::Watched;
 use crate::runtime::process::Process;
 
 /// The longest sleep of a thread that must wait until all holders are done.
@@ -73,6 +74,7 @@ pub(super) struct Registration {
     process: Arc<Process>,
     region: UserRegion,
     address: GlobalAddress,
+    watched: Option<Watched>,
     /// The end of the registration, once it was withdrawn.
     over: Option<Completion>,
 }
@@ -88,6 +90,7 @@ impl Registration {
         if bytes > SLOT_BYTES {
             return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         }
+        let base = memory.base().as_ptr();
         let region = transport.register_user(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {
@@ -97,7 +100,13 @@ impl Registration {
         };
         lock(&process.own_segments().regions).insert(key, region.clone());
         publish(process.home(), key);
-        Ok(Self { process: process.clone(), region, address, over: None })
+        let watched = Watched::new(process, key, base);
+        Ok(Self { process: process.clone(), region, address, watched, over: None })
+    }
+
+    /// Returns what reports this process's accesses, if they are observed.
+    pub(super) fn watched(&self) -> Option<&Watched> {
+        self.watched.as_ref()
     }
 
     pub(super) fn address(&self) -> GlobalAddress {
