@@ -8,13 +8,14 @@
 //!
 //! The checker keeps vector clocks. Every worker thread has an *epoch*, a number that it increments
 //! before it tells another thread anything, and knows the epochs of others. A call carries what its
-//! sender knows: a small call of its own travels ahead of it. Nothing else carries anything: answers,
-//! atomic changes, signals, locks and pipes. A thread that tells others in such a way *ends* its own
-//! accesses for all workers, and *publishes* what it knows of the accesses of others.
+//! sender knows: a small call of its own travels ahead of it. Nothing else carries anything:
+//! answers, atomic changes, signals, locks and pipes. A thread that tells others in such a way
+//! *ends* its own accesses for all workers, and *publishes* what it knows of the accesses of
+//! others.
 //!
-//! The owner of memory keeps a *shadow* of it: which thread accessed which bytes in which epoch, and
-//! where in the program. Before an access, its worker asks the owner, and says what it knows. The
-//! owner either records the access or names an earlier one that conflicts with it, and that the
+//! The owner of memory keeps a *shadow* of it: which thread accessed which bytes in which epoch,
+//! and where in the program. Before an access, its worker asks the owner, and says what it knows.
+//! The owner either records the access or names an earlier one that conflicts with it, and that the
 //! worker does not know of. The worker then asks the process of the earlier access whether that one
 //! has ended, and if not, all processes whether any worker has published it. If there is none, the
 //! two are not ordered, and the access is refused. Otherwise the worker tells the owner that the
@@ -22,28 +23,29 @@
 //!
 //! A report is never wrong. Whatever orders two accesses is a chain of messages from the first
 //! worker to the second. If all of them are calls, the second worker knows of the first access.
-//! Otherwise the sender of the first other one has ended or published it. An answer does not publish
-//! what the receiver itself has done: with it, the chain is back at the first worker.
+//! Otherwise the sender of the first other one has ended or published it. An answer does not
+//! publish what the receiver itself has done: with it, the chain is back at the first worker.
 //!
 //! Epochs and what is published are asked for, so ending a thread's accesses costs no message, and
 //! can be done anywhere, also where waiting is not allowed. After a barrier, all workers know what
 //! each did before, so those accesses have ended.
 //!
-//! An operation that runs beside its worker keeps its accesses *open*
-//! until it ends, for its own worker, too. Its accesses end with it if it was not made, or if
-//! others may know of its end before its worker does (the reader of a lent buffer; a process that
-//! sees what was ordered after the operation). Otherwise they belong to the epoch in which it
-//! completed.
+//! An operation that runs beside its worker keeps its accesses *open* until it ends, for its own
+//! worker, too. Its accesses end with it if it was not made, or if others may know of its end
+//! before its worker does (the reader of a lent buffer; a process that sees what was ordered after
+//! the operation). Otherwise they belong to the epoch in which it completed.
 //!
-//! The owner also records releases, as it takes the memory back. A release
-//! conflicts with every access, and ends when the memory is allocated again.
+//! The owner also records releases, as it takes the memory back. A release conflicts with every
+//! access, and ends when the memory is allocated again.
 //!
 //! A worker's own memory is checked where the library sees the access, which is in a
-//! [`RacySlice`](crate::RacySlice). It has no errors to return, so a conflict is a panic there.
+//! [`RacySlice`](crate::global::RacySlice). It has no errors to return, so a conflict is a panic
+//! there.
 //!
-//! **Cost when it is off**: a branch where a call is answered, on slow paths, and for each access by
-//! a `RacySlice`. Mapped accesses and calls pay nothing: in a checked job a worker's address cache stays empty and an outbox never
-//! has the ring, so both always take their slow paths, which report to the checker.
+//! **Cost when it is off**: a branch where a call is answered, on slow paths, and for each access
+//! by a `RacySlice`. Mapped accesses and calls pay nothing: in a checked job a worker's address
+//! cache stays empty and an outbox never has the ring, so both always take their slow paths, which
+//! report to the checker.
 
 mod ask;
 mod epochs;

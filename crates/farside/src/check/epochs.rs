@@ -27,8 +27,8 @@ pub(crate) enum AccessState {
     Ended,
     /// No other thread knows of it.
     Open,
-    /// It belongs to this epoch of its thread, which has told others only by calls. Those that know
-    /// of it have it in what they [`Known`], if no thread has told others in another way since.
+    /// It belongs to this epoch of its thread, which has told others only by calls. Workers that
+    /// know of it have it in their [`Known`], unless a thread has published it since.
     Told { epoch: u64 },
     /// It belongs to an operation that has not completed.
     InUse,
@@ -58,7 +58,7 @@ struct Thread {
     worker: u32,
     epoch: u64,
     standing: Standing,
-    /// What others may know through this thread without having it in what they [`Known`].
+    /// What others may know through this thread without having it in their [`Known`].
     published: Known,
 }
 

@@ -4,10 +4,10 @@
 //! its accesses installs one in each of its processes. Without an observer, a report costs one
 //! branch that is never taken.
 //!
-//! An access belongs to an *epoch* of its thread. Before a thread tells another one anything, it ends
-//! its epoch. A call carries what its sender [`Known`] of; all other ways of telling carry nothing, so
-//! they end the accesses for every worker. An operation that runs beside its worker keeps its accesses
-//! open as a [`Hold`].
+//! An access belongs to an *epoch* of its thread. Before a thread tells another one anything, it
+//! ends its epoch. A call carries what its sender knows ([`Known`]). All other ways of telling
+//! carry nothing, so they end the accesses for every worker. An operation that runs beside its
+//! worker keeps its accesses open as a [`Hold`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -80,8 +80,8 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn renewed(&self, memory: Extent);
 }
 
-/// What a worker knows of others: of each worker, all accesses of the epochs below a number. Sorted by
-/// worker.
+/// What a worker knows of others: of each worker, all accesses of the epochs below a number. Sorted
+/// by worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 pub(crate) struct Known(pub(crate) Vec<(u32, u64)>);
 
@@ -284,8 +284,8 @@ fn local_of(observer: &Arc<dyn Observer>) -> Option<usize> {
     })
 }
 
-/// Memory of this process that its threads access without the address space, in a job whose accesses
-/// are observed.
+/// Memory of this process that its threads access without the address space, in a job whose
+/// accesses are observed.
 #[derive(Debug)]
 pub(crate) struct Watched {
     process: Arc<Process>,

@@ -19,8 +19,8 @@ use crate::runtime::observer::{AccessKind, Touch, Watched};
 /// that others write meanwhile may be torn. Accesses are not ordered: use barriers, or words that
 /// are changed [atomically](crate::GlobalPtr).
 ///
-/// A job that [checks its accesses](crate::Job::check_accesses) checks those of its workers by such a
-/// slice, too. One that conflicts with another is a panic, with the message of an
+/// A job that [checks its accesses](crate::Job::check_accesses) checks those of its workers by such
+/// a slice, too. One that conflicts with another is a panic, with the message of an
 /// [`AccessConflict`](crate::AccessConflict), and is not made.
 ///
 /// *Cost*: a load or a store for each value, and a branch that is not taken unless accesses are
