@@ -238,10 +238,10 @@ fn by_answer(me: &Worker, tools: &Tools) -> Result<()> {
 /// The first worker calls the third one, which atomically changes the word.
 fn by_word_of_the_third(me: &Worker, tools: &Tools) -> Result<()> {
     if me.id() == tools.first {
-        me.call(THIRD, tools.round, |there, round| word(0, 51).store(there, round).unwrap())?;
+        me.call(THIRD, tools.round, |there, round| word(2, 51).store(there, round).unwrap())?;
     }
     if me.id() == tools.second {
-        while word(0, 51).load(me)? != tools.round {
+        while word(2, 51).load(me)? != tools.round {
             serve(me)?;
         }
     }
@@ -252,9 +252,13 @@ fn by_lock(me: &Worker, tools: &Tools) -> Result<()> {
     let lock = || tools.locks.named(me, "it").lock().map(drop);
     if me.id() == tools.first {
         lock()?;
+        tools.later(me)?;
     }
-    tools.later(me)?;
     if me.id() == tools.second {
+        // It may be the one that grants the lock.
+        while !tools.blind.is_at(me, 3 * tools.round + 1) {
+            serve(me)?;
+        }
         lock()?;
     }
     Ok(())
