@@ -292,8 +292,20 @@ const ORDERED: [Between; 8] =
 /// Both workers enter the next barrier at once. Whichever comes second to the memory is refused,
 /// whatever the timing.
 fn between_two_barriers(me: &Worker) -> Result<()> {
-    let memory = memory(me)?;
-    for ((other_writes, other), (owner_writes, owner)) in pairs() {
+    let (memory, blind) = (memory(me)?, Blind::new(me)?);
+    for (step, ((other_writes, other), (owner_writes, owner))) in (1..).step_by(2).zip(pairs()) {
+        // Both have left the barrier before, where they would run messages of the next one.
+        match me.id() {
+            OTHER => {
+                blind.reach(me, step)?;
+                blind.wait_for(me, step + 1)?;
+            }
+            OWNER => {
+                blind.wait_for(me, step)?;
+                blind.reach(me, step + 1)?;
+            }
+            _ => {}
+        }
         let found = match me.id() {
             OTHER => other(me, &memory).is_some(),
             OWNER => owner(me, &memory).is_some(),
