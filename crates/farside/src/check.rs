@@ -6,33 +6,46 @@
 //!
 //! # How it works
 //!
-//! Every worker thread has an *epoch*, a number that it increments before it tells another thread
-//! anything: before it makes a call, answers one, counts down, or changes a word atomically. The
-//! owner of memory keeps a *shadow* of it: which thread accessed which bytes in which epoch, and
-//! where in the program. An access is *open* while its thread is in that epoch: no other thread can
-//! know of it yet, so no other access can be ordered after it.
+//! The checker keeps vector clocks. Every worker thread has an *epoch*, a number that it increments
+//! before it tells another thread anything, and knows the epochs of others. A call carries what its
+//! sender knows: a small call of its own travels ahead of it. Nothing else carries anything:
+//! answers, atomic changes, signals, locks and pipes. A thread that tells others in such a way
+//! *ends* its own accesses for all workers, and *publishes* what it knows of the accesses of
+//! others.
 //!
-//! Before an access, its worker asks the owner. The owner either records the access or names an
-//! earlier one that it conflicts with. The worker then asks the process of the earlier access
-//! whether that one is still open. If it is, the two are not ordered, and the access is refused. If
-//! it is not, the worker tells the owner so and asks again.
+//! The owner of memory keeps a *shadow* of it: which thread accessed which bytes in which epoch,
+//! and where in the program. Before an access, its worker asks the owner, and says what it knows.
+//! The owner either records the access or names an earlier one that conflicts with it, and that the
+//! worker does not know of. The worker then asks the process of the earlier access whether that one
+//! has ended, and if not, all processes whether any worker has published it. If there is none, the
+//! two are not ordered, and the access is refused. Otherwise the worker tells the owner that the
+//! earlier access has ended, and asks again.
 //!
-//! So ending a thread's accesses costs an addition and no message, and can be done anywhere, also
-//! where waiting is not allowed. A report is never wrong: whatever orders two accesses begins with
-//! the first one's thread incrementing its epoch, and that thread has not done so.
+//! A report is never wrong. Whatever orders two accesses is a chain of messages from the first
+//! worker to the second. If all of them are calls, the second worker knows of the first access.
+//! Otherwise the sender of the first other one has ended or published it. An answer does not
+//! publish what the receiver itself has done: with it, the chain is back at the first worker.
 //!
-//! An operation that runs beside its worker keeps its accesses *open*
-//! until it ends, for its own worker, too. Its accesses end with it if it was not made, or if
-//! others may know of its end before its worker does (the reader of a lent buffer; a process that
-//! sees what was ordered after the operation). Otherwise they belong to the epoch in which it
-//! completed.
+//! Epochs and what is published are asked for, so ending a thread's accesses costs no message, and
+//! can be done anywhere, also where waiting is not allowed. After a barrier, all workers know what
+//! each did before, so those accesses have ended.
 //!
-//! The owner also records releases, as it takes the memory back. A release
-//! conflicts with every access, and ends when the memory is allocated again.
+//! An operation that runs beside its worker keeps its accesses *open* until it ends, for its own
+//! worker, too. Its accesses end with it if it was not made, or if others may know of its end
+//! before its worker does (the reader of a lent buffer; a process that sees what was ordered after
+//! the operation). Otherwise they belong to the epoch in which it completed.
 //!
-//! **Cost when it is off**: a branch where a call is answered and on slow paths. Mapped accesses
-//! and calls pay nothing: in a checked job a worker's address cache stays empty and an outbox never
-//! has the ring, so both always take their slow paths, which report to the checker.
+//! The owner also records releases, as it takes the memory back. A release conflicts with every
+//! access, and ends when the memory is allocated again.
+//!
+//! A worker's own memory is checked where the library sees the access, which is in a
+//! [`RacySlice`](crate::global::RacySlice). It has no errors to return, so a conflict is a panic
+//! there.
+//!
+//! **Cost when it is off**: a branch where a call is answered, on slow paths, and for each access
+//! by a `RacySlice`. Mapped accesses and calls pay nothing: in a checked job a worker's address
+//! cache stays empty and an outbox never has the ring, so both always take their slow paths, which
+//! report to the checker.
 
 mod ask;
 mod epochs;
@@ -43,8 +56,8 @@ mod shadow;
 
 use std::sync::{Arc, Mutex};
 
-use farside_fabric::ProcessId;
 use farside_fabric::clock::lock;
+use farside_fabric::{ProcessId, WorkerId};
 
 use self::ask::Desk;
 use self::epochs::{Epochs, Lifetime};
@@ -55,7 +68,7 @@ use crate::Worker;
 use crate::error::Result;
 use crate::runtime::extent::Extent;
 pub use crate::runtime::observer::AccessKind;
-use crate::runtime::observer::{Hold, Observer, Part, Touch};
+use crate::runtime::observer::{Accessor, Hold, Known, Observer, Part, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use farside_launch::settings::Check;
@@ -73,8 +86,7 @@ impl Room for CheckRoom {
     type Local = ();
 
     fn new(seed: &Seed<'_>) -> Self {
-        let threads = seed.shape.callable_per_process() as usize;
-        Self { checks: (seed.settings.check == Check::Accesses).then(|| Arc::new(Checks::new(threads))) }
+        Self { checks: (seed.settings.check == Check::Accesses).then(|| Arc::new(Checks::new(seed))) }
     }
 
     fn local(&self, _process: &Arc<Process>, _local: usize) {}
@@ -107,6 +119,8 @@ pub(crate) struct Checks {
     shadow: Mutex<Shadow>,
     /// The question that each worker thread has asked, and its answer.
     desks: Box<[Desk]>,
+    /// The number of callable threads of the job.
+    callable: u32,
 }
 
 /// Counters of the checker, for the memory of one process.
@@ -122,11 +136,13 @@ pub struct AccessChecks {
 }
 
 impl Checks {
-    pub(crate) fn new(threads: usize) -> Self {
+    fn new(seed: &Seed<'_>) -> Self {
+        let threads = 0..seed.shape.callable_per_process() as usize;
         Self {
-            epochs: Epochs::new(threads),
+            epochs: Epochs::new(threads.clone().map(|local| seed.shape.worker_at(seed.id, local))),
             shadow: Mutex::default(),
-            desks: (0..threads).map(|_| Desk::default()).collect(),
+            desks: threads.map(|_| Desk::default()).collect(),
+            callable: seed.shape.callable(),
         }
     }
 
@@ -137,15 +153,31 @@ impl Checks {
 }
 
 impl Observer for Checks {
-    fn end_accesses(&self, local: Option<usize>) {
-        self.epochs.end(local);
+    fn end_accesses(&self, local: Option<usize>, to: Option<WorkerId>) {
+        self.epochs.end(local, to);
     }
 
-    fn access(&self, me: &Worker, part: Part) -> Result<()> {
+    fn tell(&self, local: usize) -> Known {
+        self.epochs.tell(local)
+    }
+
+    fn hear(&self, local: usize, known: &Known) {
+        self.epochs.hear(local, known.0.iter().copied().filter(|(worker, _)| *worker < self.callable));
+    }
+
+    fn epoch(&self, local: usize) -> u64 {
+        self.epochs.of(local)
+    }
+
+    fn all_know(&self, local: usize, epoch: u64) {
+        self.epochs.all_know(local, epoch);
+    }
+
+    fn access(&self, me: Accessor<'_>, part: Part) -> Result<()> {
         self.check_access(me, part)
     }
 
-    fn begin(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold> {
+    fn begin(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<Hold> {
         self.begin_operation(me, parts, after)
     }
 
@@ -157,7 +189,7 @@ impl Observer for Checks {
         self.end_operation(process, hold);
     }
 
-    fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8> {
+    fn release_note(&self, me: Accessor<'_>, memory: Extent, touch: Touch) -> Vec<u8> {
         message::encode(&Record::new(me, Part { memory, touch }, Lifetime::Released))
     }
 

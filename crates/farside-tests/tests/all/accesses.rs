@@ -9,3 +9,4 @@ mod races;
 mod released;
 mod started;
 mod support;
+mod textbook;

@@ -8,15 +8,14 @@ use farside_fabric::clock::lock;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Checks;
-use super::epochs::{AccessState, Lifetime};
+use super::epochs::{AccessState, Lifetime, Standing};
 use super::message::{self, CheckMessage};
 use super::report::{Access, AccessConflict};
 use super::shadow::Record;
 use crate::error::{Error, Result};
 use crate::memory::GlobalAddress;
-use crate::runtime::observer::{AccessKind, Part};
+use crate::runtime::observer::{AccessKind, Accessor, Part};
 use crate::runtime::process::Process;
-use crate::runtime::worker::Worker;
 
 /// The longest sleep of a thread that waits for an answer. An answer wakes it; a loss does not.
 const NAP_MAX: Duration = Duration::from_millis(10);
@@ -48,7 +47,7 @@ enum Answer {
 impl Checks {
     /// Refuses an access that conflicts with an open one. Otherwise opens it until the worker ends
     /// its accesses.
-    pub(super) fn check_access(&self, me: &Worker, part: Part) -> Result<()> {
+    pub(super) fn check_access(&self, me: Accessor<'_>, part: Part) -> Result<()> {
         if part.touch.kind == AccessKind::AtomicChange {
             // A thread that sees the change knows of everything before it.
             me.end_accesses();
@@ -60,14 +59,14 @@ impl Checks {
     /// Opens an access that is ordered `after` some operations of this worker. Waits for the
     /// owner's service thread and for that of the process that made an earlier access, but for no
     /// worker, so handlers may call it, too.
-    pub(super) fn open_access(&self, me: &Worker, access: Record, after: &[u64], deadline: Instant) -> Result<()> {
+    pub(super) fn open_access(&self, me: Accessor<'_>, access: Record, after: &[u64], deadline: Instant) -> Result<()> {
         if access.memory.bytes == 0 {
             return Ok(());
         }
         let mut ended = None;
         loop {
-            let epoch = self.epochs.of(me.thread_index());
-            let Some(earlier) = self.enter_at_owner(me, &access, epoch, ended, deadline)? else {
+            let standing = self.epochs.standing(me.thread_index());
+            let Some(earlier) = self.enter_at_owner(me, &access, standing, ended, deadline)? else {
                 return Ok(());
             };
             if earlier.lifetime == Lifetime::Released {
@@ -77,7 +76,8 @@ impl Checks {
             match self.state_of(me, &earlier, deadline)? {
                 AccessState::Ended => {}
                 // It is this worker's own and has completed: the owner does not know that yet.
-                AccessState::Open if is_own => {}
+                AccessState::Open | AccessState::Told { .. } if is_own => {}
+                AccessState::Told { epoch } if self.may_be_known(me, earlier.worker, epoch, deadline)? => {}
                 // It ends before this one begins.
                 AccessState::InUse
                     if is_own
@@ -97,17 +97,17 @@ impl Checks {
     /// the owner knows of any.
     fn enter_at_owner(
         &self,
-        me: &Worker,
+        me: Accessor<'_>,
         access: &Record,
-        epoch: u64,
+        standing: Standing,
         ended: Option<(u32, Lifetime)>,
         deadline: Instant,
     ) -> Result<Option<Record>> {
         let owner = access.memory.process();
         if owner == me.process() {
-            return Ok(self.enter(access.clone(), epoch, ended));
+            return Ok(self.enter(access.clone(), &standing, ended));
         }
-        let ask = |request| CheckMessage::Enter { request, epoch, ended, access: access.clone() };
+        let ask = |request| CheckMessage::Enter { request, standing, ended, access: access.clone() };
         match self.ask(me, owner, deadline, ask) {
             Ok(Answer::Met(earlier)) => Ok(Some(earlier)),
             Ok(Answer::Entered | Answer::State(_)) => Ok(None),
@@ -120,17 +120,46 @@ impl Checks {
     }
 
     /// Asks the process of a worker for the state of an access of that worker.
-    fn state_of(&self, me: &Worker, earlier: &Record, deadline: Instant) -> Result<AccessState> {
-        let process = me.process_handle();
+    fn state_of(&self, me: Accessor<'_>, earlier: &Record, deadline: Instant) -> Result<AccessState> {
         // An owner names workers that have asked it. A worker that does not exist has nothing open.
-        let Some((of, local)) = process.place_of(WorkerId::new(earlier.worker)) else { return Ok(AccessState::Ended) };
-        if of == process.id() {
-            return Ok(self.epochs.state_of(local, earlier.lifetime));
+        match me.process_handle().place_of(WorkerId::new(earlier.worker)) {
+            Some((of, _)) => self.state_at(me, of, earlier.worker, earlier.lifetime, deadline),
+            None => Ok(AccessState::Ended),
         }
-        let ask = |request| CheckMessage::Ask { request, worker: earlier.worker, lifetime: earlier.lifetime };
+    }
+
+    /// Whether this worker may know of an access, because it does, or because another worker knows
+    /// of it and has told others in a way that carries nothing.
+    fn may_be_known(&self, me: Accessor<'_>, worker: u32, epoch: u64, deadline: Instant) -> Result<bool> {
+        if self.epochs.standing(me.thread_index()).known.has(worker, epoch) {
+            // The owner has not learned yet that an operation has completed in this epoch.
+            return Ok(true);
+        }
+        for of in (0..me.process_handle().shape().processes).map(ProcessId::new) {
+            let state = self.state_at(me, of, worker, Lifetime::Epoch(epoch), deadline)?;
+            if state == AccessState::Ended {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Asks a process for the state of an access of any worker.
+    fn state_at(
+        &self,
+        me: Accessor<'_>,
+        of: ProcessId,
+        worker: u32,
+        lifetime: Lifetime,
+        deadline: Instant,
+    ) -> Result<AccessState> {
+        if of == me.process() {
+            return Ok(self.state_here(me.process_handle(), worker, lifetime));
+        }
+        let ask = |request| CheckMessage::Ask { request, worker, lifetime };
         match self.ask(me, of, deadline, ask) {
             Ok(Answer::State(state)) => Ok(state),
-            // No other process can learn what a lost worker did.
+            // No other process can learn what a lost worker did, or whom it told.
             Err(Error::PeerLost { process, .. }) if process == of => Ok(AccessState::Ended),
             Ok(Answer::Entered | Answer::Met(_)) => Ok(AccessState::Ended),
             Err(error) => Err(error),
@@ -140,7 +169,7 @@ impl Checks {
     /// Asks a service thread, and waits for its answer.
     fn ask(
         &self,
-        me: &Worker,
+        me: Accessor<'_>,
         of: ProcessId,
         deadline: Instant,
         question: impl FnOnce(u64) -> CheckMessage,
@@ -181,12 +210,27 @@ impl Checks {
         }
     }
 
-    fn enter(&self, access: Record, epoch: u64, ended: Option<(u32, Lifetime)>) -> Option<Record> {
+    /// Returns the state of an access of any worker, as far as this process knows.
+    fn state_here(&self, process: &Process, worker: u32, lifetime: Lifetime) -> AccessState {
+        let state = match process.place_of(WorkerId::new(worker)) {
+            Some((of, local)) if of == process.id() => self.epochs.state_of(local, lifetime),
+            _ => match lifetime {
+                Lifetime::Epoch(epoch) => AccessState::Told { epoch },
+                Lifetime::Operation(_) | Lifetime::Released => AccessState::Ended,
+            },
+        };
+        match state {
+            AccessState::Told { epoch } if self.epochs.is_published(worker, epoch) => AccessState::Ended,
+            state => state,
+        }
+    }
+
+    fn enter(&self, access: Record, standing: &Standing, ended: Option<(u32, Lifetime)>) -> Option<Record> {
         let mut shadow = lock(&self.shadow);
         if let Some((worker, lifetime)) = ended {
             shadow.end(worker, lifetime);
         }
-        shadow.enter(access, epoch).cloned()
+        shadow.enter(access, standing).cloned()
     }
 
     /// Notes an answer, if a thread waits for it from that process.
@@ -208,16 +252,14 @@ impl Checks {
     pub(super) fn take_message(&self, process: &Process, from: ProcessId, message: CheckMessage) {
         let is_its = |worker| process.is_worker_of(worker, from);
         let answer = match message {
-            CheckMessage::Enter { request, epoch, ended, access } if is_its(access.worker) && access.is_valid() => {
-                match self.enter(access, epoch, ended) {
+            CheckMessage::Enter { request, standing, ended, access } if is_its(access.worker) && access.is_valid() => {
+                match self.enter(access, &standing, ended) {
                     None => CheckMessage::Entered { request },
                     Some(earlier) => CheckMessage::Met { request, earlier },
                 }
             }
             CheckMessage::Ask { request, worker, lifetime } => {
-                let place = process.place_of(WorkerId::new(worker)).filter(|(of, _)| *of == process.id());
-                let state = place.map_or(AccessState::Ended, |(_, local)| self.epochs.state_of(local, lifetime));
-                CheckMessage::State { request, state }
+                CheckMessage::State { request, state: self.state_here(process, worker, lifetime) }
             }
             CheckMessage::Completed { worker, operation, epoch } if is_its(worker) => {
                 return lock(&self.shadow).complete(worker, operation, epoch);
@@ -241,13 +283,13 @@ impl Checks {
 }
 
 #[cold]
-fn asked_too_long(me: &Worker) -> Error {
+fn asked_too_long(me: Accessor<'_>) -> Error {
     let doing = "asking another process whether an access conflicts with others";
     Error::deadline(doing, me.default_deadline())
 }
 
 #[cold]
-fn conflict(me: &Worker, here: Record, there: Record, in_use: bool) -> Error {
+fn conflict(me: Accessor<'_>, here: Record, there: Record, in_use: bool) -> Error {
     let key = here.memory.key;
     let begin = here.memory.offset.max(there.memory.offset);
     let bytes = here.memory.end().min(there.memory.end()).saturating_sub(begin);
@@ -264,6 +306,7 @@ mod tests {
 
     use super::super::checks_of;
     use super::*;
+    use crate::Worker;
     use crate::runtime::extent::Extent;
     use crate::runtime::observer::Touch;
 
@@ -295,15 +338,16 @@ mod tests {
             let checks = checks_of(me.process_handle()).expect("accesses are checked");
             let memory = Extent { key: RemoteKey::starter(me.process(), 4096), offset: 0, bytes: 8 };
             let part = Part { memory, touch: Touch::here(AccessKind::Write) };
-            let access = |lifetime| Record::new(me, part, lifetime);
+            let here = Accessor::of(me);
+            let access = |lifetime| Record::new(here, part, lifetime);
             // Of workers that do not exist, so that none of them is open.
             for worker in 10..20 {
                 let earlier = Record { worker, ..access(Lifetime::Operation(0)) };
                 lock(&checks.shadow).force(earlier);
             }
-            let late = checks.open_access(me, access(Lifetime::Epoch(0)), &[], me.now());
+            let late = checks.open_access(here, access(Lifetime::Epoch(0)), &[], me.now());
             assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-            checks.open_access(me, access(Lifetime::Epoch(0)), &[], me.now() + Duration::from_secs(1))
+            checks.open_access(here, access(Lifetime::Epoch(0)), &[], me.now() + Duration::from_secs(1))
         };
         crate::Simulation::new(1, 1, 1).check_accesses(true).run(body).unwrap().verdict.unwrap();
     }

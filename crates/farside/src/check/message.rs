@@ -3,7 +3,7 @@
 use farside_fabric::ProcessId;
 
 use super::CheckRoom;
-use super::epochs::{AccessState, Lifetime};
+use super::epochs::{AccessState, Lifetime, Standing};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;
@@ -13,14 +13,14 @@ use crate::wire::{self, Decoder};
 /// A message between the service threads of two processes.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum CheckMessage {
-    /// To the owner of memory: a worker of the sender, which is in this epoch, is about to make
-    /// this access. `ended` is the access that the last answer named, if that one has ended.
-    Enter { request: u64, epoch: u64, ended: Option<(u32, Lifetime)>, access: Record },
+    /// To the owner of memory: a worker of the sender is about to make this access. `ended` is the
+    /// access that the last answer named, if that one has ended.
+    Enter { request: u64, standing: Standing, ended: Option<(u32, Lifetime)>, access: Record },
     /// The answer: the access is recorded.
     Entered { request: u64 },
     /// The answer: the access conflicts with an earlier one.
     Met { request: u64, earlier: Record },
-    /// To the process of a worker: is this access of the worker open?
+    /// To any process: is this access of the worker open, as far as the process knows?
     Ask { request: u64, worker: u32, lifetime: Lifetime },
     /// The answer.
     State { request: u64, state: AccessState },

@@ -8,14 +8,13 @@ use super::epochs::Lifetime;
 use super::message::{self, CheckMessage};
 use super::shadow::Record;
 use crate::error::Result;
-use crate::runtime::observer::{Hold, Part};
+use crate::runtime::observer::{Accessor, Hold, Part};
 use crate::runtime::process::Process;
-use crate::runtime::worker::Worker;
 
 impl Checks {
     /// Opens the accesses of an operation that starts now, ordered `after` some operations of the
     /// same worker.
-    pub(super) fn begin_operation(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold> {
+    pub(super) fn begin_operation(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<Hold> {
         let operation = self.epochs.begin_operation();
         let (worker, local) = (me.id().number(), me.thread_index());
         let mut hold = Hold { worker, local, operation, owners: Vec::new() };

@@ -118,11 +118,12 @@ impl fmt::Display for AccessConflict {
         if there.kind == AccessKind::Release {
             return f.write_str("after which no worker may access the memory: release it when all are done with it");
         }
-        let first = there.worker;
+        let (first, second) = (there.worker, here.worker);
         write!(
             f,
-            "and nothing orders the two, because {first} has not communicated since: let {first} call, signal, or enter a \
-             barrier in between, or change the word atomically on both sides (see docs/checking-accesses.md)"
+            "and nothing orders the two, because no message leads from {first} to {second} in between: let {first} call or \
+             signal {second}, or both enter a barrier, or change the word atomically on both sides (see \
+             docs/checking-accesses.md)"
         )
     }
 }

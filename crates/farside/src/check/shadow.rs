@@ -5,16 +5,15 @@
 //! than the class's length before a range cannot reach into it, so a search walks a short part of
 //! each class.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::AccessChecks;
-use super::epochs::Lifetime;
+use super::epochs::{Lifetime, Standing};
 use super::report::{FILE_BYTES_MAX, Site, conflict};
 use crate::Wire;
 use crate::runtime::extent::Extent;
-use crate::runtime::observer::{AccessKind, Part};
-use crate::runtime::worker::Worker;
+use crate::runtime::observer::{AccessKind, Accessor, Part};
 
 /// The most records that are kept: 64 Ki of about 150 bytes each with their places, 10 MiB.
 const REMEMBERED_MAX: usize = 64 << 10;
@@ -31,7 +30,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// The record of an access by this worker.
-    pub(super) fn new(me: &Worker, part: Part, lifetime: Lifetime) -> Self {
+    pub(super) fn new(me: Accessor<'_>, part: Part, lifetime: Lifetime) -> Self {
         let Part { memory, touch } = part;
         Self { memory, worker: me.id().number(), kind: touch.kind, lifetime, site: Site::of(touch.site) }
     }
@@ -48,10 +47,8 @@ pub(super) struct Shadow {
     /// By their numbers, which ascend in the order in which they came.
     records: BTreeMap<u64, Record>,
     places: BTreeSet<Place>,
-    /// The latest known epoch of each worker.
-    epochs: HashMap<u32, u64>,
     /// The numbers of the accesses that end together.
-    lives: HashMap<(u32, Lifetime), BTreeSet<u64>>,
+    lives: BTreeMap<(u32, Lifetime), BTreeSet<u64>>,
     next: u64,
     max: usize,
     accesses: u64,
@@ -79,8 +76,7 @@ impl Shadow {
         Self {
             records: BTreeMap::new(),
             places: BTreeSet::new(),
-            epochs: HashMap::new(),
-            lives: HashMap::new(),
+            lives: BTreeMap::new(),
             next: 0,
             max,
             accesses: 0,
@@ -93,10 +89,10 @@ impl Shadow {
         AccessChecks { accesses: self.accesses, remembered, forgotten: self.forgotten }
     }
 
-    /// Records an access of a worker that is now in `epoch`. If an earlier access conflicts with it
-    /// and is not known to have ended, returns that one instead.
-    pub(super) fn enter(&mut self, record: Record, epoch: u64) -> Option<&Record> {
-        self.begin_epoch(record.worker, epoch);
+    /// Records an access. If an earlier access conflicts with it, and is neither known to have
+    /// ended nor known to the worker, returns that one instead.
+    pub(super) fn enter(&mut self, record: Record, standing: &Standing) -> Option<&Record> {
+        self.end_before(record.worker, standing.ended);
         let memory = record.memory;
         let mut same = None;
         for number in self.overlapping(memory) {
@@ -106,17 +102,24 @@ impl Shadow {
                 self.remove(number);
                 continue;
             }
-            let is_own = earlier.worker == record.worker
-                && (earlier.lifetime == record.lifetime || matches!(earlier.lifetime, Lifetime::Epoch(_)));
-            if !is_own && conflict(earlier.kind, record.kind) {
+            let is_before = match earlier.lifetime {
+                Lifetime::Epoch(epoch) => earlier.worker == record.worker || standing.known.has(earlier.worker, epoch),
+                lifetime => earlier.worker == record.worker && lifetime == record.lifetime,
+            };
+            if !is_before && conflict(earlier.kind, record.kind) {
                 return self.records.get(&number);
             }
-            let is_same = earlier.worker == record.worker && earlier.lifetime == record.lifetime;
-            if is_same && earlier.kind == record.kind && earlier.memory == memory {
+            if is_before && earlier.worker == record.worker && earlier.kind == record.kind && earlier.memory == memory {
                 same = Some(number);
             }
         }
         self.accesses += 1;
+        // A worker that does not know of the later access may know of the earlier one, but not the
+        // other way round. So the later one takes its place.
+        if let Some(number) = same.filter(|number| self.records[number].lifetime != record.lifetime) {
+            self.remove(number);
+            same = None;
+        }
         match same.and_then(|number| self.records.get_mut(&number)) {
             Some(same) => same.site = record.site,
             // An atomic change publishes itself when it is made, so it has ended before another
@@ -142,11 +145,8 @@ impl Shadow {
     /// Moves the accesses of a completed operation into an epoch of its worker.
     pub(super) fn complete(&mut self, worker: u32, operation: u64, epoch: u64) {
         let completed = self.lives.remove(&(worker, Lifetime::Operation(operation))).unwrap_or_default();
-        self.begin_epoch(worker, epoch);
         for number in completed {
-            if self.epochs.get(&worker) != Some(&epoch) {
-                self.remove(number);
-            } else if let Some(record) = self.records.get_mut(&number) {
+            if let Some(record) = self.records.get_mut(&number) {
                 record.lifetime = Lifetime::Epoch(epoch);
                 self.lives.entry((worker, record.lifetime)).or_default().insert(number);
             }
@@ -167,17 +167,13 @@ impl Shadow {
     /// Forgets the accesses of lost workers, but not their releases.
     pub(super) fn lose(&mut self, is_lost: impl Fn(u32) -> bool) {
         self.remove_all(|record| is_lost(record.worker) && record.lifetime != Lifetime::Released);
-        self.epochs.retain(|worker, _| !is_lost(*worker));
     }
 
-    /// Notes that a worker is in this epoch or a later one: its accesses of earlier epochs have
-    /// ended.
-    fn begin_epoch(&mut self, worker: u32, epoch: u64) {
-        let latest = self.epochs.entry(worker).or_insert(epoch);
-        if *latest < epoch {
-            let before = std::mem::replace(latest, epoch);
-            self.end(worker, Lifetime::Epoch(before));
-        }
+    /// Forgets the accesses of a worker in epochs below this one: they have ended.
+    fn end_before(&mut self, worker: u32, epoch: u64) {
+        let past = self.lives.range((worker, Lifetime::Epoch(0))..(worker, Lifetime::Epoch(epoch)));
+        let past: Vec<_> = past.map(|((_, lifetime), _)| *lifetime).collect();
+        past.into_iter().for_each(|lifetime| self.end(worker, lifetime));
     }
 
     /// The numbers of the accesses that reach into a range, of any generation of the slot.
@@ -245,6 +241,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::runtime::observer::Known;
 
     fn extent(slot: u32, generation: u32, offset: u64, bytes: u64) -> Extent {
         let key = RemoteKey { process: ProcessId::new(0), slot, generation, reserved: 0, bytes: 1 << 20 };
@@ -254,6 +251,11 @@ mod tests {
     fn record(worker: u32, kind: AccessKind, offset: u64, bytes: u64) -> Record {
         let memory = extent(3, 1, offset, bytes);
         Record { memory, worker, kind, lifetime: Lifetime::Epoch(0), site: Site::of(Location::caller()) }
+    }
+
+    /// The standing of a worker that has ended its accesses before this epoch, and knows nothing.
+    fn ended(below: u64) -> Standing {
+        Standing { ended: below, ..Standing::default() }
     }
 
     fn in_epoch(epoch: u64, record: Record) -> Record {
@@ -266,47 +268,64 @@ mod tests {
     fn a_conflict_with_an_open_access_is_reported() {
         let mut shadow = Shadow::default();
         let first = record(1, Write, 100, 8);
-        assert_eq!(shadow.enter(first.clone(), 0), None);
-        assert_eq!(shadow.enter(record(2, Read, 107, 1), 0), Some(&first));
-        assert_eq!(shadow.enter(record(2, Read, 108, 1), 0), None);
-        assert_eq!(shadow.enter(record(2, Read, 92, 8), 0), None);
-        assert_eq!(shadow.enter(record(1, Read, 0, 200), 0), None, "its own access");
+        assert_eq!(shadow.enter(first.clone(), &ended(0)), None);
+        assert_eq!(shadow.enter(record(2, Read, 107, 1), &ended(0)), Some(&first));
+        assert_eq!(shadow.enter(record(2, Read, 108, 1), &ended(0)), None);
+        assert_eq!(shadow.enter(record(2, Read, 92, 8), &ended(0)), None);
+        assert_eq!(shadow.enter(record(1, Read, 0, 200), &ended(0)), None, "its own access");
         // Its next access shows that its earlier ones have ended.
-        assert_eq!(shadow.enter(in_epoch(1, record(1, Read, 0, 1)), 1), None);
-        assert_eq!(shadow.enter(record(2, Write, 100, 8), 0), None);
+        assert_eq!(shadow.enter(in_epoch(1, record(1, Read, 0, 1)), &ended(1)), None);
+        assert_eq!(shadow.enter(record(2, Write, 100, 8), &ended(0)), None);
+    }
+
+    /// Accesses of a worker that has told some others stay until all may know, once for each place.
+    #[test]
+    fn a_worker_that_knows_of_an_access_comes_after_it() {
+        let mut shadow = Shadow::default();
+        for epoch in 0..3 {
+            assert_eq!(shadow.enter(in_epoch(epoch, record(1, Write, 0, 8)), &ended(0)), None);
+            assert_eq!(shadow.counters().remembered, 1);
+        }
+        let knows = |end| Standing { ended: 0, known: Known(vec![(1, end)]) };
+        let met = shadow.enter(record(2, Read, 0, 8), &knows(2)).map(|record| record.lifetime);
+        assert_eq!(met, Some(Lifetime::Epoch(2)), "it knows of the earlier ones only");
+        assert_eq!(shadow.enter(record(2, Read, 0, 8), &knows(3)), None);
+        assert!(shadow.enter(record(3, Read, 0, 8), &ended(0)).is_some(), "another worker does not know");
+        assert_eq!(shadow.enter(in_epoch(3, record(1, Read, 100, 8)), &ended(3)), None);
+        assert_eq!(shadow.enter(record(3, Read, 0, 8), &ended(0)), None, "all may know of it now");
     }
 
     #[test]
     fn the_bytes_of_an_operation_are_in_use_for_its_own_worker_too() {
         let mut shadow = Shadow::default();
         let operation = Record { lifetime: Lifetime::Operation(5), ..record(1, Write, 0, 64) };
-        assert_eq!(shadow.enter(operation.clone(), 0), None);
-        assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), 7), Some(&operation), "whatever its epoch");
+        assert_eq!(shadow.enter(operation.clone(), &ended(0)), None);
+        assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), &ended(7)), Some(&operation), "whatever its epoch");
         shadow.complete(1, 5, 7);
-        assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), 7), None);
-        let met = shadow.enter(record(2, Read, 8, 8), 0).map(|record| record.lifetime);
+        assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), &ended(7)), None);
+        let met = shadow.enter(record(2, Read, 8, 8), &ended(0)).map(|record| record.lifetime);
         assert_eq!(met, Some(Lifetime::Epoch(7)), "no other worker knows yet that it has completed");
         shadow.end(1, Lifetime::Epoch(7));
-        assert_eq!(shadow.enter(record(2, Write, 0, 64), 0), None);
+        assert_eq!(shadow.enter(record(2, Write, 0, 64), &ended(0)), None);
     }
 
     #[test]
     fn atomic_changes_are_not_recorded() {
         let mut shadow = Shadow::default();
-        assert_eq!(shadow.enter(record(1, AtomicChange, 0, 8), 0), None);
-        assert_eq!(shadow.enter(record(2, Write, 0, 8), 0), None);
-        assert!(shadow.enter(record(1, AtomicChange, 0, 8), 0).is_some());
+        assert_eq!(shadow.enter(record(1, AtomicChange, 0, 8), &ended(0)), None);
+        assert_eq!(shadow.enter(record(2, Write, 0, 8), &ended(0)), None);
+        assert!(shadow.enter(record(1, AtomicChange, 0, 8), &ended(0)).is_some());
         assert_eq!(shadow.counters().remembered, 1);
     }
 
     #[test]
     fn another_generation_of_a_slot_is_other_memory() {
         let mut shadow = Shadow::default();
-        assert_eq!(shadow.enter(record(1, Write, 0, 8), 0), None);
+        assert_eq!(shadow.enter(record(1, Write, 0, 8), &ended(0)), None);
         let in_second = || Record { memory: extent(3, 2, 0, 8), ..record(2, Write, 0, 8) };
-        assert_eq!(shadow.enter(in_second(), 0), None);
+        assert_eq!(shadow.enter(in_second(), &ended(0)), None);
         assert_eq!(shadow.counters().remembered, 1);
-        assert!(shadow.enter(Record { worker: 1, ..in_second() }, 0).is_some());
+        assert!(shadow.enter(Record { worker: 1, ..in_second() }, &ended(0)).is_some());
         shadow.renew(extent(3, 2, 0, 4));
         assert_eq!(shadow.counters().remembered, 0);
     }
@@ -318,63 +337,63 @@ mod tests {
         let mut shadow = Shadow::with_room_for(10);
         for (slot, generation) in (u32::MAX - 1000..=u32::MAX).zip(0..) {
             let wild = Record { memory: extent(slot, generation, u64::MAX - 8, 8), ..record(1, Write, 0, 8) };
-            assert_eq!(shadow.enter(wild, 0), None);
+            assert_eq!(shadow.enter(wild, &ended(0)), None);
         }
-        let Shadow { records, places, epochs, lives, .. } = &shadow;
-        assert_eq!([records.len(), places.len(), epochs.len(), lives.len()], [10, 10, 1, 1]);
+        let Shadow { records, places, lives, .. } = &shadow;
+        assert_eq!([records.len(), places.len(), lives.len()], [10, 10, 1]);
     }
 
     #[test]
     fn accesses_of_one_operation_do_not_conflict_with_each_other() {
         let mut shadow = Shadow::default();
         let operation = |number, kind| Record { lifetime: Lifetime::Operation(number), ..record(1, kind, 0, 8) };
-        assert_eq!(shadow.enter(operation(5, Write), 0), None);
-        assert_eq!(shadow.enter(operation(5, Read), 0), None);
-        assert!(shadow.enter(operation(6, Read), 0).is_some());
+        assert_eq!(shadow.enter(operation(5, Write), &ended(0)), None);
+        assert_eq!(shadow.enter(operation(5, Read), &ended(0)), None);
+        assert!(shadow.enter(operation(6, Read), &ended(0)).is_some());
     }
 
     #[test]
     fn accesses_of_lost_workers_are_forgotten() {
         let mut shadow = Shadow::default();
-        assert_eq!(shadow.enter(record(1, Write, 0, 8), 0), None);
+        assert_eq!(shadow.enter(record(1, Write, 0, 8), &ended(0)), None);
         shadow.lose(|worker| worker == 1);
-        assert_eq!(shadow.enter(record(2, Write, 0, 8), 0), None);
+        assert_eq!(shadow.enter(record(2, Write, 0, 8), &ended(0)), None);
     }
 
     #[test]
     fn released_memory_conflicts_until_it_is_allocated_again() {
         let mut shadow = Shadow::default();
         let release = record(1, Release, 100, 50);
-        assert_eq!(shadow.enter(record(2, Write, 120, 8), 0), None);
-        assert_eq!(shadow.enter(release.clone(), 0).map(|met| met.kind), Some(Write), "the write is open");
+        assert_eq!(shadow.enter(record(2, Write, 120, 8), &ended(0)), None);
+        assert_eq!(shadow.enter(release.clone(), &ended(0)).map(|met| met.kind), Some(Write), "the write is open");
         shadow.end(2, Lifetime::Epoch(0));
-        assert_eq!(shadow.enter(release.clone(), 0), None);
-        assert_eq!(shadow.enter(record(2, Read, 120, 8), 0), None, "it is not released yet");
+        assert_eq!(shadow.enter(release.clone(), &ended(0)), None);
+        assert_eq!(shadow.enter(record(2, Read, 120, 8), &ended(0)), None, "it is not released yet");
         let released = Record { lifetime: Lifetime::Released, ..release };
         shadow.release(released.clone());
         // Neither for the worker that released it, nor for others after that worker is lost.
         for (worker, kind) in [(1, Read), (2, AtomicLoad), (3, Release)] {
-            assert_eq!(shadow.enter(record(worker, kind, 149, 8), 7), Some(&released));
+            assert_eq!(shadow.enter(record(worker, kind, 149, 8), &ended(7)), Some(&released));
         }
         shadow.lose(|worker| worker == 1);
-        assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), 7), Some(&released));
-        assert_eq!(shadow.enter(record(2, Write, 150, 8), 7), None);
+        assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), &ended(7)), Some(&released));
+        assert_eq!(shadow.enter(record(2, Write, 150, 8), &ended(7)), None);
         shadow.renew(extent(3, 1, 96, 8));
-        assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), 7), None);
+        assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), &ended(7)), None);
     }
 
     #[test]
     fn the_oldest_are_forgotten_and_counted() {
         let mut shadow = Shadow::with_room_for(10);
         for at in 0..15 {
-            assert_eq!(shadow.enter(record(1, Write, at * 8, 8), 0), None);
+            assert_eq!(shadow.enter(record(1, Write, at * 8, 8), &ended(0)), None);
             // A repeated access takes no room.
-            assert_eq!(shadow.enter(record(1, Write, at * 8, 8), 0), None);
+            assert_eq!(shadow.enter(record(1, Write, at * 8, 8), &ended(0)), None);
         }
         assert_eq!(shadow.counters(), AccessChecks { accesses: 30, remembered: 10, forgotten: 5 });
         assert_eq!(shadow.places.len(), 10);
-        assert!(shadow.enter(record(2, Write, 5 * 8, 1), 0).is_some());
-        assert_eq!(shadow.enter(record(2, Write, 0, 40), 0), None);
+        assert!(shadow.enter(record(2, Write, 5 * 8, 1), &ended(0)).is_some());
+        assert_eq!(shadow.enter(record(2, Write, 0, 40), &ended(0)), None);
     }
 
     #[derive(Clone, Debug)]
@@ -417,7 +436,7 @@ mod tests {
                 let expected: Vec<&Record> = open.iter().filter(meets).collect();
                 // As its worker does: ask again until no access is met that has ended.
                 let met = loop {
-                    match shadow.enter(new.clone(), epoch).cloned() {
+                    match shadow.enter(new.clone(), &ended(epoch)).cloned() {
                         Some(met) if met.lifetime != Lifetime::Epoch(epochs[met.worker as usize]) => {
                             shadow.end(met.worker, met.lifetime);
                         }

@@ -31,6 +31,7 @@ use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::Watched;
 use crate::runtime::worker::Worker;
 use farside_launch::settings::FOREVER;
 
@@ -122,7 +123,7 @@ impl Worker {
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         // SAFETY: the slice exists, is aligned, and is accessed only by racy copies until this
         // function returns.
-        let local = unsafe { RacySlice::new(base.as_ptr(), length) };
+        let local = unsafe { RacySlice::new(base.as_ptr(), length, loan.0.watched()) };
         Ok(body(&LentSegment { slice: loan.0.address().cast().slice(length), local }))
     }
 
@@ -185,7 +186,7 @@ impl<T: Pod + Send> Segment<T> {
 
     /// Returns the values, for this process.
     pub fn local(&self) -> RacySlice<'_, T> {
-        self.0.local()
+        self.0.local(self.0.registration.watched())
     }
 
     /// Takes the address back, and returns the vector when every process that used it has released
@@ -390,10 +391,10 @@ impl<T: Pod + Send> Owned<T> {
         self.registration.address().cast().slice(self.length)
     }
 
-    fn local(&self) -> RacySlice<'_, T> {
+    fn local<'a>(&'a self, watched: Option<&'a Watched>) -> RacySlice<'a, T> {
         // SAFETY: the memory of the vector exists and is aligned as long as `self`, and no other
         // code has it as a vector.
-        unsafe { RacySlice::new(self.base(), self.length) }
+        unsafe { RacySlice::new(self.base(), self.length, watched) }
     }
 
     fn deregister(mut self, me: &Worker, time: Duration) -> Result<Vec<T>, StillHeld<Self>> {
@@ -405,7 +406,7 @@ impl<T: Pod + Send> Owned<T> {
             Some(held) => unsafe { held.into_vec() },
             // In quarantine, since a lost process may still write there: what arrives from now on
             // is not in the values.
-            None => self.local().to_vec(),
+            None => self.local(None).to_vec(),
         })
     }
 }

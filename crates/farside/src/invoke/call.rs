@@ -1,6 +1,7 @@
 //! Calls of functions on other workers.
 
 mod aggregator;
+mod ahead;
 mod by_name;
 
 use std::cell::RefCell;
@@ -547,15 +548,19 @@ impl<N: Counted> To<'_, Worker, N> {
             how.batch_bytes = 0;
         }
         loop {
-            process.end_accesses();
+            let (ahead, ahead_bytes) = ahead::of(worker, self.to, max);
             let mut outbox = cell.borrow_mut();
-            payload = match outbox.send_slowly(process, how, keeping, payload) {
+            let sent = match ahead.map(|ahead| ahead.send(worker, &mut outbox, keeping)) {
+                Some(Err(error)) => Err((error, payload)),
+                Some(Ok(())) | None => outbox.send_slowly(process, how, keeping, payload),
+            };
+            if !outbox.is_finished() {
+                worker.list_unfinished(self.to);
+            }
+            payload = match sent {
                 Ok(sent) => {
                     if sent == Sent::BatchBegun {
                         outbox.batch_begun(worker.now() + self.age());
-                    }
-                    if !outbox.is_finished() {
-                        worker.list_unfinished(self.to);
                     }
                     self.note_sent(&mut outbox);
                     return Ok(());
@@ -564,7 +569,7 @@ impl<N: Counted> To<'_, Worker, N> {
                 Err(refused) => return Err(Box::new(refused)),
             };
             drop(outbox);
-            if let Err(error) = worker.wait_for_room(self.to, record_bytes, deadline) {
+            if let Err(error) = worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), deadline) {
                 return Err(Box::new((error, payload)));
             }
         }

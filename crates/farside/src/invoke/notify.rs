@@ -54,7 +54,7 @@ pub trait Counted: Wire + Copy + Send + 'static {
 impl Counted for LatchAddress {
     #[inline]
     fn count(self, process: &Arc<Process>) {
-        process.end_accesses();
+        process.end_accesses_for(self.worker);
         count_down(process, self);
     }
 }

@@ -217,7 +217,7 @@ impl Mark {
 /// Answers a call: claims its slot, writes the result, and wakes the caller. Discards the answer if
 /// the caller has given up or is gone.
 pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result: impl Answer) {
-    process.end_accesses();
+    process.end_accesses_for(to.name.worker);
     let bytes = result.bytes();
     let Some((caller, local)) = process.shape().answer_place(to.name.worker) else { return };
     let slot = to.name.slot as usize;

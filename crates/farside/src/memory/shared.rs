@@ -20,7 +20,7 @@ use super::requests::{Answer, Requests};
 use super::{AllocateOptions, GlobalAddress, MemoryError, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
 use crate::runtime::extent::Extent;
-use crate::runtime::observer::{AccessKind, Touch};
+use crate::runtime::observer::{AccessKind, Accessor, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
@@ -478,7 +478,7 @@ impl Worker {
         if memory.check(self).is_ok() {
             self.check_access(memory.key, memory.offset, memory.bytes as usize, touch)?;
         }
-        Ok(observer.release_note(self, memory.extent(), touch))
+        Ok(observer.release_note(Accessor::of(self), memory.extent(), touch))
     }
 
     /// Asks an owner, and waits for its answer.

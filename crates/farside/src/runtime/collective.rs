@@ -177,6 +177,21 @@ impl Collectives {
         self.has_returned = true;
     }
 
+    /// The calls sent that quiescence does not count.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Leaves a call that was sent out of the count.
+    pub(crate) fn leave_out_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Leaves a call that was executed out of the count.
+    pub(crate) fn leave_out_executed(&mut self) {
+        self.executed += 1;
+    }
+
     /// Begins the next collective and returns its number.
     fn begin(&mut self, content: Content) -> u64 {
         self.begun += 1;
@@ -309,6 +324,7 @@ impl Worker {
     /// In a job of several binaries also [`Error::CollectiveOverrun`].
     pub fn barrier(&self) -> Result<()> {
         self.may_begin("a barrier")?;
+        let epoch = self.access_epoch();
         let number = self.collectives.borrow_mut().begin(Content::default());
         let rounds = self.worker_count().next_power_of_two().trailing_zeros();
         for round in 0..rounds {
@@ -317,6 +333,7 @@ impl Worker {
                 worker.collectives.borrow_mut().is_announced(round as usize).then_some(())
             })?;
         }
+        self.all_know_accesses(epoch);
         self.wait_until_sent((0..rounds).map(|round| self.neighbor(1 << round)))
     }
 

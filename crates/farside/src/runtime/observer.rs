@@ -4,37 +4,54 @@
 //! its accesses installs one in each of its processes. Without an observer, a report costs one
 //! branch that is never taken.
 //!
-//! An access is *open* until its thread ends its accesses, which it does before it tells another
-//! thread anything. An operation that runs beside its worker keeps its accesses open as a [`Hold`].
+//! An access belongs to an *epoch* of its thread. Before a thread tells another one anything, it
+//! ends its epoch. A call carries what its sender knows ([`Known`]). All other ways of telling
+//! carry nothing, so they end the accesses for every worker. An operation that runs beside its
+//! worker keeps its accesses open as a [`Hold`].
 
 use std::cell::RefCell;
 use std::fmt;
-use std::panic::Location;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use farside_fabric::memory::Registered;
 use farside_fabric::transport::AtomicChange;
-use farside_fabric::{ProcessId, RemoteKey};
+use farside_fabric::{ProcessId, RemoteKey, WorkerId};
 
 use super::extent::Extent;
 use super::process::Process;
 use super::worker::Worker;
 use crate::Wire;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Observes the accesses to the registered memory of one process, and those that its workers make.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Ends the accesses of one worker thread of the process, or of all its threads if `local` is
-    /// `None`.
-    fn end_accesses(&self, local: Option<usize>);
+    /// `None`, because the thread is about to tell others in a way that carries nothing. If `to` is
+    /// set, only that worker is told.
+    fn end_accesses(&self, local: Option<usize>, to: Option<WorkerId>);
+
+    /// Ends the epoch of a thread, which is about to send a message to one worker. Returns what the
+    /// message must carry.
+    fn tell(&self, local: usize) -> Known;
+
+    /// Takes in what a message to this thread has carried.
+    fn hear(&self, local: usize, known: &Known);
+
+    /// Returns the epoch of a thread.
+    fn epoch(&self, local: usize) -> u64;
+
+    /// Reports that all workers know of what this thread did in its past epochs up to this one.
+    fn all_know(&self, local: usize, epoch: u64);
 
     /// Notes an access that `me` is about to make. The access stays open until `me` ends its
     /// accesses.
     ///
     /// # Errors
     /// A conflict with an open access; the access must not be made then.
-    fn access(&self, me: &Worker, part: Part) -> Result<()>;
+    fn access(&self, me: Accessor<'_>, part: Part) -> Result<()>;
 
     /// Notes an operation that `me` is about to start. Its accesses stay open until it is reported
     /// to [`complete`](Self::complete) or [`end`](Self::end). It may access what the operations
@@ -42,7 +59,7 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// A conflict with an open access; the operation must not be started then.
-    fn begin(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold>;
+    fn begin(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<Hold>;
 
     /// Reports that the operation has completed, and that only its own worker can know it.
     fn complete(&self, process: &Process, hold: Hold);
@@ -52,7 +69,7 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
 
     /// Returns a note for [`released`](Self::released) at the owner: the worker that releases the
     /// memory, and its place in the program.
-    fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8>;
+    fn release_note(&self, me: Accessor<'_>, memory: Extent, touch: Touch) -> Vec<u8>;
 
     /// Reports that memory of this process was released on behalf of a worker of `by`. The note is
     /// that of [`release_note`](Self::release_note); an empty one carries no information.
@@ -61,6 +78,68 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Reports that memory of this process was allocated, so that earlier accesses to it no longer
     /// matter.
     fn renewed(&self, memory: Extent);
+}
+
+/// What a worker knows of others: of each worker, all accesses of the epochs below a number. Sorted
+/// by worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
+pub(crate) struct Known(pub(crate) Vec<(u32, u64)>);
+
+impl Known {
+    /// Returns whether this includes the accesses that a worker made in an epoch.
+    pub(crate) fn has(&self, worker: u32, epoch: u64) -> bool {
+        let found = self.0.binary_search_by_key(&worker, |(worker, _)| *worker);
+        found.is_ok_and(|at| self.0[at].1 > epoch)
+    }
+
+    /// Adds the epochs of a worker below `end`.
+    pub(crate) fn add(&mut self, worker: u32, end: u64) {
+        match self.0.binary_search_by_key(&worker, |(worker, _)| *worker) {
+            Ok(at) => self.0[at].1 = self.0[at].1.max(end),
+            Err(at) => self.0.insert(at, (worker, end)),
+        }
+    }
+}
+
+/// The worker thread that makes an access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accessor<'a> {
+    process: &'a Process,
+    local: usize,
+}
+
+impl<'a> Accessor<'a> {
+    pub(crate) fn of(me: &'a Worker) -> Self {
+        Self { process: me.process_handle(), local: me.thread_index() }
+    }
+
+    pub(crate) fn process_handle(&self) -> &'a Process {
+        self.process
+    }
+
+    pub(crate) fn process(&self) -> ProcessId {
+        self.process.id()
+    }
+
+    pub(crate) fn thread_index(&self) -> usize {
+        self.local
+    }
+
+    pub(crate) fn id(&self) -> WorkerId {
+        self.process.shape().worker_at(self.process.id(), self.local)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.process.clock().now()
+    }
+
+    pub(crate) fn default_deadline(&self) -> Duration {
+        self.process.settings().deadline
+    }
+
+    pub(crate) fn end_accesses(&self) {
+        self.process.end_accesses();
+    }
 }
 
 /// The kind of an access.
@@ -193,12 +272,55 @@ fn seat(observer: &Arc<dyn Observer>, local: usize) -> Seated {
 /// Ends the accesses of the calling thread if it is a worker thread of the observer's process. Any
 /// other thread may act for each of the workers, so it ends the accesses of all.
 #[cold]
-fn end_for(observer: &Arc<dyn Observer>) {
-    let local = HERE.with_borrow(|here| match here {
+fn end_for(observer: &Arc<dyn Observer>, to: Option<WorkerId>) {
+    observer.end_accesses(local_of(observer), to);
+}
+
+/// Returns the index of the calling thread if it is a worker thread of the observer's process.
+fn local_of(observer: &Arc<dyn Observer>) -> Option<usize> {
+    HERE.with_borrow(|here| match here {
         Some((own, local)) if ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(observer)) => Some(*local),
         _ => None,
-    });
-    observer.end_accesses(local);
+    })
+}
+
+/// Memory of this process that its threads access without the address space, in a job whose
+/// accesses are observed.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    process: Arc<Process>,
+    key: RemoteKey,
+    /// The address of the region's first byte.
+    base: usize,
+}
+
+// A panic leaves nothing half done in it.
+impl RefUnwindSafe for Watched {}
+impl UnwindSafe for Watched {}
+
+impl Watched {
+    /// Returns `None` if accesses are not observed.
+    pub(crate) fn new(process: &Arc<Process>, key: RemoteKey, base: *const u8) -> Option<Self> {
+        process.is_observed().then(|| Self { process: process.clone(), key, base: base.addr() })
+    }
+
+    /// Reports an access of the calling thread, if that is a worker thread of the process.
+    ///
+    /// # Panics
+    /// If the access conflicts with another one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn report(&self, start: *const u8, bytes: usize, touch: Touch) {
+        let Some(observer) = self.process.observer() else { return };
+        let Some(local) = local_of(observer) else { return };
+        let offset = start.addr().wrapping_sub(self.base) as u64;
+        let memory = Extent { key: self.key, offset, bytes: bytes as u64 };
+        let me = Accessor { process: &self.process, local };
+        // With any other error, the access could not be checked.
+        if let Err(conflict @ Error::Room(_)) = observer.access(me, Part { memory, touch }) {
+            panic!("{conflict}");
+        }
+    }
 }
 
 /// Ends the accesses of the calling thread if it is a worker thread. Used between threads of one
@@ -207,7 +329,7 @@ fn end_for(observer: &Arc<dyn Observer>) {
 pub(crate) fn end_accesses_here() {
     HERE.with_borrow(|here| {
         if let Some((observer, local)) = here {
-            observer.end_accesses(Some(*local));
+            observer.end_accesses(Some(*local), None);
         }
     });
 }
@@ -230,7 +352,15 @@ impl Process {
     #[inline]
     pub(crate) fn end_accesses(&self) {
         if let Some(observer) = self.observer() {
-            end_for(observer);
+            end_for(observer, None);
+        }
+    }
+
+    /// As [`end_accesses`](Self::end_accesses), before only one worker is told.
+    #[inline]
+    pub(crate) fn end_accesses_for(&self, to: u32) {
+        if let Some(observer) = self.observer() {
+            end_for(observer, Some(WorkerId::new(to)));
         }
     }
 }
@@ -249,6 +379,18 @@ impl Worker {
         self.process_handle().end_accesses();
     }
 
+    /// Returns the epoch of this worker's accesses; 0 if accesses are not observed.
+    pub(crate) fn access_epoch(&self) -> u64 {
+        self.process_handle().observer().map_or(0, |observer| observer.epoch(self.thread_index()))
+    }
+
+    /// Reports that all workers know of what this worker did in its past epochs up to this one.
+    pub(crate) fn all_know_accesses(&self, epoch: u64) {
+        if let Some(observer) = self.process_handle().observer() {
+            observer.all_know(self.thread_index(), epoch);
+        }
+    }
+
     /// Reports an access to `bytes` bytes of a region, from `offset` on. Does nothing if accesses
     /// are not observed.
     ///
@@ -257,7 +399,7 @@ impl Worker {
     pub(crate) fn check_access(&self, key: RemoteKey, offset: u64, bytes: usize, touch: Touch) -> Result<()> {
         let Some(observer) = self.process_handle().observer() else { return Ok(()) };
         let memory = Extent { key, offset, bytes: bytes as u64 };
-        observer.access(self, Part { memory, touch })
+        observer.access(Accessor::of(self), Part { memory, touch })
     }
 
     /// Reports an operation that is about to start, ordered `after` some operations of this
@@ -267,7 +409,7 @@ impl Worker {
     /// A conflict with an open access; the operation must not be started then.
     pub(crate) fn open_until_over(&self, parts: &[Part], after: &[u64]) -> Result<Option<Hold>> {
         let Some(observer) = self.process_handle().observer() else { return Ok(None) };
-        observer.begin(self, parts, after).map(Some)
+        observer.begin(Accessor::of(self), parts, after).map(Some)
     }
 
     /// Reports that a buffer is lent, until the returned value is dropped. Returns `None` if
@@ -293,15 +435,27 @@ mod tests {
     struct Ended(Mutex<Vec<Option<usize>>>);
 
     impl Observer for Ended {
-        fn end_accesses(&self, local: Option<usize>) {
+        fn end_accesses(&self, local: Option<usize>, _: Option<WorkerId>) {
             self.0.lock().unwrap().push(local);
         }
 
-        fn access(&self, _: &Worker, _: Part) -> Result<()> {
+        fn tell(&self, _: usize) -> Known {
+            Known::default()
+        }
+
+        fn hear(&self, _: usize, _: &Known) {}
+
+        fn epoch(&self, _: usize) -> u64 {
+            0
+        }
+
+        fn all_know(&self, _: usize, _: u64) {}
+
+        fn access(&self, _: Accessor<'_>, _: Part) -> Result<()> {
             Ok(())
         }
 
-        fn begin(&self, me: &Worker, _: &[Part], _: &[u64]) -> Result<Hold> {
+        fn begin(&self, me: Accessor<'_>, _: &[Part], _: &[u64]) -> Result<Hold> {
             let (worker, local) = (me.id().number(), me.thread_index());
             Ok(Hold { worker, local, operation: 0, owners: Vec::new() })
         }
@@ -310,7 +464,7 @@ mod tests {
 
         fn end(&self, _: &Process, _: Hold) {}
 
-        fn release_note(&self, _: &Worker, _: Extent, _: Touch) -> Vec<u8> {
+        fn release_note(&self, _: Accessor<'_>, _: Extent, _: Touch) -> Vec<u8> {
             Vec::new()
         }
 
@@ -325,13 +479,13 @@ mod tests {
         let (own, other): (Arc<dyn Observer>, Arc<dyn Observer>) = (here.clone(), there.clone());
         let ended = |observer: &Ended| std::mem::take(&mut *observer.0.lock().unwrap());
         let seated = seat(&own, 1);
-        end_for(&own);
+        end_for(&own, None);
         end_accesses_here();
         assert_eq!(ended(&here), [Some(1), Some(1)]);
-        end_for(&other);
+        end_for(&other, None);
         assert_eq!(ended(&there), [None], "the thread is no worker of that process");
         drop(seated);
-        end_for(&own);
+        end_for(&own, None);
         end_accesses_here();
         assert_eq!(ended(&here), [None]);
     }

@@ -201,6 +201,8 @@ impl Pool {
     pub(crate) fn publish(&self, member: &Worker, records: u64) {
         let process = member.process_handle();
         let threads = process.shape().callable_per_process();
+        // A thread that finds the pool idle knows of what the calls did.
+        process.end_accesses();
         let own = &self.of_members[member.thread_index() - self.members.start];
         // SYNC: release, for the acquires in `idle_counts`: `sent` before `continuations`, and both
         // before the records count as finished.

@@ -13,10 +13,12 @@ fn a_lent_buffer(me: &Worker) -> Result<()> {
     let address = buffer.as_ref().map(|buffer| me.address_of(buffer)).transpose()?;
     let address = me.broadcast(root, address)?;
     let words = address.cast::<u64>().slice(32);
+    if me.id() == root {
+        words.put(me, 0, &[1; 32])?;
+    }
     let blind = Blind::new(me)?;
     match me.id().number() {
         0 => {
-            words.put(me, 0, &[1; 32])?;
             let to = me.to(WorkerId::new(1));
             let (line, lent) = (
                 line!() + 1,

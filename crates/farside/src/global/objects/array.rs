@@ -180,7 +180,7 @@ impl<T: Pod> GlobalArray<T> {
         match self.spread.here(in_process * self.part_bytes, length * size_of::<T>() as u64) {
             // SAFETY: the spread has this many bytes here, mapped as long as it is kept, at a
             // multiple of 64, as parts begin. Other code reaches them only by their address.
-            Some(start) => unsafe { RacySlice::new(start.cast(), length as usize) },
+            Some(start) => unsafe { RacySlice::new(start.cast(), length as usize, self.spread.watched()) },
             None => RacySlice::empty(),
         }
     }

@@ -8,6 +8,7 @@ use bytemuck::Pod;
 use farside_sys::racy;
 
 use super::epoch::ReadEpoch;
+use crate::runtime::observer::{AccessKind, Touch, Watched};
 
 /// Values in memory of this process that others may read and write at any time, like a slice of
 /// [`Cell`](std::cell::Cell)s. Values are copied in and out. No reference points there, except in a
@@ -18,11 +19,18 @@ use super::epoch::ReadEpoch;
 /// that others write meanwhile may be torn. Accesses are not ordered: use barriers, or words that
 /// are changed [atomically](crate::GlobalPtr).
 ///
-/// *Cost*: a load or a store for each value.
+/// A job that [checks its accesses](crate::Job::check_accesses) checks those of its workers by such
+/// a slice, too. One that conflicts with another is a panic, with the message of an
+/// [`AccessConflict`](crate::AccessConflict), and is not made.
+///
+/// *Cost*: a load or a store for each value, and a branch that is not taken unless accesses are
+/// checked.
 #[derive(Clone, Copy)]
 pub struct RacySlice<'a, T> {
     start: *mut T,
     length: usize,
+    /// Set only where accesses are observed.
+    watched: Option<&'a Watched>,
     of: PhantomData<&'a [T]>,
 }
 
@@ -30,13 +38,13 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     /// # Safety
     /// `start` is a multiple of the type's alignment. `length` values lie there, in memory that
     /// stays mapped for `'a`. Only racy copies, atomics and other processes access that memory.
-    pub(in crate::global) unsafe fn new(start: *mut T, length: usize) -> Self {
+    pub(in crate::global) unsafe fn new(start: *mut T, length: usize, watched: Option<&'a Watched>) -> Self {
         debug_assert!(start.is_aligned());
-        Self { start, length, of: PhantomData }
+        Self { start, length, watched, of: PhantomData }
     }
 
     pub(super) const fn empty() -> Self {
-        Self { start: std::ptr::null_mut(), length: 0, of: PhantomData }
+        Self { start: std::ptr::null_mut(), length: 0, watched: None, of: PhantomData }
     }
 
     /// Returns the number of values.
@@ -56,7 +64,14 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     #[inline]
     #[track_caller]
     pub fn get(&self, index: usize) -> T {
+        self.get_as(index, Touch::here(AccessKind::Read))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn get_as(&self, index: usize, touch: Touch) -> T {
         self.check(index, 1);
+        self.observe(index, 1, touch);
         let mut value = T::zeroed();
         let source = self.at(index);
         // SAFETY: the index is inside the slice; `value` is writable, and any bytes are a value of
@@ -73,6 +88,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     #[track_caller]
     pub fn set(&self, index: usize, value: T) {
         self.check(index, 1);
+        self.observe(index, 1, Touch::here(AccessKind::Write));
         // SAFETY: the index is inside the slice; `value` is readable.
         unsafe { racy::copy_out((&raw const value).cast(), self.at(index), size_of::<T>()) };
     }
@@ -84,6 +100,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     #[track_caller]
     pub fn read(&self, index: usize, values: &mut [T]) {
         self.check(index, values.len());
+        self.observe(index, values.len(), Touch::here(AccessKind::Read));
         // SAFETY: the range is inside the slice; `values` is writable, and any bytes are values of
         // the type.
         unsafe { racy::copy_in(self.at(index), values.as_mut_ptr().cast(), size_of_val(values)) };
@@ -96,19 +113,24 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     #[track_caller]
     pub fn write(&self, index: usize, values: &[T]) {
         self.check(index, values.len());
+        self.observe(index, values.len(), Touch::here(AccessKind::Write));
         // SAFETY: the range is inside the slice; `values` is readable.
         unsafe { racy::copy_out(values.as_ptr().cast(), self.at(index), size_of_val(values)) };
     }
 
     /// Writes the same value at every index.
+    #[track_caller]
     pub fn fill(&self, value: T) {
-        (0..self.length).for_each(|index| self.set(index, value));
+        self.observe(0, self.length, Touch::here(AccessKind::Write));
+        let unobserved = Self { watched: None, ..*self };
+        (0..self.length).for_each(|index| unobserved.set(index, value));
     }
 
     /// Returns the values in order. Each is read when the iterator reaches it.
+    #[track_caller]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + DoubleEndedIterator + use<'a, T> {
-        let slice = *self;
-        (0..self.length).map(move |index| slice.get(index))
+        let (slice, touch) = (*self, Touch::here(AccessKind::Read));
+        (0..self.length).map(move |index| slice.get_as(index, touch))
     }
 
     /// Returns the part of the slice in a range of indices.
@@ -121,10 +143,11 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         assert!(start <= end, "invalid range {start}..{end}: it ends before it begins");
         let length = end - start;
         self.check(start, length);
-        Self { start: self.start.wrapping_add(start), length, of: PhantomData }
+        Self { start: self.start.wrapping_add(start), length, ..*self }
     }
 
     /// Copies all values.
+    #[track_caller]
     pub fn to_vec(&self) -> Vec<T> {
         let mut values = vec![T::zeroed(); self.length];
         self.read(0, &mut values);
@@ -132,6 +155,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     }
 
     /// Returns the values as a slice, while none is written.
+    #[track_caller]
     pub fn as_slice<'e>(&self, _: &'e ReadEpoch) -> &'e [T]
     where
         'a: 'e,
@@ -139,6 +163,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         if self.length == 0 {
             return &[];
         }
+        self.observe(0, self.length, Touch::here(AccessKind::Read));
         // SAFETY: the caller of `read_epoch` promised that the memory is not written while the
         // epoch lasts. The memory is mapped for `'a`, which outlives `'e`; it is aligned, and holds
         // `length` values.
@@ -152,6 +177,14 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         // all values are aligned.
         unsafe { std::hint::assert_unchecked(at.is_aligned()) };
         at.cast()
+    }
+
+    /// Reports an access to values inside the slice.
+    #[inline(always)]
+    fn observe(&self, index: usize, count: usize, touch: Touch) {
+        if let Some(watched) = self.watched {
+            watched.report(self.at(index), count * size_of::<T>(), touch);
+        }
     }
 
     #[inline(always)]
@@ -183,7 +216,7 @@ mod tests {
     fn a_part_is_inside_and_goes_forward() {
         let mut values = [0_u64, 1, 2, 3, 4, 5, 6, 7, 8, 9];
         // SAFETY: the values lie there, and only the slice accesses them from here on.
-        let slice = unsafe { RacySlice::new(values.as_mut_ptr(), values.len()) };
+        let slice = unsafe { RacySlice::new(values.as_mut_ptr(), values.len(), None) };
         for range in [5..3, 10..0, 11..10, 3..11, usize::MAX..usize::MAX] {
             let part = catch_unwind(|| slice.part(range.clone()).len());
             assert!(part.is_err(), "{range:?} has {part:?} values");

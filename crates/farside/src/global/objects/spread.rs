@@ -17,6 +17,7 @@ use crate::Wire;
 use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
 use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory};
+use crate::runtime::observer::Watched;
 use crate::runtime::worker::Worker;
 
 /// The bytes that are zeroed at a time.
@@ -73,6 +74,7 @@ enum Bases {
 struct Here {
     memory: Arc<SharedMemory>,
     offset: u64,
+    watched: Option<Watched>,
 }
 
 /// The combined result of the workers of a subtree.
@@ -157,7 +159,11 @@ impl Spread {
         if is_holder {
             let own = spread.base(me.process());
             let here = me.on_region(own, bytes as usize, None, |region, offset, _| {
-                Ok(region.mapped().map(|memory| Here { memory: memory.clone(), offset }))
+                let here = |memory: &Arc<SharedMemory>| {
+                    let watched = Watched::new(me.process_handle(), region.key(), memory.base().as_ptr());
+                    Here { memory: memory.clone(), offset, watched }
+                };
+                Ok(region.mapped().map(here))
             })?;
             spread.here = here;
         }
@@ -180,6 +186,11 @@ impl Spread {
         let end = offset.checked_add(bytes)?;
         let here = self.here.as_ref().filter(|_| end <= self.bytes)?;
         Some(here.memory.base().as_ptr().wrapping_add((here.offset + offset) as usize))
+    }
+
+    /// Returns what reports accesses to this process's part, if they are observed.
+    pub(super) fn watched(&self) -> Option<&Watched> {
+        self.here.as_ref()?.watched.as_ref()
     }
 
     /// Releases the memory. All workers call this, and none returns before all have called.

@@ -112,7 +112,7 @@ impl<T: Pod> Symmetric<T> {
         match self.spread.here(0, (self.length * size_of::<T>()) as u64) {
             // SAFETY: the spread has this many bytes here, at a multiple of 64, mapped as long as
             // it is kept. Other code reaches them only by their address.
-            Some(start) => unsafe { RacySlice::new(start.cast(), self.length) },
+            Some(start) => unsafe { RacySlice::new(start.cast(), self.length, self.spread.watched()) },
             None => RacySlice::empty(),
         }
     }

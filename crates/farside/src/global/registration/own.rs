@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::memory::MemoryError;
 use crate::memory::address::GlobalAddress;
 use crate::memory::segments::{publish, retire};
+use crate::runtime::observer::Watched;
 use crate::runtime::process::Process;
 
 /// The longest sleep of a thread that must wait until all holders are done.
@@ -73,6 +74,7 @@ pub(super) struct Registration {
     process: Arc<Process>,
     region: UserRegion,
     address: GlobalAddress,
+    watched: Option<Watched>,
     /// The end of the registration, once it was withdrawn.
     over: Option<Completion>,
 }
@@ -84,6 +86,7 @@ impl Registration {
     pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
+        let base = memory.base().as_ptr();
         let region = transport.register_user(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {
@@ -93,7 +96,13 @@ impl Registration {
         };
         lock(&process.own_segments().regions).insert(key, region.clone());
         publish(process.home(), key);
-        Ok(Self { process: process.clone(), region, address, over: None })
+        let watched = Watched::new(process, key, base);
+        Ok(Self { process: process.clone(), region, address, watched, over: None })
+    }
+
+    /// Returns what reports this process's accesses, if they are observed.
+    pub(super) fn watched(&self) -> Option<&Watched> {
+        self.watched.as_ref()
     }
 
     pub(super) fn address(&self) -> GlobalAddress {

@@ -82,6 +82,7 @@ impl<T: Pod> GlobalArray<T> {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`].
+    #[track_caller]
     pub fn fill(&self, me: &Worker, value: T) -> Result<()> {
         if !self.distribution().is_over_processes || me.thread_index() == 0 {
             self.local(me).fill(value);
