@@ -44,6 +44,7 @@ use crate::row::Row;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
+use crate::turns::in_turns;
 use crate::{BenchError, Options, peers};
 
 pub(crate) const ABOUT: &str =
@@ -161,24 +162,19 @@ fn beside_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> 
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut exchange = way.open(me, bytes)?;
     let trips = trips(bytes, options);
-    let (mut times, mut limits) = (Vec::new(), Vec::new());
-    // The first run makes the connection and touches the memory.
-    for run in 0..=options.runs() as u64 {
+    // The first turn makes the connection and touches the memory.
+    let taken = in_turns(me, options, |turn| {
         me.barrier()?;
-        let line_ns = if me.id() == WorkerId::new(0) {
+        let line_ns = if me.is_first() {
             median(&ping_pong.ask_on_one_line(trips)?)
         } else {
             ping_pong.answer_on_one_line(trips)?;
             0.0
         };
-        let ns = to_and_fro(me, &mut *exchange, trips, 2 * run * trips)?;
-        if run > 0 {
-            times.push(ns);
-            limits.push(line_ns / 2.0 + copy_ns(bytes));
-        }
-    }
-    me.barrier()?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
+        let ns = to_and_fro(me, &mut *exchange, trips, 2 * turn * trips)?;
+        Ok(vec![line_ns / 2.0 + copy_ns(bytes), ns])
+    })?;
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 1).against(LIMIT, taken.samples_of(0))]))
 }
 
 /// Returns the time of a copy of a message in warm caches.
