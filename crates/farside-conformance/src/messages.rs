@@ -57,7 +57,9 @@ pub fn messages_between_all_pairs_keep_their_order(fabric: &dyn Fabric) {
 pub fn a_message_beyond_the_maximum_is_an_error(fabric: &dyn Fabric) {
     Trial::new("a_message_beyond_the_maximum_is_an_error", 2).run(fabric, |process| {
         let (sender, receiver) = (ProcessId::new(0), ProcessId::new(1));
-        let max_bytes = process.end().capabilities().message_bytes_max;
+        let peer = if process.id() == sender { receiver } else { sender };
+        let max_bytes = process.end().message_bytes_max(peer);
+        assert!(max_bytes >= process.end().capabilities().message_bytes_max);
         let largest = message(sender, receiver, 0, max_bytes);
         if process.id() == sender {
             for bytes in [max_bytes + 1, 2 * max_bytes + 1] {

@@ -21,7 +21,7 @@ mod strangers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -107,6 +107,9 @@ struct State {
     attached: HashMap<RemoteKey, Attached>,
     /// Requested regions, as long as a thread waits for them.
     fetches: HashMap<RemoteKey, Fetch>,
+    /// Offered regions that this process had no descriptor for. They are requested when they are
+    /// looked for again.
+    missed: HashSet<RemoteKey>,
     matcher: Matcher,
     events: VecDeque<Event>,
     /// Whether a thread sleeps in `wait`, or is about to, and has not been woken. Other threads may
@@ -167,6 +170,7 @@ impl ShmEndpoint {
             gone: vec![false; config.process_count as usize],
             attached: HashMap::from([(starter.key(), Attached::Mapped(starter.memory().clone()))]),
             fetches: HashMap::new(),
+            missed: HashSet::new(),
             matcher: Matcher::new(
                 config.process,
                 tagged::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
@@ -434,6 +438,7 @@ impl ShmEndpoint {
             state.reach.keep(process, link.socket(), false);
         }
         state.part_with(process);
+        state.missed.retain(|key| key.process != process);
         state.matcher.lose(process);
         if !std::mem::replace(&mut state.gone[process.index()], true) {
             tracing::debug!(%process, "connection lost");
@@ -594,8 +599,18 @@ impl Transport for ShmEndpoint {
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
-        let attached = self.lock().attached.get(&key)?.clone();
-        Some(self.region(key, &attached))
+        let mut state = self.lock();
+        if let Some(attached) = state.attached.get(&key) {
+            return Some(self.region(key, attached));
+        }
+        if state.missed.remove(&key)
+            && let Ok(link) = self.link_to(&mut state, key.process)
+        {
+            // An error is ignored here: the caller does without the region.
+            let _ = link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None);
+            self.watch_backlog(link);
+        }
+        None
     }
 
     fn offer(&self, to: ProcessId, key: RemoteKey) -> Result<(), FabricError> {
@@ -608,7 +623,8 @@ impl Transport for ShmEndpoint {
         }
         let RegionMemory::Shared(memory) = region else { return Ok(()) };
         let link = self.link_to(&mut state, to)?;
-        link.send(&Message::Fetched(Fetched::shared(key)), Some(memory))?;
+        // Each region is sent once to each peer, so the number of these messages is bounded.
+        link.send_anyway(&Message::Fetched(Fetched::shared(key)), Some(memory));
         self.watch_backlog(link);
         state.engine.grant(to, key.into());
         Ok(())

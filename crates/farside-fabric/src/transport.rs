@@ -153,6 +153,13 @@ pub trait Transport: Carrier + Any {
     /// [`FabricError::Disconnected`].
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError>;
 
+    /// The most bytes of a [message](Self::send) to this peer: at least as many as to any peer,
+    /// which is what [`capabilities`](Self::capabilities) tell.
+    fn message_bytes_max(&self, to: ProcessId) -> usize {
+        let _ = to;
+        self.capabilities().message_bytes_max
+    }
+
     /// Sends a small message of `bytes` bytes. `write` gets that many bytes and overwrites them
     /// all. A transport with send buffers of its own hands one of them out, which saves a copy. It
     /// may do so under a lock, so `write` calls no transport.

@@ -31,7 +31,8 @@ pub use session::Session;
 ///     .params(Params { seed: 7, ..Params::default() })
 ///     .on(Local)
 ///     .run(&start, Budget::Rollouts(1000))?;
-/// assert_eq!(report.rollouts, 1000);
+/// // The search ends early when the outcome is proven.
+/// assert!(report.rollouts <= 1000);
 /// assert_eq!(report.best.chosen.to_string(), "b2");
 /// # Ok(())
 /// # }

@@ -83,7 +83,7 @@ impl Slots {
         let bytes = SLOTS * SLOT_BYTES;
         let memory = Arc::new(SharedMemory::create("farside-pool", bytes)?);
         // SAFETY: `State` drops the port before the pool, in the order of its fields.
-        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?, Rights::All) }?;
+        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?, Rights::Local) }?;
         Ok(Self { memory, registration })
     }
 }

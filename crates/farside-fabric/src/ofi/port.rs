@@ -84,6 +84,8 @@ unsafe impl Send for Registration {}
 pub(super) enum Rights {
     /// All accesses, by both sides.
     All,
+    /// This process may send from the memory, receive into it, and use it for its puts and gets.
+    Local,
     /// Peers may read the memory.
     Read,
 }
@@ -265,6 +267,7 @@ impl Port {
     ) -> Result<Registration, FabricError> {
         let access = match rights {
             Rights::All => ffi::READ | ffi::WRITE | ffi::SEND | ffi::RECV | ffi::REMOTE_READ | ffi::REMOTE_WRITE,
+            Rights::Local => ffi::READ | ffi::WRITE | ffi::SEND | ffi::RECV,
             Rights::Read => ffi::REMOTE_READ,
         };
         let mut mr = ptr::null_mut();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use super::port::{Port, Registration, Rights};
+use super::port::{Port, Registration, Rights, random_key};
 use crate::transport::FabricError;
 
 /// Size of a slot, and thus of the longest message with its header. The `rxm` layer would not send
@@ -38,7 +38,7 @@ impl Staging {
         let memory = Arc::new(SharedMemory::create("farside-staging", bytes)?);
         let registration = if port.attributes().registers_local {
             // SAFETY: `State` drops the port before the memory, in the order of its fields.
-            Some(unsafe { port.register(memory.base().as_ptr(), bytes, 0, Rights::All) }?)
+            Some(unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?, Rights::Local) }?)
         } else {
             None
         };
@@ -85,7 +85,7 @@ impl Staging {
         let total = header.len() + bytes;
         assert!(total <= SLOT_BYTES, "a message fits into its slot");
         // SAFETY: the slot has `SLOT_BYTES` initialized bytes. It belongs to this process while it
-        // is taken and not posted, no peer has access to this memory, and `self` is borrowed
+        // is taken and not posted, peers have no rights to this memory, and `self` is borrowed
         // mutably.
         let message = unsafe { std::slice::from_raw_parts_mut(self.address(slot), total) };
         message[..header.len()].copy_from_slice(header);

@@ -258,7 +258,7 @@ impl State {
         }
         // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish`
         // closes that first, and the port, which is dropped first, closes all that are left.
-        let registered = unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?, Rights::All) };
+        let registered = unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?, Rights::Local) };
         Ok(Lent::Registered(registered?))
     }
 

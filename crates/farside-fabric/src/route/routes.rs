@@ -217,19 +217,15 @@ impl Transport for Routes {
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
-        let max = self.capabilities().message_bytes_max;
-        if message.len() > max {
-            return Err(FabricError::MessageTooLong { bytes: message.len(), max });
-        }
         self.to(to).send(to, message)
     }
 
     fn send_with(&self, to: ProcessId, bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<(), FabricError> {
-        let max = self.capabilities().message_bytes_max;
-        if bytes > max {
-            return Err(FabricError::MessageTooLong { bytes, max });
-        }
         self.to(to).send_with(to, bytes, write)
+    }
+
+    fn message_bytes_max(&self, to: ProcessId) -> usize {
+        self.to(to).message_bytes_max(to)
     }
 
     fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {

@@ -96,9 +96,14 @@ impl Link {
             let process = self.peer().unwrap_or(ProcessId::new(u32::MAX));
             return Err(FabricError::QueueFull { process, max: BACKLOG_MAX });
         }
+        self.send_anyway(message, memory);
+        Ok(())
+    }
+
+    /// Sends or stores a message, however many wait. For messages that something else bounds.
+    pub(super) fn send_anyway(&mut self, message: &Message<'_>, memory: Option<Arc<SharedMemory>>) {
         self.backlog.push_back((message.encode(), memory));
         self.send_backlog();
-        Ok(())
     }
 
     /// Sends as many stored messages as the socket accepts. The next `receive` finds out that the

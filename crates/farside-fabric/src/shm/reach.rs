@@ -430,6 +430,9 @@ pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> 
     }
 }
 
+/// The most missed regions that are remembered. A region that was withdrawn is not asked for again.
+const MISSED_MAX: usize = 1024;
+
 /// Takes in a region that a peer has sent, asked or unasked, or its refusal. Returns whether this
 /// process has no descriptor or no memory to map it.
 pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, received: Received) -> bool {
@@ -446,6 +449,12 @@ pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetc
                 Err(error) => is_short = matches!(error, ShmError::System { .. }),
             }
         }
+    }
+    if let (Found::Shared(bytes), true) = (found, is_short) {
+        if state.missed.len() >= MISSED_MAX {
+            state.missed.clear();
+        }
+        state.missed.insert(RemoteKey { process, slot, generation, reserved: 0, bytes });
     }
     let name = RegionName { slot, generation };
     let asked = |key: &&RemoteKey| key.process == process && RegionName::from(**key) == name;

@@ -192,6 +192,8 @@ faults_are_found! {
     one_attach_at_a_time: AttachesOnceAtATime by "regions::threads_attach_the_same_key_at_once", Says("attaching at once");
     forgotten_attachments: ForgetsAttached by "regions::attached_returns_the_attached_region",
         Says("the key was attached");
+    offers_ignored: IgnoresOffers by "regions::an_offered_region_is_attached_before_the_next_message",
+        Says("is not attached");
     own_regions_not_attached: RefusesItself by "regions::a_process_attaches_its_own_keys", Says("attaching failed");
 
     // Operations.

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     IgnoresDeadlines,
     IgnoresDescriptors,
     IgnoresForget,
+    /// Memory is said to be mapped, and an offer of a region does nothing.
+    IgnoresOffers,
     /// A write to read-only memory succeeds without any effect.
     IgnoresRights,
     IgnoresRoom,
@@ -463,6 +465,8 @@ impl Transport for FaultyEnd {
         let sound = self.sound.capabilities();
         if self.has(Fault::HidesNeedForTargets) {
             Capabilities { needs_target_progress: NeedsTarget::Nothing, ..sound }
+        } else if self.has(Fault::IgnoresOffers) {
+            Capabilities { mapped: true, ..sound }
         } else {
             sound
         }

@@ -140,8 +140,11 @@ fn without_descriptors(me: &Worker) -> Result<()> {
     let taken = if own == 1 { take_all_descriptors() } else { Vec::new() };
     meet(me, 2, 3)?;
     if own != 1 {
-        call_and_be_answered(me, 1)?;
-        assert_eq!(me.counters_to(WorkerId::new(1)).rings, 0);
+        for _ in 0..3 {
+            call_and_be_answered(me, 1)?;
+            assert_eq!(me.counters_to(WorkerId::new(1)).rings, 0);
+            me.shutdown(WorkerId::new(1))?;
+        }
     }
     meet(me, 3, 3)?;
     drop(taken);
@@ -184,8 +187,22 @@ fn without_descriptors(me: &Worker) -> Result<()> {
     if own == 1 {
         me.call_buffer(to, (), &large, is_large)?;
         call_and_be_answered(me, 2)?;
+        assert_eq!(me.counters_to(to).rings, 1);
     }
-    meet(me, 9, 3)
+    meet(me, 9, 3)?;
+
+    // The sender has no descriptor for a larger ring. Its calls leave the ring, in their order.
+    let taken = if own == 1 { take_all_descriptors() } else { Vec::new() };
+    if own == 1 {
+        let larger = vec![7_u8; 3_000_000];
+        for _ in 0..3 {
+            me.call_buffer(to, (), &larger, |_, (), bytes| assert_eq!(bytes.len(), 3_000_000))?;
+            call_and_be_answered(me, 2)?;
+        }
+    }
+    meet(me, 10, 3)?;
+    drop(taken);
+    meet(me, 11, 3)
 }
 
 fn run(processes: u32, body: fn(&Worker) -> Result<()>) {

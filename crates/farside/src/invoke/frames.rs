@@ -17,6 +17,9 @@ const WINDOW_BYTES_MAX: u64 = RECORD_BYTES_MAX as u64;
 /// The number of fruitless looks after which the receiver sends credit for the records already run.
 const IDLE_LOOKS: u32 = 64;
 
+/// The capacity that an idle receiver keeps.
+const WORDS_KEPT: usize = 32 << 10;
+
 /// The sender's side of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct OutFrames {
@@ -199,6 +202,11 @@ impl InFrames {
         }
         self.idle_looks = 0;
         self.credited = self.consumed;
+        if self.first == self.words.len() {
+            self.words.clear();
+            self.words.shrink_to(WORDS_KEPT);
+            self.first = 0;
+        }
         Some(self.consumed)
     }
 
@@ -328,7 +336,7 @@ mod tests {
         #[test]
         fn an_impossible_length_is_corrupt(units in prop_oneof![Just(0_u64), Just(0xffff)], bytes: u64) {
             prop_assume!(units == 0 || bytes < 16 || bytes % 8 != 0 || bytes > RECORD_BYTES_MAX as u64);
-            let mut frames = InFrames::default();
+            let (_, mut frames) = ends();
             frames.take(0, &(units << 48 | 1).to_ne_bytes());
             frames.take(8, &bytes.to_ne_bytes());
             for _ in 0..2 {

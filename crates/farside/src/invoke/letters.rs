@@ -2,7 +2,8 @@
 //!
 //! An answer is a *letter* if its caller had no free slot, if it is longer than its slot's room, or
 //! if the caller's memory is not mapped at the callee. The thread that takes in events collects its
-//! pieces in ordinary memory; the caller takes it from there.
+//! pieces in ordinary memory; the caller takes it from there. An answer to a caller of the same
+//! process is one piece, which its sender puts there.
 //!
 //! A letter takes as much memory as has arrived of it, and goes when its call is taken or given up.
 //! A callee waits while more than [`UNSENT_BYTES_MAX`](crate::runtime::outgoing::UNSENT_BYTES_MAX)
@@ -30,7 +31,7 @@ const NUMBER_MIN: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Letters {
     /// For each slot in the starter memory its generation, and the worker that was called. Written
-    /// by the owner of the slots, read by the thread that takes in events. Other processes cannot
+    /// by the owner of the slots, read by threads that take in messages. Other processes cannot
     /// reach them, unlike the slots.
     books: Arc<[AtomicU64]>,
     mail: Mutex<Mail>,
@@ -130,6 +131,11 @@ impl Letters {
         }
     }
 
+    /// Returns whether there is news of a watched letter.
+    pub(crate) fn has_news(&self) -> bool {
+        !lock(&self.mail).news.is_empty()
+    }
+
     /// The watched letters of which there is news.
     pub(crate) fn take_news(&self) -> Vec<SlotHandle> {
         std::mem::take(&mut lock(&self.mail).news)
@@ -157,7 +163,12 @@ impl Letters {
             (Entry::Vacant(unknown), Some(state)) => {
                 let on = self.called(name)?;
                 check_sender(process, from, on)?;
-                if offset != 0 || !claim(state, name.generation) {
+                if offset != 0 {
+                    return Err(Fault::Late);
+                }
+                // Who answers is the holder, even if a mark of it is still on its way.
+                set_holder(state, name.generation, |_| Some(Holder::Process(from)));
+                if !claim(state, name.generation) {
                     return Err(Fault::Late);
                 }
                 unknown.insert(Letter::to_call_of(on))
@@ -170,7 +181,7 @@ impl Letters {
             Some((first, _)) if first != from => return Err(Fault::Sender),
             Some((_, before)) if before != total => return Err(Fault::Piece),
             _ if offset != letter.bytes.len() as u64 => return Err(Fault::Piece),
-            _ => (letter.from, letter.total) = (Some(from), total),
+            _ => (letter.from, letter.total, letter.holder) = (Some(from), total, Holder::Process(from)),
         }
         match letter.bytes.is_empty() {
             true => letter.bytes = bytes,
@@ -208,8 +219,8 @@ impl Letters {
             (None, None) => return Err(Fault::Late),
         };
         check_sender(process, from, on)?;
-        // Messages of two processes may overtake each other. The process that received the reply
-        // after `from` had sent it stays the holder.
+        // Messages of two processes may overtake each other. Once the reply was received, only its
+        // holder can have sent it on.
         let next = |now| match (mark, now) {
             (Mark::Received, _) => Some(mark.holder(from)),
             (_, Holder::Called) if process.is_worker_of(on.number(), from) => Some(mark.holder(from)),
@@ -219,7 +230,10 @@ impl Letters {
         match (letter, state) {
             (_, Some(state)) => set_holder(state, name.generation, next),
             (Some(letter), None) => {
-                letter.holder = next(letter.holder).unwrap_or(letter.holder);
+                // Marks that come behind a piece of the answer are old.
+                if letter.from.is_none() {
+                    letter.holder = next(letter.holder).unwrap_or(letter.holder);
+                }
                 if letter.is_watched {
                     news.push(handle);
                 }
@@ -371,7 +385,7 @@ mod tests {
     impl Expected {
         /// Takes the message into account. Workers and processes have the same numbers here, and
         /// process 2 runs another binary.
-        fn take(&mut self, on: u32, has_slot: bool, sent: &Sent, offset: u64) {
+        fn take(&mut self, on: u32, sent: &Sent, offset: u64) {
             let from = sent.from;
             if sent.stale > 0 || self.status != Status::Waiting || (from != on && (from == 2 || on == 2)) {
                 return;
@@ -380,8 +394,7 @@ mod tests {
                 Content::Mark(mark) => {
                     let holds = self.holder == Holder::Process(ProcessId::new(from))
                         || (self.holder == Holder::Called && from == on);
-                    let is_open = !has_slot || self.from.is_none();
-                    if is_open && (*mark == Mark::Received || holds) {
+                    if self.from.is_none() && (*mark == Mark::Received || holds) {
                         self.holder = mark.holder(ProcessId::new(from));
                     }
                 }
@@ -392,6 +405,7 @@ mod tests {
                     let continues = self.from.is_none_or(|first| first == from && self.total == *total);
                     if fits && is_next && continues {
                         (self.from, self.total) = (Some(from), *total);
+                        self.holder = Holder::Process(ProcessId::new(from));
                         self.bytes.extend_from_slice(bytes);
                         if self.bytes.len() as u64 == *total {
                             self.status = status;
@@ -459,7 +473,7 @@ mod tests {
         let is_named = |slot| named.contains(&slot);
         let before = untouchable(process, is_named);
         for sent in messages {
-            let (on, (handle, address)) = calls[sent.call];
+            let (on, (_, address)) = calls[sent.call];
             let mut name = address.name;
             name.generation = name.generation.wrapping_add(sent.stale);
             let expected = &mut expected[sent.call];
@@ -468,8 +482,7 @@ mod tests {
                 _ => expected.bytes.len() as u64,
             };
             hand_over(process, sent.from, message(name, &sent.content, offset));
-            let has_slot = me.replies().has_slot(handle);
-            expected.take(on, has_slot, sent, offset);
+            expected.take(on, sent, offset);
         }
         assert!(untouchable(process, is_named) == before, "a message wrote into the starter memory");
         for ((on, (handle, _)), expected) in calls.into_iter().zip(expected) {

@@ -3,7 +3,7 @@
 //!
 //! Every service message begins with one byte. A [room's message](crate::runtime::room) has its tag
 //! there, a [`CallMessage`] has [`CALL`], and a [`Frame`] has [`FRAME`]. The records of
-//! a frame follow its header as they are, and its reader borrows them.
+//! a frame follow its place as they are.
 
 use farside_wire::Decoder;
 use farside_wire::check::MessageKind;
@@ -66,7 +66,7 @@ impl CallMessage {
 
     /// Returns the encoded message.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        farside_wire::encode(self, vec![CALL])
+        farside_wire::encode(self, begin(CALL))
     }
 
     /// Decodes a message from `fields`, which follow the first byte. Returns `None` if they are
@@ -74,6 +74,13 @@ impl CallMessage {
     pub(crate) fn decode(fields: &[u8]) -> Option<Self> {
         farside_wire::decode(Decoder::new(fields), 0).ok()
     }
+}
+
+/// Returns the first byte of a message, with room for short fields.
+fn begin(kind: u8) -> Vec<u8> {
+    let mut message = Vec::with_capacity(CallMessage::OVERHEAD_BYTES);
+    message.push(kind);
+    message
 }
 
 /// The place of a frame: the stream, and the position of the frame's first byte in it.
@@ -89,7 +96,7 @@ pub(crate) struct FramePlace {
 impl FramePlace {
     /// Returns the beginning of a frame's message. The frame's bytes follow.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        farside_wire::encode(self, vec![FRAME])
+        farside_wire::encode(self, begin(FRAME))
     }
 }
 

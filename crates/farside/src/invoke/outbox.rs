@@ -367,11 +367,8 @@ impl Outbox {
                 // Held records come before this one, so they are released first.
                 way.release(FlushCause::Asked);
             }
-            match way.send_staged(process) {
-                // An earlier record waits for a chunk, so this one is kept behind it.
-                Err(Error::Full { .. }) if keeping.cap_bytes == Some(usize::MAX) => {}
-                Err(error) => return Err((error, payload)),
-                Ok(_) => {}
+            if let Err(error) = way.send_staged(process) {
+                return Err((error, payload));
             }
             if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
                 way.lose();
@@ -511,8 +508,7 @@ impl Outbox {
     /// records are due as far as there is room. Returns whether anything was sent.
     ///
     /// # Errors
-    /// [`Error::Full`] when the receiver grants no chunk for the next record, or any error of the
-    /// transport.
+    /// Any error of the transport.
     pub(crate) fn send_due(&mut self, process: &Process, idle: bool) -> Result<bool> {
         let mut moved = false;
         if let Some(cause) = self.due_cause(self.batch_due, process, idle) {
@@ -603,14 +599,16 @@ impl Outbox {
     }
 
     /// Marks the receiver as lost: nothing more will be sent.
-    pub(crate) fn lose(&mut self) {
+    pub(crate) fn lose(&mut self, process: &Process) {
         let shared = self.way.clone();
         let mut way = shared.lock();
         if let Some(ring) = self.ring.take() {
             way.borrow(ring);
         }
         way.lose();
-        self.frame_batch = None;
+        if let Some(batch) = self.frame_batch.take() {
+            process.free_frame_batch(batch);
+        }
         self.on_sent.clear();
         self.batch_due = None;
     }

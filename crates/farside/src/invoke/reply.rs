@@ -9,6 +9,7 @@
 //! An answer that finds no slot, or is longer than its slot's room, travels in messages and becomes
 //! a [letter](super::letters) at the caller.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -133,7 +134,7 @@ pub(crate) enum Holder {
     /// One that has received the [`Reply`].
     Process(ProcessId),
     /// The [`Reply`] is on its way to one that its sender had not given up. The sender had given up
-    /// `losses` processes.
+    /// `losses` processes before.
     OnTheWay { losses: u32 },
 }
 
@@ -156,10 +157,49 @@ impl Holder {
     }
 }
 
+thread_local! {
+    /// The number of lost processes to which the worker of this thread sends nothing more. `None`
+    /// if this thread has no worker.
+    static LOSSES: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The processes to which a worker may send. Its thread counts the others, for the [marks](Mark) of
+/// replies, while it lives.
+#[derive(Debug)]
+pub(crate) struct Recipients {
+    /// It belongs to one thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Recipients {
+    pub(crate) fn new() -> Self {
+        LOSSES.set(Some(0));
+        Self { _thread: PhantomData }
+    }
+
+    /// Notes that the worker sends nothing more to one of them, which is lost.
+    pub(crate) fn note_loss(&self) {
+        LOSSES.set(LOSSES.get().map(|losses| losses + 1));
+    }
+
+    /// The number of lost processes to which this thread has sent nothing since it noticed. A loss
+    /// that it has not noticed does not count: what it sends there now is lost, too.
+    fn losses(process: &Process) -> u32 {
+        LOSSES.get().unwrap_or_else(|| process.unsendable())
+    }
+}
+
+impl Drop for Recipients {
+    fn drop(&mut self) {
+        LOSSES.set(None);
+    }
+}
+
 /// What a process tells the caller of a [`Reply`] that travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum Mark {
-    /// It has sent the reply to another process. It had given up `losses` processes.
+    /// It has sent the reply to another process, which is none of the `losses` lost processes to
+    /// which its sender sends nothing more.
     Sent { losses: u32 },
     /// It has received the reply.
     Received,
@@ -213,25 +253,26 @@ pub(crate) struct AnswerPiece {
 /// Sends an answer in messages. Waits while too many of them are unsent, so that results wait at
 /// their caller and not here.
 #[cold]
-fn send_letter(process: &Process, caller: ProcessId, to: ReplyName, status: Status, content: Vec<u8>) {
+fn send_letter(process: &Process, caller: ProcessId, to: ReplyName, status: Status, mut content: Vec<u8>) {
     let (status_byte, total) = (status as u8, content.len() as u64);
     if caller == process.id() {
         let piece = AnswerPiece { status: status_byte, total, offset: 0, bytes: content };
         return take_piece(process, caller, to, piece);
     }
-    let max = process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES;
+    let max = process.transport().message_bytes_max(caller) - CallMessage::OVERHEAD_BYTES;
     let mut offset = 0;
     loop {
         let end = content.len().min(offset + max);
-        let bytes = content[offset..end].to_vec();
+        let is_last = end == content.len();
+        let bytes = if is_last && offset == 0 { std::mem::take(&mut content) } else { content[offset..end].to_vec() };
         let piece = AnswerPiece { status: status_byte, total, offset: offset as u64, bytes };
         let sent = process.send_call(caller, &CallMessage::Reply { reply: to, piece });
         // A service thread, which never waits, gives answers without content only.
-        if !content.is_empty() {
+        if total > 0 {
             process.wait_for_unsent(caller);
         }
         // A caller that cannot be reached is gone, and needs no answer.
-        if sent.is_err() || end == content.len() {
+        if sent.is_err() || is_last {
             return;
         }
         offset = end;
@@ -435,7 +476,7 @@ unsafe impl<R: 'static> Wire for Reply<R> {
 
     unsafe fn write(self, out: *mut u8) {
         let (process, address) = self.into_parts();
-        mark(&process, address.name, Mark::Sent { losses: process.given_up().count() as u32 });
+        mark(&process, address.name, Mark::Sent { losses: Recipients::losses(&process) });
         // SAFETY: by the contract `out` has room for `wire_bytes` bytes, the size of the address.
         unsafe { address.write(out) };
     }

@@ -22,9 +22,10 @@ pub(crate) const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// Queues of unsent messages, one for each peer, in order.
 ///
-/// The protocols above bound their length. A ring has one request under way, and a record stream
-/// its window of frames. A count-down belongs to a call of such a window. A thread that answers
-/// waits while more than [`UNSENT_BYTES_MAX`] bytes are unsent.
+/// The protocols above bound their length. A ring has one request under way, and a count-down
+/// belongs to a call. A thread that answers waits while more than [`UNSENT_BYTES_MAX`] bytes are
+/// unsent. Frames of a record stream are never queued here: they wait at their sender until the
+/// queue is empty. While one does, no thread adds to an answer.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     queues: Queues<Vec<u8>>,
@@ -78,11 +79,10 @@ impl Outgoing {
     }
 
     /// Returns whether an answer to a peer should wait before it adds to the queue.
-    ///
-    /// *Cost*: a look at each message that waits for this peer.
     pub(crate) fn is_long(&self, to: ProcessId) -> bool {
         let Some(stuck) = self.stuck.get(to.index()) else { return false };
-        let is_long = self.queues.look(to.index(), |waiting| waiting.map(Vec::len).sum::<usize>() > UNSENT_BYTES_MAX);
+        let is_long =
+            self.queues.look(to.index(), |waiting| waiting.bytes() > UNSENT_BYTES_MAX || waiting.is_awaited());
         if !is_long {
             stuck.store(false, Ordering::Relaxed);
         }

@@ -68,6 +68,8 @@ pub struct Process {
     suspects: Mutex<Vec<(ProcessId, Instant)>>,
     /// The number of losses. A peer counts when it is given up, and when an error names it.
     losses: AtomicU32,
+    /// The number of processes that were given up and to which no lane leads any more.
+    unsendable: AtomicU32,
     /// The peers that an error has named as lost, perhaps before they were given up. Written by the
     /// thread that makes the error, and read by every check for a lost process. The flag says
     /// nothing about what the peer did before.
@@ -191,6 +193,7 @@ impl Process {
             polls,
             taking_in: Mutex::new(()),
             losses: AtomicU32::new(0),
+            unsendable: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
             first_loss: OnceLock::new(),
             suspects: Mutex::default(),
@@ -519,6 +522,11 @@ impl Process {
         self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
     }
 
+    /// Returns the number of processes that were given up and to which no lane leads any more.
+    pub(crate) fn unsendable(&self) -> u32 {
+        self.unsendable.load(Ordering::Acquire)
+    }
+
     /// Returns the processes that were given up.
     pub(crate) fn given_up(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let peers = if self.losses() == 0 { 0 } else { self.shape.processes };
@@ -591,7 +599,9 @@ impl Process {
         let _ = self.first_loss.set(first);
         self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
-        self.calls.lanes.lose(process);
+        self.calls.lanes.lose(self, process);
+        // Only now: a thread that is not a worker has sent nothing to the lost process since.
+        self.unsendable.fetch_add(1, Ordering::Release);
         self.rooms.lose(self, process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });

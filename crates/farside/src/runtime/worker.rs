@@ -33,7 +33,7 @@ use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::outcome::Outcome;
 use crate::invoke::pending::{Continuation, Next, Pending};
-use crate::invoke::reply::{Holder, Reply};
+use crate::invoke::reply::{Holder, Recipients, Reply};
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
 use crate::runtime::address_cache::AddressCache;
@@ -67,6 +67,7 @@ pub struct Worker {
     after_letters: RefCell<HashMap<SlotHandle, Next>>,
     /// The number of lost processes when the worker last looked for letters that never come.
     losses_seen: Cell<usize>,
+    recipients: Recipients,
     fetches: Fetches,
     /// Rings that their senders have shut down, while their calls wait for buffers.
     closing: RefCell<Vec<RingName>>,
@@ -148,6 +149,7 @@ impl Worker {
             continuations: RefCell::default(),
             after_letters: RefCell::default(),
             losses_seen: Cell::new(0),
+            recipients: Recipients::new(),
             fetches: Fetches::default(),
             closing: RefCell::default(),
             put_off: RefCell::default(),

@@ -22,6 +22,8 @@ use loom::thread;
 
 use queues::Queues;
 
+const MESSAGE: [u8; 1] = [7];
+
 fn no_room() -> Result<bool, ()> {
     Ok(false)
 }
@@ -33,20 +35,20 @@ fn the_service_thread_looks_again_while_messages_wait() {
     loom::model(|| {
         let queues = Arc::new(Queues::new(1));
         let woken = Arc::new(AtomicBool::new(false));
-        assert_eq!(queues.send(0, (), |()| no_room()), Ok(true), "the first message wakes");
+        assert_eq!(queues.send(0, MESSAGE, |_| no_room()), Ok(true), "the first message wakes");
         let flushing = thread::spawn({
             let queues = queues.clone();
-            move || queues.flush(|_, ()| no_room())
+            move || queues.flush(|_, _| no_room())
         });
         let adding = thread::spawn({
             let (queues, woken) = (queues.clone(), woken.clone());
             move || {
-                if queues.send(0, (), |()| no_room()) == Ok(true) {
+                if queues.send(0, MESSAGE, |_| no_room()) == Ok(true) {
                     woken.store(true, Ordering::Relaxed);
                 }
             }
         });
-        let looks_again = queues.flush(|_, ()| no_room());
+        let looks_again = queues.flush(|_, _| no_room());
         assert!(flushing.join().unwrap());
         adding.join().unwrap();
         assert!(looks_again || woken.load(Ordering::Relaxed));
@@ -59,13 +61,30 @@ fn the_service_thread_looks_again_while_messages_wait() {
 fn nothing_waits_when_all_is_sent() {
     loom::model(|| {
         let queues = Arc::new(Queues::new(1));
-        assert_eq!(queues.send(0, (), |()| no_room()), Ok(true));
+        assert_eq!(queues.send(0, MESSAGE, |_| no_room()), Ok(true));
         let sending = thread::spawn({
             let queues = queues.clone();
-            move || queues.flush(|_, ()| Ok::<_, ()>(true))
+            move || queues.flush(|_, _| Ok::<_, ()>(true))
         });
-        queues.flush(|_, ()| no_room());
+        queues.flush(|_, _| no_room());
         assert!(!sending.join().unwrap(), "it has sent all");
-        assert!(!queues.flush(|_, ()| no_room()), "so nothing waits");
+        assert!(!queues.flush(|_, _| no_room()), "so nothing waits");
+    });
+}
+
+/// A frame finds messages before it while the service thread sends them. The mark that it leaves
+/// goes with the last of them, so answers do not wait for ever.
+#[test]
+fn a_queue_is_awaited_only_while_messages_wait() {
+    loom::model(|| {
+        let queues = Arc::new(Queues::new(1));
+        assert_eq!(queues.send(0, MESSAGE, |_| no_room()), Ok(true));
+        let trying = thread::spawn({
+            let queues = queues.clone();
+            move || queues.try_send(0, || Ok::<_, ()>(true))
+        });
+        queues.flush(|_, _| Ok::<_, ()>(true));
+        trying.join().unwrap().unwrap();
+        assert!(queues.look(0, |queue| !queue.is_awaited() && queue.bytes() == 0));
     });
 }

@@ -60,9 +60,9 @@ pub(crate) struct Way {
     /// The size of the requested chunks, until the receiver answers.
     growing: Option<usize>,
     refused: Option<Refusal>,
-    /// Whether this process could not map memory of the receiver. Until the way is closed, it asks
-    /// for no more ring memory.
-    is_unmappable: bool,
+    /// Whether this process could not map memory of the receiver, or a record that is kept has no
+    /// room in any ring. Until the way is closed, it asks for no more ring memory.
+    avoids_rings: bool,
     staged: Staged,
     /// The time until which the staged batch is held for more records.
     held: Option<Instant>,
@@ -151,7 +151,7 @@ impl Way {
             granted: Vec::new(),
             growing: None,
             refused: None,
-            is_unmappable: false,
+            avoids_rings: false,
             staged: Staged::default(),
             held: None,
             queue_cap_bytes,
@@ -218,7 +218,7 @@ impl Way {
         let cause = match (&self.ring, self.refused) {
             (_, Some(Refusal { cap_bytes: Some(cap_bytes), .. })) => FullCause::RingCap { cap_bytes },
             (_, Some(Refusal { cap_bytes: None, .. })) => FullCause::RingMemory,
-            (Some(_), None) if self.is_unmappable => FullCause::RingMemory,
+            (Some(_), None) if self.avoids_rings => FullCause::RingMemory,
             (Some(ring), None) if self.staged.is_empty() => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
             _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
         };
@@ -233,10 +233,8 @@ impl Way {
     /// Any error of the transport.
     pub(super) fn ask(&mut self, process: &Process, mapped: bool) -> Result<()> {
         debug_assert_eq!(self.phase, Phase::Unasked);
-        if !mapped || self.is_unmappable {
-            let window = self.options.grown_bytes().min(process.settings().ring_cap_bytes);
-            self.frames = OutFrames::new(window);
-            self.phase = Phase::Framed;
+        if !mapped || self.avoids_rings {
+            self.begin_frames(process);
             return Ok(());
         }
         let is_lane = self.name.source >= process.shape().callable();
@@ -248,6 +246,13 @@ impl Way {
         // Set only after the request was sent, so that the next call asks again if it failed.
         self.phase = Phase::Asked;
         Ok(())
+    }
+
+    /// Begins a new stream of frames. The receiver knows of no earlier one, or has closed it.
+    fn begin_frames(&mut self, process: &Process) {
+        let window = self.options.grown_bytes().min(process.settings().ring_cap_bytes);
+        self.frames = OutFrames::new(window);
+        self.phase = Phase::Framed;
     }
 
     /// Takes in an answer of the receiver's process. An answer to a question that was not asked is
@@ -269,14 +274,14 @@ impl Way {
                 self.give_granted();
                 process.kill_point(KillPoint::SenderGrown);
             }
-            Answer::Refused { .. } if self.phase == Phase::Asked => self.phase = Phase::Framed,
+            Answer::Refused { .. } if self.phase == Phase::Asked => self.begin_frames(process),
             Answer::Unmapped if self.phase == Phase::Asked => {
-                // The receiver's memory comes back first.
-                let closed = process.send_call(self.to_process, &CallMessage::Close { ring: self.name });
-                self.phase = if closed.is_ok() { Phase::Closing } else { Phase::Framed };
-                self.is_unmappable = true;
+                // The receiver's memory comes back first. An error is ignored here: the receiver is
+                // lost then.
+                let _ = process.send_call(self.to_process, &CallMessage::Close { ring: self.name });
+                (self.phase, self.avoids_rings) = (Phase::Closing, true);
             }
-            Answer::Unmapped if self.growing.is_some() => (self.growing, self.is_unmappable) = (None, true),
+            Answer::Unmapped if self.growing.is_some() => (self.growing, self.avoids_rings) = (None, true),
             Answer::Refused { cap_bytes } => {
                 let until = process.clock().now() + REFUSAL_HOLDS;
                 self.refused = self.growing.take().map(|chunk_bytes| Refusal { chunk_bytes, cap_bytes, until });
@@ -342,7 +347,7 @@ impl Way {
         ring.announce();
         let chunks = ring.sender.chunk_count();
         self.counters.stalls += 1;
-        if self.growing.is_some() || self.is_unmappable {
+        if self.growing.is_some() || self.avoids_rings {
             return Ok(());
         }
         let refused = self.refused.filter(|refusal| process.clock().now() < refusal.until);
@@ -362,15 +367,25 @@ impl Way {
         Ok(())
     }
 
-    /// Asks for a chunk without which a record of this size can never be sent.
+    /// Closes the ring, so that records travel as frames once the receiver has run what is in it.
+    fn leave_ring(&mut self, process: &Process) -> Result<()> {
+        self.close(process)?;
+        self.avoids_rings = true;
+        Ok(())
+    }
+
+    /// Asks for a chunk without which a record of this size can never be sent. If this process
+    /// cannot map more memory of the receiver, closes the ring: what waits travels as frames then.
     ///
     /// # Errors
-    /// [`Error::Full`] when the receiver's cap leaves no room for such a chunk, or this process
-    /// could not map it; otherwise those of [`ask_to_grow`](Self::ask_to_grow). A receiver without
-    /// memory is asked again.
+    /// [`Error::Full`] when the receiver's cap leaves no room for such a chunk; otherwise those of
+    /// [`ask_to_grow`](Self::ask_to_grow). A receiver without memory is asked again.
     pub(super) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
+        if self.avoids_rings {
+            return self.leave_ring(process);
+        }
         let is_capped = self.refused.is_some_and(|refusal| refusal.cap_bytes.is_some());
-        if self.is_unmappable || (is_capped && self.was_refused(process, record_bytes)) {
+        if is_capped && self.was_refused(process, record_bytes) {
             return Err(self.full());
         }
         self.ask_to_grow(process, record_bytes)
@@ -422,7 +437,7 @@ impl Way {
         self.counters.bytes += bytes as u64;
         self.on_sent.append(on_sent);
         let must_wait = self.has_staged() || self.held.is_some() || !self.is_framed();
-        if !must_wait && bytes <= frame_bytes_max(process).min(self.frames.room()) {
+        if !must_wait && bytes <= frame_bytes_max(process, self.to_process).min(self.frames.room()) {
             // An error is ignored here: the batch is staged, and who sends it gets the error.
             if let Ok(true) = process.send_frame(self.to_process, self.frame_place(), bytes, &copy) {
                 self.frames.advance(bytes);
@@ -481,8 +496,7 @@ impl Way {
     /// was sent.
     ///
     /// # Errors
-    /// [`Error::Full`] when the receiver grants no chunk for the next record, or any error of the
-    /// transport.
+    /// Any error of the transport.
     pub(crate) fn send_staged(&mut self, process: &Process) -> Result<bool> {
         if self.staged.is_empty() || self.held.is_some() {
             return Ok(false);
@@ -556,7 +570,11 @@ impl Way {
             ring.announce();
         }
         match no_room_for {
-            Some(bytes) if self.needs_chunk_for(bytes) => self.ask_for_chunk(process, bytes)?,
+            Some(bytes) if self.needs_chunk_for(bytes) => match self.ask_for_chunk(process, bytes) {
+                // Its caller was told that the record is kept.
+                Err(Error::Full { .. }) => self.leave_ring(process)?,
+                other => other?,
+            },
             Some(bytes) => self.ask_to_grow(process, bytes)?,
             None => {}
         }
@@ -566,7 +584,7 @@ impl Way {
 
     /// Sends staged records as frames to a receiver whose memory is not mapped.
     fn send_frames(&mut self, process: &Process) -> Result<bool> {
-        let max = frame_bytes_max(process);
+        let max = frame_bytes_max(process, self.to_process);
         let mut sent = false;
         self.is_refused = false;
         while self.has_staged() {
@@ -636,7 +654,7 @@ impl Way {
     /// # Errors
     /// Any error of the transport.
     pub(super) fn close(&mut self, process: &Process) -> Result<()> {
-        debug_assert!(self.may_close());
+        debug_assert!(self.ring.is_some() || self.is_framed());
         process.kill_point(KillPoint::RingClosing);
         process.send_call(self.to_process, &CallMessage::Close { ring: self.name })?;
         // Only now, so that the ring stays open if the message was not sent.
@@ -647,7 +665,7 @@ impl Way {
             self.counters.bytes += ring.sender.written_bytes();
         }
         self.granted.clear();
-        (self.growing, self.refused, self.mark, self.is_unmappable) = (None, None, None, false);
+        (self.growing, self.refused, self.mark, self.avoids_rings) = (None, None, None, false);
         Ok(())
     }
 
@@ -678,6 +696,6 @@ impl Way {
 }
 
 /// The most bytes of a stream that a frame carries.
-fn frame_bytes_max(process: &Process) -> usize {
-    (process.transport().capabilities().message_bytes_max - CallMessage::OVERHEAD_BYTES) / 8 * 8
+fn frame_bytes_max(process: &Process, to: ProcessId) -> usize {
+    (process.transport().message_bytes_max(to) - CallMessage::OVERHEAD_BYTES) / 8 * 8
 }

@@ -3,21 +3,44 @@
 //! Any thread adds messages and sends waiting ones. The service thread may sleep without a timer if
 //! none waits. The thread that adds the first one wakes it.
 
-use std::collections::{VecDeque, vec_deque};
+use std::collections::VecDeque;
 
 use super::primitives::{AtomicUsize, Mutex, Ordering, lock};
 
 #[derive(Debug)]
 pub(super) struct Queues<M> {
-    by_receiver: Box<[Mutex<VecDeque<M>>]>,
+    by_receiver: Box<[Mutex<Queue<M>>]>,
     /// The number of messages in all queues. Changed with the lock of the queue that changes. It
     /// publishes nothing, so all accesses are relaxed.
     waiting: AtomicUsize,
 }
 
-impl<M> Queues<M> {
+/// The messages that wait for one receiver.
+#[derive(Debug)]
+pub(super) struct Queue<M> {
+    messages: VecDeque<M>,
+    /// The bytes of all messages.
+    bytes: usize,
+    /// Whether a message that is never queued found others before it. Reset when none waits.
+    is_awaited: bool,
+}
+
+impl<M> Queue<M> {
+    /// The bytes of all messages.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether messages wait, and another that is never queued behind them.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+}
+
+impl<M: AsRef<[u8]>> Queues<M> {
     pub(super) fn new(receivers: usize) -> Self {
-        let by_receiver = (0..receivers).map(|_| Mutex::new(VecDeque::new())).collect();
+        let queue = || Mutex::new(Queue { messages: VecDeque::new(), bytes: 0, is_awaited: false });
+        let by_receiver = (0..receivers).map(|_| queue()).collect();
         Self { by_receiver, waiting: AtomicUsize::new(0) }
     }
 
@@ -38,10 +61,11 @@ impl<M> Queues<M> {
         attempt: impl FnOnce(&M) -> Result<bool, E>,
     ) -> Result<bool, E> {
         let mut queue = lock(&self.by_receiver[receiver]);
-        if queue.is_empty() && attempt(&message)? {
+        if queue.messages.is_empty() && attempt(&message)? {
             return Ok(false);
         }
-        queue.push_back(message);
+        queue.bytes += message.as_ref().len();
+        queue.messages.push_back(message);
         Ok(self.waiting.fetch_add(1, Ordering::Relaxed) == 0)
     }
 
@@ -51,13 +75,17 @@ impl<M> Queues<M> {
     /// # Errors
     /// The error of `attempt`.
     pub(super) fn try_send<E>(&self, receiver: usize, attempt: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
-        let queue = lock(&self.by_receiver[receiver]);
-        if queue.is_empty() { attempt() } else { Ok(false) }
+        let mut queue = lock(&self.by_receiver[receiver]);
+        if queue.messages.is_empty() {
+            return attempt();
+        }
+        queue.is_awaited = true;
+        Ok(false)
     }
 
-    /// Looks at the messages that wait for a receiver.
-    pub(super) fn look<R>(&self, receiver: usize, look: impl FnOnce(vec_deque::Iter<'_, M>) -> R) -> R {
-        look(lock(&self.by_receiver[receiver]).iter())
+    /// Looks at the queue of a receiver.
+    pub(super) fn look<R>(&self, receiver: usize, look: impl FnOnce(&Queue<M>) -> R) -> R {
+        look(&lock(&self.by_receiver[receiver]))
     }
 
     /// Sends waiting messages until there is no room. An error drops those for its receiver.
@@ -68,13 +96,15 @@ impl<M> Queues<M> {
         }
         for (receiver, queue) in self.by_receiver.iter().enumerate() {
             let mut queue = lock(queue);
-            while let Some(message) = queue.front() {
+            while let Some(message) = queue.messages.front() {
                 let done = match attempt(receiver, message) {
                     Ok(true) => 1,
                     Ok(false) => break,
-                    Err(_) => queue.len(),
+                    Err(_) => queue.messages.len(),
                 };
-                queue.drain(..done);
+                let bytes: usize = queue.messages.drain(..done).map(|message| message.as_ref().len()).sum();
+                queue.bytes -= bytes;
+                queue.is_awaited &= !queue.messages.is_empty();
                 self.waiting.fetch_sub(done, Ordering::Relaxed);
             }
         }

@@ -134,11 +134,12 @@ impl Worker {
         self.closing.borrow_mut().retain(|ring| self.process.owner_of(ring.source) != Some(process));
         for to in threads {
             if let Some(outbox) = self.outboxes[to.index()].get() {
-                outbox.borrow_mut().lose();
+                outbox.borrow_mut().lose(&self.process);
             }
         }
         // Marked last, so that a waiter sees everything that the lost process did.
         self.lost.borrow_mut().push(process);
+        self.recipients.note_loss();
         let hooks = self.loss_hooks.borrow().clone();
         hooks.iter().for_each(|hook| (hook.0)(self, process));
         ran

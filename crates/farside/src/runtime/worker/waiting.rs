@@ -209,7 +209,10 @@ impl Worker {
             let _watching = self.watches.get().then(|| self.home.watch());
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
-            let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
+            let nothing_new = !self.has_notices()
+                && !self.inbox.borrow().has_arrivals()
+                && !self.staged_may_move()
+                && !self.continuation_is_due();
             match look(self) {
                 // A call that ran during this look may have waited itself. That cleared the asleep
                 // flag, so no sender would ring any more.
@@ -333,6 +336,12 @@ impl Worker {
             }
         }
         Ok(any)
+    }
+
+    /// Returns whether a continuation may run now.
+    fn continuation_is_due(&self) -> bool {
+        self.continuations.borrow().iter().any(|next| self.has_ended(next.slot))
+            || (!self.after_letters.borrow().is_empty() && self.replies.borrow().letters().has_news())
     }
 
     /// Returns whether the result of a call has arrived, or can no longer arrive.
