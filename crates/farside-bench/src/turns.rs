@@ -103,9 +103,13 @@ mod tests {
 
     #[test]
     fn a_change_by_more_than_a_quarter_is_a_move() {
-        for (before, after, moved) in
-            [(100.0, 124.0, false), (124.0, 100.0, false), (100.0, 126.0, true), (126.0, 100.0, true), (0.0, 0.0, false)]
-        {
+        for (before, after, moved) in [
+            (100.0, 124.0, false),
+            (124.0, 100.0, false),
+            (100.0, 126.0, true),
+            (126.0, 100.0, true),
+            (0.0, 0.0, false),
+        ] {
             assert_eq!(has_moved(before, after), moved, "{before} {after}");
         }
     }

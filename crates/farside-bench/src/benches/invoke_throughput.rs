@@ -161,7 +161,8 @@ fn measure(
         Ok(found)
     })?;
     let beside = |(thing, limit): (usize, &&mut dyn Yardstick)| {
-        let name = if thing == 0 { METRIC.into() } else { format!("{METRIC}_beside_{}", limit.name().replace(' ', "_")) };
+        let name =
+            if thing == 0 { METRIC.into() } else { format!("{METRIC}_beside_{}", limit.name().replace(' ', "_")) };
         taken.metric(&name, "1/s", limits.len()).against(limit.name(), taken.samples_of(thing))
     };
     let metrics = limits.iter().enumerate().map(beside).collect();

@@ -39,7 +39,7 @@ use super::size_name;
 use crate::case::{Case, RunOnce};
 use crate::fabric::Fabric;
 use crate::limits::ping_pong::PingPong;
-use crate::metric::Metric;
+use crate::metric::{Metric, join};
 use crate::row::Row;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
@@ -188,7 +188,8 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// Measures a job of Farside and Open MPI's ways. The peers that write stand beside the pipe.
+/// Measures a job of Farside before and after Open MPI's ways. The peers that write stand beside the
+/// pipe.
 fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = run_once()?;
     let mode = match way {
@@ -199,6 +200,9 @@ fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>
     let arguments = [bytes as u64, trips(bytes, options), options.runs() as u64].map(|number| number.to_string());
     let arguments = [&arguments[..], &[mode.to_owned()]].concat();
     let of_peers = peers::measure(peers::PIPE, 2, &arguments, options)?;
+    if !of_peers.is_empty() {
+        join(&mut metrics, run_once()?);
+    }
     let is_one_sided = |metric: &&Metric| metric.peer.as_deref() != Some("openmpi-send");
     let best = of_peers.iter().filter(is_one_sided).map(|metric| median(&metric.samples)).min_by(f64::total_cmp);
     if let (Some(best), Some(own)) = (best, metrics.first()) {
