@@ -6,6 +6,7 @@
 mod cell;
 mod cpio;
 mod fabric_test;
+mod job_test;
 pub(crate) mod launchers;
 pub(crate) mod netns;
 pub(crate) mod packages;
@@ -102,7 +103,7 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     let begun = Instant::now();
     // Built first, so that no bed waits for the build of another.
     build_farside()?;
-    build_test(netns::PACKAGE)?;
+    job_test::build()?;
     fabric_test::build()?;
     let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
     let beds = [

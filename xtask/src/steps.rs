@@ -23,6 +23,7 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     run(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]), without))?;
     if !without.contains(&Bed::Fabric) {
         calls_over_libfabric(without)?;
+        jobs_on_two_machines(without)?;
     }
     loom()?;
     release()?;
@@ -59,8 +60,38 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
     command.env("FARSIDE_FABRIC", "ofi:tcp");
     command.args(["test", "--package", "farside-tests", "--test", "all", "--"]).args(OVER_LIBFABRIC);
     // A filter matches anywhere in the path of a test. These modules choose their transports.
-    command.args(["--skip", "faults::", "--skip", "ways::"]);
+    command.args(["--skip", "faults::", "--skip", "ways::", "--skip", "simulated"]);
     run(beds::tell(&mut command, without))
+}
+
+/// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
+/// four processes. Those of the search are in `farside-mcts`.
+const ON_TWO_MACHINES: [&str; 15] = [
+    "atomics::everything_by_processes",
+    "faults::heaps::as_a_peer",
+    "faults::locks::",
+    "faults::memory::memory_",
+    "faults::pipes::",
+    "global::everything_by_processes",
+    "heap::as_processes::",
+    "job::shapes::four_processes",
+    "job::shapes::two_processes_of_two_threads",
+    "memory::as_processes::",
+    "movement::everything_by_processes",
+    "notifications::everything_by_processes",
+    "pipes::as_processes::",
+    "registration::as_processes::",
+    "sync::",
+];
+
+/// Repeats tests with processes that share memory with some peers, and reach the others over
+/// libfabric.
+fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
+    println!("xtask: FARSIDE_MACHINES=2 FARSIDE_FABRIC=auto:tcp for the next command");
+    let mut command = cargo();
+    command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp").args(["test", "--no-fail-fast"]);
+    command.args(["--package", "farside-tests", "--package", "farside-mcts", "--test", "all", "--"]);
+    run(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
 }
 
 /// Searches with two processes of the command as users build it: optimised, without debug

@@ -52,7 +52,7 @@ struct Machine {
 #[derive(Debug)]
 struct Libfabric {
     version: (u32, u32),
-    /// The providers, best first.
+    /// The providers, best first, and then those on request.
     providers: Vec<Provider>,
     /// Memory of a process that libfabric takes with the best provider.
     library_bytes: Result<u64, String>,
@@ -166,7 +166,11 @@ impl Machine {
                     "libfabric",
                     format!("{major}.{minor}; for each process it takes {own} and up to {staging} bytes of ours"),
                 );
-                providers.iter().for_each(|found| lines.add("provider", format!("{} on {}", found.name, found.domain)));
+                for Provider { name, domain, is_on_request } in providers {
+                    let word =
+                        if *is_on_request { format!(" (untested: only with auto:{name})") } else { String::new() };
+                    lines.add("provider", format!("{name} on {domain}{word}"));
+                }
             }
             Err(why) => lines.add("libfabric", why),
         }
@@ -195,7 +199,7 @@ impl Registered {
         let memory = SharedMemory::create_as(
             "farside-info",
             options.superchunk_bytes,
-            MemoryPreference { pages: options.pages, node },
+            MemoryPreference { pages: options.pages, node, on_demand: false },
         );
         let memory = memory.map_err(farside_fabric::FabricError::from)?;
         Ok(Self { bytes: memory.bytes(), pages: memory.pages(), node: memory.node() })
@@ -257,10 +261,15 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
     Ok(vec![shm.capabilities(), sim.capabilities()])
 }
 
+/// Returns the name of the provider that a job takes.
+fn best(providers: &[Provider]) -> Option<&str> {
+    providers.first().filter(|best| !best.is_on_request).map(|best| &*best.name)
+}
+
 fn look_for_libfabric() -> Result<Libfabric, String> {
     let version = ofi::library_version().map_err(|error| error.to_string())?;
     let providers = ofi::providers().map_err(|error| error.to_string())?;
-    let measured = ofi::library_bytes(providers.first().map(|best| &*best.name), None);
+    let measured = ofi::library_bytes(best(&providers), None);
     let library_bytes = match measured {
         Ok(bytes) => bytes.ok_or_else(|| "the system does not report it".to_owned()),
         Err(error) => Err(error.to_string()),
@@ -272,29 +281,30 @@ fn look_for_libfabric() -> Result<Libfabric, String> {
 fn routes(libfabric: &Result<Libfabric, String>) -> Result<Vec<Route>, String> {
     let forced = std::env::var("FARSIDE_FABRIC").ok().map(|text| (text.parse::<FabricChoice>(), text));
     let (choice, why) = match forced {
-        None => (FabricChoice::Auto, None),
+        None => (FabricChoice::default(), None),
         Some((Ok(choice), text)) => (choice, Some(format!("FARSIDE_FABRIC={text} forces it"))),
         Some((Err(error), _)) => return Err(format!("FARSIDE_FABRIC: {error}")),
     };
     let best = || match libfabric {
-        Ok(found) => found.providers.first().map_or("none".to_owned(), |provider| format!("ofi:{}", provider.name)),
+        Ok(found) => best(&found.providers).map_or("none".to_owned(), |provider| format!("ofi:{provider}")),
         Err(_) => "none: libfabric is missing".to_owned(),
     };
     let because = |default: &str| why.clone().unwrap_or_else(|| default.to_owned());
     let route = |to, name, why| Route { to, name, why };
+    let ofi = choice.provider().map_or_else(best, |provider| format!("ofi:{provider}"));
     Ok(match &choice {
-        FabricChoice::Auto => vec![
+        FabricChoice::Auto(_) => vec![
             route("this machine", "shm".to_owned(), because("its memory can be mapped")),
-            route("other machines", best(), because("the best provider here")),
+            route("other machines", ofi, because("the best provider here")),
         ],
         FabricChoice::Shm => vec![route("this machine", "shm".to_owned(), because(""))],
-        FabricChoice::Ofi(None) => vec![route("all", best(), because(""))],
-        FabricChoice::Ofi(Some(provider)) => vec![route("all", format!("ofi:{provider}"), because(""))],
+        FabricChoice::Ofi(_) => vec![route("all", ofi, because(""))],
     })
 }
 
 fn libfabric_to_json(found: &Libfabric) -> Value {
-    let provider = |found: &Provider| json!({ "name": found.name, "domain": found.domain });
+    let provider =
+        |found: &Provider| json!({ "name": found.name, "domain": found.domain, "on_request": found.is_on_request });
     json!({
         "version": format!("{}.{}", found.version.0, found.version.1),
         "providers": found.providers.iter().map(provider).collect::<Vec<_>>(),

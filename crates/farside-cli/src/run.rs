@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// [default: 2,1,4,4096,262144]
     #[arg(long, value_name = "FIRST,GROWTH,MAX,BYTES,BYTES_MAX")]
     ring: Option<RingOptions>,
-    /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
+    /// What carries the bytes: auto, shm, ofi, auto:PROVIDER or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
     /// Look for mistakes while the job runs: `accesses` finds unordered accesses to the same

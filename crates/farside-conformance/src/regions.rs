@@ -59,7 +59,7 @@ pub fn existing_memory_is_registered(fabric: &dyn Fabric) {
             (4096, PageKind::Base, RegionKind::Internal),
         ];
         for (bytes, pages, kind) in regions {
-            let preference = MemoryPreference { pages, node: None };
+            let preference = MemoryPreference { pages, ..MemoryPreference::default() };
             let memory = Arc::new(SharedMemory::create_as("conformance", bytes, preference).expect("there is memory"));
             let before = LocalRegion::new(RemoteKey::starter(process.id(), bytes as u64), memory.clone()).as_remote();
             let own = u64::from(process.id().number());

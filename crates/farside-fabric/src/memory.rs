@@ -32,6 +32,7 @@ pub struct Chunk {
     region: LocalRegion,
     offset: u64,
     bytes: usize,
+    is_zero: bool,
 }
 
 impl Chunk {
@@ -41,7 +42,12 @@ impl Chunk {
     /// [`FabricError::OutOfRange`] if the region is too small.
     pub fn new(region: LocalRegion, offset: u64, bytes: usize) -> Result<Self, FabricError> {
         region.key().check(offset, bytes)?;
-        Ok(Self { region, offset, bytes })
+        Ok(Self { region, offset, bytes, is_zero: false })
+    }
+
+    /// The same chunk. Its source says whether its memory is new, so that all bytes are zero.
+    pub fn with_zeros(self, is_zero: bool) -> Self {
+        Self { is_zero, ..self }
     }
 
     /// The region that contains the chunk.
@@ -77,7 +83,7 @@ pub trait ChunkSource: fmt::Debug + Send + Sync {
 impl ChunkSource for Arc<dyn Transport> {
     fn take(&self, bytes: usize) -> Result<Chunk, FabricError> {
         let region = self.register(bytes)?;
-        Ok(Chunk { bytes: region.key().bytes as usize, offset: 0, region })
+        Ok(Chunk { bytes: region.key().bytes as usize, offset: 0, region, is_zero: true })
     }
 
     fn give_back(&self, chunk: Chunk) {

@@ -14,7 +14,7 @@ use farside_wire::Wire;
 pub use self::completion::Completion;
 pub use self::error::FabricError;
 pub(crate) use self::key::INTERNAL;
-pub use self::key::{RegionKind, RegionName, RemoteKey, Tag};
+pub use self::key::{RegionKind, RegionName, RemoteKey, SLOT_BYTES, SLOT_COUNT, Tag};
 
 /// Carries posted operations: the part of a [`Transport`](crate::Transport) that regions and
 /// completions use.

@@ -19,24 +19,41 @@ use farside_wire::Wire;
 /// use farside_fabric::route::FabricChoice;
 ///
 /// assert_eq!("ofi:tcp".parse(), Ok(FabricChoice::Ofi(Some("tcp".into()))));
+/// assert_eq!("auto:efa".parse(), Ok(FabricChoice::Auto(Some("efa".into()))));
 /// assert_eq!(FabricChoice::default().to_string(), "auto");
 /// assert!("carrier pigeon".parse::<FabricChoice>().is_err());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub enum FabricChoice {
-    /// Shared memory to processes of the same machine, libfabric to other machines.
-    #[default]
-    Auto,
+    /// Shared memory to processes of the same machine, libfabric to other machines; with this
+    /// provider, or with the best available one.
+    Auto(Option<String>),
     /// Shared memory only: all processes must run on one machine.
     Shm,
     /// libfabric only, also within a machine; with this provider, or with the best available one.
     Ofi(Option<String>),
 }
 
+impl FabricChoice {
+    /// The provider that libfabric must use.
+    pub fn provider(&self) -> Option<&str> {
+        match self {
+            Self::Auto(provider) | Self::Ofi(provider) => provider.as_deref(),
+            Self::Shm => None,
+        }
+    }
+}
+
+impl Default for FabricChoice {
+    fn default() -> Self {
+        Self::Auto(None)
+    }
+}
+
 /// The text does not name a fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric {0:?}: expected auto, shm, ofi, or ofi:PROVIDER (ofi:tcp, ofi:verbs, ofi:shm)")]
+#[error("unknown fabric {0:?}: expected auto, shm, ofi, auto:PROVIDER or ofi:PROVIDER (ofi:tcp, ofi:verbs, ofi:shm)")]
 pub struct UnknownFabric(String);
 
 impl FromStr for FabricChoice {
@@ -46,11 +63,15 @@ impl FromStr for FabricChoice {
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b';'))
         };
-        match (text, text.strip_prefix("ofi:")) {
-            ("auto", _) => Ok(Self::Auto),
-            ("shm", _) => Ok(Self::Shm),
-            ("ofi", _) => Ok(Self::Ofi(None)),
-            (_, Some(provider)) if is_name(provider) => Ok(Self::Ofi(Some(provider.to_owned()))),
+        let (kind, provider) = match text.split_once(':') {
+            Some((kind, provider)) => (kind, Some(provider.to_owned())),
+            None => (text, None),
+        };
+        let is_right = provider.as_deref().is_none_or(is_name);
+        match kind {
+            "auto" if is_right => Ok(Self::Auto(provider)),
+            "shm" if provider.is_none() => Ok(Self::Shm),
+            "ofi" if is_right => Ok(Self::Ofi(provider)),
             _ => Err(UnknownFabric(text.to_owned())),
         }
     }
@@ -59,7 +80,8 @@ impl FromStr for FabricChoice {
 impl fmt::Display for FabricChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Auto => f.write_str("auto"),
+            Self::Auto(None) => f.write_str("auto"),
+            Self::Auto(Some(provider)) => write!(f, "auto:{provider}"),
             Self::Shm => f.write_str("shm"),
             Self::Ofi(None) => f.write_str("ofi"),
             Self::Ofi(Some(provider)) => write!(f, "ofi:{provider}"),
@@ -73,10 +95,10 @@ mod tests {
 
     #[test]
     fn every_choice_is_read_as_it_is_written() {
-        for text in ["auto", "shm", "ofi", "ofi:tcp", "ofi:verbs;ofi_rxm"] {
+        for text in ["auto", "auto:tcp", "shm", "ofi", "ofi:tcp", "ofi:verbs;ofi_rxm"] {
             assert_eq!(text.parse::<FabricChoice>().unwrap().to_string(), text);
         }
-        for text in ["", "ofi:", "OFI", "tcp", "ofi:tcp:1", "shm:1"] {
+        for text in ["", "auto:", "ofi:", "OFI", "tcp", "ofi:tcp:1", "shm:1"] {
             assert!(text.parse::<FabricChoice>().unwrap_err().to_string().contains("ofi:PROVIDER"), "{text}");
         }
     }

@@ -289,11 +289,14 @@ impl ShmEndpoint {
                 }
                 // A peer that started later may not listen yet. The caller that detects a peer's
                 // death declares it gone.
-                Err(FabricError::NotListening { .. }) if Instant::now() < deadline => {
+                Err(error) if may_pass(&error) && Instant::now() < deadline => {
                     drop(self.changed.wait_timeout(state, NAP_BEFORE_RECONNECT));
                 }
                 // At the deadline, a live peer would be listening.
                 Err(FabricError::NotListening { process }) => return Err(FabricError::Disconnected { process }),
+                Err(error) if may_pass(&error) => {
+                    return Err(FabricError::Deadline { doing: "connecting to a peer", process: key.process });
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -733,6 +736,17 @@ fn send_credits(state: &mut State) {
         outgoing[to.index()] = Some(links[index].id());
         links[index].send(&Message::Tagged(&frame), None).is_ok()
     });
+}
+
+/// Returns whether a connection may come about later: the peer does not listen yet, its listener is
+/// full, or this process has no descriptor.
+fn may_pass(error: &FabricError) -> bool {
+    let is_short = |cause: &std::io::Error| cause.raw_os_error() == net::too_many_open_files().raw_os_error();
+    match error {
+        FabricError::NotListening { .. } => true,
+        FabricError::System { cause, .. } => cause.kind() == std::io::ErrorKind::WouldBlock || is_short(cause),
+        _ => false,
+    }
 }
 
 fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), FabricError> {

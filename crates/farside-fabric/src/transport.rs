@@ -45,8 +45,8 @@ use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion, UserMemory, UserRegion};
 
 pub use crate::operation::{
-    AtomicChange, Carrier, Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Tag,
-    Unposted,
+    AtomicChange, Carrier, Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, SLOT_BYTES,
+    SLOT_COUNT, Tag, Unposted,
 };
 
 /// One process's endpoint of a fabric.

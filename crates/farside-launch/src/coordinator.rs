@@ -16,7 +16,9 @@
 //! processes would need another method.
 //!
 //! While the job runs, a process that ends or fails is *lost*: the coordinator tells the others,
-//! and they continue. The first failure is the job's verdict, whatever follows from it.
+//! and they continue. The first failure is the job's verdict, whatever follows from it. From then
+//! on the coordinator asks now and then whether the survivors still answer. It ends the job if none
+//! does: a stopped process may be the cause of the failure, and would be waited for in vain.
 //!
 //! This is a state machine without I/O or clock. It takes the processes' messages and ends, with
 //! the time since the job began. It returns [messages](Coordinator::next_message) to processes and,
@@ -70,6 +72,8 @@ pub struct Coordinator {
     /// The messages to send. A message to all processes is in memory once.
     messages: VecDeque<(ProcessId, Arc<ToProcess>)>,
     first_failure: Option<Failure>,
+    /// The look after the survivors of a loss. `None` until a process is lost.
+    watch: Option<Watch>,
     /// Descriptions of processes that were turned away, for the text that names missing processes.
     /// At most [`NAMED_MAX`].
     turned_away: Vec<String>,
@@ -109,6 +113,16 @@ struct ProcessState {
     ended: bool,
 }
 
+/// The look after processes that run as long as they like, so that only their service threads can
+/// tell that they are not stopped.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    /// The time of the next look.
+    due: Duration,
+    /// Whether all survivors were asked, and none has said anything since.
+    unanswered: bool,
+}
+
 /// Why a process is lost.
 #[derive(Clone, Debug)]
 struct Loss {
@@ -144,6 +158,7 @@ impl Coordinator {
             census: Census::new(count),
             messages: VecDeque::new(),
             first_failure: None,
+            watch: None,
             turned_away: Vec::new(),
         }
     }
@@ -184,6 +199,9 @@ impl Coordinator {
         if !self.is_live(process) {
             return;
         }
+        if let Some(watch) = &mut self.watch {
+            watch.unanswered = false;
+        }
         match message {
             ToCoordinator::Hello(greeting) => self.greeted(process, greeting, now),
             ToCoordinator::Card { bytes } => self.gave_card(process, bytes),
@@ -196,6 +214,8 @@ impl Coordinator {
             ToCoordinator::Failed { message, because_of } => {
                 self.failed(process, ProcessEnd::Reported(message), because_of, now);
             }
+            // That it said anything counts.
+            ToCoordinator::Alive => {}
         }
     }
 
@@ -238,8 +258,26 @@ impl Coordinator {
                 self.phase = Phase::Settling { since, next_round_at: None };
                 self.begin_round();
             }
-            Phase::Running | Phase::Finished | Phase::Ended => {}
+            Phase::Running if self.watch.is_some_and(|watch| watch.unanswered) => {
+                let why = self.describe_silent_processes();
+                self.end_job(Ending::Other(why));
+            }
+            Phase::Running => {
+                self.watch = Some(Watch { unanswered: true, ..self.next_watch(now) });
+                self.tell_all(ToProcess::Probe);
+            }
+            Phase::Finished | Phase::Ended => {}
         }
+    }
+
+    fn next_watch(&self, now: Duration) -> Watch {
+        Watch { due: now.saturating_add(self.answer_deadline()), unanswered: false }
+    }
+
+    /// Returns the time that survivors of a loss have to answer. It is long, because their machines
+    /// may be very busy.
+    fn answer_deadline(&self) -> Duration {
+        self.plan.start_deadline.saturating_add(self.plan.finalize_deadline)
     }
 
     /// Returns when [`tick`](Self::tick) next has work. `None` if only messages and ends of
@@ -252,7 +290,8 @@ impl Coordinator {
                 let deadline = since.saturating_add(self.plan.finalize_deadline);
                 Some(next_round_at.map_or(deadline, |at| at.min(deadline)))
             }
-            Phase::Running | Phase::Finished | Phase::Ended => None,
+            Phase::Running => self.watch.map(|watch| watch.due),
+            Phase::Finished | Phase::Ended => None,
         }
     }
 
@@ -412,6 +451,7 @@ impl Coordinator {
             Phase::Running | Phase::Settling { .. } => {
                 tracing::warn!(process = process.number(), root = root.number(), why, "process lost");
                 self.tell_all(ToProcess::Lost { process, root, why });
+                self.watch = Some(self.next_watch(now));
                 self.census.lose(process);
                 self.conclude_round(now);
             }
@@ -497,6 +537,14 @@ impl Coordinator {
         let mut on_host = HashMap::<_, u32>::new();
         self.greetings().for_each(|(_, greeting)| *on_host.entry(greeting.host).or_default() += 1);
         self.plan.start_deadline.saturating_add(opening_time(on_host.into_values().max().unwrap_or(0)))
+    }
+
+    fn describe_silent_processes(&self) -> String {
+        format!(
+            "after the loss of others, {} did not answer within {:?}: look for stopped processes",
+            list(self.live().map(|process| process.to_string())),
+            self.answer_deadline()
+        )
     }
 
     fn describe_outstanding_calls(&self) -> String {

@@ -9,7 +9,7 @@
 //!   reply space      REPLY_SPACE_BYTES     results that are larger than a slot
 //! latches            LATCH_COUNT x 8 B     counted down by calls that were executed elsewhere
 //! watchers           128 B                 counts the threads that sleep until memory changes
-//! segments           SEGMENT_COUNT x 16 B  the regions that have global addresses
+//! segments           SEGMENT_COUNT x 16 B  the slots of regions that have global addresses
 //! user memory        starter_bytes         memory with well-known addresses
 //! ```
 //!
@@ -20,8 +20,8 @@ use farside_fabric::{ProcessId, WorkerId};
 
 use crate::settings::Settings;
 
-/// Number of regions of a process that may have global addresses at once.
-pub const SEGMENT_COUNT: u32 = 1024;
+/// Number of slots of a process that have global addresses. A region takes at least one.
+pub const SEGMENT_COUNT: u32 = farside_fabric::transport::SLOT_COUNT;
 /// Number of calls of one worker whose results are stored one-sidedly. The results of further calls
 /// travel in messages.
 pub const REPLY_SLOT_COUNT: usize = 256;
@@ -39,7 +39,7 @@ pub const CALLER_SPACE_BYTES: usize = 64 << 10;
 /// Number of synchronizers of one process that may be in use at once.
 pub const LATCH_COUNT: usize = 1024;
 
-/// Size of the entry for a region with global addresses: its state and its size.
+/// Size of the entry of a slot with global addresses: its state, and the size of its region.
 pub const SEGMENT_BYTES: usize = 16;
 /// Alignment of the user memory: a pair of cache lines.
 const STARTER_ALIGN: usize = 128;

@@ -32,9 +32,10 @@ const INTERRUPTIONS_MAX: u32 = 10_000;
 /// A region of memory that other processes can map too, mapped here for reading and writing.
 ///
 /// Its pages are reserved at creation, so that a lack of memory is an error then and not a fatal
-/// signal later. It is sealed against growing and shrinking, so that no holder of the descriptor
-/// can make another process's access fault. It has no name in any file system, so nothing is left
-/// behind, however its users end.
+/// signal later, unless its creator wants them [on demand](MemoryPreference::on_demand). It is
+/// sealed against growing and shrinking, so that no holder of the descriptor can make another
+/// process's access fault. It has no name in any file system, so nothing is left behind, however
+/// its users end.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -52,6 +53,9 @@ pub struct MemoryPreference {
     pub pages: PageKind,
     /// The preferred NUMA node.
     pub node: Option<NumaNodeId>,
+    /// Whether ordinary pages come when they are first accessed, instead of at the creation. If the
+    /// machine has no memory left then, the system ends a process, as for a program's own memory.
+    pub on_demand: bool,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and `SharedMemory` gives out only
@@ -127,10 +131,13 @@ impl SharedMemory {
         let Some(bytes) = bytes.checked_next_multiple_of(page) else {
             return Err(ShmError::NoSpace { bytes, available: limits::available_memory_bytes() });
         };
+        if preference.on_demand {
+            return Self::create_of(name, bytes, MemfdFlags::empty(), Pages::default(), preference);
+        }
         for (kind, flags) in pages::reserved_kinds(preference.pages, bytes) {
             let pages = pages::of_reserved(kind, bytes);
             // After any failure, the next kind of page is tried.
-            if let Ok(memory) = Self::create_of(name, bytes, flags, pages, preference.node) {
+            if let Ok(memory) = Self::create_of(name, bytes, flags, pages, preference) {
                 return Ok(memory);
             }
         }
@@ -141,7 +148,7 @@ impl SharedMemory {
             }
         }
         let kind = if bytes < HUGE_BYTES { PageKind::Base } else { preference.pages.min(PageKind::Transparent) };
-        Self::create_of(name, bytes, MemfdFlags::empty(), Pages { kind, huge_bytes: 0 }, preference.node)
+        Self::create_of(name, bytes, MemfdFlags::empty(), Pages { kind, huge_bytes: 0 }, preference)
     }
 
     /// Creates a region of one kind of page. `pages` describes reserved pages; transparent ones are
@@ -151,8 +158,9 @@ impl SharedMemory {
         bytes: usize,
         flags: MemfdFlags,
         pages: Pages,
-        node: Option<NumaNodeId>,
+        preference: MemoryPreference,
     ) -> Result<Self, ShmError> {
+        let MemoryPreference { node, on_demand, .. } = preference;
         let failed = |call| move |errno: Errno| system(call, bytes, errno);
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)
             .map_err(failed("memfd_create"))?;
@@ -169,13 +177,15 @@ impl SharedMemory {
             // SAFETY: the mapping is of a memory file, is new, and only this function knows it.
             unsafe { pages::fill_with_transparent(memory.base, bytes) };
         }
-        reserve(&memory.fd, bytes, pages.huge_bytes).map_err(failed("fallocate"))?;
+        if !on_demand {
+            reserve(&memory.fd, bytes, pages.huge_bytes).map_err(failed("fallocate"))?;
+        }
         rustix::fs::fcntl_add_seals(&memory.fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(failed("sealing"))?;
         if pages.kind == PageKind::Transparent {
             memory.pages = pages::of_filled(memory.base, bytes);
         }
-        if node.is_some() {
+        if node.is_some() && !on_demand {
             // The kernel reports the nodes of mapped pages only.
             // SAFETY: the mapping is of a memory file, is new, and only this function knows it.
             unsafe { pages::fill(memory.base, bytes) };
@@ -396,6 +406,18 @@ mod tests {
         got
     }
 
+    /// More than any machine has.
+    #[test]
+    fn memory_on_demand_takes_only_what_is_used() {
+        let preference = MemoryPreference { on_demand: true, ..MemoryPreference::default() };
+        let memory = SharedMemory::create_as("test", 1 << 44, preference).unwrap();
+        for offset in [0, (1 << 43) + 5, (1 << 44) - 1] {
+            assert_eq!(write_and_read(&memory, offset, 7), 7);
+        }
+        let taken = rustix::fs::fstat(memory.fd()).unwrap().st_blocks * 512;
+        assert!(taken <= 3 * HUGE_BYTES as i64, "{taken}");
+    }
+
     #[test]
     fn memory_comes_for_every_wish_and_a_peer_can_map_it() {
         let kinds = [PageKind::Base, PageKind::Transparent, PageKind::Huge, PageKind::Gigantic];
@@ -403,7 +425,8 @@ mod tests {
             kinds.into_iter().flat_map(|kind| [1, 5000, 2 << 20, (4 << 20) + 1].map(|bytes| (kind, bytes)))
         {
             for node in [None, Some(NumaNodeId(0)), Some(NumaNodeId(999)), Some(NumaNodeId(u32::MAX))] {
-                let first = SharedMemory::create_as("test", bytes, MemoryPreference { pages, node }).unwrap();
+                let first =
+                    SharedMemory::create_as("test", bytes, MemoryPreference { pages, node, on_demand: false }).unwrap();
                 let got = first.pages();
                 assert!(got.kind <= pages && got.huge_bytes <= first.bytes(), "{got:?} for {pages:?}");
                 assert_eq!(got.kind == PageKind::Base, got.huge_bytes == 0, "{got:?}");
@@ -433,7 +456,7 @@ mod tests {
     /// Checks what this machine really does, which depends on its administrator.
     #[test]
     fn reported_pages_match_the_kernels_list() {
-        let preference = MemoryPreference { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)) };
+        let preference = MemoryPreference { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)), on_demand: false };
         let memory = SharedMemory::create_as("farside-pages-test", 8 << 20, preference).unwrap();
         println!("8 MiB: {:?} on {:?}", memory.pages(), memory.node());
         let list = std::fs::read_to_string("/proc/self/smaps").unwrap();

@@ -44,7 +44,7 @@ pub enum Error {
     },
     /// An operation that waits was called inside [`PerWorker::with`](crate::PerWorker::with).
     #[error(
-        "{what} waits while a value of this worker is borrowed, since {since}: called functions that run meanwhile may need the          value; wait after the closure of `with`"
+        "{what} waits while a value of this worker is borrowed, since {since}: called functions that run meanwhile may need the value; wait after the closure of `with`"
     )]
     Borrowed {
         /// The operation.
@@ -490,6 +490,15 @@ pub enum FullCause {
     Queue {
         /// The number of bytes queued.
         queued_bytes: usize,
+    },
+    /// Not all workers have received earlier calls to everyone.
+    #[error(
+        "with this one, {unreceived_bytes} bytes of calls to everyone are on their way; wait for earlier ones \
+         (`Everyone::notify`), call outside of handlers, or raise `Job::queue_cap_bytes`"
+    )]
+    Everyone {
+        /// The number of bytes that some workers may not have received, with this call.
+        unreceived_bytes: usize,
     },
 }
 

@@ -147,11 +147,14 @@ impl Job {
         starter_bytes: u32 => starter_bytes;
 
         /// Sets how long anything waits for another process. The default is `FARSIDE_TIMEOUT_S`
-        /// from the environment, or 30 s.
+        /// from the environment, or 30 s. A called function waits for a tenth of it, as for
+        /// the memory of a stopped process.
         deadline: Duration => deadline;
 
         /// Sets how long the job may take from the return of its last worker until no call is under
-        /// way. The default is 30 s.
+        /// way. The default is 30 s. After a process has failed, the job also ends if no other
+        /// process answers for this time and the [deadline](Self::deadline) together. A process
+        /// that computes answers, and one that is stopped does not.
         finalize_deadline: Duration => finalize_deadline;
     }
 

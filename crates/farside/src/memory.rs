@@ -115,8 +115,7 @@ impl RemoteMemory {
     /// only by the handle, or in a job whose accesses are [checked](crate::Job::check_accesses).
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`] if the owner has too many regions, or the memory lies in a region
-    /// of more than 4 GiB.
+    /// [`MemoryError::NoAddress`] if the owner has too many regions.
     pub fn address(&self) -> Result<GlobalAddress> {
         GlobalAddress::in_region(self.key, self.offset).ok_or_else(|| MemoryError::no_address(self.key).into())
     }
@@ -278,7 +277,7 @@ impl RemoteMemory {
         }
         let mut regions = me.regions().borrow_mut();
         let since = regions.since();
-        let region = regions.find_or_add(self.key, || process.region_of(self))?;
+        let region = regions.find_or_add(self.key, || process.region_of(self, me.patience()))?;
         let deadline = if region.mapped().is_some() {
             // A mapped region waits for nothing, so the deadline may be any time.
             self.check_stamp(region, since)?;

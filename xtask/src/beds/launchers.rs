@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, setup, tests_of};
+use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, job_test, setup, tests_of};
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
@@ -28,12 +28,35 @@ const SHARE: &str = r#"exec "$1" --quiet --exact $(sed -n "$((PMIX_RANK + 1))p" 
 /// The variable with the path of the tests of libfabric, for the first process of the cell.
 const FABRIC_PROGRAM: &str = "FARSIDE_XTASK_FABRIC_TESTS";
 
+/// The setting by which the ranks count as on two machines.
+const TWO_MACHINES: &str = "FARSIDE_MACHINES=2";
+
+/// Tests that the ranks run together, as two on each of two machines.
+const ON_TWO_MACHINES: [&str; 6] = [
+    job_test::ON_TWO_MACHINES,
+    "calls::a_reply_may_be_given_to_a_third",
+    "global::everything_by_processes",
+    "heap::as_processes::blocks_go_across_and_come_back",
+    "pipes::as_processes::messages_arrive_whole_and_in_order",
+    "sync::a_lock_is_granted_in_order",
+];
+
 /// A program for all ranks.
 #[derive(Clone, Debug)]
 struct Plan {
     program: Vec<String>,
-    /// Whether the ranks together print one JSON object for one search.
-    is_search: bool,
+    proof: Proof,
+}
+
+/// What the output of the ranks has to show.
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    /// Nothing.
+    None,
+    /// One JSON object of one search by all ranks.
+    Search,
+    /// One test by all ranks.
+    Test,
 }
 
 /// Runs the given program, or the checks of this bed, under each launcher that is not left out.
@@ -50,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if arguments.program.is_empty() {
             build_farside()?;
             settings.push((FABRIC_PROGRAM, fabric_test::build()?.into()));
+            settings.push(job_test::build_for_cell()?);
         }
     }
     cell::inside(limit, &settings, || {
@@ -74,16 +98,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     if !arguments.program.is_empty() {
-        return Ok(vec![Plan { program: arguments.program.clone(), is_search: false }]);
+        return Ok(vec![Plan { program: arguments.program.clone(), proof: Proof::None }]);
     }
-    let (farside, ranks) = (farside()?.display().to_string(), RANKS.to_string());
-    let hex = [&farside, "hex", "-n", &ranks, "--seconds", "1", "--json"];
+    let (farside, tests) = (farside()?.display().to_string(), job_test::program()?);
+    let hex = ["env", TWO_MACHINES, &farside, "hex", "--seconds", "1", "--json"].map(str::to_owned);
     // The first plan shows whether the launcher itself works.
-    Ok(vec![
-        Plan { program: vec!["true".to_owned()], is_search: false },
-        Plan { program: hex.map(str::to_owned).to_vec(), is_search: true },
-        Plan { program: shares()?, is_search: false },
-    ])
+    let mut plans = vec![
+        Plan { program: vec!["true".to_owned()], proof: Proof::None },
+        Plan { program: hex[2..].to_vec(), proof: Proof::Search },
+        Plan { program: hex.to_vec(), proof: Proof::Search },
+        Plan { program: shares()?, proof: Proof::None },
+    ];
+    let test = |test| Plan { program: job_test::rank(&tests, test, TWO_MACHINES), proof: Proof::Test };
+    plans.extend(ON_TWO_MACHINES.map(test));
+    Ok(plans)
 }
 
 /// Returns a command that runs a quarter of the tests of libfabric on each rank.
@@ -126,9 +154,13 @@ fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -
     if !missing.is_empty() {
         return Err(running.failure(format!("ranks {missing:?} did not start, or PMIx gave them no number")).into());
     }
-    if plan.is_search {
-        is_one_search(&running.printed(), RANKS).map_err(|why| running.failure(why))?;
-    }
+    let printed = running.printed();
+    let proven = match plan.proof {
+        Proof::None => Ok(()),
+        Proof::Search => is_one_search(&printed, RANKS),
+        Proof::Test => job_test::check(&printed, RANKS),
+    };
+    proven.map_err(|why| running.failure(why))?;
     println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask netns`: two ranks in two network namespaces with a cable between them.
+//! `cargo xtask netns`: ranks in two network namespaces with a cable between them.
 
 use std::path::Path;
 use std::thread;
@@ -7,21 +7,20 @@ use std::time::{Duration, Instant};
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, build_farside, build_test, cell, farside, is_one_search, setup, tests_of};
+use super::{Bed, build_farside, cell, farside, is_one_search, job_test, setup, tests_of};
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The package of the tests that this bed runs.
-pub(crate) const PACKAGE: &str = "farside-tests";
-
-/// The module of the tests that this bed runs. Each test asks for some number of processes, but
-/// accepts the number that the launcher started.
+/// The module of the tests that this bed runs.
 const CALLS: &str = "calls::";
 
-/// The variable with the path of the test program, for the first process of the cell.
-const CALLS_PROGRAM: &str = "FARSIDE_XTASK_CALLS";
+/// Ranks on each side in the checks of this bed. They share memory.
+const EACH: u32 = 2;
+
+/// Ranks of the checks of this bed.
+const RANKS: usize = 2 * EACH as usize;
 
 /// The port of rank 0. The namespaces are new, so every port is free.
 const PORT: u16 = 7077;
@@ -34,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
             build_farside()?;
-            settings.push((CALLS_PROGRAM, build_test(PACKAGE)?.into()));
+            settings.push(job_test::build_for_cell()?);
         }
     }
     cell::inside(limit, &settings, || {
@@ -47,17 +46,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let deadline = Instant::now() + limit;
         if !arguments.program.is_empty() {
             let programs = split(&arguments.program)?;
-            return two_ranks(&pair, &programs, arguments.cut_after, Show::Everything, deadline).map(drop);
+            return ranks(&pair, &programs, 1, arguments.cut_after, Show::Everything, deadline).map(drop);
         }
         ping_pong(&pair, deadline)?;
         let farside = farside()?.display().to_string();
-        let hex =
-            [&farside, "hex", "-n", "2", "--seconds", "1", "--fabric", "ofi:tcp", "--json"].map(str::to_owned).to_vec();
-        let printed = two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, Show::Everything, deadline)?;
+        let hex = [&farside, "hex", "--seconds", "1", "--fabric", "auto", "--json"].map(str::to_owned).to_vec();
+        let printed = ranks(&pair, &[hex.clone(), hex], EACH, arguments.cut_after, Show::Everything, deadline)?;
         if arguments.cut_after.is_some() {
             return Ok(());
         }
-        is_one_search(&printed, 2)?;
+        is_one_search(&printed, RANKS)?;
         calls(&pair, deadline)
     })
 }
@@ -109,28 +107,22 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
     Err(server.failure("does not listen").into())
 }
 
-/// Runs each test of calls as a job with one rank on each side.
+/// Runs each test of calls as a job with two ranks on each side.
 fn calls(pair: &Pair, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
-    let program = std::env::var_os(CALLS_PROGRAM).ok_or_else(|| format!("{CALLS_PROGRAM} is not set"))?;
+    let program = job_test::program()?;
     let tests = tests_of(Path::new(&program), CALLS)?;
-    for test in &tests {
-        let words = ["env", "FARSIDE_FABRIC=ofi:tcp", &program.to_string_lossy(), "--exact", test, "--nocapture"];
-        let rank = words.map(str::to_owned).to_vec();
-        let printed = two_ranks(pair, &[rank.clone(), rank], None, Show::Nothing, deadline)
-            .map_err(|why| format!("{test}: {why}"))?;
-        // A run without any matching test is also a success.
-        if printed.matches("1 passed").count() != 2 {
-            return Err(format!("{test}: did not run on both sides\n{printed}"));
-        }
-    }
     if tests.is_empty() {
-        return Err(format!("{}: contains no tests of calls", program.to_string_lossy()));
+        return Err(format!("{program}: contains no tests of calls"));
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    for test in tests.iter().map(|test| &**test).chain([job_test::ON_TWO_MACHINES]) {
+        let rank = job_test::rank(&program, test, "FARSIDE_FABRIC=auto");
+        let printed = ranks(pair, &[rank.clone(), rank], EACH, None, Show::Nothing, deadline);
+        printed.and_then(|printed| job_test::check(&printed, RANKS)).map_err(|why| format!("{test}: {why}"))?;
+    }
+    let (count, seconds) = (tests.len(), begun.elapsed().as_secs_f64());
     println!(
-        "xtask: netns: {} tests of calls over ofi:tcp, with 2 processes each: passed after {seconds:.1} s",
-        tests.len()
+        "xtask: netns: {count} tests of calls over shm and ofi:tcp, with {EACH} processes on each side: passed after {seconds:.1} s"
     );
     Ok(())
 }
@@ -144,19 +136,21 @@ enum Show {
     Nothing,
 }
 
-/// Runs one command in each namespace, waits for both, and returns their output.
-fn two_ranks(
+/// Runs `each` ranks of one command in each namespace, waits for all, and returns their output.
+fn ranks(
     pair: &Pair,
     programs: &[Vec<String>; 2],
+    each: u32,
     cut_after: Option<Duration>,
     show: Show,
     deadline: Instant,
 ) -> Result<String, String> {
     let secret = format!("{:x}-{:?}", std::process::id(), std::time::SystemTime::now());
-    let rendezvous = Rendezvous { world_size: 2, master: Side::A, port: PORT, secret: &secret };
+    let rendezvous = Rendezvous { world_size: 2 * each, master: Side::A, port: PORT, secret: &secret };
     let begun = Instant::now();
     let mut ranks = Vec::new();
-    for (rank, (side, program)) in (0_u32..).zip(Side::BOTH.into_iter().zip(programs)) {
+    for rank in 0..2 * each {
+        let (side, program) = (Side::BOTH[(rank / each) as usize], &programs[(rank / each) as usize]);
         let mut command = pair.command(side, &program[0]);
         rendezvous.tell(command.args(&program[1..]).env("TMPDIR", cell::temporary_dir()), rank);
         let name = format!("rank {rank}");

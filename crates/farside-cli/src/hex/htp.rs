@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// Search in one thread of this process
     #[arg(long)]
     local: bool,
-    /// Fabric of the job: auto, shm, ofi or ofi:PROVIDER
+    /// Fabric of the job: auto, shm, ofi, auto:PROVIDER or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
 }

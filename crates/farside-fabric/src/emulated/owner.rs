@@ -1,6 +1,6 @@
 //! The requests of other processes to this one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId};
@@ -21,6 +21,8 @@ pub(crate) struct Owner {
     holders: BTreeMap<(RegionName, ProcessId), Holder>,
     /// Withdrawn regions with holders, or with accesses of this process under way.
     leaving: BTreeMap<RegionName, Completion>,
+    /// Those of them that have no holder any more.
+    unheld: BTreeSet<RegionName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl Owner {
         let regions = RegionTable::new(process, starter.memory, starter.bytes);
         let name = RegionName::from(regions.starter().key());
         let access = starter.access.map(|access| (name, access)).into_iter().collect();
-        Self { regions, access, holders: BTreeMap::new(), leaving: BTreeMap::new() }
+        Self { regions, access, holders: BTreeMap::new(), leaving: BTreeMap::new(), unheld: BTreeSet::new() }
     }
 
     pub(crate) fn starter(&self) -> LocalRegion {
@@ -66,6 +68,7 @@ impl Owner {
         self.regions.withdraw(key)?;
         let completion = Completion::pending();
         self.leaving.insert(key.into(), completion.clone());
+        self.note_if_unheld(key.into());
         let told = self.holders_of(key.into()).filter(|(_, holder)| *holder == Holder::Alive);
         let told = told.map(|(process, _)| process).collect();
         self.settle();
@@ -75,6 +78,7 @@ impl Owner {
     /// Records that a holder has released a region.
     pub(crate) fn released(&mut self, by: ProcessId, name: RegionName) {
         self.holders.remove(&(name, by));
+        self.note_if_unheld(name);
         self.settle();
     }
 
@@ -88,13 +92,26 @@ impl Owner {
             }
             *process != peer || access.contains_key(name)
         });
+        self.note_all_unheld();
         self.settle();
     }
 
     /// Records that no access of a lost peer is in flight any more.
     pub(super) fn confirm_loss(&mut self, peer: ProcessId) {
         self.holders.retain(|(_, process), holder| *process != peer || *holder == Holder::Alive);
+        self.note_all_unheld();
         self.settle();
+    }
+
+    fn note_if_unheld(&mut self, name: RegionName) {
+        if self.leaving.contains_key(&name) && self.holders_of(name).next().is_none() {
+            self.unheld.insert(name);
+        }
+    }
+
+    fn note_all_unheld(&mut self) {
+        let leaving: Vec<RegionName> = self.leaving.keys().copied().collect();
+        leaving.into_iter().for_each(|name| self.note_if_unheld(name));
     }
 
     /// The regions that a process holds with native access.
@@ -106,24 +123,21 @@ impl Owner {
     /// Ends the deregistrations that have no holder any more. Those of regions with a native access
     /// are left to the transport.
     pub(crate) fn settle(&mut self) {
-        let done: Vec<RegionName> = self
-            .leaving
-            .keys()
-            .copied()
-            .filter(|name| !self.access.contains_key(name) && self.is_left(*name))
-            .collect();
+        let is_done = |name: &RegionName| !self.access.contains_key(name) && self.is_idle(*name);
+        let done: Vec<RegionName> = self.unheld.iter().copied().filter(is_done).collect();
         done.into_iter().for_each(|name| self.finish(name, true));
     }
 
     /// The withdrawn regions with a native access that have no holder any more.
     pub(super) fn left(&self) -> impl Iterator<Item = RegionName> {
-        self.leaving.keys().copied().filter(|name| self.access.contains_key(name) && self.is_left(*name))
+        self.unheld.iter().copied().filter(|name| self.access.contains_key(name) && self.is_idle(*name))
     }
 
     /// Frees the slot of a region that has no holder any more. `is_released`: no peer can access
     /// its memory either.
     pub(super) fn finish(&mut self, name: RegionName, is_released: bool) {
         self.access.remove(&name);
+        self.unheld.remove(&name);
         if let Some(memory) = self.regions.free(name)
             && is_released
         {
@@ -143,8 +157,9 @@ impl Owner {
         }
     }
 
-    fn is_left(&self, name: RegionName) -> bool {
-        self.holders_of(name).next().is_none() && self.regions.find_leaving(name).is_none_or(RegionMemory::is_idle)
+    /// Returns whether no thread of this process accesses a withdrawn region.
+    fn is_idle(&self, name: RegionName) -> bool {
+        self.regions.find_leaving(name).is_none_or(RegionMemory::is_idle)
     }
 
     fn holders_of(&self, name: RegionName) -> impl Iterator<Item = (ProcessId, Holder)> {

@@ -213,7 +213,7 @@ impl Local {
         let address = self.cache[class].pop()?;
         let units = size_class::units(class);
         self.cached_bytes -= units as usize * self.heap.options().unit_bytes;
-        Some(Block { address, units })
+        Some(Block { address, units, is_zero: false })
     }
 
     /// Finds a block outside the cache.
@@ -257,7 +257,7 @@ impl Local {
     fn empty_cache(&mut self) {
         for class in 0..size_class::COUNT {
             while let Some(address) = self.cache[class].pop() {
-                self.heap.give_back(Block { address, units: size_class::units(class) });
+                self.heap.give_back(Block { address, units: size_class::units(class), is_zero: false });
             }
         }
         self.cached_bytes = 0;
@@ -377,6 +377,6 @@ impl fmt::Debug for Registered {
 impl Drop for Registered {
     #[inline]
     fn drop(&mut self) {
-        self.shared.give_back(Block { address: self.address, units: self.units });
+        self.shared.give_back(Block { address: self.address, units: self.units, is_zero: false });
     }
 }

@@ -48,6 +48,15 @@ const UNIT_BITS: u32 = 32;
 pub struct Block {
     pub(super) address: u64,
     pub(super) units: u32,
+    pub(super) is_zero: bool,
+}
+
+impl Block {
+    /// Whether the block was cut from new memory, so that its bytes were zero when it was
+    /// allocated.
+    pub fn is_zero(&self) -> bool {
+        self.is_zero
+    }
 }
 
 /// An allocator over chunks of registered memory, for exclusive use.
@@ -101,8 +110,9 @@ impl Heap {
             return Ok(block);
         }
         let units = self.units(bytes)?;
-        self.grow(units as usize * self.options.unit_bytes)?;
-        Ok(self.take_free(bytes).expect("the new chunk is large enough"))
+        let is_zero = self.grow(units as usize * self.options.unit_bytes)?;
+        // No other chunk has room for it.
+        Ok(Block { is_zero, ..self.take_free(bytes).expect("the new chunk is large enough") })
     }
 
     /// Allocates a block like [`allocate`](Self::allocate), if no further chunk is necessary.
@@ -110,7 +120,7 @@ impl Heap {
         let units = self.units(bytes).ok()?;
         let address = self.free.take(units.into(), self.options.fit)?;
         self.used_bytes += units as usize * self.options.unit_bytes;
-        Some(Block { address, units })
+        Some(Block { address, units, is_zero: false })
     }
 
     fn units(&self, bytes: usize) -> Result<u32, FabricError> {
@@ -135,7 +145,8 @@ impl Heap {
         FabricError::MemoryLimit { bytes, held: self.held_bytes, limit: self.options.limit_bytes }
     }
 
-    fn grow(&mut self, bytes: usize) -> Result<(), FabricError> {
+    /// Takes a chunk with room for a block. Returns whether its bytes are zero.
+    fn grow(&mut self, bytes: usize) -> Result<bool, FabricError> {
         let HeapOptions { growth, chunk_bytes, chunk_bytes_max, limit_bytes, unit_bytes, .. } = self.options;
         // Chunks are whole units.
         let left = limit_bytes.saturating_sub(self.held_bytes) / unit_bytes * unit_bytes;
@@ -155,10 +166,11 @@ impl Heap {
             self.chunks.push(None);
             self.chunks.len() - 1
         });
+        let is_zero = chunk.is_zero;
         self.held_bytes += chunk.bytes();
         self.chunks[number] = Some(chunk);
         self.free.release((number as u64) << UNIT_BITS, units);
-        Ok(())
+        Ok(is_zero)
     }
 
     /// Takes a chunk from the source. It may be larger than requested, but not larger than `max`,
@@ -214,7 +226,7 @@ impl Heap {
         let number =
             self.chunks.iter().position(|chunk| chunk.as_ref().is_some_and(|chunk| holds(chunk) && ends(chunk)))?;
         let first = (offset - self.chunks[number].as_ref()?.offset()) / self.options.unit_bytes as u64;
-        Some(Block { address: (number as u64) << UNIT_BITS | first, units: self.units(bytes).ok()? })
+        Some(Block { address: (number as u64) << UNIT_BITS | first, units: self.units(bytes).ok()?, is_zero: false })
     }
 
     /// Gives unused chunks back. Returns their size in bytes.

@@ -27,6 +27,8 @@ pub struct NodeOptions {
     pub superchunk_bytes_max: usize,
     /// Maximum size of all superchunks together.
     pub limit_bytes: usize,
+    /// Whether pages come when they are first accessed: see [`MemoryPreference::on_demand`].
+    pub on_demand: bool,
 }
 
 impl Default for NodeOptions {
@@ -43,6 +45,7 @@ impl Default for NodeOptions {
             growth: Growth::Exponential,
             superchunk_bytes_max: 1 << 30,
             limit_bytes: usize::MAX,
+            on_demand: false,
         }
     }
 }
@@ -91,7 +94,7 @@ impl NodeMemory {
     /// If the size of chunks is not a power of two, or is larger than the first superchunk.
     #[track_caller]
     pub fn new(transport: Arc<dyn Transport>, options: NodeOptions) -> Self {
-        let preference = MemoryPreference { pages: options.pages, node: options.node };
+        let preference = MemoryPreference { pages: options.pages, node: options.node, on_demand: options.on_demand };
         let heap = HeapOptions {
             // Chunks are taken from the front, so that those at the end stay unused as a whole.
             fit: Fit::First,
@@ -142,7 +145,7 @@ impl ChunkSource for NodeMemory {
         let block = heap.allocate(bytes)?;
         let bytes = heap.block_bytes(&block);
         let (region, offset) = heap.place_of(&block);
-        Chunk::new(region.clone(), offset, bytes)
+        Ok(Chunk::new(region.clone(), offset, bytes)?.with_zeros(block.is_zero()))
     }
 
     /// # Panics
@@ -195,7 +198,8 @@ impl ChunkSource for Superchunks {
         // An overflow keeps the size, and the system then reports that there is no such memory.
         let bytes = bytes.checked_next_multiple_of(self.multiple_of).unwrap_or(bytes);
         let memory = Arc::new(SharedMemory::create_as("farside-memory", bytes, self.preference)?);
-        Chunk::new(self.transport.register_memory(memory, bytes, RegionKind::Shared)?, 0, bytes)
+        let region = self.transport.register_memory(memory, bytes, RegionKind::Shared)?;
+        Ok(Chunk::new(region, 0, bytes)?.with_zeros(true))
     }
 
     fn give_back(&self, chunk: Chunk) {

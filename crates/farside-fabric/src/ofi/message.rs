@@ -90,7 +90,7 @@ impl Card {
         if other.provider != self.provider || other.address.len() != self.address.len() {
             return Some(
                 "it uses another provider or kind of address: choose one for all with --fabric (libfabric 1 and 2 have \
-                 \"ofi:tcp;ofi_rxm\" in common)",
+                 \"auto:tcp;ofi_rxm\" in common)",
             );
         }
         // The provider follows pointers into endpoints of its own process, even after they are

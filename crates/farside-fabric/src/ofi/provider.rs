@@ -41,21 +41,27 @@ pub struct Provider {
     pub name: String,
     /// The device or interface.
     pub domain: String,
+    /// Whether a job takes the provider only by its name, because no test runs over it.
+    pub is_on_request: bool,
 }
 
-/// Lists the available providers, best first. A provider with several interfaces is listed once for
-/// each.
+/// Lists the available providers, best first, and then those that are [on
+/// request](Provider::is_on_request). A provider with several interfaces is listed once for each.
 ///
 /// # Errors
 /// [`FabricError::Unavailable`] if libfabric is not installed or has no suitable provider.
 pub fn providers() -> Result<Vec<Provider>, FabricError> {
     let api = Api::open()?;
     let found = api.find_fabrics(None, None)?;
-    let fabrics = found.iter().filter(|fabric| rank(&fabric.provider()).is_some());
-    let mut providers: Vec<Provider> =
-        fabrics.map(|fabric| Provider { name: fabric.provider(), domain: fabric.domain() }).collect();
+    let listed = |fabric: FoundFabric<'_>| {
+        let (name, domain) = (fabric.provider(), fabric.domain());
+        let is_on_request = ON_REQUEST.contains(&&*name);
+        (is_on_request || rank(&name).is_some()).then_some(Provider { name, domain, is_on_request })
+    };
+    let mut providers: Vec<Provider> = found.iter().filter_map(listed).collect();
+    let order = |provider: &Provider| (provider.is_on_request, rank(&provider.name));
+    providers.sort_by(|a, b| (order(a), &a.name, &a.domain).cmp(&(order(b), &b.name, &b.domain)));
     // libfabric reports one fabric for each address of the interface.
-    providers.sort_by(|a, b| (rank(&a.name), &a.domain).cmp(&(rank(&b.name), &b.domain)));
     providers.dedup();
     Ok(providers)
 }
@@ -68,11 +74,20 @@ pub fn library_version() -> Result<(u32, u32), FabricError> {
     Api::open().map(|api| api.version())
 }
 
+/// Providers of special hardware over which no test runs.
+const ON_REQUEST: [&str; 4] = ["cxi", "efa", "opx", "psm3"];
+
 /// The rank of a provider for a job across machines; a smaller one is better. `None` for providers
-/// that must not be used: slow ones, ones that crash, and those that reach only this machine.
+/// that a job takes only by their names: untested ones, slow ones, ones that crash, and those that
+/// reach only this machine.
 fn rank(provider: &str) -> Option<usize> {
-    const BEST_FIRST: [&str; 7] = ["cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "tcp;ofi_rxm"];
-    BEST_FIRST.iter().position(|known| *known == provider)
+    const TESTED_BEST_FIRST: [&str; 3] = ["verbs;ofi_rxm", "tcp", "tcp;ofi_rxm"];
+    TESTED_BEST_FIRST.iter().position(|known| *known == provider)
+}
+
+/// Returns whether the test suite runs over a provider.
+fn is_tested(provider: &str) -> bool {
+    rank(provider).is_some() || provider == SHM
 }
 
 /// Expands a short name into the full names, to be tried in turn.
@@ -100,7 +115,7 @@ fn check_environment(provider: &str, lookup: impl Fn(&str) -> Option<OsString>) 
             what: format!("libfabric's provider {provider}"),
             why: format!("it is unsafe in a program with several threads without {name}={value} in the environment"),
             remedy: "set FI_OFI_RXM_USE_SRX=1 and FI_MR_CACHE_MONITOR=disabled for all processes before they start (mpirun has -x \
-                     for that), or choose --fabric ofi:tcp",
+                     for that), or choose --fabric auto:tcp",
         }),
     }
 }
@@ -115,6 +130,9 @@ pub(super) fn choose(
 ) -> Result<(OneInfo, String), FabricError> {
     let (info, name) = find(api, provider, address, device)?;
     check_environment(&name, |name| std::env::var_os(name))?;
+    if !is_tested(&name) {
+        tracing::warn!(provider = name, "no test of Farside runs over this provider of libfabric");
+    }
     Ok((info, name))
 }
 
@@ -250,10 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn unusable_providers_are_not_chosen() {
-        for provider in ["sockets", "net", "udp;ofi_rxd", "shm", ""] {
-            assert_eq!(rank(provider), None);
+    fn untested_providers_are_not_chosen() {
+        for provider in ["sockets", "net", "udp;ofi_rxd", ""].into_iter().chain(ON_REQUEST) {
+            assert!(rank(provider).is_none() && !is_tested(provider), "{provider}");
         }
+        // It is tested, but reaches only this machine.
+        assert!(rank(SHM).is_none() && is_tested(SHM));
         assert!(rank("verbs;ofi_rxm") < rank("tcp;ofi_rxm"));
     }
 }

@@ -204,7 +204,8 @@ impl State {
     }
 
     /// Returns whether the provider copies with this machine's processor, and works only while a
-    /// thread makes progress.
+    /// thread makes progress. An untested provider counts as one that does: that is right for every
+    /// provider, and slower for some.
     pub(super) fn works_in_software(&self) -> bool {
         !self.port.provider().starts_with("verbs")
     }

@@ -13,9 +13,9 @@ use crate::ids::ProcessId;
 pub struct RemoteKey {
     /// The process that owns the memory.
     pub process: ProcessId,
-    /// The slot of the region.
+    /// The slot of the region, and the first of several if it is larger than [`SLOT_BYTES`].
     pub slot: u32,
-    /// Number of earlier uses of the slot. The highest bit is set for [internal](Self::is_internal)
+    /// Tells the uses of a slot apart. The highest bit is set for [internal](Self::is_internal)
     /// regions.
     pub generation: u32,
     /// Zero.
@@ -23,6 +23,12 @@ pub struct RemoteKey {
     /// The size of the region.
     pub bytes: u64,
 }
+
+/// The bytes that one slot stands for. A larger region takes consecutive slots, so that a slot and
+/// an offset in it are one number, which a layer above can compute with.
+pub const SLOT_BYTES: u64 = 1 << 29;
+/// The number of slots that a layer above gives addresses. Further regions have only their keys.
+pub const SLOT_COUNT: u32 = 1 << 13;
 
 /// The bit of a generation that says that the region is internal.
 pub(crate) const INTERNAL: u32 = 1 << 31;
@@ -42,6 +48,11 @@ impl RemoteKey {
     /// The key of a process's starter memory.
     pub const fn starter(process: ProcessId, bytes: u64) -> Self {
         Self { process, slot: 0, generation: 0, reserved: 0, bytes }
+    }
+
+    /// The number of slots that the region takes.
+    pub fn slot_count(&self) -> u32 {
+        u32::try_from(self.bytes.div_ceil(SLOT_BYTES).max(1)).unwrap_or(u32::MAX)
     }
 
     /// Whether the region is internal, or the key is one of starter memory, which has internal

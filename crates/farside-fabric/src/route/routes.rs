@@ -83,12 +83,8 @@ impl Routes {
         tracing::debug!(process = config.process.number(), shared, processes = kinds.len(), "routes chosen");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
-        Ok(Self {
-            shm,
-            ofi,
-            kinds: kinds.into(),
-            registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }),
-        })
+        let names = Names::new(ofi.starter().key());
+        Ok(Self { shm, ofi, kinds: kinds.into(), registered: Mutex::new(Registered { names, leaving: Vec::new() }) })
     }
 
     fn kind(&self, process: ProcessId) -> RouteKind {
@@ -166,7 +162,7 @@ impl Transport for Routes {
         kind: RegionKind,
     ) -> Result<LocalRegion, FabricError> {
         let mut registered = lock(&self.registered);
-        let name = registered.names.take(kind);
+        let name = registered.names.take(kind, bytes);
         // The transport that may refuse comes first.
         match self.ofi.register_memory_as(Naming::Elsewhere(name), memory.clone(), bytes) {
             Ok(_) => Ok(self.shm.register_memory_as(Naming::Elsewhere(name), memory, bytes)),
@@ -179,7 +175,7 @@ impl Transport for Routes {
 
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError> {
         let mut registered = lock(&self.registered);
-        let name = registered.names.take(RegionKind::Shared);
+        let name = registered.names.take(RegionKind::Shared, memory.bytes());
         let lease = Lease::new(memory);
         match self.ofi.register_user_as(Naming::Elsewhere(name), lease.clone()) {
             // Shared memory refuses only memory of zero bytes, which libfabric has accepted above.

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
@@ -178,6 +178,29 @@ impl Held {
 }
 
 /// Registers private memory at one endpoint and attaches it at the other.
+/// More connections wait at a process than its listener keeps.
+#[test]
+fn a_full_listener_is_tried_again() {
+    let job_id = new_job();
+    let (busy, caller) = (open(0, job_id), open(1, job_id));
+    while net::MessageSocket::connect(&name(job_id, busy.process())).is_ok() {}
+    let key = busy.starter().key();
+    let late = caller.attach(key, Instant::now() + Duration::from_millis(10));
+    assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                busy.progress();
+                std::thread::yield_now();
+            }
+        });
+        let attached = caller.attach(key, deadline());
+        done.store(true, Ordering::Relaxed);
+        attached.unwrap();
+    });
+}
+
 fn hold(owner: &ShmEndpoint, holder: &ShmEndpoint) -> (UserRegion, RemoteRegion) {
     let region = owner.register_user(Arc::new(UserMemory::owned(vec![0; 100]))).unwrap();
     let remote = std::thread::scope(|scope| {

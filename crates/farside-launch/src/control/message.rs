@@ -21,7 +21,7 @@ use crate::error::LaunchError as Error;
 /// Programs of one job may be built apart. Raise the version with every change of a message, and of
 /// anything else that their processes share: memory layouts, service messages, records of named
 /// functions.
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 /// The length of the version.
 const VERSION_BYTES: usize = 1;
 /// The encoded length of an enum's variant.
@@ -68,6 +68,8 @@ pub enum ToCoordinator {
         /// The process whose loss caused the failure.
         because_of: Option<ProcessId>,
     },
+    /// The process is not stopped; the answer to [`ToProcess::Probe`].
+    Alive,
 }
 
 /// A process's description of itself.
@@ -153,6 +155,9 @@ pub enum ToProcess {
     },
     /// The job is quiescent: return.
     Finish,
+    /// A question whether the process still answers, to its service thread. Answered with
+    /// [`ToCoordinator::Alive`].
+    Probe,
     /// Shared memory does not connect all processes: open the fabric and send the card.
     Exchange,
     /// The cards of consecutive processes.
@@ -216,7 +221,7 @@ impl ToCoordinator {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         decode(bytes).filter(|message| match message {
             Self::Hello(greeting) => is_fabric(&greeting.fabric),
-            Self::Idle { .. } => true,
+            Self::Idle { .. } | Self::Alive => true,
             Self::Card { bytes } => bytes.len() <= CARD_BYTES_MAX,
             Self::Failed { message, .. } => !is_too_long(message),
         })
@@ -246,6 +251,7 @@ impl ToProcess {
             | Self::Start { .. }
             | Self::Confirm { .. }
             | Self::Finish
+            | Self::Probe
             | Self::Exchange
             | Self::Builds { .. } => true,
         })
@@ -331,7 +337,7 @@ mod tests {
 
     fn greeting() -> impl Strategy<Value = Greeting> {
         let fabric = prop_oneof![
-            Just(FabricChoice::Auto),
+            prop::option::of("[a-z_;]{1,40}").prop_map(FabricChoice::Auto),
             Just(FabricChoice::Shm),
             prop::option::of("[a-z_;]{1,40}").prop_map(FabricChoice::Ofi),
         ];
@@ -363,6 +369,7 @@ mod tests {
             any::<(u32, u64, u64)>().prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
             (any::<String>(), prop::option::of(process()))
                 .prop_map(|(message, because_of)| ToCoordinator::Failed { message, because_of }),
+            Just(ToCoordinator::Alive),
         ]
     }
 
@@ -379,6 +386,7 @@ mod tests {
             }),
             any::<u32>().prop_map(|round| ToProcess::Confirm { round }),
             Just(ToProcess::Finish),
+            Just(ToProcess::Probe),
             Just(ToProcess::Exchange),
             (any::<u32>(), prop::collection::vec(peer_card(), 0..4))
                 .prop_map(|(first, cards)| ToProcess::Peers { first, cards }),

@@ -23,7 +23,7 @@ fn hello() -> ToCoordinator {
 /// Returns the greeting of the processes in these tests.
 fn greeting() -> Greeting {
     let shape = JobShape { processes: 3, threads: 1, without_body: 0 };
-    Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::Auto }
+    Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::default() }
 }
 
 /// Returns a greeting from another machine.
@@ -592,6 +592,26 @@ fn a_process_is_a_straggler_once_all_others_have_ended() {
     assert_eq!(script.coordinator.running().collect::<Vec<_>>(), [id(1)]);
 }
 
+#[test]
+fn survivors_that_do_not_answer_are_stragglers() {
+    let mut script = Script::started(3);
+    script.failed(0, "it waited in vain");
+    script.told();
+    // Workers may run as long as they like.
+    for answers in [1, 2, 1] {
+        script.sleep();
+        assert_eq!(script.told(), to_all([1, 2], &ToProcess::Probe));
+        script.said(answers, ToCoordinator::Alive);
+    }
+    script.sleep();
+    assert_eq!(script.told(), to_all([1, 2], &ToProcess::Probe));
+    script.sleep();
+    let why = ending(&script.told(), [1, 2]);
+    assert!(why.contains("process 1, process 2 did not answer"), "{why}");
+    assert!(script.coordinator.only_stragglers_run());
+    assert_eq!(script.first_failure(), (0, reported("it waited in vain")));
+}
+
 /// An event, plausible or not.
 #[derive(Clone, Debug)]
 enum Happening {
@@ -642,6 +662,7 @@ impl Dutiful {
         match message {
             ToProcess::Start { .. } => self.to_say.push_back(idle(0)),
             ToProcess::Confirm { round } => self.to_say.push_back(idle(round)),
+            ToProcess::Probe => self.to_say.push_back(ToCoordinator::Alive),
             ToProcess::Exchange => self.to_say.push_back(ToCoordinator::Card { bytes: vec![1] }),
             ToProcess::Finish | ToProcess::Ended { .. } => self.returns = true,
             ToProcess::Lost { .. } | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}

@@ -167,7 +167,7 @@ fn prepare_libfabric(command: &mut Command, choices: &Choices) {
     };
     ofi::ENVIRONMENT.iter().for_each(|(name, value)| default(name, value));
     // All processes are on this machine. Only socket providers can use the loopback device.
-    if matches!(&choices.fabric, Some(FabricChoice::Ofi(Some(provider))) if provider.starts_with("tcp")) {
+    if choices.fabric.as_ref().and_then(FabricChoice::provider).is_some_and(|provider| provider.starts_with("tcp")) {
         default(ADDRESS, "127.0.0.1");
     }
 }

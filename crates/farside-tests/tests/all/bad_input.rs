@@ -238,8 +238,8 @@ fn no_address_is_computed_that_there_cannot_be() {
     let outside = |bytes| Some((first.address(), AddressFault::MovedOutside { bytes }));
     assert_eq!(moved(first.sub(2)), None);
     assert_eq!(moved(first.sub(3)), outside(24));
-    assert_eq!(moved(first.add((1 << 29) - 3)), None);
-    assert_eq!(moved(first.add((1 << 29) - 2)), outside((1 << 32) - 16));
+    assert_eq!(moved(first.add((1 << 39) - 3)), None);
+    assert_eq!(moved(first.add((1 << 39) - 2)), outside((1 << 42) - 16));
     assert_eq!(moved(first.add(usize::MAX)), outside(u64::MAX));
     assert_eq!(moved(GlobalPtr::NULL.sub(0)), Some((GlobalAddress::NULL, AddressFault::Null)));
 }

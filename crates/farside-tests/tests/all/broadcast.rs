@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Error, LaunchError, Registered, RemoteMemory, Result, Simulation, Written};
+use farside::{
+    Error, FullCause, GlobalAddress, GlobalPtr, LaunchError, Registered, RemoteMemory, Result, Simulation, Written,
+};
 
 use crate::support::{is_over_missing_libfabric, only};
 
@@ -128,6 +130,61 @@ fn flood(me: &Worker) -> Result<()> {
 fn calls_without_room_are_sent_later() {
     run("broadcast::calls_without_room_are_sent_later", "shm", 5, 1, flood);
     farside::simulate(5, 1, 52, flood).unwrap();
+}
+
+/// A worker makes no progress. Process 2 sends on to it, and keeps no more than the job's limit for
+/// queues. After that the caller gets an error, and nothing is lost.
+#[test]
+fn what_is_kept_for_a_worker_that_computes_has_a_limit() {
+    const BYTES: usize = 10_000;
+    const CAP_BYTES: usize = 1 << 20;
+    type Count = PerWorker<Cell<usize>>;
+    fn hit(there: &Worker, count: Count, bytes: &[u8]) {
+        assert_eq!(bytes, [1; BYTES]);
+        count.here(there).set(count.here(there).get() + 1);
+    }
+    let simulation = Simulation::new(4, 1, 53).deadline(Duration::from_millis(50));
+    let report = simulation.run(|me| {
+        let count: Count = PerWorker::new(me, Cell::default())?;
+        let goes_on: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 8).cast();
+        me.barrier()?;
+        if me.id().number() == 3 {
+            // Runs no calls meanwhile.
+            while goes_on.load(me)? == 0 {}
+        }
+        if me.id().number() > 0 {
+            return Ok(());
+        }
+        let call = |me: &Worker| me.everyone().call_buffer(count, &[1; BYTES], hit);
+        let mut sent = 0;
+        let refused = loop {
+            match call(me) {
+                Ok(()) => sent += 1,
+                Err(refused) => break refused.error,
+            }
+            assert!(sent * BYTES <= CAP_BYTES, "{sent} calls are on their way");
+        };
+        assert!(matches!(refused, Error::Deadline { .. }), "{refused}");
+        assert!(sent * BYTES > CAP_BYTES / 2, "{sent}");
+        let in_handler = me.call_return(me.id(), count, |there, count| {
+            let refused = there.everyone().call_buffer(count, &[1; BYTES], hit).map_err(|refused| refused.error);
+            matches!(refused, Err(Error::Full { cause: FullCause::Everyone { unreceived_bytes }, .. }) if unreceived_bytes > CAP_BYTES / 2)
+        });
+        assert!(in_handler?.wait()?);
+        goes_on.store(me, 1)?;
+        for _ in 0..300 {
+            call(me)?;
+        }
+        let all = me.synchronizer(me.worker_count())?;
+        me.everyone().notify(&all).call((), |_, ()| ())?;
+        all.wait()?;
+        for worker in me.workers() {
+            let counted = me.call_return(worker, count, |there, count| count.here(there).get())?;
+            assert_eq!(counted.wait()?, sent + 300, "{worker}");
+        }
+        Ok(())
+    });
+    report.unwrap().verdict.unwrap();
 }
 
 #[farside::test(processes = 2, threads = 1)]

@@ -176,15 +176,10 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     let last = Section::indexed([(usize::MAX - 1, 1)])?;
     assert_eq!(why(bytes.put_section(me, &last, &[1], &Section::contiguous(1))), outside(u64::MAX));
     // A slot without a region, and a slot of another generation.
-    let far = 1 << 36;
-    assert_eq!(
-        why(me.get_bytes(GlobalAddress::from_bits(starter.to_bits() + 1000 * far), &mut [0])),
-        AddressFault::Stale
-    );
-    assert_eq!(
-        why(me.get_bytes(GlobalAddress::from_bits(starter.to_bits() + (1 << 32)), &mut [0])),
-        AddressFault::Stale
-    );
+    for far in [1000 << 29, 1 << 42] {
+        let address = GlobalAddress::from_bits(starter.to_bits() + far);
+        assert_eq!(why(me.get_bytes(address, &mut [0])), AddressFault::Stale);
+    }
     let slice: GlobalSlice<u64> = starter.cast().slice(10);
     assert!(slice.put(me, 8, &[0; 3]).is_err() && slice.at(10).is_err() && slice.part(5..11).is_err());
     let (start, end) = (5, 3);
@@ -200,7 +195,7 @@ fn internals_have_no_addresses(me: &Worker) -> Result<()> {
     me.barrier()?;
     for slot in 1..1024_u64 {
         for generation in 0..16_u64 {
-            let bits = GlobalAddress::starter(me.process(), 0).to_bits() | slot << 36 | generation << 32;
+            let bits = GlobalAddress::starter(me.process(), 0).to_bits() | generation << 42 | slot << 29;
             assert_eq!(why(me.put_bytes(GlobalAddress::from_bits(bits), &[0xff; 64])), AddressFault::Stale);
         }
     }
@@ -248,7 +243,8 @@ fn fields_lie_where_they_lie_in_the_value() -> Result<()> {
     let next: GlobalPtr<GlobalPtr<Node>> = field!(record.add(2)?, Record, node.next)?;
     assert_eq!((second.address().offset(), next.address().offset()), (64 + 12, 64 + 2 * 32 + 16));
     assert_eq!(why(field!(GlobalPtr::<Record>::NULL, Record, pair)), AddressFault::Null);
-    let last: GlobalPtr<Record> = GlobalAddress::starter(ProcessId::new(1), u32::MAX - 7).cast();
+    let end = GlobalAddress::starter(ProcessId::new(1), 0).checked_add((1 << 42) - 8);
+    let last: GlobalPtr<Record> = end.expect("a process has 4 TiB of addresses").cast();
     assert_eq!(why(field!(last, Record, pair)), AddressFault::MovedOutside { bytes: 8 });
     Ok(())
 }
@@ -256,12 +252,13 @@ fn fields_lie_where_they_lie_in_the_value() -> Result<()> {
 proptest::proptest! {
     /// Offsets forth and back cancel out, as with native pointers.
     #[test]
-    fn addresses_are_computed_with(offset: u32, count in 0..1_usize << 28, by in 1..24_usize) {
-        let first: GlobalPtr<[u8; 24]> = GlobalAddress::starter(ProcessId::new(3), offset).cast();
-        let end = u64::from(offset) + 24 * count as u64;
+    fn addresses_are_computed_with(offset in 0..1_u64 << 42, count in 0..1_usize << 38, by in 1..24_usize) {
+        let start = |process| GlobalAddress::starter(ProcessId::new(process), 0);
+        let first: GlobalPtr<[u8; 24]> = start(3).checked_add(offset).unwrap().cast();
+        let end = offset + 24 * count as u64;
         match first.add(count) {
             Ok(further) => {
-                assert_eq!(u64::from(further.address().offset()), end);
+                assert_eq!(further.address().offset(), end);
                 assert_eq!((further.process(), further.sub(count).ok()), (first.process(), Some(first)));
                 assert_eq!(further.offset_from(first), Some(count));
                 assert_eq!(first.offset_from(further), (count == 0).then_some(0));
@@ -269,11 +266,11 @@ proptest::proptest! {
                 if let Ok(between) = further.cast::<u8>().add(by) {
                     assert_eq!(between.cast().offset_from(first), None, "no whole number of values");
                 }
-                let elsewhere = GlobalAddress::starter(ProcessId::new(2), further.address().offset()).cast();
+                let elsewhere = start(2).checked_add(further.address().offset()).unwrap().cast();
                 assert_eq!((elsewhere.offset_from(first), first.offset_from(elsewhere)), (None, None));
             }
             Err(error) => {
-                assert!(end > u64::from(u32::MAX), "{error}");
+                assert!(end >= 1 << 42, "{error}");
                 assert_eq!(why::<()>(Err(error)), AddressFault::MovedOutside { bytes: 24 * count as u64 });
             }
         }
@@ -356,9 +353,9 @@ fn any_slice() -> impl Strategy<Value = GlobalSlice<u64>> {
 /// lies in memory.
 fn use_slice(me: &Worker, slice: GlobalSlice<u64>) -> Result<()> {
     let start = slice.start().address();
-    let (offset, length) = (u64::from(start.offset()), slice.len() as u64);
+    let (offset, length) = (start.offset(), slice.len() as u64);
     let in_starter = start.process().is_some_and(|process| {
-        process.number() < me.process_count() && GlobalAddress::starter(process, start.offset()) == start
+        process.number() < me.process_count() && GlobalAddress::starter(process, 0).checked_add(offset) == Some(start)
     });
     let is_inside = length
         .checked_mul(8)

@@ -1,10 +1,15 @@
-//! A function means the same in every process, although its address differs.
+//! A function means the same in every process, although its address differs. Each process knows
+//! its machine.
 //!
 //! The compiler and the linker make the names of functions, so these tests run with and without
 //! optimisation.
 
+use std::process::Command;
+
 use farside::prelude::*;
-use farside::{Result, remote};
+use farside::{GlobalAddress, Result, remote};
+
+use crate::support::only;
 
 fn address_of(function: fn(&Worker, u64) -> u64) -> usize {
     function as usize
@@ -218,4 +223,29 @@ fn all_ways_of_calling(me: &Worker) -> Result<()> {
     executed.wait()?;
     me.wait_while_serving(|| sum.here(me).get() == 2047)?;
     me.barrier()
+}
+
+/// The test beds also run this program, on two hosts and under other launchers.
+#[farside::test(processes = 4, threads = 1)]
+#[ignore = "a program for the test below"]
+fn on_two_machines(me: &Worker) -> Result<()> {
+    assert_eq!((me.process_count(), me.machine_count()), (4, 2));
+    for process in (0..4).map(ProcessId::new) {
+        assert_eq!(me.machine_of(process).number(), process.number() / 2);
+        let is_here = me.machine_of(process) == me.machine();
+        assert_eq!(me.is_mapped(GlobalAddress::starter(process, 0))?, is_here);
+    }
+    everywhere(me, 41, plus_one, 42)?;
+    me.barrier()
+}
+
+#[test]
+fn processes_of_one_machine_count_as_on_two() {
+    if farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(only("identity::on_two_machines")).env_remove("FARSIDE_FABRIC");
+    let output = command.env("FARSIDE_MACHINES", "2").env("FARSIDE_ADDRESS", "127.0.0.1").output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
 }

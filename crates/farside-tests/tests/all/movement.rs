@@ -246,7 +246,7 @@ fn invalid_addresses_are_refused(me: &Worker) -> Result<()> {
     let count = me.process_count();
     let unknown = GlobalAddress::starter(ProcessId::new(count), 0);
     assert_eq!(why(me.copy(good, unknown, 8, Order::None)), AddressFault::NoSuchProcess { count });
-    let stale = GlobalAddress::from_bits(good.to_bits() + (1 << 32));
+    let stale = GlobalAddress::from_bits(good.to_bits() + (1 << 42));
     assert_eq!(why(me.start_put(stale, &[1], Order::None)), AddressFault::Stale);
     let long = me.copy(at(me, own, 0), good, 1 << 40, Order::None);
     assert!(matches!(why(long), AddressFault::OutOfRange { bytes, .. } if bytes == 1 << 40));

@@ -45,6 +45,50 @@ fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     inbox.free(me)
 }
 
+/// An array of more than 4 GiB in each process. Few of its pages are used, and only these take
+/// memory in a simulation.
+#[test]
+fn arrays_may_have_more_than_four_gib_a_process() {
+    const LENGTH: usize = (12 << 30) / 8;
+    const SLOT: usize = (512 << 20) / 8;
+    const STEP: usize = SLOT / 8 + 1;
+    farside::simulate(2, 2, 1, |me| {
+        let array = me.global_array::<u64>(LENGTH)?;
+        let (own, count) = (me.id().index(), me.worker_count() as usize);
+        let places = |worker: usize| (worker * 1000..LENGTH).step_by(STEP);
+        for index in places(own) {
+            assert_eq!(array.get(me, index)?, 0);
+            array.put(me, index, index as u64)?;
+        }
+        me.barrier()?;
+        for index in places((own + 1) % count) {
+            assert_eq!(array.get(me, index)?, index as u64);
+        }
+        let (local, first) = (array.local(me), own * (LENGTH / count));
+        assert_eq!((local.len(), array.local_indices(me).next()), (LENGTH / count, Some(first)));
+        for at in (0..local.len()).step_by(STEP / 2) {
+            let index = first + at;
+            let is_written = (0..count).any(|worker| places(worker).any(|place| place == index));
+            assert_eq!(local.get(at), if is_written { index as u64 } else { 0 });
+        }
+        me.barrier()?;
+        // Pieces that cross a boundary of slots, in this worker's part and in another one.
+        for worker in [own, (own + 1) % count] {
+            let begin = worker * (LENGTH / count) + SLOT * (own + 1) - 500;
+            array.put_range(me, begin, &[own as u64 + 1; 1000])?;
+            let mut back = [0; 1000];
+            array.get_range(me, begin, &mut back)?;
+            assert_eq!(back, [own as u64 + 1; 1000]);
+        }
+        let last = array.at(LENGTH - 1)?;
+        last.fetch_add(me, 1)?;
+        me.barrier()?;
+        assert_eq!(last.get(me)?, count as u64);
+        array.free(me)
+    })
+    .unwrap();
+}
+
 /// Empty symmetric memory has slices and addresses, too.
 fn symmetric_memory_of_no_values_is_empty(me: &Worker) -> Result<()> {
     let none = me.symmetric::<u64>(0)?;
@@ -168,15 +212,15 @@ fn bad_indices_are_refused(me: &Worker) -> Result<()> {
     let too_long = ObjectError::TooLong { length: u64::MAX, value_bytes: 8 };
     assert_eq!(why(me.global_array::<u64>(usize::MAX)), too_long);
     assert!(matches!(why(me.symmetric::<u64>(1 << 40)), ObjectError::TooLong { .. }));
-    // Memory in which the last bytes would have no address is never taken.
+    // Memory of objects that are too long is never taken.
     let registered = || me.memory_report().iter().map(|node| node.registered_bytes).sum::<usize>();
     let before = registered();
-    let process_bytes = 4 << 30;
+    let process_bytes = 256 << 30;
     let length = process_bytes / 8 * me.process_count() as usize;
-    for length in [length - 4 * me.worker_count() as usize, length] {
+    for length in [length - 256 * me.process_count() as usize, length] {
         assert!(matches!(why(me.global_array::<u64>(length)), ObjectError::TooLong { .. }));
     }
-    assert!(matches!(why(me.symmetric::<u8>(process_bytes - 63)), ObjectError::TooLong { .. }));
+    assert!(matches!(why(me.symmetric::<u8>(process_bytes - 4095)), ObjectError::TooLong { .. }));
     assert_eq!(registered(), before);
     Ok(())
 }

@@ -189,6 +189,39 @@ fn functions_may_wait_in_a_simulation() {
     simulation(42).run(waiting).unwrap().verdict.unwrap();
 }
 
+/// Functions go on after answers that come when nothing else is under way.
+#[test]
+fn quiescence_includes_what_functions_do_later() {
+    run("pools::quiescence_includes_what_functions_do_later", |me| {
+        fn go_on_after_answer(there: &Worker, (sums, bytes): (Sums, usize)) {
+            let answered = there.call_with_reply(there.neighbor(1), bytes, |_, bytes, reply: Reply<Vec<u8>>| {
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(50));
+                    reply.send(vec![1; bytes]);
+                });
+            });
+            answered.unwrap().then(move |there, result| {
+                there.call(WorkerId::FIRST, (sums, result.unwrap().len() as u64), add).unwrap();
+            });
+        }
+        let sums = Dist::new(me, || AtomicU64::new(0))?;
+        let pool = me.pool_of(me.process()).expect("the job has pools");
+        // Into a slot, and as a letter.
+        let (short, long) = (10, 100_000);
+        for round in 1..=2 {
+            me.call(pool, (sums, short), go_on_after_answer)?;
+            me.call(pool, (sums, long), go_on_after_answer)?;
+            me.quiesce()?;
+            if me.is_first() {
+                let all = round * u64::from(me.worker_count()) * (short + long) as u64;
+                assert_eq!(sums.here(me).load(Ordering::Relaxed), all);
+            }
+            me.barrier()?;
+        }
+        Ok(())
+    });
+}
+
 /// Makes more calls than the pool queues. Its threads are slow.
 fn flood(me: &Worker) -> Result<()> {
     let sums = Dist::new(me, || AtomicU64::new(0))?;

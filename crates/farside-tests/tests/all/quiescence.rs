@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, FullCause, Result, Simulation, simulate};
+use farside::{Error, FullCause, Result, ResultPlace, Simulation, simulate};
 
 use crate::support::failure;
 
@@ -25,6 +25,7 @@ everywhere! {
     a_tree_of_calls
     all_forms_of_calls
     a_chain_through_answers
+    results_in_memory
     handlers_find_room
 }
 
@@ -47,6 +48,21 @@ fn a_tree_of_calls(me: &Worker) -> Result<()> {
     // With nothing to wait for, and several times in a row.
     me.quiesce()?;
     me.quiesce()
+}
+
+fn results_in_memory(me: &Worker) -> Result<()> {
+    for owner in 0..me.process_count() {
+        let memory = me.allocate_at(ProcessId::new(owner), 64)?;
+        let place = ResultPlace::<u64>::new(me, memory, 0, 64)?;
+        for round in 1..=3_u64 {
+            me.to(me.neighbor(1)).call_into(round, |_, x| 2 * x, place)?;
+            me.quiesce()?;
+            assert_eq!(place.poll(me)?, Some(2 * round));
+            place.clear(me)?;
+        }
+        me.release(memory)?;
+    }
+    Ok(())
 }
 
 fn all_forms_of_calls(me: &Worker) -> Result<()> {

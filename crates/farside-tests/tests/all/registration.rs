@@ -183,7 +183,7 @@ fn addresses_are_translated(me: &Worker) -> Result<()> {
         GlobalAddress::NULL,
         GlobalAddress::starter(peer, 0),
         segment.slice().start().address().checked_add(100).unwrap(),
-        GlobalAddress::from_bits(starter.to_bits() | 1000 << 36),
+        GlobalAddress::from_bits(starter.to_bits() | 1000 << 29),
     ] {
         assert_eq!(me.local_address(nowhere), None);
     }
@@ -317,6 +317,8 @@ everywhere! {
     functions_reach_user_memory
     copies_reach_user_memory
     slots_are_used_again
+    vectors_may_have_more_than_four_gib
+    a_process_may_have_thousands_of_regions
 }
 
 /// A process that has no addresses left refuses registrations, and nothing else fails.
@@ -332,7 +334,7 @@ fn a_process_has_a_limited_number_of_regions() {
                 }
             };
             assert!(matches!(refused.room_error(), Some(MemoryError::NoAddress { .. })), "{refused}");
-            assert!((900..1024).contains(&segments.len()), "{}", segments.len());
+            assert!((8000..8192).contains(&segments.len()), "{}", segments.len());
             assert!(matches!(me.register::<u64>(Vec::new()), Err(Error::Fabric(_))));
         }
         me.barrier()?;
@@ -356,29 +358,72 @@ fn a_process_has_a_limited_number_of_regions() {
     .unwrap();
 }
 
-/// Such memory is refused before a region is made: the next region has the next slot.
-#[test]
-fn memory_that_is_too_long_for_addresses_is_not_registered() {
-    let slot = |address: GlobalAddress| address.to_bits() >> 36 & 1023;
-    farside::simulate(1, 1, 1, |me| {
-        let before = me.register(vec![0_u64])?;
-        let bytes = (4_u64 << 30) + 1;
-        let is_refused = |error: &Error| {
-            let says = error.to_string().contains("in parts of at most 4 GiB");
-            says && matches!(error.room_error(), Some(MemoryError::NoAddress { process, bytes: long }) if *process == me.process() && *long == bytes)
-        };
-        // Zeros that were never written take no pages.
-        let mut long = vec![0_u8; bytes as usize];
-        let refused = me.lend(&mut long, |_| unreachable!("it cannot be lent")).unwrap_err();
-        assert!(is_refused(&refused), "{refused}");
-        let refused = me.register_read_only(long).unwrap_err();
-        assert!(is_refused(&refused), "{refused}");
-        let after = me.register(vec![0_u64])?;
-        let [before, after] = [before, after].map(|segment| slot(segment.slice().start().address()));
-        assert_eq!(after, before + 1);
-        Ok(())
-    })
-    .unwrap();
+/// Ordinary memory of more than 4 GiB has addresses on both sides of every boundary of its slots.
+/// Zeros that were never written take no pages.
+fn vectors_may_have_more_than_four_gib(me: &Worker) -> Result<()> {
+    const SLOT: usize = (512 << 20) / 8;
+    const LENGTH: usize = 12 * SLOT + 100;
+    let own = me.id().index();
+    let first = WorkerId::new(0);
+    let segment = (me.id() == first).then(|| me.register(vec![0_u64; LENGTH])).transpose()?;
+    let start = me.broadcast(first, segment.as_ref().map(|segment| segment.slice().start()))?;
+    let all = start.slice(LENGTH);
+    // Each worker has words of its own at each boundary. Those of the first one lie on both sides.
+    let places = || (0..=LENGTH).step_by(SLOT).map(|boundary| boundary.saturating_sub(2) + 4 * own);
+    for place in places() {
+        assert_eq!(all.part(place..place + 4)?.to_vec(me)?, [0; 4]);
+        all.put(me, place, &[own as u64 + 1; 3])?;
+        all.at(place + 3)?.fetch_add(me, 100)?;
+    }
+    me.barrier()?;
+    let number = own as u64 + 1;
+    for place in places() {
+        assert_eq!(all.part(place..place + 4)?.to_vec(me)?, [number, number, number, 100], "{place}");
+    }
+    me.barrier()?;
+    if own == 1 {
+        all.put(me, SLOT - 1000, &[9; 6000])?;
+    }
+    me.barrier()?;
+    assert_eq!(all.part(SLOT - 2000..SLOT + 5500)?.to_vec(me)?[1000..7000], [9; 6000]);
+    let end = start.add(LENGTH)?;
+    assert_eq!(why(end.get(me)), AddressFault::OutOfRange { bytes: 8, region_bytes: 8 * LENGTH as u64 });
+    assert_eq!((end.offset_from(start), end.sub(LENGTH)?), (Some(LENGTH), start));
+    me.barrier()?;
+    if let Some(segment) = segment {
+        let values = segment.deregister(me)?;
+        assert_eq!((values.len(), values[SLOT - 1001], values[SLOT]), (LENGTH, 0, 9));
+    }
+    me.barrier()?;
+    for slot in 0..=LENGTH / SLOT {
+        assert_eq!(why(start.add(slot * SLOT)?.get(me)), AddressFault::Stale);
+    }
+    me.barrier()
+}
+
+/// All workers reach thousands of regions of one process.
+fn a_process_may_have_thousands_of_regions(me: &Worker) -> Result<()> {
+    const COUNT: u64 = 5000;
+    let (first, own) = (WorkerId::new(0), u64::from(me.id().number()));
+    let indices = if me.id() == first { 0..COUNT } else { 0..0 };
+    let segments = indices.map(|index| me.register(vec![index; 8])).collect::<Result<Vec<_>>>()?;
+    let starts: Vec<GlobalPtr<u64>> = segments.iter().map(|segment| segment.slice().start()).collect();
+    let starts = me.broadcast(first, (me.id() == first).then_some(starts))?;
+    let writer = |index: u64| index % u64::from(me.worker_count());
+    for (index, start) in (0..).zip(&starts).filter(|(index, _)| writer(*index) == own) {
+        assert_eq!(start.get(me)?, index);
+        start.add(7)?.put(me, own + 1)?;
+    }
+    me.barrier()?;
+    for (index, segment) in (0..).zip(&segments) {
+        assert_eq!(segment.local().to_vec()[6..], [index, writer(index) + 1]);
+    }
+    assert_eq!(starts.len() as u64, COUNT);
+    drop(segments);
+    if me.id() == first {
+        assert!(starts.iter().all(|start| why(start.get(me)) == AddressFault::Stale));
+    }
+    me.barrier()
 }
 
 /// The memory of a dropped registration is released once its holder has let go, even if nothing is

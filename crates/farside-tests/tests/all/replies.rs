@@ -24,6 +24,7 @@ everywhere! {
     many_long_results_wait_to_be_taken
     continuations_follow_many_calls
     futures_of_many_calls_become_ready
+    replies_travel_in_results_and_collectives
     results_that_are_not_wanted_leave_nothing
     threads_that_are_not_workers_have_no_limits_either
 }
@@ -289,6 +290,42 @@ fn callers_learn_that_the_holder_of_a_reply_is_lost() {
 }
 
 type Kept = PerWorker<RefCell<Option<Reply<u64>>>>;
+
+fn replies_travel_in_results_and_collectives(me: &Worker) -> Result<()> {
+    let kept: Kept = PerWorker::new(me, RefCell::default())?;
+    let [first, second] = [0, 1].map(WorkerId::new);
+    let ask = || {
+        me.call_with_reply(second, kept, |there, kept, reply| {
+            kept.here(there).replace(Some(reply));
+        })
+    };
+    if me.id() == first {
+        let asked = ask()?;
+        let reply = me.call_return(second, kept, |there, kept| kept.here(there).take())?.wait()?;
+        reply.expect("worker 1 has it").send(42);
+        assert_eq!(asked.wait()?, 42);
+        let asked = ask()?;
+        // Also to a thread that is not a worker.
+        let reply = Mutex::new(None);
+        me.scope(|scope| {
+            scope.spawn(|caller| {
+                let taken = caller.call_return(second, kept, |there, kept| kept.here(there).take()).unwrap();
+                *reply.lock().unwrap() = taken.wait().unwrap();
+            })
+        })??;
+        reply.into_inner().unwrap().expect("worker 1 has it").send(43);
+        assert_eq!(asked.wait()?, 43);
+    }
+    me.barrier()?;
+    let asked = if me.id() == first { Some(ask()?) } else { None };
+    me.quiesce()?;
+    let gathered = me.gather(first, kept.here(me).take())?;
+    gathered.into_iter().flatten().flatten().for_each(|reply| reply.send(44));
+    if let Some(asked) = asked {
+        assert_eq!(asked.wait()?, 44);
+    }
+    me.barrier()
+}
 
 /// A reply at a process that lives is answered, whichever other process is lost meanwhile.
 #[test]

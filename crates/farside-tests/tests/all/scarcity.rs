@@ -322,3 +322,23 @@ fn strangers_do_not_keep_processes_apart() {
     take_notes(pid, BESIEGED, 4);
     assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
 }
+
+const CROWDED: &str = "scarcity::crowded_program";
+
+#[test]
+#[ignore = "a program for the test below"]
+fn crowded_program() {
+    let verdict = farside::job().processes(1).threads_per_process(64).time_limit(LONG).run(|_| Ok(()));
+    eprintln!("verdict: {verdict:?}");
+}
+
+/// The process has address space for some of its threads.
+#[test]
+fn a_thread_that_cannot_be_started_ends_the_job() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 4000000 && exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+    command.args(only(CROWDED)).env("RUST_MIN_STACK", (256 << 20).to_string());
+    let output = within_time(|| command.stdin(Stdio::null()).stdout(Stdio::null()).output().unwrap());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("starting a worker thread"), "the job says:\n{printed}");
+}

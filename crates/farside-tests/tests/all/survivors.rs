@@ -1,16 +1,19 @@
-//! Three ranks on two hosts send each other large buffers all the time. One is killed or cut off
-//! meanwhile. The other two learn of it and go on calling each other.
+//! Three or four ranks on two hosts send each other large buffers all the time. One or two are
+//! killed or cut off meanwhile. The other two learn of it and go on calling each other.
 //!
-//! The hosts are network namespaces with a cable between them. Calls travel in messages that
+//! The hosts are network namespaces with a cable between them. Three ranks use libfabric only. Of
+//! four ranks, those of one host share memory. Calls between hosts travel in messages that
 //! libfabric copies, so it keeps no buffer of a caller. `farside-fabric` tests buffers that it may
 //! keep (`ofi_between_hosts`).
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, Result};
+use farside_testbed::netns::Side::{A, B};
 use farside_testbed::netns::{Pair, Rendezvous, Side};
 use farside_testbed::{Echo, Running, is_left_out};
 
@@ -18,13 +21,13 @@ use crate::support::only;
 
 /// The longest time that any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// The process that is killed or cut off.
-const VICTIM: ProcessId = ProcessId::new(2);
+/// The processes from this number on are killed or cut off.
+const VICTIMS: u32 = 2;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// The number of buffers that came from each worker, and the final number once that worker has
 /// announced it.
-type Tally = PerWorker<RefCell<[(u64, Option<u64>); 3]>>;
+type Tally = PerWorker<RefCell<[(u64, Option<u64>); 4]>>;
 
 /// Counts a buffer, which must be whole and the next in order.
 fn take(there: &Worker, (tally, from, number): (Tally, WorkerId, u64), buffer: &[u8]) {
@@ -44,14 +47,15 @@ fn program(me: &Worker) -> Result<()> {
     };
     let others: Vec<_> = me.workers().filter(|worker| *worker != me.id()).collect();
     let mut number = 0;
-    let mut is_told = false;
-    while !is_told {
+    let victims: Vec<_> = (VICTIMS..me.process_count()).map(ProcessId::new).collect();
+    let mut told = BTreeSet::new();
+    while told.len() < victims.len() {
         number += 1;
         for to in &others {
             match send(*to, number) {
-                Err(Error::PeerLost { process, .. }) if me.process_of(*to) == VICTIM => {
-                    assert_eq!(process, VICTIM);
-                    is_told = true;
+                Err(Error::PeerLost { process, .. }) if victims.contains(&me.process_of(*to)) => {
+                    assert_eq!(process, me.process_of(*to));
+                    told.insert(process);
                 }
                 sent => sent?,
             }
@@ -60,10 +64,9 @@ fn program(me: &Worker) -> Result<()> {
             eprintln!("in transfer");
         }
     }
-    assert_eq!(me.lost_processes(), [VICTIM]);
+    assert_eq!(me.lost_processes(), victims);
 
-    let is_victim = |worker: &WorkerId| me.process_of(*worker) == VICTIM;
-    let (victim, other) = if is_victim(&others[0]) { (others[0], others[1]) } else { (others[1], others[0]) };
+    let other = WorkerId::new(1 - me.id().number());
     for round in 1..=20_u64 {
         assert_eq!(me.call_return(other, round, |_, round| round + 1)?.wait()?, round + 1);
         send(other, number + round)?;
@@ -75,20 +78,23 @@ fn program(me: &Worker) -> Result<()> {
         let (count, all) = tally.here(me).borrow()[other.index()];
         all == Some(count)
     })?;
-    assert!(matches!(send(victim, 1), Err(Error::PeerLost { process: VICTIM, .. })));
+    for victim in victims {
+        let refused = send(WorkerId::new(victim.number()), 1);
+        assert!(matches!(refused, Err(Error::PeerLost { process, .. }) if process == victim), "{refused:?}");
+    }
     eprintln!("well");
     Ok(())
 }
 
-/// Runs the program as three ranks on these sides and calls `accident` when all are sending.
-/// Returns the exit codes and output of the ranks.
-fn run(sides: [Side; 3], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(Option<i32>, String)> {
+/// Runs the program as ranks on these sides and calls `accident` when all are sending. Returns the
+/// exit codes and output of the ranks.
+fn run(fabric: &str, sides: &[Side], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(Option<i32>, String)> {
     let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
-    let rendezvous = Rendezvous { world_size: 3, master: sides[0], port: 7077, secret: "swordfish" };
-    let start = |(rank, side): (u32, Side)| {
-        let mut command = pair.command(side, std::env::current_exe().expect("a test binary is a file"));
+    let rendezvous = Rendezvous { world_size: sides.len() as u32, master: sides[0], port: 7077, secret: "swordfish" };
+    let start = |(rank, side): (u32, &Side)| {
+        let mut command = pair.command(*side, std::env::current_exe().expect("a test binary is a file"));
         command.args(only("survivors::program"));
-        rendezvous.tell(command.env("FARSIDE_FABRIC", "ofi:tcp"), rank);
+        rendezvous.tell(command.env("FARSIDE_FABRIC", fabric), rank);
         Running::start(&format!("rank {rank}"), &mut command, Echo::Quiet).unwrap_or_else(|failure| panic!("{failure}"))
     };
     let mut ranks: Vec<_> = (0..).zip(sides).map(start).collect();
@@ -113,7 +119,8 @@ fn run(sides: [Side; 3], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(O
 /// the loss.
 fn assert_survived(reports: &[(Option<i32>, String)]) {
     assert!(reports[..2].iter().all(|(_, text)| text.contains("well")), "{reports:#?}");
-    assert!(reports[0].0 != Some(0) && reports[0].1.contains("process 2 failed"), "{reports:#?}");
+    let is_named = |rank: usize| reports[0].1.contains(&format!("process {rank} failed"));
+    assert!(reports[0].0 != Some(0) && (2..reports.len()).any(is_named), "{reports:#?}");
     assert_eq!(reports[1].0, Some(0), "{reports:#?}");
 }
 
@@ -125,16 +132,22 @@ fn is_possible() -> bool {
 fn the_others_continue_after_a_rank_is_killed_in_a_transfer() {
     if is_possible() {
         // The survivors are on different hosts.
-        let reports = run([Side::A, Side::B, Side::A], |_, ranks| ranks[2].kill());
-        assert_survived(&reports);
+        for (fabric, sides) in [("ofi:tcp", &[A, B, A][..]), ("auto", &[A, B, A, B])] {
+            let reports = run(fabric, sides, |_, ranks| ranks[2..].iter_mut().for_each(Running::kill));
+            assert_survived(&reports);
+        }
     }
 }
 
 #[test]
 fn the_others_continue_after_a_rank_is_cut_off_in_a_transfer() {
     if is_possible() {
-        let reports = run([Side::A, Side::A, Side::B], |pair, _| pair.cut().unwrap());
-        assert_survived(&reports);
-        assert!(reports[2].0.is_some_and(|code| code != 0) && reports[2].1.contains("process 0"), "{reports:#?}");
+        for (fabric, sides) in [("ofi:tcp", &[A, A, B][..]), ("auto", &[A, A, B, B])] {
+            let reports = run(fabric, sides, |pair, _| pair.cut().unwrap());
+            assert_survived(&reports);
+            for (code, text) in &reports[2..] {
+                assert!(code.is_some_and(|code| code != 0) && text.contains("process 0"), "{reports:#?}");
+            }
+        }
     }
 }

@@ -13,7 +13,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use super::fetch::fetch;
 use super::lent::Written;
 use crate::Wire;
-use crate::error::{Error, Refused, Result};
+use crate::error::{Error, FullCause, Refused, Result};
 use crate::invoke::call::{Sends, To, WhenFull};
 use crate::invoke::caller::Waiter;
 use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
@@ -45,9 +45,11 @@ use farside_launch::kill_point::KillPoint;
 /// its progress, too. The order between two such calls of one worker, or between such a call and a
 /// call to a single worker, is not defined.
 ///
-/// *Memory*: a worker keeps all calls that it cannot send on yet, without limit, because it cannot
-/// refuse them to its caller. A program that calls everyone repeatedly should now and then wait for
-/// its earlier calls.
+/// *Memory*: a worker keeps the calls that it cannot send on yet. There are never more of one
+/// caller than [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) allows, or one if that is
+/// larger. Before it exceeds that, the caller waits until all workers have received its earlier
+/// calls, for the job's deadline at most. In a handler, which cannot wait, the call fails with
+/// [`FullCause::Everyone`].
 ///
 /// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one
 /// below it dead sends on to those below that. Calls that a process had received and not sent on
@@ -286,8 +288,9 @@ impl<'w> Everyone<'w> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a process is known to be gone; the others run the function all the
-    /// same. [`Error::DifferentBinaries`], [`Error::ForeignFunction`] and [`Error::TooLarge`]; then
-    /// no worker runs it.
+    /// same. [`Error::DifferentBinaries`], [`Error::ForeignFunction`] and [`Error::TooLarge`];
+    /// [`Error::Deadline`] and [`Error::Full`] while too many bytes of earlier calls are under way.
+    /// Then no worker runs it.
     pub fn call<A, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>>
     where
         A: Wire + Clone + 'static,
@@ -391,8 +394,11 @@ impl<'w> Everyone<'w> {
             Ok(read) => read,
             Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
         };
-        (0..worker.process_count()).for_each(|process| read.asks(ProcessId::new(process)));
         let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
+        for process in (0..worker.process_count()).map(ProcessId::new) {
+            read.asks(process);
+            worker.process_handle().offer(process, shown.memory);
+        }
         match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
             Ok(()) => Ok(LentToAll { read, buffer: Some(buffer), in_use }),
             Err(Refused { error, arguments: (_, arguments) }) => {
@@ -411,10 +417,48 @@ impl<'w> Everyone<'w> {
                 None => process.table().offset_of(function),
             }
         };
-        let operand = match check() {
-            Ok(operand) => operand,
-            Err(error) => return Err(Refused { error, arguments: load }),
-        };
+        match check().and_then(|operand| self.make_room(load.wire_bytes()).map(|()| operand)) {
+            Ok(operand) => self.send::<B>(operand, load),
+            Err(error) => Err(Refused { error, arguments: load }),
+        }
+    }
+
+    /// Waits until a call of this size does not exceed the limit. At most half of it is before the
+    /// last mark, and half behind it.
+    fn make_room(self, bytes: usize) -> Result<()> {
+        const DOING: &str = "waiting until all workers have received earlier calls to everyone";
+        let worker = self.worker;
+        let process = worker.process_handle();
+        let (room, sent) = (process.settings().queue_cap_bytes / 2, worker.sent_to_all());
+        loop {
+            let unreceived_bytes = sent.bytes.get().saturating_add(bytes);
+            if unreceived_bytes <= room {
+                sent.bytes.set(unreceived_bytes);
+                return Ok(());
+            }
+            // After a loss, some answers never come.
+            let is_answered =
+                |worker: &Worker| worker.sent_to_all().unanswered.get() == 0 || worker.any_lost().is_some();
+            if is_answered(worker) {
+                sent.bytes.set(bytes);
+                sent.unanswered.set(worker.worker_count());
+                let operand = process.table().offset_of(answer_mark as fn(&Worker, WorkerId) as usize)?;
+                // A loss is the only error, and the call itself meets it, too.
+                let _ = Self::new(worker).send::<Plain<WorkerId, ()>>(operand, worker.id());
+                return Ok(());
+            }
+            let answered = |worker: &Worker| is_answered(worker).then_some(Ok(()));
+            worker.wait_until(DOING, worker.default_deadline(), answered).map_err(|error| match error {
+                Error::InHandler { .. } | Error::Borrowed { .. } => {
+                    Error::Full { to: worker.id(), cause: FullCause::Everyone { unreceived_bytes } }
+                }
+                other => other,
+            })?;
+        }
+    }
+
+    fn send<B: Body>(self, operand: u32, load: B::Load) -> Result<(), Refused<B::Load>> {
+        let worker = self.worker;
         let (root, counted) = (worker.id(), self.notify);
         // The caller's own call comes first: an error that refuses it for good would refuse all.
         let spot = Spot { root, place: LEAF };
@@ -431,6 +475,16 @@ impl<'w> Everyone<'w> {
             None => Ok(()),
         }
     }
+}
+
+/// Tells the sender of a mark that it has arrived here.
+fn answer_mark(there: &Worker, sender: WorkerId) {
+    let answered = there.to(sender).call((), |sender, ()| {
+        let unanswered = &sender.sent_to_all().unanswered;
+        unanswered.set(unanswered.get().saturating_sub(1));
+    });
+    // A lost sender needs no answer.
+    drop(answered);
 }
 
 impl LentToAll<'_> {

@@ -13,12 +13,18 @@ use crate::runtime::worker::Worker;
 /// memory is mapped or this thread may wait. Otherwise the process's transfer thread reads the
 /// memory and `go` runs afterwards. Until then the sender's later calls in the same stream wait,
 /// unless the call is `aside`.
+///
+/// Mapped memory was [offered](Process::offer) before the call, so that this finds it attached
+/// although its owner may have stopped.
 pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
     let fetches = worker.fetches();
     let process = worker.process_handle();
     let in_stream = fetches.is_in_stream();
     // A sender that has a ring is mapped, but it may name memory of another process.
-    let is_mapped = || process.connect(memory.process()).is_ok_and(|home| home.is_some());
+    let is_mapped = || {
+        let home = process.connect_within(memory.process(), worker.patience());
+        home.is_ok_and(|home| home.is_some())
+    };
     // A pool's thread has its own copy of the record and delays no other call. A notice would run
     // the call as a handler, perhaps inside a function that waits.
     if worker.is_pool_member() || (!aside && !in_stream && is_mapped()) {

@@ -238,6 +238,10 @@ impl<'w, N: Counted> To<'w, Worker, N> {
             Notify::Nothing | Notify::Executed(_) => None,
         };
         let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
+        let process = self.from.process_handle();
+        if let Some((to, _)) = process.place_of(self.to) {
+            process.offer(to, lent.memory);
+        }
         let payload = Arguments((lent, counted, arguments));
         type Form<A, R, N> = CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>;
         match Worker::submit::<Form<A, R, N>, _, _>(&self, operand, payload) {

@@ -101,8 +101,8 @@ pub enum AddressFault {
         /// The index behind the last.
         end: usize,
     },
-    /// A computation led to an address that no region has.
-    #[error("no address lies {bytes} bytes away from it: a region begins at offset 0 and has at most 4 GiB")]
+    /// A computation led out of the addresses of the process.
+    #[error("no address lies {bytes} bytes away from it: all addresses of a process are within 4 TiB; move it less")]
     MovedOutside {
         /// The distance from the address.
         bytes: u64,

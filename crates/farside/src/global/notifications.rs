@@ -17,7 +17,7 @@ use super::slice::GlobalSlice;
 use super::until::{Comparison, Until};
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::memory::address::{GlobalAddress, SLOT_BYTES};
+use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
 
 /// The numbered notifications of a process. Each number is a word in its memory, which holds zero
@@ -85,12 +85,12 @@ impl Notifications {
     /// before the first notification, and nothing else may change them.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for more than 2<sup>29</sup>, which no region has.
+    /// [`Error::TooLarge`] for 2<sup>32</sup> or more, since numbers have 32 bits.
     pub fn in_words(words: GlobalSlice<u64>) -> Result<Self> {
-        const WORDS_MAX: usize = (SLOT_BYTES / 8) as usize;
-        match u32::try_from(words.len()).ok().filter(|count| *count as usize <= WORDS_MAX) {
-            Some(count) => Ok(Self { slots: words.start(), count }),
-            None => {
+        const WORDS_MAX: usize = u32::MAX as usize;
+        match u32::try_from(words.len()) {
+            Ok(count) => Ok(Self { slots: words.start(), count }),
+            Err(_) => {
                 let bytes = words.len().saturating_mul(8);
                 Err(Error::TooLarge {
                     what: "a set of notifications",

@@ -79,8 +79,8 @@ impl<T> GlobalPtr<T> {
     /// Returns the address `count` values further.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond what a region can have,
-    /// and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond the last address of the
+    /// process, and for null. An address outside of its region is refused when it is used.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn add(self, count: usize) -> Result<Self> {
@@ -93,8 +93,8 @@ impl<T> GlobalPtr<T> {
     /// Returns the address `count` values before.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the region's first
-    /// byte, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the first address of
+    /// the process, and for null. An address outside of its region is refused when it is used.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn sub(self, count: usize) -> Result<Self> {
@@ -105,12 +105,12 @@ impl<T> GlobalPtr<T> {
     }
 
     /// Returns the number of values from `earlier` to this address. `None` if they are in different
-    /// regions, in the other order, or no whole number of values apart.
+    /// processes, in the other order, or no whole number of values apart. The distance between
+    /// addresses of different regions means nothing.
     pub fn offset_from(self, earlier: Self) -> Option<usize> {
-        let (end, begin) = (self.address, earlier.address);
-        let bytes = end.offset().checked_sub(begin.offset())? as usize;
+        let bytes = self.address.bytes_from(earlier.address)? as usize;
         let size = size_of::<T>().max(1);
-        (end.segment() == begin.segment() && bytes.is_multiple_of(size)).then(|| bytes / size)
+        bytes.is_multiple_of(size).then(|| bytes / size)
     }
 
     /// Returns the slice of `len` values that begins here.

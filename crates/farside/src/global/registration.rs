@@ -64,17 +64,15 @@ impl Worker {
     /// access. Over a network, puts and gets of more than a word are libfabric's own; of memory
     /// that is [lent](Self::lend), they are its owner's. A put of any length may be seen in pieces.
     ///
-    /// *Cost*: some microseconds, and no message. A process has 1023 regions with addresses, for
-    /// memory of all kinds. The addresses of a slot differ from those of its last fifteen uses, and
-    /// slots are used in turn.
+    /// *Cost*: some microseconds, and no message. A process has 8191 slots with addresses, for
+    /// memory of all kinds, and a region takes one for each 512 MiB. Slots are used in turn.
     ///
     /// ACP's `acp_register_memory`.
     ///
     /// # Errors
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
-    /// many regions, or the memory exceeds 4 GiB, which is the reach of an address: register more
-    /// in parts of at most 4 GiB each. [`Error::Fabric`] for a vector without bytes, and if
-    /// libfabric registers no more. Nothing stays registered then.
+    /// many regions. [`Error::Fabric`] for a vector without bytes, and if libfabric registers no
+    /// more. Nothing stays registered then.
     pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
         Ok(Segment(Owned::new(self, values, true)?))
     }
@@ -114,9 +112,7 @@ impl Worker {
     /// be taken back [within a time](Segment::deregister_within) or later.
     ///
     /// # Errors
-    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`]. A slice
-    /// that is too long is [split](slice::split_at_mut), and one part lent in the body of the
-    /// other.
+    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`].
     pub fn lend<T: Pod, R>(&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R> {
         self.not_in_handler("lending memory")?;
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());

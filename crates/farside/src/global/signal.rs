@@ -157,12 +157,10 @@ impl Worker {
 #[inline]
 pub(super) fn check_places(address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> Result<()> {
     check_alignment::<u64>(signal)?;
-    let (data, word) = (u64::from(address.offset()), u64::from(signal.offset()));
-    let is_apart = bytes == 0
-        || address.segment() != signal.segment()
-        || word + 8 <= data
-        || data.saturating_add(bytes as u64) <= word;
-    if is_apart { Ok(()) } else { Err(signal.refused(AddressFault::InsideOfData { bytes: bytes as u64 })) }
+    match address.overlaps(bytes as u64, signal, 8) {
+        true => Err(signal.refused(AddressFault::InsideOfData { bytes: bytes as u64 })),
+        false => Ok(()),
+    }
 }
 
 impl GlobalPtr<u64> {

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use farside_fabric::transport::AtomicChange;
@@ -42,6 +42,10 @@ pub(super) struct Known {
     /// Where in the region the memory with addresses begins, and its size.
     begin: u64,
     bytes: u64,
+    /// The bytes of that memory before this segment: 0, or less than its size.
+    before: u64,
+    /// The slot of the segment, and its entry.
+    slot: u32,
     entry: Entry,
 }
 
@@ -52,7 +56,7 @@ impl Worker {
     pub(super) fn mapped(&self, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
         let (line, losses) = (segment.index(LINE_COUNT), self.process_handle().losses());
-        self.address_cache().find(line, segment.bits(), address.offset(), bytes, losses)
+        self.address_cache().find(line, segment.bits(), address.within(), bytes, losses)
     }
 
     /// Returns a segment, attached first if need be.
@@ -74,7 +78,7 @@ impl Worker {
             Some(known) => known,
             None => {
                 self.forget_retired();
-                let found = Rc::new(find(process, owner, segment)?);
+                let found = Rc::new(find(process, owner, segment, self.patience())?);
                 self.known_segments().borrow_mut().insert(segment, found.clone());
                 found
             }
@@ -91,15 +95,15 @@ impl Worker {
         }
         let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
         let range = Range {
-            base: memory.base().as_ptr().wrapping_add(known.begin as usize),
-            bytes: known.bytes,
+            base: memory.base().as_ptr().wrapping_add((known.begin + known.before) as usize),
+            bytes: known.bytes - known.before,
             state: home.segment(segment.slot()).0,
             expected: known.entry.state,
         };
         // SAFETY: `known` keeps the region and the owner's starter memory mapped. It is in this
         // worker's table, and is taken out only after the line is cleared (see the module). The
-        // state is an atomic word of the starter memory. The segment's bytes lie inside the region,
-        // from `begin` on (see `find`).
+        // state is an atomic word of the starter memory. The memory with addresses lies inside the
+        // region, from `begin` on, and the segment begins inside that memory (see `find`).
         unsafe { self.address_cache().fill(segment.index(LINE_COUNT), segment.bits(), range) };
     }
 
@@ -125,15 +129,14 @@ impl Worker {
 impl Known {
     /// Returns whether the owner has not taken the region back, as far as its table is mapped here.
     fn is_current(&self) -> bool {
-        let slot = self.region.key().slot;
-        self.home.as_ref().is_none_or(|home| look_up(home, slot) == self.entry)
+        self.home.as_ref().is_none_or(|home| look_up(home, self.slot) == self.entry)
     }
 
     /// Returns where in the region an access begins, if it is inside.
     fn inside(&self, address: GlobalAddress, bytes: usize) -> Result<u64, AddressFault> {
-        let end = u64::from(address.offset()).checked_add(bytes as u64);
-        match end {
-            Some(end) if end <= self.bytes => Ok(self.begin + u64::from(address.offset())),
+        let offset = self.before + u64::from(address.within());
+        match offset.checked_add(bytes as u64) {
+            Some(end) if end <= self.bytes => Ok(self.begin + offset),
             _ => Err(AddressFault::OutOfRange { bytes: bytes as u64, region_bytes: self.bytes }),
         }
     }
@@ -144,14 +147,14 @@ impl Known {
 pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
     let segment = address.segment();
     let is_own = segment.process() == Some(process.id());
-    let known = is_own.then(|| find(process, process.id(), segment).ok())??;
+    let known = is_own.then(|| find(process, process.id(), segment, Duration::ZERO).ok())??;
     let offset = known.inside(address, bytes).ok()?;
     Some((known.region, offset))
 }
 
 /// Reads the owner's table and attaches the region that it names.
-fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, Fault> {
-    let deadline = process.clock().now() + process.settings().deadline;
+fn find(process: &Process, owner: ProcessId, segment: Segment, time: Duration) -> Result<Known, Fault> {
+    let deadline = process.clock().now() + time;
     let starter = match owner == process.id() {
         true => process.transport().starter().as_remote(),
         false => process.starter_region(owner, deadline)?,
@@ -167,18 +170,23 @@ fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, 
             Entry { state: words[0], bytes: words[1] }
         }
     };
-    let key = entry.key(owner, segment).ok_or(AddressFault::Stale)?;
-    if segment.slot() == 0 {
+    let slot = segment.slot();
+    let (key, before) = entry.key(owner, segment).ok_or(AddressFault::Stale)?;
+    if key.slot == 0 {
         let layout = process.home().layout();
         let (begin, bytes) = (layout.starter() as u64, layout.starter_bytes() as u64);
-        return Ok(Known { region: starter, home, begin, bytes, entry });
+        // The region is larger than its part with addresses.
+        if before > 0 && before >= bytes {
+            return Err(AddressFault::Stale.into());
+        }
+        return Ok(Known { region: starter, home, begin, bytes, before, slot, entry });
     }
     // This process's own memory is reached without the transport.
     let region = match owner == process.id() {
         true => own_region(process, key).ok_or(AddressFault::Stale)?,
         false => attach(process, key, deadline)?,
     };
-    Ok(Known { region, home, begin: 0, bytes: key.bytes, entry })
+    Ok(Known { region, home, begin: 0, bytes: key.bytes, before, slot, entry })
 }
 
 pub(super) fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
@@ -345,7 +353,7 @@ impl Worker {
     /// Returns the global address of a byte of this process's memory, if it has one. If several
     /// regions contain it, the first one counts.
     ///
-    /// *Cost*: a look at all regions of this process, some microseconds. A program that has the
+    /// *Cost*: a look at all slots of this process, some ten microseconds. A program that has the
     /// [buffer](Self::address_of) or registration should ask that instead.
     ///
     /// ACP's `acp_query_ga`.
@@ -353,7 +361,11 @@ impl Worker {
         let process = self.process_handle();
         let layout = process.home().layout();
         (0..SLOT_COUNT).find_map(|slot| {
-            let key = look_up(process.home(), slot).key_of(process.id(), slot)?;
+            let (key, before) = look_up(process.home(), slot).key_of(process.id(), slot)?;
+            // The first slot of a region stands for all of it.
+            if before > 0 {
+                return None;
+            }
             let (begin, bytes) = match slot {
                 0 => (layout.starter(), layout.starter_bytes() as u64),
                 _ => (0, key.bytes),

@@ -385,13 +385,13 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     }
 }
 
-fn look_for<R: Wire, H: Reading<R>>(process: &Process, slot: SlotHandle, how: H) -> Option<Result<R>> {
+fn look_for<R: Wire, H: Reading<R>>(process: &Arc<Process>, slot: SlotHandle, how: H) -> Option<Result<R>> {
     let lost = |on, holder| match holder {
         Holder::Called => process.place_of(on).and_then(|(of, _)| process.lost(of)),
         Holder::Process(of) => process.lost(of),
         Holder::OnTheWay { losses } => process.given_up().nth(losses as usize).map(|of| process.gone(of)),
     };
-    take(&mut process.callers().slots(), slot, how, lost)
+    take(process, &mut process.callers().slots(), slot, how, lost)
 }
 
 impl<R, H> Drop for CallerPending<R, H> {

@@ -1,8 +1,10 @@
 //! The result of a call, on its way.
 
+use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,8 +14,9 @@ use farside_sys::racy;
 use super::reply::{Holder, Status};
 use super::reply_slots::{ReplyOutcome, ReplySlots, SlotHandle};
 use crate::error::{Error, NameRefusal, Result};
+use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Decoder, Wire, from_bytes};
+use crate::wire::{self, Decoder, Wire, from_bytes_in};
 
 /// The result of a call made with [`call_return`](Worker::call_return) or
 /// [`call_named_return`](Worker::call_named_return), on its way.
@@ -36,13 +39,13 @@ pub struct Pending<'w, R, H = FromLike> {
 
 /// How a result is read.
 pub trait Reading<R>: Copy + std::fmt::Debug + 'static {
-    /// Reads a result.
+    /// Reads a result, with the context of handles that it may have.
     ///
     /// # Safety
     /// The bytes are a complete answer of the call whose `Pending` this belongs to, and are read
     /// once. For [`FromLike`] no thread writes them meanwhile.
     #[doc(hidden)]
-    unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R>;
+    unsafe fn read(self, on: WorkerId, context: &dyn Any, place: *const u8, bytes: usize) -> Result<R>;
 
     /// The name of the called function, if it was called by name.
     #[doc(hidden)]
@@ -56,13 +59,13 @@ pub trait Reading<R>: Copy + std::fmt::Debug + 'static {
 pub struct FromLike;
 
 impl<R: Wire> Reading<R> for FromLike {
-    unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R> {
+    unsafe fn read(self, on: WorkerId, context: &dyn Any, place: *const u8, bytes: usize) -> Result<R> {
         // SAFETY: by the contract the bytes are a complete answer, which no thread writes
         // meanwhile.
         let content = unsafe { std::slice::from_raw_parts(place, bytes) };
         // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being
         // one binary and one function. It is read once, because its slot or letter goes now.
-        unsafe { from_bytes(content) }.map_err(|cause| Error::Wire { from: on, cause })
+        unsafe { from_bytes_in(content, context) }.map_err(|cause| Error::Wire { from: on, cause })
     }
 }
 
@@ -73,11 +76,11 @@ pub struct ByName {
 }
 
 impl<R: Wire> Reading<R> for ByName {
-    unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R> {
+    unsafe fn read(self, on: WorkerId, context: &dyn Any, place: *const u8, bytes: usize) -> Result<R> {
         let mut content = vec![0; bytes];
         // SAFETY: by the contract `bytes` bytes are readable; the buffer is new, and as long.
         unsafe { racy::copy_in(place, content.as_mut_ptr(), bytes) };
-        wire::decode(Decoder::new(&content), 0).map_err(|cause| Error::Wire { from: on, cause })
+        wire::decode(Decoder::new(&content).within(context), 0).map_err(|cause| Error::Wire { from: on, cause })
     }
 
     fn name(self) -> &'static str {
@@ -176,12 +179,14 @@ impl std::fmt::Debug for Continuation {
 }
 
 fn take_on<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) -> Option<Result<R>> {
-    take(&mut worker.replies(), slot, how, |on, holder| worker.holder_lost(on, holder))
+    let lost = |on, holder| worker.holder_lost(on, holder);
+    take(worker.process_handle(), &mut worker.replies(), slot, how, lost)
 }
 
 /// Takes the result out of its slot or letter and releases the slot, if the result has arrived or,
 /// as `lost` tells, never will.
 pub(crate) fn take<R: Wire, H: Reading<R>>(
+    process: &Arc<Process>,
     replies: &mut ReplySlots,
     slot: SlotHandle,
     how: H,
@@ -196,7 +201,7 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
         ReplyOutcome::InSlot(on, status, place, bytes) => {
             // SAFETY: `outcome` found the answer complete and inside the slot's room. No callee
             // writes there until the slot is released, which happens after this.
-            let result = unsafe { read(status, place, bytes, on, how) };
+            let result = unsafe { read(status, place, bytes, on, process, how) };
             replies.release(slot);
             Some(result)
         }
@@ -204,7 +209,7 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
             let (on, status, content) = replies.take_letter(slot);
             // SAFETY: the letter is complete, and was removed for this one reading. Its bytes
             // belong to this thread.
-            Some(unsafe { read(status, content.as_ptr(), content.len(), on, how) })
+            Some(unsafe { read(status, content.as_ptr(), content.len(), on, process, how) })
         }
     }
 }
@@ -218,11 +223,12 @@ unsafe fn read<R: Wire, H: Reading<R>>(
     place: *const u8,
     bytes: usize,
     on: WorkerId,
+    process: &Arc<Process>,
     how: H,
 ) -> Result<R> {
     if status == Status::Done {
         // SAFETY: by the contract.
-        return unsafe { how.read(on, place, bytes) };
+        return unsafe { how.read(on, process, place, bytes) };
     }
     // SAFETY: by the contract `bytes` bytes are readable, and no thread writes them meanwhile.
     let content = unsafe { std::slice::from_raw_parts(place, bytes) };

@@ -14,9 +14,9 @@ use crate::invoke::named::Names;
 use crate::rooms::ROOMS;
 use crate::runtime::run::run_process;
 use farside_launch::child::{self, Role, StartMethod};
-use farside_launch::own_program;
-use farside_launch::settings::Choices;
+use farside_launch::settings::{Choices, own_environment};
 use farside_launch::start::{Launch, Program};
+use farside_launch::{host, own_program};
 
 /// The job that a test asks for.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,12 @@ pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
     }
 }
 
-fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
+fn run(name: &str, mut shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
+    let machines = host::machines(&own_environment)?;
+    if machines > 1 {
+        // Each process then has neighbors on its own machine and on another.
+        shape.processes = shape.processes.max(machines.saturating_mul(2));
+    }
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
     match child::role(name, StartMethod::Entry, choices.clone())? {
         Role::Member(member) if member.control.leads_to_a_process() => {

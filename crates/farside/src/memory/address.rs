@@ -3,38 +3,39 @@
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
+pub(crate) use farside_fabric::transport::{SLOT_BYTES, SLOT_COUNT};
 use farside_fabric::{ProcessId, RemoteKey};
 
 use crate::Wire;
 
-const OFFSET_BITS: u32 = 32;
+const WITHIN_BITS: u32 = SLOT_BYTES.ilog2();
 const GENERATION_BITS: u32 = 4;
-const SLOT_BITS: u32 = 10;
 
-const GENERATION_SHIFT: u32 = OFFSET_BITS;
-const SLOT_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
-const PROCESS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
+const GENERATION_SHIFT: u32 = WITHIN_BITS + SLOT_COUNT.ilog2();
+const PROCESS_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
+const _: () = assert!(u64::BITS - PROCESS_SHIFT == 18, "a job has room for its processes");
 
-/// The number of regions of one process that can have addresses.
-pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
-const _: () = assert!(SLOT_COUNT == farside_launch::layout::SEGMENT_COUNT);
-/// The bytes of a region that one slot can name: the most that a region with addresses has.
-pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
+/// The bytes of one process that addresses can name: those of all its slots.
+pub(crate) const SPACE_BYTES: u64 = 1 << GENERATION_SHIFT;
 
 /// The name of a byte of any process's memory: 64 bits, so it fits into an atomic word. Zero is
 /// null.
 ///
 /// ```text
-/// | process + 1 (18) | slot (10) | generation (4) | offset (32) |
+/// | process + 1 (18) | generation (4) | slot (13) | offset (29) |
 /// ```
 ///
-/// Memory that can be named lies in regions. The slot names the region in its process. The
-/// generation is that of the slot's use: an address of a region that was taken back is
-/// [stale](crate::AddressFault::Stale), until the slot was used sixteen more times. The 64 bits do
-/// not name a job: an address of another job is stale or names other memory.
+/// Memory that can be named lies in regions. A region has a slot of its process for each 512 MiB,
+/// one after the other, so that its addresses can be counted from slot to slot. The generation is
+/// that of the slots' use: an address of a region that was taken back is
+/// [stale](crate::AddressFault::Stale), until the process has gone through its slots at least seven
+/// more times. The 64 bits do not name a job: an address of another job is stale or names other
+/// memory.
 ///
 /// Computing, sending and comparing addresses involves no other process. Whether an address names
-/// memory is found out when it is used.
+/// memory is found out when it is used. An address that was moved out of its region is refused. If
+/// it was moved further than to the end of the region's last slot, it may name memory of another
+/// region.
 ///
 /// ```
 /// use farside::{GlobalAddress, ProcessId};
@@ -71,24 +72,21 @@ impl GlobalAddress {
     /// not be exchanged. If no job can have the process, the result is an address that is refused
     /// when it is used.
     pub const fn starter(process: ProcessId, offset: u32) -> Self {
-        Self::new(process, 0, 0, offset)
+        Self::new(process, 0, offset as u64)
     }
 
-    const fn new(process: ProcessId, slot: u32, generation: u32, offset: u32) -> Self {
+    /// `offset` is less than [`SPACE_BYTES`].
+    const fn new(process: ProcessId, generation: u32, offset: u64) -> Self {
         let generation = generation & ((1 << GENERATION_BITS) - 1);
-        Self(
-            process_bits(process)
-                | (slot as u64) << SLOT_SHIFT
-                | (generation as u64) << GENERATION_SHIFT
-                | offset as u64,
-        )
+        Self(process_bits(process) | (generation as u64) << GENERATION_SHIFT | offset)
     }
 
     /// Returns the address of a byte of a region, or `None` if it has none: the slot is too high,
     /// or the offset too large.
     pub(crate) fn in_region(key: RemoteKey, offset: u64) -> Option<Self> {
-        let offset = u32::try_from(offset).ok()?;
-        (key.slot < SLOT_COUNT).then(|| Self::new(key.process, key.slot, key.generation, offset))
+        let offset = (u64::from(key.slot) * SLOT_BYTES).checked_add(offset)?;
+        let has_address = key.slot < SLOT_COUNT && offset < SPACE_BYTES;
+        has_address.then(|| Self::new(key.process, key.generation, offset))
     }
 
     /// Returns whether it is null.
@@ -104,24 +102,52 @@ impl GlobalAddress {
         }
     }
 
-    /// Returns the offset in its region.
-    pub const fn offset(self) -> u32 {
-        self.0 as u32
+    /// Returns the offset in its process's part of the address space, where starter memory is the
+    /// first. Two addresses of a region are as far apart as their offsets.
+    pub const fn offset(self) -> u64 {
+        self.0 & (SPACE_BYTES - 1)
     }
 
-    /// Returns the address `bytes` bytes further; `None` beyond the largest region, and for null.
+    /// Returns the address `bytes` bytes further; `None` beyond the process's last address, and for
+    /// null.
     pub const fn checked_add(self, bytes: u64) -> Option<Self> {
-        if bytes < SLOT_BYTES && self.offset() as u64 + bytes < SLOT_BYTES && !self.is_null() {
+        if bytes < SPACE_BYTES && self.offset() + bytes < SPACE_BYTES && !self.is_null() {
             Some(Self(self.0 + bytes))
         } else {
             None
         }
     }
 
-    /// Returns the address `bytes` bytes before; `None` before the region's first byte, and for
+    /// Returns the address `bytes` bytes before; `None` before the process's first address, and for
     /// null.
     pub const fn checked_sub(self, bytes: u64) -> Option<Self> {
-        if bytes <= self.offset() as u64 && !self.is_null() { Some(Self(self.0 - bytes)) } else { None }
+        if bytes <= self.offset() && !self.is_null() { Some(Self(self.0 - bytes)) } else { None }
+    }
+
+    /// Returns whether two ranges share a byte. An empty range shares none.
+    #[inline]
+    pub(crate) const fn overlaps(self, bytes: u64, other: Self, other_bytes: u64) -> bool {
+        let (begin, other_begin) = (self.offset(), other.offset());
+        self.0 >> PROCESS_SHIFT == other.0 >> PROCESS_SHIFT
+            && bytes > 0
+            && other_bytes > 0
+            && begin < other_begin.saturating_add(other_bytes)
+            && other_begin < begin.saturating_add(bytes)
+    }
+
+    /// Returns the distance from an earlier address. `None` if they cannot be in one region, or are
+    /// in the other order.
+    pub(crate) const fn bytes_from(self, earlier: Self) -> Option<u64> {
+        if self.0 >> GENERATION_SHIFT != earlier.0 >> GENERATION_SHIFT {
+            return None;
+        }
+        self.0.checked_sub(earlier.0)
+    }
+
+    /// Returns the offset in its slot.
+    #[inline]
+    pub(crate) const fn within(self) -> u32 {
+        (self.0 & (SLOT_BYTES - 1)) as u32
     }
 
     /// Returns the address with the same slot, generation and offset in another process.
@@ -130,9 +156,9 @@ impl GlobalAddress {
         Self(process_bits(process) | self.0 & ((1 << PROCESS_SHIFT) - 1))
     }
 
-    /// Returns the segment: the region, its process, and the use of its slot.
+    /// Returns the segment: the slot, its process, and its use.
     pub(crate) const fn segment(self) -> Segment {
-        Segment((self.0 >> OFFSET_BITS) as u32)
+        Segment(self.0 >> WITHIN_BITS)
     }
 }
 
@@ -154,26 +180,26 @@ impl fmt::Display for GlobalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(process) = self.process() else { return write!(f, "null ({:#x})", self.0) };
         let segment = self.segment();
-        write!(f, "{process}:{}.{}+{:#x}", segment.slot(), segment.generation(), self.offset())
+        write!(f, "{process}:{}.{}+{:#x}", segment.slot(), segment.generation(), self.within())
     }
 }
 
-/// The upper half of an address: a region of a process, in one use of its slot.
+/// The upper part of an address: a slot of a process, in one use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Segment(u32);
+pub(crate) struct Segment(u64);
 
 impl Segment {
     pub(crate) fn process(self) -> Option<ProcessId> {
-        (self.0 >> (PROCESS_SHIFT - OFFSET_BITS)).checked_sub(1).map(ProcessId::new)
+        ((self.0 >> (PROCESS_SHIFT - WITHIN_BITS)) as u32).checked_sub(1).map(ProcessId::new)
     }
 
     pub(crate) const fn slot(self) -> u32 {
-        self.0 >> (SLOT_SHIFT - OFFSET_BITS) & (SLOT_COUNT - 1)
+        self.0 as u32 & (SLOT_COUNT - 1)
     }
 
     /// Returns the last bits of the slot's generation.
     pub(crate) const fn generation(self) -> u32 {
-        self.0 & ((1 << GENERATION_BITS) - 1)
+        (self.0 >> (GENERATION_SHIFT - WITHIN_BITS)) as u32 & ((1 << GENERATION_BITS) - 1)
     }
 
     /// Returns whether a generation of the slot has the same last bits as the address.
@@ -183,16 +209,16 @@ impl Segment {
 
     /// Returns its bits.
     #[inline]
-    pub(crate) const fn bits(self) -> u32 {
+    pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Returns an index below `count`, a power of two. Regions of one process, and the same region
+    /// Returns an index below `count`, a power of two. The slots of one process, and the same slot
     /// of several processes, are spread.
     #[inline]
     pub(crate) const fn index(self, count: usize) -> usize {
-        let mixed = self.0.wrapping_mul(0x9e37_79b9);
-        (mixed >> (u32::BITS - count.ilog2())) as usize
+        let mixed = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (u64::BITS - count.ilog2())) as usize
     }
 }
 
@@ -209,24 +235,41 @@ mod tests {
     proptest! {
         #[test]
         fn addresses_round_trip(
-            process in 0..(1_u32 << 18) - 2, slot in 0..SLOT_COUNT, generation: u32, offset: u32,
+            process in 0..(1_u32 << 18) - 2, slot in 0..SLOT_COUNT, generation: u32, offset in 0..SPACE_BYTES,
         ) {
-            let address = GlobalAddress::in_region(key(process, slot, generation), offset.into()).unwrap();
+            let address = GlobalAddress::in_region(key(process, slot, generation), offset);
+            let place = u64::from(slot) * SLOT_BYTES + offset;
+            prop_assert_eq!(address.is_some(), place < SPACE_BYTES);
+            let Some(address) = address else { return Ok(()) };
             let segment = address.segment();
             prop_assert_eq!(address.process(), Some(ProcessId::new(process)));
             prop_assert_eq!(segment.process(), address.process());
-            prop_assert_eq!((segment.slot(), address.offset()), (slot, offset));
+            let parts = ((place / SLOT_BYTES) as u32, (place % SLOT_BYTES) as u32);
+            prop_assert_eq!((segment.slot(), address.within(), address.offset()), (parts.0, parts.1, place));
             prop_assert!(segment.is_of(generation) && !segment.is_of(generation.wrapping_add(1)) && !address.is_null());
         }
 
         #[test]
-        fn arithmetic_stays_in_the_region(bits: u64, by: u64) {
+        fn arithmetic_stays_in_the_process(bits: u64, by in prop_oneof![any::<u64>(), 0..SPACE_BYTES]) {
             let address = GlobalAddress::from_bits(bits);
             if let Some(further) = address.checked_add(by) {
-                prop_assert_eq!(further.segment(), address.segment());
+                prop_assert_eq!(further.segment().process(), address.segment().process());
+                prop_assert_eq!(further.segment().generation(), address.segment().generation());
                 prop_assert_eq!(further.checked_sub(by), Some(address));
-                prop_assert_eq!(u64::from(further.offset()), u64::from(address.offset()) + by);
+                prop_assert_eq!(further.offset(), address.offset() + by);
+                prop_assert_eq!(further.bytes_from(address), Some(by));
+                prop_assert_eq!(address.bytes_from(further), (by == 0).then_some(0));
             }
+        }
+
+        #[test]
+        fn ranges_overlap_where_they_share_a_byte(
+            begin in 0..20_u32, bytes in 0..20_u32, other in 0..20_u32, other_bytes in 0..20_u32,
+        ) {
+            let at = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
+            let shares = (begin..begin + bytes).any(|byte| (other..other + other_bytes).contains(&byte));
+            prop_assert_eq!(at(1, begin).overlaps(bytes.into(), at(1, other), other_bytes.into()), shares);
+            prop_assert!(!at(1, begin).overlaps(bytes.into(), at(2, other), other_bytes.into()));
         }
 
         #[test]
@@ -238,7 +281,9 @@ mod tests {
     #[test]
     fn bytes_out_of_reach_have_no_address() {
         assert_eq!(GlobalAddress::in_region(key(0, SLOT_COUNT, 0), 0), None);
-        assert_eq!(GlobalAddress::in_region(key(0, 1, 0), SLOT_BYTES), None);
+        assert_eq!(GlobalAddress::in_region(key(0, 1, 0), SPACE_BYTES - SLOT_BYTES), None);
+        assert!(GlobalAddress::in_region(key(0, 1, 0), SPACE_BYTES - SLOT_BYTES - 1).is_some());
+        assert_eq!(GlobalAddress::in_region(key(0, 1, 0), u64::MAX), None);
         assert_eq!(GlobalAddress::NULL.checked_add(0), None);
         assert_eq!(GlobalAddress::starter(ProcessId::new(0), 8).checked_sub(9), None);
     }

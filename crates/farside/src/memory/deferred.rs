@@ -1,18 +1,19 @@
 //! Operations on remote memory that go on without their caller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_fabric::FabricError;
 use farside_fabric::region::execute;
-use farside_fabric::transport::{Operation, Outcome};
+use farside_fabric::transport::{AtomicChange, Operation, Outcome};
 
 use super::{Extent, RemoteMemory};
 use crate::error::Result;
 use crate::runtime::process::Process;
 
 impl RemoteMemory {
-    /// Executes an operation and then calls `go_on`: at once where the memory is mapped, otherwise
-    /// on the transfer thread. If the operation fails, `go_on` is not called.
+    /// Executes an operation and then calls `go_on`: at once where the memory is attached and
+    /// mapped, otherwise on the transfer thread. If the operation fails, `go_on` is not called.
     pub(crate) fn change_soon(
         &self,
         process: &Arc<Process>,
@@ -30,8 +31,23 @@ impl RemoteMemory {
             };
             return process.start_transfer(self.extent(), operation, Box::new(then));
         }
+        let region = match self.process() == process.id() {
+            true => process.region_of(self, Duration::ZERO).ok(),
+            false => process.transport().attached(self.key),
+        };
+        let Some(region) = region else {
+            let Ok(offset) = self.stamp_at() else { return };
+            // Reads the stamp as the first access, and then looks at it as here.
+            let (memory, stamp) = (*self, Extent { key: self.key, offset, bytes: size_of::<u64>() as u64 });
+            let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
+                if outcome.is_ok() {
+                    memory.change_soon(process, operation, go_on);
+                }
+            };
+            let first = Operation::Atomic64 { offset: 0, change: AtomicChange::Load };
+            return process.start_transfer(stamp, first, Box::new(then));
+        };
         let execute_here = || -> Result<()> {
-            let region = process.region_of(self)?;
             let memory = region.mapped().ok_or(FabricError::StaleKey { key: region.key() })?;
             self.check_stamp(&region, process.clock().now())?;
             execute(region.key(), memory, self.extent().inside_operation(operation)?)?;

@@ -2,7 +2,7 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
-use super::address::{SLOT_BYTES, SLOT_COUNT};
+use super::address::SLOT_COUNT;
 use super::{MemoryRefusal, RemoteMemory};
 use crate::error::Error;
 
@@ -23,14 +23,9 @@ pub enum MemoryError {
     },
     /// The memory of a region has no global addresses.
     #[error(
-        "a region of {bytes} bytes of {process} has no global addresses: {}", if *bytes > SLOT_BYTES {
-            "they reach 4 GiB; register or allocate it in parts of at most 4 GiB".to_owned()
-        } else {
-            format!(
-                "a process has {} regions with addresses; take some back first, or register fewer and larger ones",
-                SLOT_COUNT - 1
-            )
-        }
+        "a region of {bytes} bytes of {process} has no global addresses: it needs {} of the process's {} slots in a row, and \
+         these are not free; take other regions back first, or make fewer and larger ones",
+        RemoteKey::starter(*process, *bytes).slot_count(), SLOT_COUNT - 1
     )]
     NoAddress {
         /// The owner of the memory.

@@ -122,6 +122,12 @@ impl Grants {
         debug_assert!(stamped.is_ok(), "a block begins on a unit, inside of its region");
     }
 
+    /// Returns whether the memory was zero when it was given out.
+    pub(crate) fn was_zero(&self, memory: &RemoteMemory) -> bool {
+        let slot = self.slots.get(memory.id as usize);
+        slot.and_then(|slot| slot.grant.as_ref()).is_some_and(|grant| grant.block.is_zero())
+    }
+
     /// Takes memory back.
     ///
     /// # Errors

@@ -1,10 +1,12 @@
 //! The transfer thread of a process: it reads and writes memory for handlers, which must not wait.
 //!
-//! It starts with the first transfer. It runs any number of transfers at a time, so a slow peer
-//! does not delay others. The continuation of a transfer runs on this thread and must not wait
-//! either. A call that waited for its bytes returns to its worker as a notice.
+//! It starts with the first transfer, and runs any number of transfers at a time. Attaching a
+//! region waits for the region's owner, so other threads do that: one for each owner, while
+//! transfers wait for its regions. So a slow peer delays only its own transfers. The continuation
+//! of a transfer runs on one of these threads and must not wait either. A call that waited for its
+//! bytes returns to its worker as a notice.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,8 +64,15 @@ pub(crate) struct Mover {
     /// The number of transfers whose continuation has not returned.
     unfinished: AtomicUsize,
     stop: AtomicBool,
-    thread: Mutex<Option<(JoinHandle<()>, SeatEnd)>>,
+    thread: Mutex<Option<Running>>,
+    /// The transfers of each attaching thread, by the owner of their regions.
+    attaching: Mutex<HashMap<ProcessId, VecDeque<Transfer>>>,
+    /// The attaching threads, perhaps with some that have ended.
+    attaching_threads: Mutex<Vec<Running>>,
 }
+
+/// A thread of the mover.
+type Running = (JoinHandle<()>, SeatEnd);
 
 impl fmt::Debug for Mover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,16 +133,17 @@ impl Process {
         if thread.is_some() {
             return Ok(());
         }
+        *thread = Some(self.run_aside("farside mover", move_until_stopped)?);
+        Ok(())
+    }
+
+    fn run_aside(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> Result<Running> {
         let seat = self.clock().seat();
         let end = seat.end();
         let process = self.clone();
-        let started = std::thread::Builder::new()
-            .name("farside mover".to_owned())
-            .spawn(move || seat.take(|| move_until_stopped(&process)));
-        let started =
-            started.map_err(|cause| Error::System { doing: "starting the thread that moves bytes", cause })?;
-        *thread = Some((started, end));
-        Ok(())
+        let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || seat.take(|| run(&process)));
+        let thread = started.map_err(|cause| Error::System { doing: "starting a thread that moves bytes", cause })?;
+        Ok((thread, end))
     }
 
     /// Stops the transfer thread if it was started. Transfers under way are given up.
@@ -141,13 +151,70 @@ impl Process {
         let mover = self.memory().mover();
         mover.stop.store(true, Ordering::Release);
         mover.ring(self);
-        if let Some((thread, end)) = lock(&mover.thread).take() {
-            end.wait();
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
+        let thread = lock(&mover.thread).take();
+        // The transfer thread starts the others.
+        thread.into_iter().for_each(join);
+        let others = std::mem::take(&mut *lock(&mover.attaching_threads));
+        others.into_iter().for_each(join);
+    }
+}
+
+fn join((thread, end): Running) {
+    end.wait();
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Hands a transfer over to the attaching thread of its region's owner.
+fn attach_aside(process: &Arc<Process>, transfer: Transfer) {
+    let mover = process.memory().mover();
+    let owner = transfer.memory.process();
+    let mut attaching = lock(&mover.attaching);
+    if let Some(waiting) = attaching.get_mut(&owner) {
+        return waiting.push_back(transfer);
+    }
+    let started = process.run_aside("farside attaching", move |process| attach_all_of(process, owner));
+    match started {
+        Ok(thread) => {
+            attaching.insert(owner, VecDeque::from([transfer]));
+            let mut threads = lock(&mover.attaching_threads);
+            threads.retain(|(thread, _)| !thread.is_finished());
+            threads.push(thread);
+        }
+        Err(error) => {
+            drop(attaching);
+            end(process, transfer.then, Err(error));
         }
     }
+}
+
+/// Attaches the regions of transfers, and hands these back to the transfer thread.
+fn attach_all_of(process: &Arc<Process>, owner: ProcessId) {
+    let mover = process.memory().mover();
+    let next = || {
+        let mut attaching = lock(&mover.attaching);
+        let next = attaching.get_mut(&owner)?.pop_front();
+        if next.is_none() {
+            attaching.remove(&owner);
+        }
+        next
+    };
+    while let Some(transfer) = next() {
+        match transfer.memory.region_until(process, transfer.deadline) {
+            Ok(_) => {
+                lock(&mover.queue).push_back(transfer);
+                mover.ring(process);
+            }
+            Err(error) => end(process, transfer.then, Err(error)),
+        }
+    }
+}
+
+/// Calls the continuation of a transfer that has ended.
+fn end(process: &Arc<Process>, then: Then, outcome: Result<Outcome>) {
+    then(process, outcome);
+    process.memory().mover().finish(process);
 }
 
 fn move_until_stopped(process: &Arc<Process>) {
@@ -186,23 +253,25 @@ fn move_until_stopped(process: &Arc<Process>) {
 
 enum Started {
     Underway(Underway),
+    /// It has ended, or an attaching thread has it.
     Ended,
     Full(Transfer),
 }
 
 fn start(process: &Arc<Process>, transfer: Transfer) -> Started {
-    let Transfer { memory, wanted, then, deadline } = transfer;
-    let end = |then: Then, result| {
-        then(process, result);
-        process.memory().mover().finish(process);
-        Started::Ended
-    };
-    if process.clock().now() >= deadline {
-        return end(then, Err(overdue(process)));
+    let is_late = process.clock().now() >= transfer.deadline;
+    if let Some(error) = process.lost(transfer.memory.process()).or_else(|| is_late.then(|| overdue(process))) {
+        end(process, transfer.then, Err(error));
+        return Started::Ended;
     }
-    let region = match memory.region(process) {
-        Ok(region) => region,
-        Err(error) => return end(then, Err(error)),
+    let Some(region) = process.transport().attached(transfer.memory.key) else {
+        attach_aside(process, transfer);
+        return Started::Ended;
+    };
+    let Transfer { memory, wanted, then, deadline } = transfer;
+    let end = |then, outcome| {
+        end(process, then, outcome);
+        Started::Ended
     };
     let operation = match wanted {
         Wanted::Operation(operation) => memory.inside_operation(operation),
@@ -244,8 +313,7 @@ fn end_what_has_ended(process: &Arc<Process>, underway: &mut VecDeque<Underway>)
         };
         // It has ended, or is given up.
         transfer.completion.cancel();
-        (transfer.then)(process, result);
-        process.memory().mover().finish(process);
+        end(process, transfer.then, result);
         any = true;
     }
     any

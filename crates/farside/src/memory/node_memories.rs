@@ -31,13 +31,16 @@ impl NodeMemories {
         if let Some(memory) = made.iter().find(|memory| memory.options().node == node) {
             return memory.clone();
         }
-        // One process simulates many, and none of them gains from pages of its own.
-        let pages = if self.transport.clock().is_simulated() { PageKind::Base } else { PageKind::Gigantic };
+        // One process simulates many. None of them gains from pages of its own, and together they
+        // may have more memory than the machine, as long as they use little of it.
+        let on_demand = self.transport.clock().is_simulated();
+        let pages = if on_demand { PageKind::Base } else { PageKind::Gigantic };
         let options = NodeOptions {
             node,
             pages,
             growth: Growth::Exponential,
             superchunk_bytes_max: SUPERCHUNK_BYTES_MAX,
+            on_demand,
             ..NodeOptions::default()
         };
         let memory = Arc::new(NodeMemory::new(self.transport.clone(), options));

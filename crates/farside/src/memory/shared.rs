@@ -5,7 +5,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_fabric::clock::lock;
 use farside_fabric::memory::{Allocator, AllocatorOptions, ChunkSource, NodeReport, Registered};
@@ -78,8 +78,8 @@ impl Room for ProcessMemory {
         process.stop_mover();
     }
 
-    fn is_over(&self, _worker: &Worker) -> Result<bool> {
-        Ok(self.mover.is_idle())
+    fn is_settled(&self) -> bool {
+        self.mover.is_idle()
     }
 }
 
@@ -101,6 +101,11 @@ impl ProcessMemory {
 
     pub(super) fn mover(&self) -> &Mover {
         &self.mover
+    }
+
+    /// Returns whether memory of this process was zero when it was given out.
+    pub(crate) fn was_zero(&self, memory: &RemoteMemory) -> bool {
+        lock(&self.grants).was_zero(memory)
     }
 
     /// Refuses a handle that this process has released.
@@ -146,15 +151,15 @@ impl Process {
         self.remote_memory_bytes().store(grants.granted_bytes(), Ordering::Relaxed);
     }
 
-    /// Returns the region of a handle's memory, attached.
-    pub(super) fn region_of(&self, memory: &RemoteMemory) -> Result<RemoteRegion> {
+    /// Returns the region of a handle's memory, attached. Waits for at most `time`.
+    pub(super) fn region_of(&self, memory: &RemoteMemory, time: Duration) -> Result<RemoteRegion> {
         if memory.process() == self.id() {
             let region = lock(&self.memory().grants).region_of(memory);
             return region.map_err(|why| refused(memory, why));
         }
         self.check_process(memory.process())?;
         memory.check_kind()?;
-        let deadline = self.clock().now() + self.settings().deadline;
+        let deadline = self.clock().now() + time;
         self.transport().attach(memory.key, deadline).map_err(|error| self.explain(error))
     }
 
@@ -312,7 +317,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
-    /// many regions, or a single one of more than 4 GiB.
+    /// many regions.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
         GlobalAddress::in_region(buffer.key(), buffer.offset())

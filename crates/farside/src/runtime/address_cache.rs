@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of lines, a power of two.
-pub(crate) const LINE_COUNT: usize = 64;
+/// The number of lines, a power of two. A region has a segment for each 512 MiB.
+pub(crate) const LINE_COUNT: usize = 256;
 
 /// A direct-mapped cache from segments to mapped memory.
 #[derive(Debug)]
@@ -21,9 +21,10 @@ pub(crate) struct AddressCache {
 /// One cached segment.
 #[derive(Debug)]
 struct Line {
-    segment: Cell<u32>,
+    segment: Cell<u64>,
     base: Cell<*mut u8>,
-    /// End of the segment plus one. 0 marks an empty line, so every bounds check on it fails.
+    /// End of the region plus one, counted from the base. 0 marks an empty line, so every bounds
+    /// check on it fails.
     end: Cell<u64>,
     /// The state word of the region's slot in the owner's table.
     state: Cell<*const AtomicU64>,
@@ -53,6 +54,7 @@ impl Line {
 pub(crate) struct Range {
     /// The first byte of the segment.
     pub(crate) base: *mut u8,
+    /// The bytes from there to the end of the region. An access may reach into the next segment.
     pub(crate) bytes: u64,
     /// The state word of the region's slot in the owner's table.
     pub(crate) state: *const AtomicU64,
@@ -69,7 +71,7 @@ impl AddressCache {
     /// Returns `None` unless the line holds that segment, the bytes are inside it and its region
     /// still exists. Also returns `None` if a process was lost since the line was filled.
     #[inline(always)]
-    pub(crate) fn find(&self, line: usize, segment: u32, offset: u32, bytes: usize, losses: u32) -> Option<*mut u8> {
+    pub(crate) fn find(&self, line: usize, segment: u64, offset: u32, bytes: usize, losses: u32) -> Option<*mut u8> {
         let line = &self.lines[line];
         let offset = u64::from(offset);
         // The size of a section or a copy can be any number. For a constant size, the compiler
@@ -90,7 +92,7 @@ impl AddressCache {
     /// # Safety
     /// Until the line is cleared or filled again, `range.state` points to an atomic word in mapped
     /// memory, and `range.bytes` bytes from `range.base` on are mapped.
-    pub(crate) unsafe fn fill(&self, line: usize, segment: u32, range: Range) {
+    pub(crate) unsafe fn fill(&self, line: usize, segment: u64, range: Range) {
         let line = &self.lines[line];
         line.base.set(range.base);
         line.end.set(range.bytes.saturating_add(1));
@@ -108,7 +110,7 @@ impl AddressCache {
     }
 
     /// Clears a line if it holds this segment.
-    pub(crate) fn clear(&self, line: usize, segment: u32) {
+    pub(crate) fn clear(&self, line: usize, segment: u64) {
         let line = &self.lines[line];
         if line.segment.get() == segment {
             line.clear();

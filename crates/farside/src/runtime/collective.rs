@@ -22,7 +22,7 @@ use crate::invoke::call::WhenFull;
 use crate::invoke::named::{Named, Names};
 use crate::runtime::worker::Worker;
 use crate::wire::check::MessageKind;
-use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes, type_hash};
+use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes_in, to_bytes, type_hash};
 
 /// A worker's state of collectives: what has arrived for those that it is in or has not reached
 /// yet.
@@ -513,7 +513,7 @@ impl Worker {
             // hands out only values whose type hash is that of `T`, which `begin` put into the
             // current content, and `send_value` wrote the bytes as a value of the type that the
             // hash names. They are read once, because `take` removed them.
-            false => unsafe { from_bytes(&value.bytes) },
+            false => unsafe { from_bytes_in(&value.bytes, self.process_handle()) },
         };
         read.map_err(|cause: WireError| Error::Wire { from, cause })
     }

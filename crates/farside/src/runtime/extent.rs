@@ -1,5 +1,7 @@
 //! [`Extent`]: a range of bytes in a registered region.
 
+use std::time::Instant;
+
 use farside_fabric::memory::Registered;
 use farside_fabric::transport::Operation;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
@@ -47,12 +49,16 @@ impl Extent {
     }
 
     /// Returns the region. Waits for the owner's service thread if this process has not used the
-    /// region before.
+    /// region before, for the job's deadline at most.
     pub(crate) fn region(&self, process: &Process) -> Result<RemoteRegion> {
+        self.region_until(process, process.clock().now() + process.settings().deadline)
+    }
+
+    /// Returns the region as [`region`](Self::region) does, but waits until `deadline` at most.
+    pub(crate) fn region_until(&self, process: &Process, deadline: Instant) -> Result<RemoteRegion> {
         if let Some(lost) = process.lost(self.process()) {
             return Err(lost);
         }
-        let deadline = process.clock().now() + process.settings().deadline;
         process.transport().attach(self.key, deadline).map_err(|error| process.explain(error))
     }
 
@@ -92,14 +98,14 @@ impl Extent {
         }
     }
 
-    /// Reads all of this memory. A handler may call it: it waits for no worker. It waits for the
-    /// owner's service thread, for at most the job's deadline.
+    /// Reads all of this memory. A handler may call it: it waits for no worker, and only for a
+    /// [moment](Worker::patience) for the owner's service thread.
     pub(crate) fn read_in_handler(&self, me: &Worker) -> Result<Vec<u8>> {
         let process = me.process_handle();
-        let region = self.region(process)?;
+        let deadline = me.now() + me.patience();
+        let region = self.region_until(process, deadline)?;
         region.key().check(self.offset, self.bytes as usize)?;
         let mut buffer = vec![0; self.bytes as usize];
-        let deadline = me.now() + me.default_deadline();
         region.get(self.offset, &mut buffer, deadline).map_err(|error| process.explain(error))?;
         Ok(buffer)
     }

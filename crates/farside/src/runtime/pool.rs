@@ -94,10 +94,19 @@ pub(crate) struct Pool {
     handed_over: AtomicU64,
     /// The number of those that have run. Written by members, when they find no more records.
     finished: AtomicU64,
-    /// The number of calls that each member had sent when it last added to `finished`.
-    sent: Box<[AtomicU64]>,
+    of_members: Box<[OfMember]>,
     /// A counter of records taken. The receiver sleeps on it while the queue is full.
     room: AtomicU32,
+}
+
+/// What a member publishes before it says that records have run, and after continuations have run.
+#[derive(Debug, Default)]
+struct OfMember {
+    /// The number of calls that it has sent.
+    sent: AtomicU64,
+    /// The number of calls after which it will go on. While it goes on after the last one, that
+    /// still counts.
+    continuations: AtomicUsize,
 }
 
 impl Pool {
@@ -110,7 +119,7 @@ impl Pool {
             queued_bytes: AtomicUsize::new(0),
             handed_over: AtomicU64::new(0),
             finished: AtomicU64::new(0),
-            sent: (0..settings.pool_threads).map(|_| AtomicU64::new(0)).collect(),
+            of_members: (0..settings.pool_threads).map(|_| OfMember::default()).collect(),
             room: AtomicU32::new(0),
         }
     }
@@ -120,12 +129,19 @@ impl Pool {
     }
 
     /// Returns the number of calls that the members have sent, and the number that was handed over
-    /// to them. Returns `None` unless all of these have run.
+    /// to them. Returns `None` unless all of these have run, and so have their continuations.
     pub(crate) fn idle_counts(&self) -> Option<(u64, u64)> {
-        // SYNC: acquire, pairs with the release in `finish`: a thread that finds the pool idle sees
-        // what the last record sent.
+        // SYNC: acquire, pairs with the releases in `publish`: a thread that finds the pool idle
+        // sees what the last record and the last continuation sent.
         let finished = self.finished.load(Ordering::Acquire);
-        let sent = self.sent.iter().map(|sent| sent.load(Ordering::Acquire)).sum();
+        let mut sent = 0;
+        for member in &self.of_members {
+            // A member without continuations sends nothing unless it runs a record.
+            if member.continuations.load(Ordering::Acquire) > 0 {
+                return None;
+            }
+            sent += member.sent.load(Ordering::Acquire);
+        }
         // Read last: if the two are equal, no record was running when `sent` was read. A count of a
         // later record in `sent` brings the count of its handover with it.
         (self.handed_over.load(Ordering::Acquire) == finished).then_some((sent, finished))
@@ -180,14 +196,21 @@ impl Pool {
         Some(record)
     }
 
-    fn finish(&self, member: &Worker, records: u64) {
+    /// Publishes what a member has done: it has run `records` more records, and perhaps
+    /// continuations.
+    pub(crate) fn publish(&self, member: &Worker, records: u64) {
         let process = member.process_handle();
         let threads = process.shape().callable_per_process();
-        // SYNC: release, for the acquires in `idle_counts`.
-        self.sent[member.thread_index() - self.members.start].store(member.counters().sent.calls, Ordering::Release);
+        let own = &self.of_members[member.thread_index() - self.members.start];
+        // SYNC: release, for the acquires in `idle_counts`: `sent` before `continuations`, and both
+        // before the records count as finished.
+        own.sent.store(member.calls_sent(), Ordering::Release);
+        let continuations = member.continuation_count();
+        own.continuations.store(continuations, Ordering::Release);
         // SYNC: also acquire: the last member to finish sees the handover of the others' records.
         let finished = self.finished.fetch_add(records, Ordering::AcqRel) + records;
-        if finished == self.handed_over.load(Ordering::Relaxed) && process.callers().all_rest(threads) {
+        let is_done = continuations == 0 && finished == self.handed_over.load(Ordering::Relaxed);
+        if is_done && process.callers().all_rest(threads) {
             // This may have been the last thing that kept the job from ending.
             process.call_attention_of_all();
         }
@@ -204,7 +227,7 @@ struct Ran<'a> {
 impl Drop for Ran<'_> {
     fn drop(&mut self) {
         if self.records > 0 {
-            self.pool.finish(self.member, self.records);
+            self.pool.publish(self.member, self.records);
         }
     }
 }

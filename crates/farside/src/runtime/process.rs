@@ -63,7 +63,7 @@ pub struct Process {
     pub(crate) taking_in: Mutex<()>,
     /// Why each peer was given up, if it was.
     lost: Box<[OnceLock<Loss>]>,
-    first_loss: OnceLock<Loss>,
+    recent_loss: RecentLoss,
     /// Peers whose connection ended, with the time by which the coordinator should have said why.
     suspects: Mutex<Vec<(ProcessId, Instant)>>,
     /// The number of losses. A peer counts when it is given up, and when an error names it.
@@ -108,6 +108,27 @@ impl Loss {
 
     pub(crate) fn into_error(self, process: ProcessId) -> Error {
         Error::PeerLost { process, root: self.root, why: self.why }
+    }
+}
+
+/// The loss from which those of the last moments probably followed, with its time.
+#[derive(Debug, Default)]
+struct RecentLoss(Mutex<Option<(Instant, Loss)>>);
+
+impl RecentLoss {
+    /// The time in which a loss has others as its consequence.
+    const SPAN: Duration = WORD_MARGIN.saturating_mul(2);
+
+    /// Notes a loss, unless it follows another one.
+    fn note(&self, now: Instant, loss: Loss) {
+        let mut recent = lock(&self.0);
+        if recent.as_ref().is_none_or(|(at, _)| now > *at + Self::SPAN) {
+            *recent = Some((now, loss));
+        }
+    }
+
+    fn at(&self, now: Instant) -> Option<Loss> {
+        lock(&self.0).as_ref().filter(|(at, _)| now <= *at + Self::SPAN).map(|(_, loss)| loss.clone())
     }
 }
 
@@ -195,7 +216,7 @@ impl Process {
             losses: AtomicU32::new(0),
             unsendable: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
-            first_loss: OnceLock::new(),
+            recent_loss: RecentLoss::default(),
             suspects: Mutex::default(),
             named_lost: (0..processes).map(|_| AtomicBool::new(false)).collect(),
             ended: OnceLock::new(),
@@ -412,10 +433,15 @@ impl Process {
 
     /// Connects to a peer. Returns `None` if its memory cannot be mapped here.
     pub(crate) fn connect(&self, process: ProcessId) -> Result<Option<&Home>> {
+        self.connect_within(process, self.settings.deadline)
+    }
+
+    /// Connects to a peer as [`connect`](Self::connect) does, but waits for at most `time`.
+    pub(crate) fn connect_within(&self, process: ProcessId, time: Duration) -> Result<Option<&Home>> {
         if let Some(home) = self.home_of(process) {
             return Ok(Some(home));
         }
-        let deadline = self.clock.now() + self.settings.deadline;
+        let deadline = self.clock.now() + time;
         self.starter_region(process, deadline)?;
         Ok(self.home_of(process))
     }
@@ -472,15 +498,21 @@ impl Process {
         self.outgoing.flush(&*self.transport)
     }
 
-    /// Waits while the queue of unsent messages to a peer is long, for the job's deadline at most.
-    /// Waits only for service threads: that of this process, which sends the queue, and that of the
-    /// peer, which takes the messages in.
+    /// Returns the longest wait of a handler for a service thread. It is a small part of the job's
+    /// deadline: those that wait for calls behind the handler have not given up then.
+    pub(crate) fn handlers_patience(&self) -> Duration {
+        self.settings.deadline / 10
+    }
+
+    /// Waits while the queue of unsent messages to a peer is long, for a tenth of the job's
+    /// deadline at most. Waits only for service threads: that of this process, which sends the
+    /// queue, and that of the peer, which takes the messages in.
     pub(crate) fn wait_for_unsent(&self, to: ProcessId) {
         if !self.outgoing.is_long(to) {
             return;
         }
         self.transport.stop_polling();
-        let deadline = self.clock.now() + self.settings.deadline;
+        let deadline = self.clock.now() + self.handlers_patience();
         while self.outgoing.is_long(to) && !self.is_given_up(to) && self.check_ended().is_ok() {
             if self.clock.now() >= deadline {
                 tracing::warn!(process = to.number(), "reply: a process does not take its answers in");
@@ -556,9 +588,10 @@ impl Process {
             named.store(true, Ordering::Relaxed);
             self.losses.fetch_add(1, Ordering::Release);
         }
-        // A peer that no longer answers has probably failed because of an earlier loss.
-        let known = self.lost.get(process.index()).and_then(OnceLock::get).or_else(|| self.first_loss.get());
-        known.cloned().unwrap_or_else(|| Loss::of(process, "it no longer answers")).into_error(process)
+        // A peer that no longer answers has probably failed because of a loss just before.
+        let known = self.lost.get(process.index()).and_then(OnceLock::get).cloned();
+        let known = known.or_else(|| self.recent_loss.at(self.clock.now()));
+        known.unwrap_or_else(|| Loss::of(process, "it no longer answers")).into_error(process)
     }
 
     /// Notes that the connection with a peer ended. The coordinator should soon say that the peer
@@ -592,11 +625,11 @@ impl Process {
     /// Notes that a process is lost, and tells the transport, the rooms and all threads.
     pub(crate) fn lose(&self, process: ProcessId, loss: Loss) {
         let Some(lost) = self.lost.get(process.index()).filter(|_| process != self.id) else { return };
-        let first = loss.clone();
+        let recent = loss.clone();
         if lost.set(loss).is_err() {
             return;
         }
-        let _ = self.first_loss.set(first);
+        self.recent_loss.note(self.clock.now(), recent);
         self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
         self.calls.lanes.lose(self, process);
@@ -727,5 +760,25 @@ impl Process {
 
     pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
         self.shared.get(index)?.get().map(|value| &**value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_explains_those_that_follow_at_once() {
+        let (recent, begin) = (RecentLoss::default(), Instant::now());
+        let loss = |process| Loss::of(ProcessId::new(process), "as planned");
+        let root = |time| recent.at(begin + time).map(|loss| loss.root.number());
+        assert_eq!(root(Duration::ZERO), None);
+        recent.note(begin, loss(3));
+        recent.note(begin + RecentLoss::SPAN, loss(1));
+        assert_eq!(root(RecentLoss::SPAN), Some(3));
+        let later = RecentLoss::SPAN * 2;
+        assert_eq!(root(later), None);
+        recent.note(begin + later, loss(2));
+        assert_eq!(root(later), Some(2));
     }
 }

@@ -84,12 +84,17 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
     /// ended.
     fn stop(&self, _process: &Process) {}
 
+    /// Returns whether the room has no work left for calls that have run here.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// Returns whether `worker` has no work of the room left that must end before the job does.
     ///
     /// # Errors
     /// An error for the body of the worker.
     fn is_over(&self, _worker: &Worker) -> Result<bool> {
-        Ok(true)
+        Ok(self.is_settled())
     }
 }
 
@@ -264,6 +269,10 @@ impl Rooms {
         self.all().for_each(|room| room.stop(process));
     }
 
+    pub(crate) fn are_settled(&self) -> bool {
+        self.all().all(AnyRoom::is_settled)
+    }
+
     pub(crate) fn are_over(&self, worker: &Worker) -> Result<bool> {
         self.all().try_fold(true, |over, room| Ok(over & room.is_over(worker)?))
     }
@@ -320,6 +329,7 @@ trait AnyRoom: Debug + Send + Sync {
     fn serve(&self, process: &Arc<Process>) -> Served;
     fn clean_up(&self, process: &Process) -> bool;
     fn stop(&self, process: &Process);
+    fn is_settled(&self) -> bool;
     fn is_over(&self, worker: &Worker) -> Result<bool>;
 }
 
@@ -352,6 +362,10 @@ impl<R: Room> AnyRoom for R {
 
     fn stop(&self, process: &Process) {
         Room::stop(self, process);
+    }
+
+    fn is_settled(&self) -> bool {
+        Room::is_settled(self)
     }
 
     fn is_over(&self, worker: &Worker) -> Result<bool> {

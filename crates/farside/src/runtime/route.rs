@@ -51,15 +51,11 @@ impl StartOrders {
 /// # Errors
 /// [`Error::Fabric`](crate::Error::Fabric) if libfabric or the provider is missing.
 pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Lookup<'_>) -> Result<Arc<OfiEndpoint>> {
-    let provider = match &settings.fabric {
-        FabricChoice::Ofi(provider) => provider.clone(),
-        FabricChoice::Auto | FabricChoice::Shm => None,
-    };
     let fabric = OfiEndpoint::open(OfiConfig {
         process,
         process_count: settings.processes,
         starter_bytes: HomeLayout::of(settings).bytes(),
-        provider,
+        provider: settings.fabric.provider().map(str::to_owned),
         address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
         device: settings.nics.as_ref().map(|nics| nics.of(process).to_owned()),
     })?;
@@ -97,7 +93,7 @@ pub(crate) fn open_route(
     let cards: Vec<Vec<u8>> = peers.iter().map(|peer| peer.card.clone()).collect();
     fabric.introduce(&cards, secret)?;
     let host = peers.get(process.index()).map(|own| own.host);
-    let is_near = |peer: &PeerCard| settings.fabric == FabricChoice::Auto && Some(peer.host) == host;
+    let is_near = |peer: &PeerCard| matches!(settings.fabric, FabricChoice::Auto(_)) && Some(peer.host) == host;
     let kinds: Vec<RouteKind> =
         peers.iter().map(|peer| if is_near(peer) { RouteKind::Shm } else { RouteKind::Ofi }).collect();
     // The process is alone on its machine, or must use libfabric only.

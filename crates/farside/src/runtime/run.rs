@@ -103,14 +103,16 @@ fn run_threads<'scope>(
         let seat = process.clock().seat();
         let end = seat.end();
         let started = thread::Builder::new().name(name).spawn_scoped(scope, move || {
-            if let Some(cpus) = place {
-                let bound = topology::bind_current_thread(&cpus);
-                bound.map_err(|cause| Error::System {
-                    doing: "binding a worker",
-                    cause: std::io::Error::other(cause),
-                })?;
-            }
-            seat.take(|| run_thread(process, local, body))
+            let bound = place.map_or(Ok(()), |cpus| topology::bind_current_thread(&cpus));
+            let bound =
+                bound.map_err(|cause| Error::System { doing: "binding a worker", cause: std::io::Error::other(cause) });
+            seat.take(|| run_thread(process, local, bound, body))
+        });
+        let started = started.map_err(|cause| {
+            let error = Error::System { doing: "starting a worker thread", cause };
+            // At once, because the other threads wait for this one until the job ends.
+            fail(process, error.to_string(), None);
+            error
         });
         (started, end)
     };
@@ -120,22 +122,20 @@ fn run_threads<'scope>(
         end.wait();
         outcomes.push(match started {
             Ok(thread) => thread.join(),
-            Err(cause) => {
-                let error = Error::System { doing: "starting a worker thread", cause };
-                fail(process, error.to_string(), None);
-                Ok(Err(error))
-            }
+            Err(error) => Ok(Err(error)),
         });
     }
     Ok(outcomes)
 }
 
-/// Runs one worker thread, or one callable thread without a body.
-fn run_thread(process: &Arc<Process>, local: usize, body: &Body<'_>) -> Result<()> {
+/// Runs one worker thread, or one callable thread without a body. `bound` is the outcome of binding
+/// it to its CPUs.
+fn run_thread(process: &Arc<Process>, local: usize, bound: Result<()>, body: &Body<'_>) -> Result<()> {
     let worker = Worker::new(process.clone(), local);
     let _seated = process.seat(local);
     let is_worker = local < process.shape().threads as usize;
     let run = || {
+        bound?;
         if is_worker {
             body(&worker)?;
         }
@@ -204,7 +204,7 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Process>> {
     let Member { process, settings, control, transport, kill_plan, build } = member;
     let table = FunctionTable::of_this_program()?;
-    control.send(ToCoordinator::Hello(greeting(&table, build, &settings, &transport)?));
+    control.send(ToCoordinator::Hello(greeting(process, &table, build, &settings, &transport)?));
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
@@ -224,14 +224,20 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
     Ok(process)
 }
 
-fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
+fn greeting(
+    process: ProcessId,
+    table: &FunctionTable,
+    build: u64,
+    settings: &Settings,
+    transport: &TransportChoice,
+) -> Result<Greeting> {
     let (fingerprint, table_hash) = table.identity();
     let table_hash = table_hash ^ build;
     let Shape { processes, threads, without_body } = Shape::new(settings);
     let (host, fabric) = match transport {
-        TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
+        TransportChoice::ByRoute => (host_id(process, processes, &own_environment)?, settings.fabric.clone()),
         // A transport that exists already needs no route.
-        TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
+        TransportChoice::Ready(_) => ([0; 16], FabricChoice::default()),
     };
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, without_body }, fabric })
 }
@@ -282,7 +288,7 @@ fn wait_for_start(
             }
             Some(ToProcess::Ended { why }) => return Err(LaunchError::from(why).into()),
             Some(ToProcess::Lost { process, root, why }) => return Err(Loss { root, why }.into_error(process)),
-            Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
+            Some(ToProcess::Confirm { .. } | ToProcess::Finish | ToProcess::Probe) => {}
             None if clock.now() >= deadline => {
                 return Err(Error::deadline("waiting for the other processes to start", time));
             }

@@ -13,7 +13,7 @@ use farside_fabric::Event;
 
 use crate::runtime::process::{Loss, Process, lock};
 use crate::runtime::room;
-use farside_launch::control::ToProcess;
+use farside_launch::control::{ToCoordinator, ToProcess};
 use farside_launch::kill_point::KillPoint;
 
 /// The time until a full transport is tried again. The transport does not say when it has room.
@@ -95,6 +95,7 @@ fn take_order(process: &Process, order: ToProcess) {
             tracing::debug!(round, "order: report the counts");
             process.begin_round(round);
         }
+        ToProcess::Probe => process.control().send(ToCoordinator::Alive),
         ToProcess::Finish => {
             tracing::debug!("order: return");
             process.kill_point(KillPoint::Finished);

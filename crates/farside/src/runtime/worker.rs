@@ -4,11 +4,13 @@ mod drain;
 mod notices;
 mod put_off;
 mod scope;
+mod sent_to_all;
 mod waiting;
 mod ways;
 
 pub(crate) use put_off::PutOff;
 pub use scope::Scope;
+pub(crate) use sent_to_all::SentToAll;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::HashMap;
@@ -71,8 +73,9 @@ pub struct Worker {
     fetches: Fetches,
     /// Rings that their senders have shut down, while their calls wait for buffers.
     closing: RefCell<Vec<RingName>>,
-    /// Actions of handlers that found no room.
+    /// Looks at pipes for tasks that wait for them.
     put_off: RefCell<Vec<PutOff>>,
+    sent_to_all: SentToAll,
     /// Whether the worker waits for memory to change.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
@@ -153,6 +156,7 @@ impl Worker {
             fetches: Fetches::default(),
             closing: RefCell::default(),
             put_off: RefCell::default(),
+            sent_to_all: SentToAll::default(),
             watches: Cell::new(false),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
@@ -451,7 +455,7 @@ impl Worker {
     /// Returns counters of this worker's activity so far.
     pub fn counters(&self) -> Counters {
         let mut sent = SendCounters::default();
-        self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
+        self.send_counters().for_each(|one| sent.add(&one));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
         let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
@@ -468,6 +472,15 @@ impl Worker {
         }
     }
 
+    fn send_counters(&self) -> impl Iterator<Item = SendCounters> {
+        self.outboxes.iter().filter_map(OnceCell::get).map(|outbox| outbox.borrow().counters())
+    }
+
+    /// Returns the number of calls sent so far.
+    pub(crate) fn calls_sent(&self) -> u64 {
+        self.send_counters().map(|one| one.calls).sum()
+    }
+
     // For other rooms.
 
     /// Returns the state of a room in this worker.
@@ -479,6 +492,12 @@ impl Worker {
     #[inline]
     pub(crate) fn default_deadline(&self) -> Duration {
         self.process.settings().deadline
+    }
+
+    /// Returns the time that this thread may wait for a service thread. A handler must not keep
+    /// other callers waiting for a process that does not answer.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.in_handler.get() { self.process.handlers_patience() } else { self.default_deadline() }
     }
 
     #[inline]
@@ -542,6 +561,10 @@ impl Worker {
     /// Schedules an action to be retried at each progress until it is done.
     pub(crate) fn put_off(&self, put_off: PutOff) {
         self.put_off.borrow_mut().push(put_off);
+    }
+
+    pub(crate) fn sent_to_all(&self) -> &SentToAll {
+        &self.sent_to_all
     }
 
     pub(crate) fn fetches(&self) -> &Fetches {
@@ -609,6 +632,12 @@ impl Worker {
         } else {
             self.go_on_after_letter(continuation.slot, Next::Run(continuation.run));
         }
+    }
+
+    /// Returns the number of calls after which this worker will go on by itself.
+    pub(crate) fn continuation_count(&self) -> usize {
+        let is_own = |next: &&Next| matches!(next, Next::Run(_));
+        self.continuations.borrow().len() + self.after_letters.borrow().values().filter(is_own).count()
     }
 
     fn go_on_after_letter(&self, letter: SlotHandle, next: Next) {

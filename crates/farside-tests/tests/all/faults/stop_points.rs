@@ -2,14 +2,17 @@
 //! open rings and pipes between them, use each other's memory, and hear of the death of a third
 //! process.
 
+use std::cell::Cell;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, GlobalAddress, GlobalPtr, Result};
+use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result, ResultPlace};
 
 use super::kill_points::{nothing_is_left, processes_of};
-use crate::support::{LONG, meet, only, take_notes, within_time, write_note};
+use crate::support::{
+    LONG, call_for_attention, failure, meet, only, pay_no_attention, take_notes, verdict, within_time, write_note,
+};
 
 const PROGRAM: &str = "faults::stop_points::program";
 const PROCESSES: u32 = 4;
@@ -186,4 +189,86 @@ fn while_pipes_are_opened() {
     for point in ["pipe-asked", "pipe-made", "pipe-answered"] {
         stop_at(point, 1);
     }
+}
+
+const BYSTANDERS: &str = "faults::stop_points::bystanders_do_not_wait_for_a_stopped_process";
+
+/// Process 1 has asked worker 0 for a long result and lent it a buffer when it is stopped. Then
+/// worker 2 calls worker 0, and names memory of process 1 for the results.
+fn bystanders(me: &Worker) -> Result<()> {
+    let ran = PerWorker::new(me, Cell::new(0_u64))?;
+    let [receiver, stopped, caller] = [0, 1, 2].map(WorkerId::new);
+    let count = |there: &Worker, ran: PerWorker<Cell<u64>>, bytes: &[u8]| {
+        ran.here(there).set(ran.here(there).get() + bytes.len() as u64);
+    };
+    let lend = |bytes| me.to(receiver).call_buffer_get(ran, me.allocate(bytes)?, count).map_err(Error::from);
+    for other in me.workers().filter(|other| *other != me.id()) {
+        me.call_return(other, (), |_, ()| ())?.wait()?;
+        let word: GlobalPtr<u64> = GlobalAddress::starter(me.process_of(other), 1024).cast();
+        word.load(me)?;
+    }
+    if me.id() == stopped {
+        let pid: GlobalPtr<u64> = GlobalAddress::starter(me.process(), 0).cast();
+        pid.store(me, u64::from(std::process::id()))?;
+    }
+    meet(me, 1, 3)?;
+    if me.id() == stopped {
+        let long = me.call_return(receiver, 16_usize << 20, |_, bytes| vec![1_u8; bytes])?;
+        let lent = lend(500)?;
+        meet(me, 2, 2)?;
+        let served = me.wait_while_serving(|| false);
+        drop((long, lent));
+        return served;
+    }
+    if me.id() == receiver {
+        // It takes the calls of process 1 only when that is stopped.
+        pay_no_attention(BYSTANDERS);
+        return me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(STOPPED)]);
+    }
+    assert_eq!(me.id(), caller);
+    // Of different regions, which worker 0 has not used.
+    let place = |bytes| ResultPlace::<u64>::new(me, me.allocate_at(ProcessId::new(STOPPED), bytes)?, 0, 64);
+    let places = [place(1 << 20)?, place(5 << 20)?];
+    meet(me, 2, 2)?;
+    let pid = stopped_pid(me)?.to_string();
+    Command::new("kill").args(["-STOP", &pid]).status().unwrap();
+    see_it_stop(me)?;
+    call_for_attention(BYSTANDERS);
+    for place in places {
+        me.to(receiver).call_into(7_u64, |_, x| x, place)?;
+    }
+    // Worker 0 gives process 1 up in less than this time.
+    me.call_return(receiver, (), |_, ()| ())?.wait_for(DEADLINE / 2)?;
+    lend(1000)?.wait()?;
+    me.to(receiver).call_buffer_get_aside(ran, me.allocate(6 << 20)?, count)?.wait()?;
+    while me.call_return(receiver, ran, |there, ran| ran.here(there).get())?.wait()? < 1500 + (6 << 20) {
+        me.progress()?;
+    }
+    Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(STOPPED)])
+}
+
+#[test]
+fn bystanders_do_not_wait_for_a_stopped_process() {
+    let job = farside::job().processes(3).deadline(DEADLINE);
+    let verdict = verdict(BYSTANDERS, job, bystanders);
+    take_notes(std::process::id(), BYSTANDERS, 1);
+    assert_eq!(failure(verdict), (STOPPED, ProcessEnd::Killed(9)));
+}
+
+const WATCHED: &str = "faults::stop_points::a_stopped_process_does_not_keep_a_failed_job";
+
+/// Process 1 is stopped, and its peer fails because of that.
+#[test]
+fn a_stopped_process_does_not_keep_a_failed_job() {
+    let second = Duration::from_secs(1);
+    let job = farside::job().processes(2).deadline(2 * second).finalize_deadline(second);
+    let verdict = verdict(WATCHED, job, |me| {
+        if me.process().number() == STOPPED {
+            Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
+        }
+        me.barrier()
+    });
+    let (process, how) = failure(verdict);
+    assert!(process == 0 && matches!(how, ProcessEnd::Reported(_)), "process {process} {how}");
 }

@@ -95,7 +95,7 @@ impl Worker {
     pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
         if self.may_start_at_once(order)
             && let Ok(length) = usize::try_from(bytes)
-            && !overlap(target, source, bytes)
+            && !target.overlaps(bytes, source, bytes)
             && let Some(to) = self.mapped(target, length)
             && let Some(from) = self.mapped(source, length)
         {
@@ -110,7 +110,7 @@ impl Worker {
     #[track_caller]
     fn copy_slowly(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
         self.admit(order)?;
-        if overlap(target, source, bytes) {
+        if target.overlaps(bytes, source, bytes) {
             return Err(MovementError::Overlap { target, source_address: source, bytes }.into());
         }
         let (to, from) = (self.spot(target, bytes)?, self.spot(source, bytes)?);
@@ -460,10 +460,4 @@ fn touched(work: &mut Work) -> Touched {
     let target = work.target().map(|spot| spot.process());
     let source = work.source().map(|spot| spot.process());
     [target, source]
-}
-
-/// Returns whether two ranges of the same size overlap. In one region, each byte has one address.
-#[inline]
-fn overlap(a: GlobalAddress, b: GlobalAddress, bytes: u64) -> bool {
-    a.segment() == b.segment() && u64::from(a.offset().abs_diff(b.offset())) < bytes
 }

@@ -53,7 +53,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`ObjectError::TooManySlices`] if there are too few processes from `first` on (ACP ends the
-    /// program then); [`ObjectError::TooLong`] if a slice has 4 GiB or more; those of
+    /// program then); [`ObjectError::TooLong`] if a slice has 256 GiB or more; those of
     /// [`symmetric`](Self::symmetric).
     pub fn byte_space(&self, first: ProcessId, slices: u32, slice_bytes: u64) -> Result<ByteSpace> {
         let first = first.number();

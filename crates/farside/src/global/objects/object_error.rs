@@ -41,7 +41,7 @@ pub enum ObjectError {
     },
     /// There is no memory of this size, or no addresses for it.
     #[error(
-        "{length} values of {value_bytes} bytes each are more than can have addresses: a process has less than 4 GiB of one object; \
+        "{length} values of {value_bytes} bytes each are too many for one object, of which a process has less than 256 GiB: \
          spread it over more processes, or make several objects"
     )]
     TooLong {

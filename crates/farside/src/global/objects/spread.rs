@@ -15,16 +15,15 @@ use farside_sys::shm::SharedMemory;
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::memory::address::{GlobalAddress, SLOT_BYTES};
-use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory, STAMP_BYTES};
+use crate::memory::address::GlobalAddress;
+use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory};
 use crate::runtime::worker::Worker;
 
 /// The bytes that are zeroed at a time.
 const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// The most bytes of an object in one process: what the offset of an address can name behind the
-/// stamp of the memory.
-pub(super) const BYTES_MAX: u64 = SLOT_BYTES - STAMP_BYTES;
+/// The most bytes of an object in one process: 256 GiB, less what the process's heap needs for it.
+pub(super) const BYTES_MAX: u64 = (256 << 30) - 4096;
 
 /// The request of a worker, which must be the same in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
@@ -207,14 +206,11 @@ fn allocate(me: &Worker, bytes: u64) -> Result<(GlobalAddress, RemoteMemory), Fa
             _ => MemoryRefusal::NoMemory,
         })
     })?;
-    let fits = memory.offset.checked_add(bytes).is_some_and(|end| end <= BYTES_MAX);
-    let address = memory.address().ok().filter(|_| fits);
-    let result = match address {
-        None => Err(Failure::NoAddress { process: me.process(), bytes: memory.key.bytes }),
-        Some(address) => match zero(me, &memory) {
-            Ok(()) => return Ok((address, memory)),
-            Err(_) => Err(refused(MemoryRefusal::NoMemory)),
-        },
+    let was_zero = me.process_handle().memory().was_zero(&memory);
+    let result = match memory.address() {
+        Err(_) => Err(Failure::NoAddress { process: me.process(), bytes: memory.key.bytes }),
+        Ok(address) if was_zero || zero(me, &memory).is_ok() => return Ok((address, memory)),
+        Ok(_) => Err(refused(MemoryRefusal::NoMemory)),
     };
     // The memory is new, and no other worker knows it.
     let _ = me.release(memory);

@@ -11,7 +11,7 @@ use farside_fabric::{RemoteKey, UserMemory, UserRegion};
 
 use crate::error::Result;
 use crate::memory::MemoryError;
-use crate::memory::address::{GlobalAddress, SLOT_BYTES};
+use crate::memory::address::GlobalAddress;
 use crate::memory::segments::{publish, retire};
 use crate::runtime::process::Process;
 
@@ -84,10 +84,6 @@ impl Registration {
     pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
-        // Checked before libfabric pins all of it.
-        if bytes > SLOT_BYTES {
-            return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
-        }
         let region = transport.register_user(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {

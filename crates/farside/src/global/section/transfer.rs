@@ -204,8 +204,7 @@ impl Place {
 
     /// Returns whether the ranges from the first to the last byte of the two overlap.
     fn meets(&self, other: &Self) -> bool {
-        let (one, two) = (self.address.offset() as usize, other.address.offset() as usize);
-        self.address.segment() == other.address.segment() && one < two + other.bytes && two < one + self.bytes
+        self.address.overlaps(self.bytes as u64, other.address, other.bytes as u64)
     }
 
     /// Writes parts, each given by its offset and its bytes.

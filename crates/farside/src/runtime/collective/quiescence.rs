@@ -147,14 +147,15 @@ impl Worker {
         Ok(taken)
     }
 
-    /// Counts the calls of this worker, if none waits to be sent or continued. The first worker of
-    /// a process also counts those of the pool and the lanes.
+    /// Counts the calls of this worker, if none waits to be sent or continued, and nothing that
+    /// calls wrote is on its way. The first worker of a process also counts those of the pool and
+    /// the lanes.
     fn count_if_settled(&self) -> Option<QuiesceRound> {
-        if !self.is_settled() {
+        if !self.is_settled() || !self.process_handle().rooms().are_settled() {
             return None;
         }
-        let (own, collectives) = (self.counters(), self.collectives.borrow());
-        let (mut sent, mut executed) = (own.sent.calls - collectives.sent, own.executed - collectives.executed);
+        let collectives = self.collectives.borrow();
+        let (mut sent, mut executed) = (self.calls_sent() - collectives.sent, self.executed() - collectives.executed);
         if self.thread_index() == 0 {
             let process = self.process_handle();
             let (by_pool, on_pool) = process.pool().idle_counts()?;

@@ -2,7 +2,6 @@
 
 use super::Worker;
 use crate::error::Result;
-use crate::invoke::pending::Next;
 use crate::runtime::pool::Role;
 use farside_launch::settings::FOREVER;
 
@@ -46,8 +45,7 @@ impl Worker {
             // Checked after the rooms: a room may leave a notice before it says that it is done.
             if worker.is_quiet() {
                 answered = Some(round);
-                let counters = worker.counters();
-                worker.process.report_quiet(worker.local, round, counters.sent.calls, counters.executed);
+                worker.process.report_quiet(worker.local, round, worker.calls_sent(), worker.executed());
             }
             None
         })
@@ -65,8 +63,7 @@ impl Worker {
     /// of its process share.
     pub(crate) fn is_settled(&self) -> bool {
         self.unfinished.borrow().is_empty()
-            && self.continuations.borrow().is_empty()
-            && !self.after_letters.borrow().values().any(|next| matches!(next, Next::Run(_)))
+            && self.continuation_count() == 0
             && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
             && self.process.pool().is_idle()

@@ -74,7 +74,8 @@ impl Worker {
             }
             Notice::WayWanted { to } => {
                 if let Some(mut outbox) = self.outbox(to) {
-                    outbox.give_up_if_idle(&self.process)?;
+                    // A receiver that cannot be told is lost, or asks again.
+                    let _ = outbox.give_up_if_idle(&self.process);
                 }
             }
             Notice::Frame(frame) => self.inbox().take_frame(&frame),
@@ -143,5 +144,31 @@ impl Worker {
         let hooks = self.loss_hooks.borrow().clone();
         hooks.iter().for_each(|hook| (hook.0)(self, process));
         ran
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::job::simulate::share_memory;
+
+    /// The receiver has asked for its memory, and is gone when the worker hears of that.
+    #[test]
+    fn a_lost_receiver_may_have_asked_for_its_memory() {
+        let is_well = AtomicBool::new(false);
+        let verdict = share_memory(2, |me| {
+            let to = WorkerId::new(1);
+            if me.id() == to {
+                return me.wait_while_serving(|| !me.lost_processes().is_empty());
+            }
+            me.setup(to)?;
+            me.process_handle().transport().forget(ProcessId::new(1));
+            me.process_handle().notify(0, Notice::WayWanted { to });
+            is_well.store(me.progress().is_ok(), Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(is_well.load(Ordering::Relaxed), "{verdict:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Worker;
 
-/// An action that found no room and must be retried.
+/// An action that the worker retries until it is done.
 pub(crate) struct PutOff(Box<dyn FnMut(&Worker) -> bool>);
 
 impl PutOff {

@@ -263,7 +263,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Retries what found no room before.
+    /// Retries what was not done before.
     #[cold]
     fn do_what_was_put_off(&self) -> bool {
         let tries = self.put_off.take();
@@ -316,6 +316,15 @@ impl Worker {
 
     /// Runs the continuations whose results have arrived, or can no longer arrive.
     fn run_continuations(&self) -> Result<bool> {
+        let any = self.run_due_continuations();
+        // After those that ran, whether or not one of them panicked.
+        if self.is_pool_member() && !matches!(any, Ok(false)) {
+            self.process.pool().publish(self, 0);
+        }
+        any
+    }
+
+    fn run_due_continuations(&self) -> Result<bool> {
         let mut due: Vec<Continuation> =
             self.continuations.borrow_mut().extract_if(.., |next| self.has_ended(next.slot)).collect();
         if !self.after_letters.borrow().is_empty() {

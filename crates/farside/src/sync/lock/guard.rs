@@ -46,9 +46,8 @@ impl Token {
 
 /// A lock that this worker holds. Dropping it releases the lock.
 ///
-/// The release is a call to the home. It does not wait while less is queued for the home than [the
-/// job allows](crate::Job::queue_cap_bytes). If there is no room until the deadline, or in a
-/// handler at once, a later progress of this worker makes the call.
+/// The release is a call to the home. It does not wait: without room for it, this worker keeps the
+/// call and makes it later ([`WhenFull::Spill`](crate::WhenFull::Spill)).
 #[must_use = "dropping it releases the lock"]
 pub struct LockGuard<'w> {
     lock: Lock<'w>,
