@@ -36,6 +36,7 @@ mod shared;
 mod stats;
 mod table;
 mod timing;
+mod turns;
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -75,6 +75,16 @@ impl Metric {
     }
 }
 
+/// Adds the samples of metrics that were measured once more. What is new among them is added whole.
+pub(crate) fn join(metrics: &mut Vec<Metric>, again: Vec<Metric>) {
+    for metric in again {
+        match metrics.iter_mut().find(|known| (&known.name, &known.peer) == (&metric.name, &metric.peer)) {
+            Some(known) => known.extend(metric),
+            None => metrics.push(metric),
+        }
+    }
+}
+
 /// Writes metrics as one text.
 pub(crate) fn to_text(metrics: &[Metric]) -> String {
     Value::Array(metrics.iter().map(Metric::to_json).collect()).to_string()
@@ -93,6 +103,15 @@ pub(crate) fn from_text(text: &str) -> Result<Vec<Metric>, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_measured_again_have_the_samples_of_both_times() {
+        let metric = |name, samples: &[f64]| Metric::new(name, "ns", samples.to_vec());
+        let mut metrics = vec![metric("a", &[1.0]).against("limit", vec![5.0]), metric("a", &[2.0]).of_peer("p")];
+        join(&mut metrics, vec![metric("a", &[3.0]).against("limit", vec![6.0]), metric("b", &[4.0])]);
+        let all = metric("a", &[1.0, 3.0]).against("limit", vec![5.0, 6.0]);
+        assert_eq!(metrics, [all, metric("a", &[2.0]).of_peer("p"), metric("b", &[4.0])]);
+    }
 
     #[test]
     fn measured_rows_arrive() {

@@ -31,7 +31,7 @@ pub(crate) fn time_batches<E>(
 }
 
 /// The typical and the worst time of one operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Latency {
     /// The median of the means of the batches.
     pub(crate) median_ns: f64,

@@ -87,7 +87,7 @@ fn a_bench_in_this_process_writes_rows() {
 #[test]
 fn a_bench_of_two_processes_writes_rows() {
     let rows = rows("invoke-throughput", "shm", "1000");
-    for (metric, limit) in [("calls_per_s", "raw stream"), ("calls_per_s_in_turns", "write")] {
+    for (metric, limit) in [("calls_per_s", "raw stream"), ("calls_per_s_beside_write", "write")] {
         let mut of_metric = rows.iter().filter(|row| row["metric"] == metric).peekable();
         assert!(of_metric.peek().is_some(), "no {metric}: {rows:?}");
         of_metric.for_each(|row| assert_is_row(row, "invoke-throughput", limit));

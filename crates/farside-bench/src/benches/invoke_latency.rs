@@ -18,6 +18,7 @@ use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
 use crate::timing::{Latency, TOGETHER, time_latency};
+use crate::turns::{in_turns, once};
 use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str = "round trips of calls between two processes";
@@ -93,27 +94,16 @@ fn measure(
     limit: &mut impl Yardstick,
     round_trips: impl Fn(WorkerId) -> farside::Result<Latency>,
 ) -> Result<Vec<Metric>, BenchError> {
-    let is_caller = me.id() == WorkerId::new(0);
-    let (mut medians, mut tails, mut limits) = (Vec::new(), Vec::new(), Vec::new());
-    // The first run sets up the rings.
-    for run in 0..=options.runs() {
+    // The first turn sets up the rings.
+    let taken = in_turns(me, options, |_| {
+        let limit_ns = once(me, limit)?;
         me.barrier()?;
-        let limit_ns = if is_caller { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
-        me.barrier()?;
-        if is_caller {
-            let latency = round_trips(me.neighbor(1))?;
-            if run > 0 {
-                limits.push(limit_ns);
-                medians.push(latency.median_ns);
-                tails.push(latency.p99_ns);
-            }
-        }
-    }
-    me.barrier()?;
-    Ok(vec![
-        Metric::new("rtt_ns", "ns", medians).against(limit.name(), limits.clone()),
-        Metric::new("rtt_p99_ns", "ns", tails).against(limit.name(), limits),
-    ])
+        let latency = if me.is_first() { round_trips(me.neighbor(1))? } else { Latency::default() };
+        Ok(vec![limit_ns, latency.median_ns, latency.p99_ns])
+    })?;
+    let metrics = [("rtt_ns", 1), ("rtt_p99_ns", 2)]
+        .map(|(name, thing)| taken.metric(name, "ns", thing).against(limit.name(), taken.samples_of(0)));
+    Ok(taken.report(metrics.into()))
 }
 
 /// Calls a function that returns its arguments.
@@ -160,18 +150,15 @@ fn one_line(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let memory = Shared::new(me, PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let trips = options.operations_or(TRIPS);
-    let is_asking = me.id() == WorkerId::new(0);
-    let (mut samples, mut limits) = (Vec::new(), Vec::new());
-    for _ in 0..options.runs() {
+    let taken = in_turns(me, options, |_| {
         me.barrier()?;
-        if is_asking {
-            limits.push(median(&ping_pong.ask(trips, TOGETHER)?));
-            samples.push(median(&ping_pong.ask_on_one_line(trips)?));
-        } else {
-            ping_pong.answer(trips)?;
-            ping_pong.answer_on_one_line(trips)?;
+        if me.is_first() {
+            return Ok(vec![median(&ping_pong.ask(trips, TOGETHER)?), median(&ping_pong.ask_on_one_line(trips)?)]);
         }
-    }
-    me.barrier()?;
-    Ok(vec![Metric::new("rtt_ns", "ns", samples).against(TWO_LINES, limits)])
+        ping_pong.answer(trips)?;
+        ping_pong.answer_on_one_line(trips)?;
+        Ok(vec![0.0; 2])
+    })?;
+    let one_line = taken.metric("rtt_ns", "ns", 1).against(TWO_LINES, taken.samples_of(0));
+    Ok(taken.report(vec![one_line]))
 }

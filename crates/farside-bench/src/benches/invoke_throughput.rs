@@ -1,4 +1,5 @@
-//! One-way calls between two processes: their rate, beside a plain stream of the same bytes.
+//! One-way calls between two processes: their rate, beside a plain stream of the same bytes and a
+//! stream of records that each name a function.
 //!
 //! The function sums all words of its argument, so that every byte of it must reach the receiver.
 //! The sums are checked at the end, which also proves that every call was executed.
@@ -17,13 +18,16 @@ use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::limits::Yardstick;
+use crate::limits::indirect_calls::IndirectCalls;
 use crate::limits::stream::{RawStream, Stream};
 use crate::metric::Metric;
+use crate::turns::{in_turns, once};
 use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str =
     "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)";
 
+const METRIC: &str = "calls_per_s";
 /// Calls of one run by default.
 const CALLS: u64 = 10_000_000;
 /// The most that overflow aggregation keeps.
@@ -53,17 +57,13 @@ fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
     let name = |mode: &str| format!("{mode}/{}", size_name(WORDS * 8));
     let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>), ("trad", trad::<WORDS>)];
     for (mode, calls) in modes {
-        let body = move |me: &Worker, options: Options| beside_stream(me, options, WORDS, Calls { mode: calls });
+        let body = move |me: &Worker, options: Options| beside_streams::<WORDS>(me, options, Calls { mode: calls });
         cases.push(Case::job(name(mode), 2, body));
     }
-    cases.push(Case::job(name("ovfl"), 2, |me, options| {
-        let mut metrics = beside_stream(me, options, WORDS, Calls { mode: ovfl::<WORDS> })?;
-        metrics.extend(beside_write::<WORDS>(me, options)?);
-        Ok(metrics)
-    }));
+    cases.push(Case::job(name("ovfl"), 2, beside_single::<WORDS>));
     cases.push(Case::job(name("raw"), 2, |me, options| {
         let raw = Raw::<WORDS>::new(me)?;
-        beside_stream(me, options, WORDS, raw)
+        beside_streams::<WORDS>(me, options, raw)
     }));
 }
 
@@ -76,28 +76,36 @@ trait Traffic {
     fn consume(&mut self, calls: u64) -> Result<(), BenchError>;
 }
 
-fn beside_stream(
+/// Measures traffic beside a plain stream and a stream of indirect calls.
+fn beside_streams<const WORDS: usize>(
     me: &Worker,
     options: Options,
-    words: usize,
     traffic: impl Traffic,
 ) -> Result<Vec<Metric>, BenchError> {
-    let calls = options.operations_or(CALLS);
-    let payload_bytes = words * 8;
-    let blocks = Stream::blocks_for(calls.saturating_mul(payload_bytes as u64));
-    let limit = RawStream { stream: Stream::new(me)?, blocks, bytes_of_each: payload_bytes };
-    measure(me, options, Load { words, calls }, traffic, limit)
+    let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
+    measure(me, options, load, traffic, &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?])
 }
 
-/// Measures overflow aggregation when nothing overflows, in turns with single calls. Further
+fn raw_stream(me: &Worker, Load { words, calls }: Load) -> Result<RawStream, BenchError> {
+    let bytes_of_each = words * 8;
+    let blocks = Stream::blocks_for(calls.saturating_mul(bytes_of_each as u64));
+    Ok(RawStream { stream: Stream::new(me)?, blocks, bytes_of_each })
+}
+
+fn indirect_calls<const WORDS: usize>(me: &Worker, load: Load) -> Result<IndirectCalls<WORDS>, BenchError> {
+    Ok(IndirectCalls::new(Stream::new(me)?, load.calls))
+}
+
+/// Measures overflow aggregation when nothing overflows, also in turns with single calls. Further
 /// metrics report what did overflow.
-fn beside_write<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn beside_single<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    let limit = Single { me, calls: load.calls, mode: write::<WORDS> };
+    let mut single = Single { me, calls: load.calls, mode: write::<WORDS> };
     let before = me.counters().sent;
-    let mut metrics = measure(me, options, load, Calls { mode: ovfl::<WORDS> }, limit)?;
+    let limits: &mut [&mut dyn Yardstick] =
+        &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut single];
+    let mut metrics = measure(me, options, load, Calls { mode: ovfl::<WORDS> }, limits)?;
     let after = me.counters().sent;
-    metrics.iter_mut().for_each(|metric| metric.name = "calls_per_s_in_turns".into());
     let overflowed = (after.staged - before.staged) as f64 / (after.calls - before.calls).max(1) as f64;
     metrics.push(Metric::new("overflowed_share", "1", vec![overflowed]));
     metrics.push(Metric::new("chunks_max", "1", vec![after.staged_chunks_max(AGGREGATE_BYTES) as f64]));
@@ -134,39 +142,43 @@ struct Load {
     calls: u64,
 }
 
-/// Measures traffic and limit in turns.
+/// Measures traffic and its limits in turns. The metric of the first limit has the plain name.
 fn measure(
     me: &Worker,
     options: Options,
     Load { words, calls }: Load,
     mut traffic: impl Traffic,
-    mut limit: impl Yardstick,
+    limits: &mut [&mut dyn Yardstick],
 ) -> Result<Vec<Metric>, BenchError> {
-    let is_sender = me.id() == WorkerId::new(0);
-    let (mut rates, mut limits) = (Vec::new(), Vec::new());
-    // The first run grows the rings and touches the memory.
-    for run in 0..=options.runs() {
+    // The first turn grows the rings and touches the memory.
+    let taken = in_turns(me, options, |_| {
+        let mut found = limits.iter_mut().map(|limit| once(me, &mut **limit)).collect::<Result<Vec<_>, _>>()?;
         me.barrier()?;
-        let limit_rate = if is_sender { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
-        me.barrier()?;
-        if !is_sender {
+        found.push(if me.is_first() { rate(me, &mut traffic, words, calls)? } else { 0.0 });
+        if !me.is_first() {
             traffic.consume(calls)?;
-            continue;
         }
-        let start = Instant::now();
-        let found = traffic.produce(me, calls)?;
-        let elapsed = start.elapsed();
-        let expected = sum_below(calls).wrapping_mul(words as u64);
-        if found != expected {
-            return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found });
-        }
-        if run > 0 {
-            rates.push(calls as f64 / elapsed.as_secs_f64());
-            limits.push(limit_rate);
-        }
+        Ok(found)
+    })?;
+    let beside = |(thing, limit): (usize, &&mut dyn Yardstick)| {
+        let name =
+            if thing == 0 { METRIC.into() } else { format!("{METRIC}_beside_{}", limit.name().replace(' ', "_")) };
+        taken.metric(&name, "1/s", limits.len()).against(limit.name(), taken.samples_of(thing))
+    };
+    let metrics = limits.iter().enumerate().map(beside).collect();
+    Ok(taken.report(metrics))
+}
+
+/// Returns the rate of `calls` calls, of which all were executed.
+fn rate(me: &Worker, traffic: &mut impl Traffic, words: usize, calls: u64) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    let found = traffic.produce(me, calls)?;
+    let elapsed = start.elapsed();
+    let expected = sum_below(calls).wrapping_mul(words as u64);
+    if found != expected {
+        return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found });
     }
-    me.barrier()?;
-    Ok(vec![Metric::new("calls_per_s", "1/s", rates).against(limit.name(), limits)])
+    Ok(calls as f64 / elapsed.as_secs_f64())
 }
 
 /// Returns 0 + 1 + ... + (count - 1), modulo 2^64.

@@ -39,11 +39,12 @@ use super::size_name;
 use crate::case::{Case, RunOnce};
 use crate::fabric::Fabric;
 use crate::limits::ping_pong::PingPong;
-use crate::metric::Metric;
+use crate::metric::{Metric, join};
 use crate::row::Row;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
+use crate::turns::in_turns;
 use crate::{BenchError, Options, peers};
 
 pub(crate) const ABOUT: &str =
@@ -161,24 +162,19 @@ fn beside_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> 
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut exchange = way.open(me, bytes)?;
     let trips = trips(bytes, options);
-    let (mut times, mut limits) = (Vec::new(), Vec::new());
-    // The first run makes the connection and touches the memory.
-    for run in 0..=options.runs() as u64 {
+    // The first turn makes the connection and touches the memory.
+    let taken = in_turns(me, options, |turn| {
         me.barrier()?;
-        let line_ns = if me.id() == WorkerId::new(0) {
+        let line_ns = if me.is_first() {
             median(&ping_pong.ask_on_one_line(trips)?)
         } else {
             ping_pong.answer_on_one_line(trips)?;
             0.0
         };
-        let ns = to_and_fro(me, &mut *exchange, trips, 2 * run * trips)?;
-        if run > 0 {
-            times.push(ns);
-            limits.push(line_ns / 2.0 + copy_ns(bytes));
-        }
-    }
-    me.barrier()?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
+        let ns = to_and_fro(me, &mut *exchange, trips, 2 * turn * trips)?;
+        Ok(vec![line_ns / 2.0 + copy_ns(bytes), ns])
+    })?;
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 1).against(LIMIT, taken.samples_of(0))]))
 }
 
 /// Returns the time of a copy of a message in warm caches.
@@ -192,7 +188,8 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// Measures a job of Farside and Open MPI's ways. The peers that write stand beside the pipe.
+/// Measures a job of Farside before and after Open MPI's ways. The peers that write stand beside the
+/// pipe.
 fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = run_once()?;
     let mode = match way {
@@ -203,6 +200,9 @@ fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>
     let arguments = [bytes as u64, trips(bytes, options), options.runs() as u64].map(|number| number.to_string());
     let arguments = [&arguments[..], &[mode.to_owned()]].concat();
     let of_peers = peers::measure(peers::PIPE, 2, &arguments, options)?;
+    if !of_peers.is_empty() {
+        join(&mut metrics, run_once()?);
+    }
     let is_one_sided = |metric: &&Metric| metric.peer.as_deref() != Some("openmpi-send");
     let best = of_peers.iter().filter(is_one_sided).map(|metric| median(&metric.samples)).min_by(f64::total_cmp);
     if let (Some(best), Some(own)) = (best, metrics.first()) {

@@ -10,7 +10,7 @@ mod seam;
 mod signalled;
 mod simulated;
 
-use farside::{Worker, WorkerId};
+use farside::Worker;
 
 use self::below::Copies;
 use self::seam::Seam;
@@ -21,6 +21,7 @@ use crate::fabric::{Fabric, OfiFabric};
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 use crate::metric::Metric;
+use crate::turns::{in_turns, once};
 use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str = "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)";
@@ -143,20 +144,7 @@ fn beside(
     mut stream: impl Yardstick,
     mut limit: impl Yardstick,
 ) -> Result<Vec<Metric>, BenchError> {
-    let (mut rates, mut limits) = (Vec::new(), Vec::new());
-    for run in 0..=options.runs() {
-        let limit = once(me, &mut limit)?;
-        let rate = once(me, &mut stream)?;
-        if run > 0 {
-            limits.push(limit);
-            rates.push(rate);
-        }
-    }
-    me.barrier()?;
-    Ok(vec![Metric::new(METRIC, "1/s", rates).against(limit.name(), limits)])
-}
-
-fn once(me: &Worker, stream: &mut impl Yardstick) -> Result<f64, BenchError> {
-    me.barrier()?;
-    if me.id() == WorkerId::new(0) { stream.lead() } else { stream.follow().map(|()| 0.0) }
+    let taken = in_turns(me, options, |_| Ok(vec![once(me, &mut limit)?, once(me, &mut stream)?]))?;
+    let rates = taken.metric(METRIC, "1/s", 1).against(limit.name(), taken.samples_of(0));
+    Ok(taken.report(vec![rates]))
 }

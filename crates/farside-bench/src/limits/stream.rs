@@ -17,7 +17,7 @@ use crate::BenchError;
 use crate::shared::{Patience, Shared, WORD_DISTANCE};
 
 /// A block fits into the first cache. Blocks of 4 KiB are a sixth slower.
-const BLOCK_BYTES: usize = 16 << 10;
+pub(crate) const BLOCK_BYTES: usize = 16 << 10;
 /// The ring has 256 KiB. Larger rings leave the caches and are not faster.
 const BLOCK_COUNT: u64 = 16;
 /// The receiver releases this number of blocks at a time. Releasing each alone would pass a cache
@@ -60,17 +60,21 @@ impl Stream {
         bytes.max(BYTES_MIN).div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Sends `blocks` blocks and waits until all are read. Returns the rate in bytes per second.
+    /// Sends `blocks` blocks and waits until all are read. `fill` writes each of them and returns
+    /// what it adds to the sum. Returns the number of blocks per second.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`]; [`BenchError::WrongSum`] if the receiver read other bytes than
     /// were sent.
-    pub(crate) fn send(&self, blocks: u64) -> Result<f64, BenchError> {
+    pub(crate) fn send(
+        &self,
+        blocks: u64,
+        mut fill: impl FnMut(u64, &mut [u8; BLOCK_BYTES]) -> u64,
+    ) -> Result<f64, BenchError> {
         let first = self.done.replace(self.done.get() + blocks);
         let end = first + blocks;
         let mut expected = 0_u64;
         let mut block = [1; BLOCK_BYTES];
-        let rest = u64::from_ne_bytes([1; 8]).wrapping_mul(BLOCK_BYTES as u64 / 8 - 1);
         // The last value seen. While it suffices, the line stays with the receiver.
         let mut consumed = first;
         let start = Instant::now();
@@ -81,9 +85,7 @@ impl Stream {
                 }
                 at - consumed < BLOCK_COUNT
             })?;
-            // Every block differs, so that the sum reveals a block that is read twice or too early.
-            block[..8].copy_from_slice(&at.to_ne_bytes());
-            expected = expected.wrapping_add(at).wrapping_add(rest);
+            expected = expected.wrapping_add(fill(at, &mut block));
             // The deadline matters only for memory that is not mapped.
             let copied = self.memory.bytes().put(offset_of(at) as u64, &block, start);
             copied.map_err(farside::Error::from)?;
@@ -96,14 +98,18 @@ impl Stream {
         if found != expected {
             return Err(BenchError::WrongSum { what: "the raw stream", expected, found });
         }
-        Ok((blocks * BLOCK_BYTES as u64) as f64 / elapsed.as_secs_f64())
+        Ok(blocks as f64 / elapsed.as_secs_f64())
     }
 
-    /// The other side of [`send`](Self::send).
+    /// The other side of [`send`](Self::send). `read` returns what a block adds to the sum.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`].
-    pub(crate) fn receive(&self, blocks: u64) -> Result<(), BenchError> {
+    pub(crate) fn receive(
+        &self,
+        blocks: u64,
+        mut read: impl FnMut(&[u8; BLOCK_BYTES]) -> u64,
+    ) -> Result<(), BenchError> {
         let first = self.done.replace(self.done.get() + blocks);
         let end = first + blocks;
         let mut sum = 0_u64;
@@ -115,7 +121,7 @@ impl Stream {
             self.patience.wait_until(|| self.memory.word(PRODUCED).load(Ordering::Acquire) > at)?;
             let copied = self.memory.bytes().get(offset_of(at) as u64, &mut block, deadline);
             copied.map_err(farside::Error::from)?;
-            sum = sum.wrapping_add(sum_of(&block));
+            sum = sum.wrapping_add(read(&block));
             if at + 1 == end {
                 self.memory.word(SUM).store(sum, Ordering::Relaxed);
             }
@@ -144,12 +150,19 @@ impl Yardstick for RawStream {
     }
 
     fn lead(&mut self) -> Result<f64, BenchError> {
-        Ok(self.stream.send(self.blocks)? / self.bytes_of_each as f64)
+        Ok(self.stream.send(self.blocks, stamp)? * BLOCK_BYTES as f64 / self.bytes_of_each as f64)
     }
 
     fn follow(&mut self) -> Result<(), BenchError> {
-        self.stream.receive(self.blocks)
+        self.stream.receive(self.blocks, sum_of)
     }
+}
+
+/// Writes the number of a block into it. A sum then reveals a block that is read twice or too
+/// early.
+fn stamp(number: u64, block: &mut [u8; BLOCK_BYTES]) -> u64 {
+    block[..8].copy_from_slice(&number.to_ne_bytes());
+    number.wrapping_add(u64::from_ne_bytes([1; 8]).wrapping_mul(BLOCK_BYTES as u64 / 8 - 1))
 }
 
 /// Returns the sum of all words of a block.
@@ -175,10 +188,10 @@ mod tests {
         thread::scope(|scope| {
             let far = Stream::on(memory.clone(), Patience::new(100));
             scope.spawn(move || {
-                runs.iter().for_each(|blocks| far.receive(*blocks).unwrap());
+                runs.iter().for_each(|blocks| far.receive(*blocks, sum_of).unwrap());
             });
             let near = Stream::on(memory, Patience::new(100));
-            runs.iter().for_each(|blocks| assert!(near.send(*blocks).unwrap() > 0.0));
+            runs.iter().for_each(|blocks| assert!(near.send(*blocks, stamp).unwrap() > 0.0));
         });
     }
 }

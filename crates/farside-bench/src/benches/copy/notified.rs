@@ -12,6 +12,7 @@ use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
 use crate::timing::TOGETHER;
+use crate::turns::in_turns;
 use crate::{BenchError, Options};
 
 /// Round trips of one run by default.
@@ -71,26 +72,22 @@ pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Re
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut exchange = Notified::new(me, bytes)?;
     let trips = options.operations_or(TRIPS);
-    let (mut times, mut one_line, mut two_lines) = (Vec::new(), Vec::new(), Vec::new());
-    // The first run finds the memory.
-    for run in 0..=options.runs() as u64 {
+    // The first turn finds the memory.
+    let taken = in_turns(me, options, |turn| {
         me.barrier()?;
-        let lines_ns = if me.id() == WorkerId::new(0) {
+        let [one, two] = if me.is_first() {
             [median(&ping_pong.ask_on_one_line(trips)?), median(&ping_pong.ask(trips, TOGETHER)?)]
         } else {
             ping_pong.answer_on_one_line(trips)?;
             ping_pong.answer(trips)?;
             [0.0; 2]
         };
-        let ns = to_and_fro(me, &mut exchange, trips, 2 * run * trips)?;
-        if run > 0 {
-            times.push(ns);
-            one_line.push(lines_ns[0] / 2.0);
-            two_lines.push(lines_ns[1] / 2.0);
-        }
-    }
+        let ns = to_and_fro(me, &mut exchange, trips, 2 * turn * trips)?;
+        Ok(vec![one / 2.0, two / 2.0, ns])
+    })?;
     exchange.free()?;
+    let on_one_line = taken.metric(METRIC, "ns", 2).against(LIMIT, taken.samples_of(0));
     // Each direction has a line, which lies at the waiting side.
-    let on_two_lines = Metric::new("ns_each_way_a_line", "ns", times.clone()).against(LIMIT_TWO_LINES, two_lines);
-    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, one_line), on_two_lines])
+    let on_two_lines = taken.metric("ns_each_way_a_line", "ns", 2).against(LIMIT_TWO_LINES, taken.samples_of(1));
+    Ok(taken.report(vec![on_one_line, on_two_lines]))
 }

@@ -39,14 +39,15 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
                     "trad" | "ovfl" => (AGGREGATE_BYTES, LONG_MESSAGES),
                     _ => (record, SHORT_MESSAGES),
                 };
-                let limit = MessageStream {
+                let mut limit = MessageStream {
                     libfabric,
                     message_bytes,
                     count: options.operations_or(messages),
                     things: message_bytes as f64 / record as f64,
                     name: format!("libfabric {message_bytes} B messages"),
                 };
-                measure(me, options, Load { words, calls: options.operations_or(calls) }, Calls { mode }, limit)
+                let load = Load { words, calls: options.operations_or(calls) };
+                measure(me, options, load, Calls { mode }, &mut [&mut limit])
             };
             cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body));
         }

@@ -1,0 +1,126 @@
+//! Measuring in turns, on a host that may move.
+//!
+//! The host of a virtual machine may move its processors to other cores. A word then takes up to
+//! eight times as long between the two. What is compared must be measured in the same state of the
+//! host. One turn therefore measures everything once, and round trips of a word before and after it
+//! show whether the host moved meanwhile.
+
+use farside::{Worker, WorkerId};
+
+use crate::limits::Yardstick;
+use crate::limits::ping_pong::{PingPong, TwoLines};
+use crate::metric::Metric;
+use crate::shared::{Patience, Shared};
+use crate::{BenchError, Options};
+
+/// Round trips that show the state of the host. They take about a millisecond.
+const TRIPS: u64 = 2_000;
+/// The host has moved if a round trip takes longer or shorter by this factor than before.
+const MOVED: f64 = 1.25;
+
+/// The samples of several things that were measured in turns.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    /// The samples of each thing.
+    samples: Vec<Vec<f64>>,
+    /// The number of turns that were taken again because the host had moved.
+    repeated: usize,
+}
+
+impl Taken {
+    /// Returns a metric of thing number `thing`.
+    pub(crate) fn metric(&self, name: &str, unit: &str, thing: usize) -> Metric {
+        Metric::new(name, unit, self.samples_of(thing))
+    }
+
+    /// Returns the samples of thing number `thing`; none on workers that measured nothing.
+    pub(crate) fn samples_of(&self, thing: usize) -> Vec<f64> {
+        self.samples.get(thing).cloned().unwrap_or_default()
+    }
+
+    /// Returns `metrics`, and the number of repeated turns if there are any.
+    pub(crate) fn report(&self, mut metrics: Vec<Metric>) -> Vec<Metric> {
+        if self.repeated > 0 {
+            metrics.push(Metric::new("turns_repeated", "1", vec![self.repeated as f64]));
+        }
+        metrics
+    }
+}
+
+/// Takes `turn` as often as the options say, and once before to warm up. A turn returns a value for
+/// each thing on worker 0, and gets its number. A turn in which the host moved is taken again, but
+/// no more turns are repeated than are wanted. Collective, for the workers 0 and 1.
+///
+/// # Errors
+/// What `turn` returns; the errors of [`Shared::new`] and of collectives; [`BenchError::NoAnswer`].
+pub(crate) fn in_turns(
+    me: &Worker,
+    options: Options,
+    mut turn: impl FnMut(u64) -> Result<Vec<f64>, BenchError>,
+) -> Result<Taken, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let mut host = TwoLines { ping_pong: PingPong::new(&memory, 0, Patience::new(2)), trips: TRIPS };
+    let mut taken = Taken { samples: Vec::new(), repeated: 0 };
+    let (mut number, mut counted) = (0, 0);
+    while counted < options.runs() || number == 0 {
+        let before = once(me, &mut host)?;
+        me.barrier()?;
+        let found = turn(number)?;
+        let after = once(me, &mut host)?;
+        number += 1;
+        if number == 1 {
+            continue;
+        }
+        let again = taken.repeated < options.runs() && has_moved(before, after);
+        if me.broadcast(WorkerId::FIRST, Some(again).filter(|_| me.is_first()))? {
+            taken.repeated += 1;
+            continue;
+        }
+        counted += 1;
+        taken.samples.resize(found.len(), Vec::new());
+        taken.samples.iter_mut().zip(found).for_each(|(all, value)| all.push(value));
+    }
+    me.barrier()?;
+    Ok(taken)
+}
+
+/// Measures a yardstick once. Returns its value on worker 0, and 0 on the other. Collective.
+///
+/// # Errors
+/// The errors of the yardstick and of a barrier.
+pub(crate) fn once(me: &Worker, yardstick: &mut (impl Yardstick + ?Sized)) -> Result<f64, BenchError> {
+    me.barrier()?;
+    if me.is_first() { yardstick.lead() } else { yardstick.follow().map(|()| 0.0) }
+}
+
+fn has_moved(before: f64, after: f64) -> bool {
+    before.max(after) > MOVED * before.min(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_by_more_than_a_quarter_is_a_move() {
+        for (before, after, moved) in [
+            (100.0, 124.0, false),
+            (124.0, 100.0, false),
+            (100.0, 126.0, true),
+            (126.0, 100.0, true),
+            (0.0, 0.0, false),
+        ] {
+            assert_eq!(has_moved(before, after), moved, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn repeated_turns_are_told() {
+        let metrics = |repeated| {
+            let taken = Taken { samples: vec![vec![1.0, 3.0]], repeated };
+            taken.report(vec![taken.metric("ns", "ns", 0), taken.metric("none", "ns", 1)])
+        };
+        assert_eq!(metrics(0), [Metric::new("ns", "ns", vec![1.0, 3.0]), Metric::new("none", "ns", vec![])]);
+        assert_eq!(metrics(2)[2], Metric::new("turns_repeated", "1", vec![2.0]));
+    }
+}
