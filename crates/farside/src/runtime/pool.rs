@@ -204,9 +204,10 @@ impl Pool {
         // A thread that finds the pool idle knows of what the calls did.
         process.end_accesses();
         let own = &self.of_members[member.thread_index() - self.members.start];
+        let sent = member.calls_sent() - member.collectives.borrow().sent();
         // SYNC: release, for the acquires in `idle_counts`: `sent` before `continuations`, and both
         // before the records count as finished.
-        own.sent.store(member.calls_sent(), Ordering::Release);
+        own.sent.store(sent, Ordering::Release);
         let continuations = member.continuation_count();
         own.continuations.store(continuations, Ordering::Release);
         // SYNC: also acquire: the last member to finish sees the handover of the others' records.
