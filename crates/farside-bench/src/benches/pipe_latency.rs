@@ -188,8 +188,8 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// Measures a job of Farside before and after Open MPI's ways. The peers that write stand beside the
-/// pipe.
+/// Measures a job of Farside before and after Open MPI's ways. The peers that write stand beside
+/// the pipe.
 fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = run_once()?;
     let mode = match way {

@@ -332,8 +332,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Fabric`] with `Memory` and `NoPages` if the machine has too few of the chosen
-    /// pages; [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`; those of
-    /// [`allocate`](Self::allocate).
+    /// pages; [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`;
+    /// those of [`allocate`](Self::allocate).
     pub fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered> {
         let process = self.process_handle();
         let node = match options.node {
