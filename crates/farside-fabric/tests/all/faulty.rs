@@ -304,8 +304,9 @@ impl FaultyEnd {
             return Ok(ended(Ok(Outcome::Got(Vec::new()))));
         }
         if self.has(Fault::MixesRegions) && key.slot == 19 {
-            // The check's regions grow by this much from slot to slot.
-            key = RemoteKey { slot: 20, bytes: key.bytes + 37, ..key };
+            // The check's regions grow by this much from slot to slot, and the last bit of their
+            // generations alternates.
+            key = RemoteKey { slot: 20, generation: key.generation ^ 1, bytes: key.bytes + 37, ..key };
         }
         let nothing_done = match &operation {
             Operation::Put { data, .. } => Outcome::Put(data.clone()),

@@ -554,14 +554,15 @@ impl<N: Counted> To<'_, Worker, N> {
                 Some(Err(error)) => Err((error, payload)),
                 Some(Ok(())) | None => outbox.send_slowly(process, how, keeping, payload),
             };
+            if let Ok(Sent::BatchBegun) = sent {
+                outbox.batch_begun(worker.now() + self.age());
+            }
+            // Also after an error: what went ahead may wait.
             if !outbox.is_finished() {
                 worker.list_unfinished(self.to);
             }
             payload = match sent {
-                Ok(sent) => {
-                    if sent == Sent::BatchBegun {
-                        outbox.batch_begun(worker.now() + self.age());
-                    }
+                Ok(_) => {
                     self.note_sent(&mut outbox);
                     return Ok(());
                 }
