@@ -27,7 +27,7 @@
 //!
 //! - As a holder it calls [`next_revoked`](Engine::next_revoked) after each packet and whenever an
 //!   access of its own ends. It begins no more accesses to that region, and calls
-//!   [`let_go`](Engine::let_go) when none is in flight.
+//!   [`confirm_release`](Engine::confirm_release) when none is in flight.
 //! - As an owner it asks which regions are [`left`](Engine::left), closes the native access to
 //!   each, and calls [`finish`](Engine::finish).
 //! - When a peer is lost, its native accesses may still be in flight. [`lose`](Engine::lose) keeps
@@ -369,14 +369,14 @@ impl Engine {
     }
 
     /// Returns a region that this process accesses natively and whose owner has withdrawn it. It is
-    /// no longer attached. The transport [releases](Self::let_go) it when none of its accesses is
+    /// no longer attached. The transport [releases](Self::confirm_release) it when none of its accesses is
     /// in flight.
     pub fn next_revoked(&mut self) -> Option<RemoteKey> {
         self.revoked.pop_front()
     }
 
     /// Reports that this process has released a [withdrawn](Self::next_revoked) region.
-    pub fn let_go(&mut self, key: RemoteKey) {
+    pub fn confirm_release(&mut self, key: RemoteKey) {
         if self.check_peer(key.process).is_ok() {
             self.outbox.push(key.process, Class::Release, Packet::Released(key.into()).encode(&[]));
         }

@@ -178,7 +178,7 @@ impl Pair {
     ///
     /// # Errors
     /// The message of `ip`.
-    pub fn mend(&self) -> Result<(), Failure> {
+    pub fn reconnect(&self) -> Result<(), Failure> {
         self.ip(Side::A, &["link", "set", DEVICE, "up"])?;
         self.await_carrier()
     }

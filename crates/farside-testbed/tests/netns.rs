@@ -36,7 +36,7 @@ fn pairs_do_not_meet() {
     let link = |pair: &Pair| run("ip link", pair.command(Side::A, "ip").args(["-o", "link", "show", "veth0"]), SOON);
     assert!(link(&first).unwrap().contains("state DOWN"));
     assert!(link(&second).unwrap().contains("state UP"));
-    first.mend().unwrap();
+    first.reconnect().unwrap();
     assert!(link(&first).unwrap().contains("state UP"));
 }
 

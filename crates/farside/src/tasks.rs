@@ -180,7 +180,7 @@ impl<T: Wire + 'static> TaskPool<T> {
         Ok(())
     }
 
-    /// Gives half of the tasks to each worker that has asked, as long as there are two.
+    /// Gives half of the tasks to each worker that has asked. Stops when one task is left.
     fn give(&self, me: &Worker) -> Result<()> {
         while self.tasks.borrow().len() >= 2 {
             let asker = self.asked_by.borrow_mut().pop();

@@ -31,7 +31,7 @@ pub(crate) const ABOUT: &str = "memory of a process where groups launched separa
 
 /// Groups under the master, and workers under each sub-master. The names of the first shape's cases
 /// have no suffix.
-const SHAPES: [Crew; 2] = [Crew { groups: 2, workers: 2 }, Crew { groups: 4, workers: 4 }];
+const SHAPES: [Arrangement; 2] = [Arrangement { groups: 2, workers: 2 }, Arrangement { groups: 4, workers: 4 }];
 /// Rounds of work by default.
 const ROUNDS: u64 = 1000;
 /// Numbers that a task examines.
@@ -59,20 +59,20 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     }
 }
 
-fn cases_in_jobs(shapes: &[Crew]) -> Vec<Case> {
-    let case = |crew: Crew, name: &str, meeting: Meeting| {
-        let name = if crew == SHAPES[0] { name.to_owned() } else { format!("{name}/{crew}") };
-        Case::around_job(name, crew.processes(), move |me, options| measure(me, crew, meeting, options), repeat)
+fn cases_in_jobs(shapes: &[Arrangement]) -> Vec<Case> {
+    let case = |groups: Arrangement, name: &str, meeting: Meeting| {
+        let name = if groups == SHAPES[0] { name.to_owned() } else { format!("{name}/{groups}") };
+        Case::around_job(name, groups.processes(), move |me, options| measure(me, groups, meeting, options), repeat)
     };
-    let of_crew = |crew: &Crew| {
-        let crew = *crew;
+    let of_groups = |groups: &Arrangement| {
+        let groups = *groups;
         [
-            case(crew, "joined", Meeting::AsWorkGoes).launched_in(crew.group_sizes()),
-            case(crew, "one-job", Meeting::AsWorkGoes),
-            case(crew, "all-meet", Meeting::All),
+            case(groups, "joined", Meeting::AsWorkGoes).launched_in(groups.group_sizes()),
+            case(groups, "one-job", Meeting::AsWorkGoes),
+            case(groups, "all-meet", Meeting::All),
         ]
     };
-    shapes.iter().flat_map(of_crew).collect()
+    shapes.iter().flat_map(of_groups).collect()
 }
 
 /// The pairs of processes that talk with each other.
@@ -85,12 +85,12 @@ enum Meeting {
 }
 
 /// Measures one run of the job. Worker 0 returns the metrics.
-fn measure(me: &Worker, crew: Crew, meeting: Meeting, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, groups: Arrangement, meeting: Meeting, options: Options) -> Result<Vec<Metric>, BenchError> {
     let before = Resident::of_this_process()?;
     if me.id() == MASTER {
         let rounds = options.operations_or(ROUNDS);
-        let found = crew.direct(me, rounds)?;
-        let expected = (0..rounds * crew.tasks()).map(work).sum();
+        let found = groups.direct(me, rounds)?;
+        let expected = (0..rounds * groups.tasks()).map(work).sum();
         if found != expected {
             return Err(BenchError::WrongSum { what: "the work of a hierarchy", expected, found });
         }
@@ -144,18 +144,18 @@ pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metr
 ///
 /// The master is process 0. The groups follow one after the other, each with its sub-master first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Crew {
+struct Arrangement {
     groups: u32,
     workers: u32,
 }
 
-impl std::fmt::Display for Crew {
+impl std::fmt::Display for Arrangement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}x{}", self.groups, self.workers)
     }
 }
 
-impl Crew {
+impl Arrangement {
     fn processes(self) -> u32 {
         self.group_sizes().iter().sum()
     }
@@ -226,18 +226,18 @@ mod tests {
 
     #[test]
     fn a_crew_is_numbered_group_by_group() {
-        let crew = Crew { groups: 3, workers: 2 };
-        assert_eq!((crew.processes(), crew.group_sizes(), crew.tasks()), (10, vec![1, 3, 3, 3], 6));
-        assert_eq!([0, 1, 2].map(|group| crew.sub_master(group).number()), [1, 4, 7]);
-        assert_eq!(crew.to_string(), "3x2");
+        let groups = Arrangement { groups: 3, workers: 2 };
+        assert_eq!((groups.processes(), groups.group_sizes(), groups.tasks()), (10, vec![1, 3, 3, 3], 6));
+        assert_eq!([0, 1, 2].map(|group| groups.sub_master(group).number()), [1, 4, 7]);
+        assert_eq!(groups.to_string(), "3x2");
     }
 
     #[test]
     fn the_work_of_all_comes_back() {
-        for crew in [Crew { groups: 1, workers: 1 }, Crew { groups: 2, workers: 3 }] {
-            let result = farside::job::simulate(crew.processes(), 1, 1, |me| {
+        for groups in [Arrangement { groups: 1, workers: 1 }, Arrangement { groups: 2, workers: 3 }] {
+            let result = farside::job::simulate(groups.processes(), 1, 1, |me| {
                 if me.id() == MASTER {
-                    assert_eq!(crew.direct(me, 5)?, (0..5 * crew.tasks()).map(work).sum::<u64>());
+                    assert_eq!(groups.direct(me, 5)?, (0..5 * groups.tasks()).map(work).sum::<u64>());
                 }
                 me.barrier()
             });

@@ -98,11 +98,11 @@ fn messages(processes: u32, all: u64, of_a_pipe: u64, options: Options) -> u64 {
 }
 
 fn repeat(me: &Worker, load: Load, messages: u64, runs: u64) -> Result<Vec<Metric>, BenchError> {
-    let mut crowd = Crowd::new(me, load)?;
+    let mut traffic = Traffic::new(me, load)?;
     let mut times = Vec::new();
     // The first run makes the pipes.
     for run in 0..=runs {
-        let ns = crowd.exchange(messages, run)?;
+        let ns = traffic.exchange(messages, run)?;
         if run > 0 {
             times.push(ns);
         }
@@ -112,7 +112,7 @@ fn repeat(me: &Worker, load: Load, messages: u64, runs: u64) -> Result<Vec<Metri
 
 /// One of the processes that write to each other.
 #[derive(Debug)]
-struct Crowd<'w> {
+struct Traffic<'w> {
     me: &'w Worker,
     /// The pipes by distance, from the next worker on.
     writers: Vec<PipeWriter<'w>>,
@@ -125,7 +125,7 @@ struct Crowd<'w> {
     ended: u32,
 }
 
-impl<'w> Crowd<'w> {
+impl<'w> Traffic<'w> {
     fn new(me: &'w Worker, load: Load) -> Result<Self, BenchError> {
         let pipe = |distance| me.pipe(me.neighbor(distance)).width(load.width()).message_bytes(load.bytes);
         let distances = || 1..me.worker_count();
@@ -155,7 +155,7 @@ impl<'w> Crowd<'w> {
         // worker first reads all its messages.
         (0..self.writers.len()).try_for_each(|to| self.write(to, true))?;
         let others = me.worker_count() - 1;
-        self.read_until(|crowd| Ok(crowd.ended == others))?;
+        self.read_until(|traffic| Ok(traffic.ended == others))?;
         let taken = me.now() - start;
         let received = me.all_reduce(self.received, |a, b| a + b)?;
         if received != messages * count {
@@ -176,7 +176,7 @@ impl<'w> Crowd<'w> {
         if !self.writers[to].ready()? {
             // A worker that waits for room must read, because its reader may be waiting for room,
             // too.
-            self.read_until(|crowd| Ok(crowd.writers[to].ready()?))?;
+            self.read_until(|traffic| Ok(traffic.writers[to].ready()?))?;
         }
         let length = if ends { 0 } else { self.data.len() };
         Ok(self.writers[to].try_write(&self.data[..length])?)

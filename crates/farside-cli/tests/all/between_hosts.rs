@@ -226,7 +226,7 @@ fn a_cable_that_is_mended_in_time_ends_no_rank() {
     hosts.await_connections();
     hosts.pair.cut().unwrap();
     thread::sleep(Duration::from_millis(300));
-    hosts.pair.mend().unwrap();
+    hosts.pair.reconnect().unwrap();
     let reports = hosts.ends(ranks);
     assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
 }

@@ -198,7 +198,7 @@ fn is_stale(result: &Result<Outcome, FabricError>) -> bool {
 }
 
 #[test]
-fn a_region_is_gone_when_its_holders_have_let_go() {
+fn a_region_is_gone_when_its_holders_have_released_it() {
     let mut engines = engines(3, LIMITS);
     let key = engines[1].register(registration(100, None), RegionKind::Shared).key();
     attach(&mut engines, key).unwrap();
@@ -263,7 +263,7 @@ fn native_accesses_are_waited_for() {
     );
     assert!(keys.iter().all(|key| !engines[0].is_attached(*key)));
     assert!(keys.iter().all(|key| is_stale(&run(&mut engines, *key, add(0)))));
-    engines[0].let_go(keys[0]);
+    engines[0].confirm_release(keys[0]);
     settle(&mut engines);
     assert_eq!(engines[1].left().collect::<Vec<_>>(), [keys[0].into()]);
     assert!(!over[0].has_ended(), "the transport must finish it");

@@ -71,6 +71,10 @@ pub struct OfiEndpoint {
     looks_seen: AtomicU64,
     /// Whether the threads that make progress repeatedly have stopped.
     unattended: AtomicBool,
+    /// Whether the thread in `wait` stands back, because another one makes progress.
+    stands_back: AtomicBool,
+    /// Whether the thread in `wait` is to wake when it no longer stands back.
+    wake_later: AtomicBool,
     /// Whether there is an event to receive.
     news: Arc<News>,
     this: Weak<Self>,
@@ -120,6 +124,8 @@ impl OfiEndpoint {
             looks: AtomicU64::new(0),
             looks_seen: AtomicU64::new(0),
             unattended: AtomicBool::new(false),
+            stands_back: AtomicBool::new(false),
+            wake_later: AtomicBool::new(false),
             this: this.clone(),
         }))
     }
@@ -300,6 +306,15 @@ impl Carrier for OfiEndpoint {
         self.waker.wake();
     }
 
+    fn wake_unless_polled(&self) {
+        // SYNC: sequentially consistent, as in `wait`, which writes `stands_back` and then reads
+        // `wake_later`. One of the two threads sees the other's write.
+        self.wake_later.store(true, Ordering::SeqCst);
+        if !self.stands_back.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
     fn stop_polling(&self) {
         self.unattended.store(true, Ordering::Relaxed);
         self.waker.wake();
@@ -412,12 +427,18 @@ impl Transport for OfiEndpoint {
         loop {
             let attended = self.is_attended(own);
             own = 0;
+            // SYNC: see `wake_unless_polled`.
+            self.stands_back.store(attended, Ordering::SeqCst);
+            if !attended && self.wake_later.swap(false, Ordering::SeqCst) {
+                return;
+            }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return;
             }
             let Some(slice) = self.time_to_sleep(attended) else { return };
-            let until = deadline.map_or(now + slice, |deadline| deadline.min(now + slice));
+            // What is due sooner, the other thread does as well.
+            let until = deadline.filter(|_| !attended).map_or(now + slice, |deadline| deadline.min(now + slice));
             let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
             let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);
             let interests: Vec<Interest<'_>> = all.map(|fd| Interest { fd, writable: false }).collect();

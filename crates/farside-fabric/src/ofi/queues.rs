@@ -220,7 +220,7 @@ impl Queues {
         let key = queue.ledger.get(index).and_then(|under_way| under_way.key);
         let end = key.filter(|_| is_refused).map_or(End::Disconnected, End::Stale);
         queue.fail(end);
-        queue.let_go(index);
+        queue.note_released(index);
         let peer = queue.peer;
         self.remove_if_done(id);
         matches!(end, End::Disconnected).then_some(peer)
@@ -433,7 +433,7 @@ impl Open {
     }
 
     /// Records that the provider has released an operation of a failed queue.
-    fn let_go(&mut self, index: u64) {
+    fn note_released(&mut self, index: u64) {
         self.ledger.end(index);
         self.release_if_done();
     }

@@ -210,7 +210,7 @@ impl State {
     }
 
     /// Releases regions that peers have withdrawn, where no access of this process is under way.
-    fn let_go(&mut self) {
+    fn release_revoked(&mut self) {
         while let Some(key) = self.engine.next_revoked() {
             self.answer_fetch(key, FetchState::Refused);
             match self.attached.remove(&key) {
@@ -219,11 +219,11 @@ impl State {
                     self.reach.closing.push((key, nearby));
                 }
                 // Mapped pages do no harm; each holder keeps its own.
-                _ => self.engine.let_go(key),
+                _ => self.engine.confirm_release(key),
             }
         }
         for (key, _) in self.reach.closing.extract_if(.., |(_, nearby)| nearby.is_idle()) {
-            self.engine.let_go(key);
+            self.engine.confirm_release(key);
         }
         let is_over = |busy: &[Arc<Nearby>]| busy.iter().all(|nearby| nearby.is_idle());
         for (socket, _) in self.reach.lingering.extract_if(.., |(_, busy)| is_over(busy)) {
@@ -237,7 +237,7 @@ impl State {
 impl ShmEndpoint {
     /// Advances the withdrawal of regions, and sends the engine's packets.
     pub(super) fn settle(&self, state: &mut State) {
-        state.let_go();
+        state.release_revoked();
         state.look_after_the_parting();
         let left: Vec<RegionName> = state.engine.left().collect();
         left.into_iter().for_each(|name| state.engine.finish(name, true));

@@ -190,7 +190,7 @@ fn buffers_of_a_peer_that_is_cut_off_stay_in_quarantine_until_the_cable_is_mende
         assert_eq!(two.end.quarantined(), 0, "no process is lost yet");
         two.forget(gets);
         assert_eq!(two.end.quarantined(), 8, "the provider may write to each of them at any time");
-        two.pair.mend().unwrap();
+        two.pair.reconnect().unwrap();
         two.await_buffers();
     });
 }
@@ -205,7 +205,7 @@ fn buffers_come_back_when_their_peer_ends() {
         two.forget(gets);
         assert_eq!(two.end.quarantined(), 8);
         two.end_other();
-        two.pair.mend().unwrap();
+        two.pair.reconnect().unwrap();
         two.await_buffers();
     });
 }

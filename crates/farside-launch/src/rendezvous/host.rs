@@ -157,7 +157,7 @@ impl Host {
                     link.tell(&message);
                 }
             }
-            self.let_go();
+            self.drop_stragglers();
             if let Some(verdict) = self.coordinator.verdict() {
                 tracing::debug!(success = verdict.is_ok(), "all processes have ended");
                 return verdict;
@@ -170,7 +170,7 @@ impl Host {
     }
 
     /// Counts processes as ended that should have left and did not in time.
-    fn let_go(&mut self) {
+    fn drop_stragglers(&mut self) {
         let stays = if self.coordinator.only_stragglers_run() {
             GRACE
         } else if self.coordinator.is_finished() {
@@ -196,7 +196,7 @@ impl Host {
     fn wait(&self) -> Result<Vec<ProcessId>> {
         let tick = self.coordinator.next_tick().and_then(|at| self.started.checked_add(at));
         let strangers = self.guests.strangers.as_ref().and_then(Strangers::next_deadline);
-        // A deadline that has passed was handled by `let_go`.
+        // A deadline that has passed was handled by `drop_stragglers`.
         let leave_by = self.leave_by.filter(|at| *at > Instant::now());
         let deadline = [tick, strangers, leave_by].into_iter().flatten().min();
 

@@ -225,7 +225,7 @@ const UNKNOWN: Operation<Scores, (), ()> = Operation::new("unknown");
 const MISTAKEN: Operation<Scores, u8, u64> = Operation::new("raise");
 
 /// A guard is dropped in a handler without room for a call to the home. The lock is released later.
-fn let_go_without_room(me: &Worker) -> Result<()> {
+fn release_without_room(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
     let is_over = PerWorker::new(me, Cell::new(false))?;
     let lock = locks.named(me, "crowded").at(ProcessId::new(0));
@@ -297,7 +297,7 @@ fn structures_by_name(me: &Worker) -> Result<()> {
     me.barrier()?;
     if me.id() == owner {
         assert!(matches!(sync_error(scores.with(me, |_| ())), SyncError::Poisoned));
-        scores.mend(me, |scores| scores.remove("all"))?;
+        scores.repair(me, |scores| scores.remove("all"))?;
     } else {
         assert!(matches!(sync_error(scores.with(me, |_| ())), SyncError::NoStructure { .. }));
     }
@@ -338,7 +338,7 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     // A handler must not wait for others, even if there are none at the moment.
     let refused = me.call_return(me.neighbor(1), sums, |there, sums| {
         let sums = sums.here(there);
-        [sums.run(|_| ()), sums.mend(|_| ())].iter().all(|ran| matches!(ran, Err(SyncError::InHandler)))
+        [sums.run(|_| ()), sums.repair(|_| ())].iter().all(|ran| matches!(ran, Err(SyncError::InHandler)))
     })?;
     assert!(refused.wait()?);
     me.barrier()?;
@@ -476,8 +476,8 @@ in_both! {
 }
 
 #[test]
-fn simulated_a_lock_is_let_go_when_there_is_room_again() {
+fn simulated_a_lock_is_released_when_there_is_room_again() {
     for seed in 0..4 {
-        simulate(2, 1, seed, let_go_without_room).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        simulate(2, 1, seed, release_without_room).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }

@@ -78,7 +78,7 @@ use crate::runtime::observer::end_accesses_here;
 ///
 /// An operation that panics does so in the thread that submitted it, whichever thread ran it. Since
 /// the value may then be half changed, it is *poisoned*: later operations do not run and get
-/// [`SyncError::Poisoned`], until an operation given to [`mend`](Self::mend) has repaired it.
+/// [`SyncError::Poisoned`], until an operation given to [`repair`](Self::repair) has restored it.
 ///
 /// *Cost*: uncontended, two compare-and-swaps and a guard against panics, about twice a mutex.
 /// Contended, one compare-and-swap for each operation, and the transfer of the operation and its
@@ -140,7 +140,7 @@ impl<T: Send> Combining<T> {
     /// # Panics
     /// Those of [`run`](Self::run).
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
+    pub fn repair<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Mend, operation)
     }
 

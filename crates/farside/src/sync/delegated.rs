@@ -123,7 +123,7 @@ impl<T> Delegated<T> {
     /// # Panics
     /// Those of [`run`](Self::run).
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
+    pub fn repair<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Mend, operation)
     }
 

@@ -70,7 +70,7 @@ pub enum SyncError {
     OtherLock,
     /// The value may be half changed.
     #[error(
-        "the value is poisoned: an earlier operation panicked and may have left it half changed; repair it with `mend`"
+        "the value is poisoned: an earlier operation panicked and may have left it half changed; restore it with `repair`"
     )]
     Poisoned,
     /// The holder of a shared lock tried to change the value.

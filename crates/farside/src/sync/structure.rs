@@ -332,7 +332,7 @@ impl<T: 'static> Structure<T> {
     ///
     /// # Panics
     /// If `work` panics.
-    pub fn mend<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> Result<R> {
+    pub fn repair<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> Result<R> {
         self.work_on(me, After::Mend, work)
     }
 

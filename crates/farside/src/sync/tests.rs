@@ -43,7 +43,7 @@ macro_rules! executor {
             }
 
             fn mended(&self) -> u64 {
-                self.mend(|value| *value).unwrap()
+                self.repair(|value| *value).unwrap()
             }
         }
     };
@@ -234,7 +234,7 @@ fn a_panic_payload_may_panic_when_dropped() {
     let value = Combining::new(0_u64);
     let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
     assert_eq!(ran.map_err(|error| error.to_string()), Ok(true));
-    assert_eq!(value.mend(|value| *value).map_err(|error| error.to_string()), Ok(0));
+    assert_eq!(value.repair(|value| *value).map_err(|error| error.to_string()), Ok(0));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use farside::{GlobalPtr, Order, ProcessId, Worker, WorkerId};
 
-use super::over_ofi::Crowd;
+use super::over_ofi::Participants;
 use crate::case::Case;
 use crate::metric::Metric;
 use crate::stats::median;
@@ -41,12 +41,12 @@ pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, Benc
         let called = me.call_return(next, black_box(7_u64), |_, x| x).map_err(farside::Error::from)?;
         Ok::<_, BenchError>(called.wait().map(drop)?)
     };
-    let times = Crowd::new(me)?.measure(options, |crowd| {
+    let times = Participants::new(me)?.measure(options, |participants| {
         Ok([
-            crowd.attended(|| put(own))?,
-            crowd.attended(|| put(other))?,
-            crowd.attended(|| Ok(median(&time_batches(count, BATCH, start)?)))?,
-            crowd.attended(|| Ok(median(&time_batches(count, ALONE, call)?)))?,
+            participants.attended(|| put(own))?,
+            participants.attended(|| put(other))?,
+            participants.attended(|| Ok(median(&time_batches(count, BATCH, start)?)))?,
+            participants.attended(|| Ok(median(&time_batches(count, ALONE, call)?)))?,
         ])
     })?;
     values.free(me)?;

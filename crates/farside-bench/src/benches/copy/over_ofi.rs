@@ -60,15 +60,15 @@ fn count(bytes: usize, options: Options) -> u64 {
 }
 
 /// The workers of a job. Worker 0 measures while the others make progress.
-pub(super) struct Crowd<'w> {
+pub(super) struct Participants<'w> {
     me: &'w Worker,
     /// A counter at each process of the rounds that it has attended.
     done: Symmetric<u64>,
     times: u64,
 }
 
-impl<'w> Crowd<'w> {
-    /// Creates the crowd. Collective.
+impl<'w> Participants<'w> {
+    /// Creates the participants. Collective.
     pub(super) fn new(me: &'w Worker) -> Result<Self, BenchError> {
         Ok(Self { me, done: me.symmetric(1)?, times: 0 })
     }
@@ -133,7 +133,7 @@ fn beside_libfabric(
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();
     let mut transfer = Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
-    let [limits, trips, times] = Crowd::new(me)?.measure(options, |crowd| {
+    let [limits, trips, times] = Participants::new(me)?.measure(options, |participants| {
         me.barrier()?;
         let leads = me.id() == WorkerId::new(0);
         let limit = match leads {
@@ -145,7 +145,7 @@ fn beside_libfabric(
             true => median(&libfabric.ask(count)?),
             false => libfabric.answer(count).map(|()| 0.0)?,
         };
-        Ok([limit, trip, crowd.attended(|| transfer.time(count))?])
+        Ok([limit, trip, participants.attended(|| transfer.time(count))?])
     })?;
     values.free(me)?;
     let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
@@ -163,7 +163,8 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric
     let mut transfer =
         Transfer { me, way: TransferKind::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
     let count = count(bytes, options).min(COPIES_MAX);
-    let [times] = Crowd::new(me)?.measure(options, |crowd| Ok([crowd.attended(|| transfer.time(count))?]))?;
+    let [times] = Participants::new(me)?
+        .measure(options, |participants| Ok([participants.attended(|| transfer.time(count))?]))?;
     values.free(me)?;
     let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
     Ok(vec![Metric::new(METRIC, "ns", times), rate])
@@ -174,9 +175,9 @@ fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u64>(1)?;
     let word = values.at(ProcessId::new(1))?.start();
     let count = count(size_of::<u64>(), options);
-    let [times] = Crowd::new(me)?.measure(options, |crowd| {
+    let [times] = Participants::new(me)?.measure(options, |participants| {
         let add = || word.fetch_add(me, 1).map(drop);
-        Ok([crowd.attended(|| Ok(median(&time_batches(count, ALONE, add)?)))?])
+        Ok([participants.attended(|| Ok(median(&time_batches(count, ALONE, add)?)))?])
     })?;
     values.free(me)?;
     Ok(vec![Metric::new(METRIC, "ns", times)])

@@ -145,7 +145,7 @@ impl State {
             self.natives.closing.push(key);
         }
         if !self.natives.closing.is_empty() {
-            self.let_go();
+            self.release_revoked();
         }
         let left: Vec<RegionName> = self.engine.left().collect();
         for name in left {
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Releases peers' withdrawn regions to which this process has no operations in flight.
-    fn let_go(&mut self) {
+    fn release_revoked(&mut self) {
         for key in std::mem::take(&mut self.natives.closing) {
             // A transfer without a signal is over when a later one is, which its poster may post at
             // any time.
@@ -162,7 +162,7 @@ impl State {
             queues.hurry_to(port, key, |peer| peers[peer.index()].address);
             let is_busy = self.queues.reaches(key) || self.transfers.values().any(|transfer| transfer.key == key);
             if !is_busy {
-                self.engine.let_go(key);
+                self.engine.confirm_release(key);
             } else if self.engine.check_peer(key.process).is_ok() {
                 self.natives.closing.push(key);
             }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_does_not_let_go_while_a_put_is_under_way() {
+    fn a_holder_releases_nothing_while_a_put_is_under_way() {
         let mut ends = pair();
         let region = register(&mut ends[1]);
         let attached = ends[0].attach(region.key()).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_registered_no_longer_when_its_holders_have_let_go() {
+    fn a_region_is_registered_no_longer_when_its_holders_have_released_it() {
         let mut ends = pair();
         let memory = Arc::new(SharedMemory::create("test", 4096).unwrap());
         let weak = Arc::downgrade(&memory);

@@ -69,7 +69,7 @@ impl Network {
         if transfer.pieces_left == 0
             && let Some(transfer) = self.transfers.remove(&id)
         {
-            self.let_go(transfer.from);
+            self.release_revoked(transfer.from);
         }
     }
 

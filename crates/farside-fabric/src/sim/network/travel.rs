@@ -245,7 +245,7 @@ impl Network {
                 if let Some(transfer) = self.transfers.values_mut().find(attaches) {
                     transfer.error.get_or_insert(FabricError::StaleKey { key });
                 }
-                self.let_go(to);
+                self.release_revoked(to);
             }
             Parcel::Released { key, by } => {
                 let owner = self.process(key.process);
@@ -281,7 +281,7 @@ impl Network {
 
     fn end_transfer(&mut self, id: TransferId) {
         let Some(mut transfer) = self.transfers.remove(&id) else { return };
-        self.let_go(transfer.from);
+        self.release_revoked(transfer.from);
         let Some(completion) = transfer.completion.take() else { return };
         let process = self.process(transfer.from);
         match &transfer.request {
@@ -298,7 +298,7 @@ impl Network {
 
     /// Reports that a process has released the withdrawn regions to which it has nothing in
     /// transit.
-    pub(super) fn let_go(&mut self, process: ProcessId) {
+    pub(super) fn release_revoked(&mut self, process: ProcessId) {
         if self.process(process).closing.is_empty() {
             return;
         }

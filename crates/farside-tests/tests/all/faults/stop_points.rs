@@ -255,3 +255,24 @@ fn bystanders_do_not_wait_for_a_stopped_process() {
     take_notes(std::process::id(), BYSTANDERS, 1);
     assert_eq!(failure(verdict), (STOPPED, ProcessEnd::Killed(9)));
 }
+
+const WATCHED: &str = "faults::stop_points::a_stopped_process_does_not_keep_a_failed_job";
+
+/// Process 1 is stopped, and its peer fails because of that.
+#[test]
+fn a_stopped_process_does_not_keep_a_failed_job() {
+    let second = Duration::from_secs(1);
+    let job = farside::job().processes(2).deadline(2 * second).finalize_deadline(second);
+    let verdict = verdict(WATCHED, job, |me| {
+        if me.process().number() == STOPPED {
+            Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
+            // Another thread may be the one that is to take the signal, and take it later.
+            loop {
+                std::thread::park();
+            }
+        }
+        me.barrier()
+    });
+    let (process, how) = failure(verdict);
+    assert!(process == 0 && matches!(how, ProcessEnd::Reported(_)), "process {process} {how}");
+}

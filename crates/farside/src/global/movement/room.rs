@@ -130,8 +130,9 @@ impl Process {
     /// Called after a change that may let operations continue.
     pub(super) fn stir_movement(&self) {
         if !self.rooms().set_busy::<GlobalRoom>(true) {
-            // The service thread looks after the operation, whichever thread begins it.
-            self.transport().wake();
+            // The service thread looks after the operation, whichever thread begins it, unless that
+            // thread goes on to make progress.
+            self.transport().wake_unless_polled();
         }
     }
 
