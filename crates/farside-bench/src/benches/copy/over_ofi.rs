@@ -1,5 +1,7 @@
 //! The same operations over libfabric, beside libfabric's own.
 
+use std::time::Instant;
+
 use farside::global::Symmetric;
 use farside::{ProcessId, Worker, WorkerId};
 
@@ -26,6 +28,9 @@ const BYTES: u64 = 1 << 29;
 const WORD_BYTES: usize = 8;
 /// Copies between two other processes are slower.
 const COPIES_MAX: u64 = 1_000;
+/// Workers of a process that put at the same time, and the bytes of their puts.
+const THREADS: [u32; 2] = [2, 4];
+const TOGETHER_BYTES: usize = 64;
 
 pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -48,6 +53,9 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
         let of = fabric.clone();
         let body = move |me: &Worker, options: Options| notified(me, &of, bytes, options);
         add(format!("notified-put/{}", size_name(bytes)), 2, Box::new(body));
+    }
+    for threads in THREADS {
+        cases.push(Case::job(format!("threads/{threads}t"), 2, together).threads(threads));
     }
     cases.push(super::checked::case());
     cases
@@ -168,6 +176,33 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric
     values.free(me)?;
     let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
     Ok(vec![Metric::new(METRIC, "ns", times), rate])
+}
+
+/// Measures puts that all workers of process 0 make at the same time, beside the rate of one of them
+/// alone. Collective.
+fn together(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u8>(TOGETHER_BYTES * me.worker_count() as usize)?;
+    let place = values.at(ProcessId::new(1))?.at(me.id().index() * TOGETHER_BYTES)?;
+    let count = options.operations_or(COUNT_MAX);
+    let of = |putters: u32| -> Result<f64, BenchError> {
+        me.barrier()?;
+        let begun = Instant::now();
+        if me.id().number() < putters {
+            for _ in 0..count {
+                me.put_bytes(place.address(), &[7; TOGETHER_BYTES])?;
+            }
+        }
+        me.barrier()?;
+        Ok((u64::from(putters) * count) as f64 / begun.elapsed().as_secs_f64())
+    };
+    let putters = me.worker_count() / me.process_count();
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs() {
+        together.push(of(putters)?);
+        alone.push(of(1)?);
+    }
+    values.free(me)?;
+    Ok(vec![Metric::new("puts_per_s", "1/s", together).against("one worker alone", alone)])
 }
 
 /// Measures a fetch-and-add on a word of another process, which carries it out. Collective.
