@@ -170,12 +170,13 @@ impl ReplySlots {
                 .map_or(ReplyOutcome::Letter, |(on, holder)| ReplyOutcome::Waits(on, holder));
         }
         let (_, on) = read_book(&self.books[slot]);
-        let (place, room) = self.place(slot);
         // SYNC: pairs with the release store in `reply::finish`.
-        match SlotState::from_word(self.state_word(slot).load(Ordering::Acquire)) {
-            Some(SlotState { status: Status::Waiting | Status::Claimed, bytes, .. }) => {
-                ReplyOutcome::Waits(on, Holder::of_code(bytes))
-            }
+        let state = SlotState::from_word(self.state_word(slot).load(Ordering::Acquire));
+        if let Some(SlotState { status: Status::Waiting | Status::Claimed, bytes, .. }) = state {
+            return ReplyOutcome::Waits(on, Holder::of_code(bytes));
+        }
+        let (place, room) = self.place(slot);
+        match state {
             Some(SlotState { status: Status::Letter, .. }) => ReplyOutcome::Letter,
             Some(state) if state.generation == handle.generation && state.bytes as usize <= room => {
                 let address = self.home.range(place, room).expect("the layout has it");

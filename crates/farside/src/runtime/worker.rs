@@ -677,7 +677,11 @@ impl Worker {
     }
 
     /// Returns the error for a call of `on` whose answer `holder` owes, if it never comes.
+    #[inline]
     pub(crate) fn holder_lost(&self, on: WorkerId, holder: Holder) -> Option<Error> {
+        if self.lost.borrow().is_empty() {
+            return None;
+        }
         match holder {
             Holder::Called => self.lost(self.process_of(on)),
             Holder::Process(process) => self.lost(process),
