@@ -1,9 +1,10 @@
-//! Measuring in turns, on a host that may move.
+//! Measuring in turns, because a host may move the virtual processors while a benchmark runs.
 //!
 //! The host of a virtual machine may move its processors to other cores. A word then takes up to
-//! eight times as long between the two. What is compared must be measured in the same state of the
-//! host. One turn therefore measures everything once, and round trips of a word before and after it
-//! show whether the host moved meanwhile.
+//! eight times as long from one processor to the other. Values that are compared must be measured
+//! with the processors in the same places. One turn therefore measures everything once. Round trips
+//! of a word before and after the turn show whether the host moved a processor meanwhile; the
+//! comments below call that "the host moved".
 
 use farside::{Worker, WorkerId};
 
@@ -47,9 +48,10 @@ impl Taken {
     }
 }
 
-/// Takes `turn` as often as the options say, and once before to warm up. A turn returns a value for
-/// each thing on worker 0, and gets its number. A turn in which the host moved is taken again, but
-/// no more turns are repeated than are wanted. Collective, for the workers 0 and 1.
+/// Runs `turn` once to warm up, and then as often as the options say. `turn` gets the number of the
+/// turn and returns, on worker 0, one value for each measured thing. A turn in which the host moved
+/// is repeated. The number of repeated turns is at most the number of turns in the options.
+/// Collective, for the workers 0 and 1.
 ///
 /// # Errors
 /// What `turn` returns; the errors of [`Shared::new`] and of collectives; [`BenchError::NoAnswer`].

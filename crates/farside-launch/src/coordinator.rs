@@ -20,10 +20,10 @@
 //! on the coordinator asks now and then whether the survivors still answer. It ends the job if none
 //! does: a stopped process may be the cause of the failure, and would be waited for in vain.
 //!
-//! This is a state machine without I/O or clock. It takes the processes' messages and ends, with
-//! the time since the job began. It returns [messages](Coordinator::next_message) to processes and,
-//! when all have ended, the [verdict](Coordinator::verdict). A launcher drives it over sockets, the
-//! simulator over queues.
+//! This is a state machine without I/O or clock. Its input is the messages of the
+//! processes and the ends of processes, each with the time since the job began. It returns
+//! [messages](Coordinator::next_message) to processes and, when all have ended, the
+//! [verdict](Coordinator::verdict). A launcher drives it over sockets, the simulator over queues.
 
 mod census;
 #[cfg(test)]
@@ -72,7 +72,7 @@ pub struct Coordinator {
     /// The messages to send. A message to all processes is in memory once.
     messages: VecDeque<(ProcessId, Arc<ToProcess>)>,
     first_failure: Option<Failure>,
-    /// The look after the survivors of a loss. `None` until a process is lost.
+    /// The periodic check whether the survivors of a loss answer. `None` until a process is lost.
     watch: Option<Watch>,
     /// Descriptions of processes that were turned away, for the text that names missing processes.
     /// At most [`NAMED_MAX`].
@@ -113,11 +113,11 @@ struct ProcessState {
     ended: bool,
 }
 
-/// The look after processes that run as long as they like, so that only their service threads can
-/// tell that they are not stopped.
+/// The periodic check for stopped processes. Workers may run without a time limit, so only answers
+/// of the service threads show that a process is not stopped.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
-    /// The time of the next look.
+    /// The time of the next check.
     due: Duration,
     /// Whether all survivors were asked, and none has said anything since.
     unanswered: bool,

@@ -166,7 +166,7 @@ impl<T: Wire + 'static> TaskPool<T> {
         self.tasks.borrow().is_empty()
     }
 
-    /// Asks the neighbours for tasks that have no request of this worker.
+    /// Asks for tasks: sends a request to each neighbour that has no open request of this worker.
     fn ask(&self, me: &Worker) -> Result<()> {
         for (neighbor, is_asked) in &self.neighbors {
             if !is_asked.replace(true) {

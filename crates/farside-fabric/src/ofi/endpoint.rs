@@ -360,8 +360,9 @@ impl Transport for OfiEndpoint {
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
         let mut state = self.lock();
-        // A holder that has left may have said so. The first write to it would only report a broken
-        // connection, and the provider would not read the message.
+        // Receive first: a holder that has closed its endpoint may have sent a farewell. A write to
+        // it would only report a broken connection, and the provider would then not deliver the
+        // farewell.
         self.move_on(&mut state);
         let completion = state.deregister(key)?;
         let must_wake = state.waits_for_room();
@@ -437,7 +438,8 @@ impl Transport for OfiEndpoint {
                 return;
             }
             let Some(slice) = self.time_to_sleep(attended) else { return };
-            // What is due sooner, the other thread does as well.
+            // Another thread that makes progress also does what is due before the end of this
+            // sleep, so the deadline is ignored then.
             let until = deadline.filter(|_| !attended).map_or(now + slice, |deadline| deadline.min(now + slice));
             let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
             let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);

@@ -45,11 +45,11 @@ use farside_launch::kill_point::KillPoint;
 /// its progress, too. The order between two such calls of one worker, or between such a call and a
 /// call to a single worker, is not defined.
 ///
-/// *Memory*: a worker keeps the calls that it cannot send on yet. There are never more of one
-/// caller than [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) allows, or one if that is
-/// larger. Before it exceeds that, the caller waits until all workers have received its earlier
-/// calls, for the job's deadline at most. In a handler, which cannot wait, the call fails with
-/// [`FullCause::Everyone`].
+/// *Memory*: a worker keeps the calls that it cannot send on yet. For each
+/// caller, it keeps at most [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) bytes of calls,
+/// or one call if that call is larger. Before a caller exceeds this limit, it waits until all
+/// workers have received its earlier calls, for the job's deadline at most. In a handler, which
+/// cannot wait, the call fails with [`FullCause::Everyone`].
 ///
 /// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one
 /// below it dead sends on to those below that. Calls that a process had received and not sent on
@@ -237,7 +237,8 @@ impl<B: Body> Onward<'_, B> {
         }
     }
 
-    /// Sends to one worker. Keeps the call where this worker cannot wait for room, or has in vain.
+    /// Sends to one worker. Keeps the call for later if this worker cannot wait for room, or has
+    /// waited for room in vain.
     ///
     /// # Errors
     /// Lasting errors only.
@@ -287,10 +288,10 @@ impl<'w> Everyone<'w> {
     /// worker sends to about log₂ n of them, and to the other workers of its own process.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a process is known to be gone; the others run the function all the
-    /// same. [`Error::DifferentBinaries`], [`Error::ForeignFunction`] and [`Error::TooLarge`];
-    /// [`Error::Deadline`] and [`Error::Full`] while too many bytes of earlier calls are under way.
-    /// Then no worker runs it.
+    /// [`Error::PeerLost`] when a process is known to be lost; the workers of the other processes
+    /// still run the function. After any other error no worker runs it:
+    /// [`Error::DifferentBinaries`], [`Error::ForeignFunction`], [`Error::TooLarge`], and
+    /// [`Error::Deadline`] or [`Error::Full`] while too many bytes of earlier calls are under way.
     pub fn call<A, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>>
     where
         A: Wire + Clone + 'static,
@@ -423,8 +424,8 @@ impl<'w> Everyone<'w> {
         }
     }
 
-    /// Waits until a call of this size does not exceed the limit. At most half of it is before the
-    /// last mark, and half behind it.
+    /// Waits until a call of this size does not exceed the limit. Calls before the last mark use at
+    /// most half of the limit, and calls after that mark use at most the other half.
     fn make_room(self, bytes: usize) -> Result<()> {
         const DOING: &str = "waiting until all workers have received earlier calls to everyone";
         let worker = self.worker;

@@ -128,8 +128,9 @@ impl Checks {
         }
     }
 
-    /// Whether this worker may know of an access, because it does, or because another worker knows
-    /// of it and has told others in a way that carries nothing.
+    /// Returns whether the checker must assume that this worker knows of an access: either it does,
+    /// or another worker knows of it and has since sent a message that does not carry what its
+    /// sender knows.
     fn may_be_known(&self, me: Accessor<'_>, worker: u32, epoch: u64, deadline: Instant) -> Result<bool> {
         if self.epochs.standing(me.thread_index()).known.has(worker, epoch) {
             // The owner has not learned yet that an operation has completed in this epoch.

@@ -12,9 +12,10 @@ use crate::runtime::observer::Known;
 /// How long an access is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub(crate) enum Lifetime {
-    /// While others may not know of this epoch of its thread.
+    /// Until the checker must assume that any other thread knows of this epoch of its thread.
     Epoch(u64),
-    /// Until this operation has completed, and then as long as the epoch its thread was in then.
+    /// Until this operation has completed. The access then belongs to the epoch in which its thread
+    /// was at that time.
     Operation(u64),
     /// Until the memory is allocated again.
     Released,
@@ -81,8 +82,10 @@ impl Epochs {
         Self { threads: workers.map(thread).collect(), operations: Mutex::default() }
     }
 
-    /// Ends the accesses of one thread, or of all if `local` is `None`, which tells `to` or any
-    /// worker. Also publishes what the thread knows, except for what `to` has done itself.
+    /// Ends the accesses of one thread, or of all threads if `local` is `None`, because it is about
+    /// to send a message that does not carry what it knows. The message can reach only the worker
+    /// `to`, or any worker if `to` is `None`. Also publishes what the thread knows, except for what
+    /// `to` has done itself.
     pub(super) fn end(&self, local: Option<usize>, to: Option<WorkerId>) {
         let threads = local.map_or(0..self.threads.len(), |local| local..local + 1);
         for thread in &self.threads[threads] {

@@ -34,8 +34,8 @@ impl Checks {
         Ok(hold)
     }
 
-    /// The operation has completed, and only its own worker can know that: its accesses belong to
-    /// the worker's current epoch.
+    /// Moves the accesses of a completed operation into the current epoch of its worker. Only that
+    /// worker can know that the operation has completed.
     pub(super) fn complete_operation(&self, process: &Process, hold: Hold) {
         let Hold { worker, local, operation, owners } = hold;
         let epoch = self.epochs.complete(local, operation);
@@ -47,8 +47,8 @@ impl Checks {
         }
     }
 
-    /// The operation was not made, or others may know of its end before its worker does: its
-    /// accesses are forgotten.
+    /// Forgets the accesses of an operation that was not made, or whose end other workers may know
+    /// before its own worker does.
     pub(super) fn end_operation(&self, process: &Process, hold: Hold) {
         let Hold { worker, operation, owners, .. } = hold;
         self.epochs.end_operation(operation);

@@ -11,7 +11,7 @@
 //! not taken.
 //!
 //! No message leads to a write into the starter memory, except to the state of a slot that waits
-//! for it.
+//! for it, to a doorbell and to arrival bits.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -265,9 +265,8 @@ pub(crate) fn read_book(book: &AtomicU64) -> (u32, WorkerId) {
     ((entry >> 32) as u32, WorkerId::new(entry as u32))
 }
 
-/// Checks that `from` may answer a call of `on`: it is the process of `on`, or got the reply from
-/// there. Replies travel only among processes of one binary, and a result from another binary is
-/// believed only if its call was one by name.
+/// Refuses an answer to a call of `on` by `from`, unless that is the process of `on` or may have
+/// got the reply from there. Replies travel only among processes of one binary.
 fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), Fault> {
     match process.place_of(on) {
         Some((called, _)) if called == from || process.is_alike(called) && process.is_alike(from) => Ok(()),
@@ -324,7 +323,7 @@ mod tests {
     use crate::job::simulate::share_memory_among;
     use crate::runtime::worker::Worker;
 
-    /// The calls of each case, in all of which 256 have slots.
+    /// The number of calls in each case. In each case, 256 of them have slots.
     const CALLS: usize = 260;
     /// The calls that messages name: with slots, and without.
     const NAMED: [usize; 6] = [0, 1, 2, 257, 258, 259];

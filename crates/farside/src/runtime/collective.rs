@@ -182,12 +182,12 @@ impl Collectives {
         self.sent
     }
 
-    /// Leaves a call that was sent out of the count.
+    /// Excludes one sent call from the count of quiescence.
     pub(crate) fn leave_out_sent(&mut self) {
         self.sent += 1;
     }
 
-    /// Leaves a call that was executed out of the count.
+    /// Excludes one executed call from the count of quiescence.
     pub(crate) fn leave_out_executed(&mut self) {
         self.executed += 1;
     }
@@ -414,7 +414,8 @@ impl Worker {
         for child in self.children(root) {
             combined = combine(combined, self.receive(&up, child)?);
         }
-        // The way down has a number of its own: values of both ways have one sender.
+        // The result comes down as a second collective: a value is identified only by the number of
+        // its collective and its sender.
         let combined = if self.id() == root {
             Some(combined)
         } else {
