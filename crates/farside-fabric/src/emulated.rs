@@ -369,8 +369,8 @@ impl Engine {
     }
 
     /// Returns a region that this process accesses natively and whose owner has withdrawn it. It is
-    /// no longer attached. The transport [releases](Self::confirm_release) it when none of its accesses is
-    /// in flight.
+    /// no longer attached. The transport [releases](Self::confirm_release) it when none of its
+    /// accesses is in flight.
     pub fn next_revoked(&mut self) -> Option<RemoteKey> {
         self.revoked.pop_front()
     }

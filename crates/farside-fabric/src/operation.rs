@@ -40,8 +40,8 @@ pub trait Carrier: Send + Sync + fmt::Debug {
     fn wake(&self);
 
     /// Like [`wake`](Self::wake), for work that a thread which calls [`progress`](Self::progress)
-    /// repeatedly does as well. While there is such a thread, the waiting one need not wake. It
-    /// wakes within a few milliseconds after that thread has stopped.
+    /// repeatedly is likely to do as well. While there is such a thread, the waiting one may wake
+    /// up to some milliseconds later.
     fn wake_unless_polled(&self) {
         self.wake();
     }

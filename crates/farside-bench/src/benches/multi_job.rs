@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crew_is_numbered_group_by_group() {
+    fn workers_are_numbered_group_by_group() {
         let groups = Arrangement { groups: 3, workers: 2 };
         assert_eq!((groups.processes(), groups.group_sizes(), groups.tasks()), (10, vec![1, 3, 3, 3], 6));
         assert_eq!([0, 1, 2].map(|group| groups.sub_master(group).number()), [1, 4, 7]);

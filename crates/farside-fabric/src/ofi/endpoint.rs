@@ -425,22 +425,23 @@ impl Transport for OfiEndpoint {
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         // The waiting thread has made progress once since its last wait.
         let mut own = 1;
+        let mut has_stood_back = false;
         loop {
             let attended = self.is_attended(own);
             own = 0;
             // SYNC: see `wake_unless_polled`.
             self.stands_back.store(attended, Ordering::SeqCst);
-            if !attended && self.wake_later.swap(false, Ordering::SeqCst) {
+            // The other thread may make progress and nothing else, so this one looks after a while.
+            if (!attended || has_stood_back) && self.wake_later.swap(false, Ordering::SeqCst) {
                 return;
             }
+            has_stood_back |= attended;
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return;
             }
             let Some(slice) = self.time_to_sleep(attended) else { return };
-            // Another thread that makes progress also does what is due before the end of this
-            // sleep, so the deadline is ignored then.
-            let until = deadline.filter(|_| !attended).map_or(now + slice, |deadline| deadline.min(now + slice));
+            let until = deadline.map_or(now + slice, |deadline| deadline.min(now + slice));
             let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
             let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);
             let interests: Vec<Interest<'_>> = all.map(|fd| Interest { fd, writable: false }).collect();

@@ -169,7 +169,7 @@ pub(super) mod tests {
             assert_eq!(ends[0].passed_pool(), round * (OPERATIONS_MAX - SLOTS) as u64);
         }
         let get = ends[0].post(key, Operation::get(0, 64 * OPERATIONS_MAX)).unwrap();
-        let wanted: Vec<u8> = (0..OPERATIONS_MAX).flat_map(|number| [number as u8; 64]).collect();
+        let wanted: Vec<u8> = (0..OPERATIONS_MAX as u8).flat_map(|number| [number; 64]).collect();
         assert!(finish(&mut ends, &get) == Outcome::Got(wanted));
     }
 }

@@ -26,9 +26,9 @@ use crate::ids::ProcessId;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
 /// Maximum number of operations in flight per process.
-pub(super) const OPERATIONS_MAX: usize = 256;
+pub(super) const OPERATIONS_MAX: usize = 64;
 /// Maximum number of pieces of transfers in flight; others wait.
-const PIECES_MAX: usize = 256;
+const PIECES_MAX: usize = 128;
 /// Maximum length of a message's payload.
 pub(super) const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES;
 /// Limits of the engine.
@@ -187,16 +187,12 @@ impl State {
         if kind == port::Kind::Put && !self.engine.is_writable(key) {
             return Ok(ended(Err(FabricError::ReadOnly { key })));
         }
-        if self.transfers.len() >= OPERATIONS_MAX && self.wanted_transfers() >= OPERATIONS_MAX {
+        // Operations in quarantine do not count any more.
+        if self.transfers.values().filter(|transfer| transfer.is_wanted()).count() >= OPERATIONS_MAX {
             let full = FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX };
             return Err(kind.of(offset, data).refused(full));
         }
         self.start(key, access, kind, offset, data)
-    }
-
-    /// The number of transfers, without those in quarantine.
-    fn wanted_transfers(&self) -> usize {
-        self.transfers.values().filter(|transfer| transfer.is_wanted()).count()
     }
 
     /// libfabric's access to a region, if an access of `bytes` bytes should use it.

@@ -224,38 +224,6 @@ fn memory_grows_only_with_results_that_have_arrived(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Of results that are taken as they arrive, few are in memory at a time.
-#[farside::test(processes = 2, threads = 1)]
-fn a_hundred_thousand_long_results_are_taken_as_they_arrive(me: &Worker) -> Result<()> {
-    const GROWTH_MAX: usize = 1 << 30;
-    let duties: Duties = PerWorker::new(me, RefCell::default())?;
-    if me.id().number() > 0 {
-        return Ok(());
-    }
-    let next = me.neighbor(1);
-    let (before, most_before) = memory_bytes();
-    let taken = Rc::new(Cell::new(0));
-    for _ in 0..MANY {
-        let taken = taken.clone();
-        let keep = |there: &Worker, duties: Duties, reply| duties.here(there).borrow_mut().push(reply);
-        me.call_with_reply(next, duties, keep)?.then(move |_, result| {
-            assert_eq!(result.unwrap().len(), TEXT_BYTES);
-            taken.set(taken.get() + 1);
-        });
-    }
-    me.call(next, duties, |there, duties| {
-        for (number, reply) in duties.here(there).take().into_iter().enumerate() {
-            reply.send(text(there, number));
-        }
-    })?;
-    for some in (1..=10).map(|tenth| tenth * MANY / 10) {
-        me.wait_while_serving(|| taken.get() >= some)?;
-    }
-    let growth = memory_bytes().1 - before.max(most_before);
-    assert!(growth < GROWTH_MAX, "this process kept {growth} bytes");
-    Ok(())
-}
-
 /// Calls worker 1, which hands the reply on to worker 2, which runs `$then` with it.
 macro_rules! ask_a_third {
     ($to:expr, $then:expr) => {

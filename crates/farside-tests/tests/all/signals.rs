@@ -440,6 +440,34 @@ fn everything_in_the_simulator() {
     }
 }
 
+/// Worker 0 starts a put with its signal, and then only reads a word that the receiver of the signal
+/// sets. So no worker of its process continues what it has started.
+#[farside::test(processes = 2, threads = 1)]
+fn a_signal_goes_out_while_its_worker_only_reads(me: &Worker) -> Result<()> {
+    let values = me.symmetric::<u8>(1 << 20)?;
+    let (first, second) = (WorkerId::new(0), WorkerId::new(1));
+    if me.id() == first {
+        let there = me.process_of(second);
+        let to = values.at(there)?.start().address();
+        for round in 1..=20 {
+            let sent = me.start_put_signal(to, vec![7; 1 << 20], word(there, 0), Signal::Set(round), Order::None);
+            let sent = sent.map_err(|refused| refused.error)?;
+            let begun = me.now();
+            while word(there, 1).load(me)? < round {
+                assert!(me.now() - begun < DEADLINE, "the signal of round {round} does not go out");
+            }
+            sent.take(me)?;
+        }
+    } else if me.id() == second {
+        for round in 1..=20 {
+            word(me.process(), 0).wait_until(me, Comparison::Ge, round)?;
+            word(me.process(), 1).store(me, round)?;
+        }
+    }
+    me.barrier()?;
+    values.free(me)
+}
+
 /// A wait that names a dying process as the signaller ends at once, and another at its deadline.
 /// Signals before the loss count.
 #[test]

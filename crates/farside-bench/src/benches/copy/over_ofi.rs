@@ -178,7 +178,7 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric
     Ok(vec![Metric::new(METRIC, "ns", times), rate])
 }
 
-/// Measures puts that all workers of process 0 make at the same time, beside the rate of one of them
+/// Measures puts that all workers of process 0 make at the same time, beside the rate of one worker
 /// alone. Collective.
 fn together(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(TOGETHER_BYTES * me.worker_count() as usize)?;

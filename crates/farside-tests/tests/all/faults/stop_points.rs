@@ -262,7 +262,7 @@ const WATCHED: &str = "faults::stop_points::a_stopped_process_does_not_keep_a_fa
 #[test]
 fn a_stopped_process_does_not_keep_a_failed_job() {
     let second = Duration::from_secs(1);
-    let job = farside::job().processes(2).deadline(2 * second).finalize_deadline(second);
+    let job = farside::job().processes(2).deadline(5 * second).finalize_deadline(second);
     let verdict = verdict(WATCHED, job, |me| {
         if me.process().number() == STOPPED {
             Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();

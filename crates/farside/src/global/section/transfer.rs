@@ -37,7 +37,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// *Cost*: in mapped memory, one copy for each piece that is contiguous on both sides, and no
     /// allocation. In registered memory of other processes on this machine, one system call for
-    /// each piece. Otherwise one operation for each piece, with up to 64 operations or 512 KiB
+    /// each piece. Otherwise one operation for each piece, with up to 64 operations or 256 KiB
     /// under way.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// two share memory, the result is as if all values were read before the first is written.
     ///
     /// *Cost*: one copy for each piece, if both are mapped and share no memory. Otherwise the
-    /// values pass through memory of this worker: 512 KiB at a time, or all at once if the two
+    /// values pass through memory of this worker: 256 KiB at a time, or all at once if the two
     /// share memory.
     ///
     /// # Errors
