@@ -440,8 +440,8 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// Worker 0 starts a put with its signal, and then only reads a word that the signal's receiver sets.
-/// So no worker of its process continues what it has started.
+/// Worker 0 starts a put with its signal, and then only reads a word that the receiver of the
+/// signal sets. So no worker of its process continues what it has started.
 #[farside::test(processes = 2, threads = 1)]
 fn a_signal_goes_out_while_its_worker_only_reads(me: &Worker) -> Result<()> {
     let values = me.symmetric::<u8>(1 << 20)?;
