@@ -45,10 +45,13 @@ fn the_benches_are_listed() {
 
 /// Runs a bench with few operations and returns its rows.
 fn rows(bench: &str, fabric: &str, operations: &str) -> Vec<Value> {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bench}-{fabric}.json"));
+    // The tests may run twice at the same time.
+    let name = format!("{bench}-{fabric}-{}.json", std::process::id());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let path = file.to_str().expect("a path of letters");
     let text = BENCH.printed(&[bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
     let lines = std::fs::read_to_string(&file).expect("the rows were written");
+    std::fs::remove_file(&file).expect("the file is ours");
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
     // The table has the same rows below two lines of heading.
     assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
