@@ -13,7 +13,7 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, build_farside, fabric_test, farside, is_one_search, quoted, setup, target_dir};
+use super::{Bed, build_farside, fabric_test, farside, is_one_search, job_test, quoted, setup, target_dir};
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
@@ -65,8 +65,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::from(status))
 }
 
+/// The time limit of a test of a job: an emulated processor is slow.
+const SLOW: &str = "FARSIDE_TIMEOUT_S=150";
+
+/// Tests of jobs between processes that use verbs only.
+const OVER_VERBS: [&str; 6] = [
+    "calls::a_result_comes_back",
+    "global::everything_by_processes",
+    "heap::as_processes::blocks_go_across_and_come_back",
+    "heap::as_processes::random_histories",
+    "pipes::as_processes::messages_arrive_whole_and_in_order",
+    "pipes::as_processes::offers_are_fetched",
+];
+
+/// Tests of jobs on two machines, which use verbs between them.
+const ON_TWO_MACHINES: [&str; 2] = [job_test::ON_TWO_MACHINES, "calls::a_reply_may_be_given_to_a_third"];
+
 /// Returns the script of the checks: the ping-pong program of libfabric, a search by two processes,
-/// and every check of the transport. The search needs no settings, because its launcher makes them.
+/// every check of the transport, and tests of jobs. The search and the jobs need no settings,
+/// because their launcher makes them.
 fn checks() -> Result<String, String> {
     build_farside()?;
     let test = fabric_test::build()?.display().to_string();
@@ -75,6 +92,13 @@ fn checks() -> Result<String, String> {
     let search = words(&[&farside, "hex", "-n", "2", "--fabric", "ofi:verbs", "--seconds", "2", "--json"]);
     let folder = words(&["cd", &fabric_test::folder()?.display().to_string()]);
     let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test, fabric_test::MODULE]);
+    let program = job_test::build()?.display().to_string();
+    let job = |setting, tests: &[&str]| {
+        let options = ["--exact", "--include-ignored", "--test-threads=1"];
+        words(&[&["env", SLOW, setting, &program], tests, &options].concat())
+    };
+    let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &OVER_VERBS);
+    let on_two_machines = job("FARSIDE_MACHINES=2", &ON_TWO_MACHINES);
     Ok(format!(
         "timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c > /run/tmp/server 2>&1 &
 # Its port, 47592, in state LISTEN.
@@ -84,6 +108,8 @@ wait
 timeout 60 {search} > /run/share/search || exit
 cat /run/share/search
 {folder} && {tests} || exit
+{over_verbs} || exit
+{on_two_machines} || exit
 "
     ))
 }
