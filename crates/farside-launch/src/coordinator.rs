@@ -20,8 +20,8 @@
 //! on the coordinator asks now and then whether the survivors still answer. It ends the job if none
 //! does: a stopped process may be the cause of the failure, and would be waited for in vain.
 //!
-//! This is a state machine without I/O or clock. Its input is the messages of the
-//! processes and the ends of processes, each with the time since the job began. It returns
+//! This is a state machine without I/O or clock. Its input is the messages of the processes and the
+//! ends of processes, each with the time since the job began. It returns
 //! [messages](Coordinator::next_message) to processes and, when all have ended, the
 //! [verdict](Coordinator::verdict). A launcher drives it over sockets, the simulator over queues.
 

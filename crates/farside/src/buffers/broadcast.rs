@@ -45,9 +45,9 @@ use farside_launch::kill_point::KillPoint;
 /// its progress, too. The order between two such calls of one worker, or between such a call and a
 /// call to a single worker, is not defined.
 ///
-/// *Memory*: a worker keeps the calls that it cannot send on yet. For each
-/// caller, it keeps at most [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) bytes of calls,
-/// or one call if that call is larger. Before a caller exceeds this limit, it waits until all
+/// *Memory*: a worker keeps the calls that it cannot send on yet. For each caller, it keeps at most
+/// [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) bytes of calls, or one call if that call
+/// is larger. Before a caller exceeds this limit, it waits until all
 /// workers have received its earlier calls, for the job's deadline at most. In a handler, which
 /// cannot wait, the call fails with [`FullCause::Everyone`].
 ///
