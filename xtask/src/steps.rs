@@ -1,11 +1,16 @@
 //! The steps of testing and linting. Each step is a command that is printed before it runs.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use farside_testbed::{Echo, Running};
 
 use crate::arguments::Arguments;
 use crate::beds::{self, Bed};
 use crate::tidy;
+
+/// The time limit for one command of tests, with its build.
+const TESTS_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Runs everything that continuous integration runs. Sets up first, so that a missing package is
 /// reported at once.
@@ -20,7 +25,7 @@ pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
 pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     beds::setup::setup(without)?;
     needs_linker()?;
-    run(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]), without))?;
+    run_tests(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]), without))?;
     if !without.contains(&Bed::Fabric) {
         calls_over_libfabric(without)?;
         jobs_on_two_machines(without)?;
@@ -61,7 +66,7 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
     command.args(["test", "--package", "farside-tests", "--test", "all", "--"]).args(OVER_LIBFABRIC);
     // A filter matches anywhere in the path of a test. These modules choose their transports.
     command.args(["--skip", "faults::", "--skip", "ways::", "--skip", "simulated"]);
-    run(beds::tell(&mut command, without))
+    run_tests(beds::tell(&mut command, without))
 }
 
 /// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
@@ -91,13 +96,36 @@ fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
     let mut command = cargo();
     command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp").args(["test", "--no-fail-fast"]);
     command.args(["--package", "farside-tests", "--package", "farside-mcts", "--test", "all", "--"]);
-    run(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
+    run_tests(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
 }
 
 /// Searches with two processes of the command as users build it: optimised, without debug
 /// assertions. A call names its function by its place in the program, which must hold there, too.
 fn release() -> Result<(), String> {
     run(cargo().args(["run", "--release", "--", "hex", "-n", "2", "-t", "2", "--rollouts", "20000", "--json"]))
+}
+
+/// Runs tests, and at the end prints again why some failed.
+fn run_tests(command: &mut Command) -> Result<(), String> {
+    // Many tests make a worker panic, and the backtraces would hide the reason of a failure.
+    command.env("RUST_BACKTRACE", "0");
+    let line = line(command);
+    println!("xtask: {line}");
+    let begun = Instant::now();
+    let mut running = Running::start(&line, command, Echo::Prefixed(String::new()))?;
+    let status = running.wait(begun + TESTS_LIMIT)?;
+    println!("xtask: {line}: {status} after {:.0} s", begun.elapsed().as_secs_f64());
+    if status.success() { Ok(()) } else { Err(format!("{line}: {status}\n{}", failures(&running.printed()))) }
+}
+
+/// Returns what the test programs printed of their failed tests.
+fn failures(printed: &str) -> String {
+    let mut is_failure = false;
+    let lines = printed.lines().filter(|line| {
+        is_failure = (is_failure || *line == "failures:") && !line.starts_with("test result:");
+        is_failure
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Checks the protocols on shared words in all their interleavings.
@@ -145,4 +173,20 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{line}: {error}"))?;
     println!("xtask: {line}: {status} after {:.0} s", begun.elapsed().as_secs_f64());
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_found_among_the_output() {
+        let one = |reason: &str| {
+            format!(
+                "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\nfailures:\n\n{reason}\n\ntest result: FAILED. 1"
+            )
+        };
+        let printed = ["test result: ok.", &one("why"), "test c ... ok", &one("other")].join("\n");
+        assert_eq!(failures(&printed), "failures:\n\nwhy\n\nfailures:\n\nother\n");
+    }
 }

@@ -39,13 +39,6 @@ pub trait Carrier: Send + Sync + fmt::Debug {
     /// Ends a [`wait`](crate::Transport::wait) that is under way, or the next one.
     fn wake(&self);
 
-    /// Like [`wake`](Self::wake), for work that a thread which calls [`progress`](Self::progress)
-    /// repeatedly is likely to do as well. While there is such a thread, the waiting one may wake
-    /// up to some milliseconds later.
-    fn wake_unless_polled(&self) {
-        self.wake();
-    }
-
     /// Tells that a thread which has called [`progress`](Self::progress) repeatedly goes to sleep.
     /// The thread that sleeps in [`wait`](crate::Transport::wait) must watch in its place. A
     /// transport whose waiting thread never stands back ignores this.

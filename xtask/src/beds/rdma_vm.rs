@@ -81,9 +81,11 @@ const OVER_VERBS: [&str; 6] = [
 /// Tests of jobs on two machines, which use verbs between them.
 const ON_TWO_MACHINES: [&str; 2] = [job_test::ON_TWO_MACHINES, "calls::a_reply_may_be_given_to_a_third"];
 
-/// Returns the script of the checks: the ping-pong program of libfabric, a search by two processes,
-/// every check of the transport, and tests of jobs. The search and the jobs need no settings,
-/// because their launcher makes them.
+/// Returns the script of the checks: a search by two processes, every check of the transport, and
+/// tests of jobs. The search and the jobs need no settings, because their launcher makes them.
+///
+/// The ping-pong program of libfabric 1.17 is not run: it sometimes crashes here when its peer
+/// disconnects.
 fn checks() -> Result<String, String> {
     build_farside()?;
     let test = fabric_test::build()?.display().to_string();
@@ -100,12 +102,7 @@ fn checks() -> Result<String, String> {
     let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &OVER_VERBS);
     let on_two_machines = job("FARSIDE_MACHINES=2", &ON_TWO_MACHINES);
     Ok(format!(
-        "timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c > /run/tmp/server 2>&1 &
-# Its port, 47592, in state LISTEN.
-for try in $(seq 200); do grep -q ':B9E8 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done
-timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c \"$RXE_ADDRESS\" || {{ cat /run/tmp/server; exit 1; }}
-wait
-timeout 60 {search} > /run/share/search || exit
+        "timeout 60 {search} > /run/share/search || exit
 cat /run/share/search
 {folder} && {tests} || exit
 {over_verbs} || exit

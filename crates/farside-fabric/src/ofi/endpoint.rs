@@ -71,10 +71,6 @@ pub struct OfiEndpoint {
     looks_seen: AtomicU64,
     /// Whether the threads that make progress repeatedly have stopped.
     unattended: AtomicBool,
-    /// Whether the thread in `wait` stands back, because another one makes progress.
-    stands_back: AtomicBool,
-    /// Whether the thread in `wait` is to wake when it no longer stands back.
-    wake_later: AtomicBool,
     /// Whether there is an event to receive.
     news: Arc<News>,
     this: Weak<Self>,
@@ -124,8 +120,6 @@ impl OfiEndpoint {
             looks: AtomicU64::new(0),
             looks_seen: AtomicU64::new(0),
             unattended: AtomicBool::new(false),
-            stands_back: AtomicBool::new(false),
-            wake_later: AtomicBool::new(false),
             this: this.clone(),
         }))
     }
@@ -306,15 +300,6 @@ impl Carrier for OfiEndpoint {
         self.waker.wake();
     }
 
-    fn wake_unless_polled(&self) {
-        // SYNC: sequentially consistent, as in `wait`, which writes `stands_back` and then reads
-        // `wake_later`. One of the two threads sees the other's write.
-        self.wake_later.store(true, Ordering::SeqCst);
-        if !self.stands_back.load(Ordering::SeqCst) {
-            self.waker.wake();
-        }
-    }
-
     fn stop_polling(&self) {
         self.unattended.store(true, Ordering::Relaxed);
         self.waker.wake();
@@ -425,17 +410,9 @@ impl Transport for OfiEndpoint {
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         // The waiting thread has made progress once since its last wait.
         let mut own = 1;
-        let mut has_stood_back = false;
         loop {
             let attended = self.is_attended(own);
             own = 0;
-            // SYNC: see `wake_unless_polled`.
-            self.stands_back.store(attended, Ordering::SeqCst);
-            // The other thread may make progress and nothing else, so this one looks after a while.
-            if (!attended || has_stood_back) && self.wake_later.swap(false, Ordering::SeqCst) {
-                return;
-            }
-            has_stood_back |= attended;
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return;

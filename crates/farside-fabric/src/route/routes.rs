@@ -129,10 +129,6 @@ impl Carrier for Routes {
         self.ofi.wake();
     }
 
-    fn wake_unless_polled(&self) {
-        self.ofi.wake_unless_polled();
-    }
-
     fn stop_polling(&self) {
         self.ofi.stop_polling();
     }

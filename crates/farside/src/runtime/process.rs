@@ -23,6 +23,7 @@ use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
 use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
+use crate::runtime::service::Watch;
 use crate::runtime::worker::Worker;
 use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
@@ -61,6 +62,7 @@ pub struct Process {
     polls: bool,
     /// Held by the thread that takes in the transport's events, so that they stay in order.
     pub(crate) taking_in: Mutex<()>,
+    pub(crate) watch: Watch,
     /// Why each peer was given up, if it was.
     lost: Box<[OnceLock<Loss>]>,
     recent_loss: RecentLoss,
@@ -213,6 +215,7 @@ impl Process {
             unmapped_peers: AtomicBool::new(false),
             polls,
             taking_in: Mutex::new(()),
+            watch: Watch::new(),
             losses: AtomicU32::new(0),
             unsendable: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),

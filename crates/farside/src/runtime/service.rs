@@ -5,8 +5,8 @@
 //! user code and never waits for a peer. Nothing that it does can fail this process: what lacks
 //! memory or descriptors is refused, and what leads to a lost peer is dropped.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farside_fabric::Event;
@@ -18,6 +18,59 @@ use farside_launch::kill_point::KillPoint;
 
 /// The time until a full transport is tried again. The transport does not say when it has room.
 const RESEND_AFTER: Duration = Duration::from_millis(1);
+
+/// The time between two looks while the service thread looks regularly.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The number of looks in a row without new work after which they end.
+const IDLE_LOOKS_MAX: u32 = 16;
+
+/// Decides whether new work wakes the service thread.
+///
+/// Work that a worker begins is mostly done by that worker, when it waits for it. To wake another
+/// thread for each piece of work would cost more than the work, and take a CPU from the worker. So
+/// only the first piece wakes the thread, which then looks regularly until no work comes any more.
+#[derive(Debug)]
+pub(crate) struct Watch(Mutex<Looks>);
+
+#[derive(Debug)]
+struct Looks {
+    /// Whether work came after the last look.
+    has_work: bool,
+    /// The number of looks in a row that found no new work.
+    idle: u32,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Looks { has_work: false, idle: IDLE_LOOKS_MAX }))
+    }
+
+    /// Notes new work. Returns whether the service thread must be woken for it.
+    fn note_work(&self) -> bool {
+        let mut looks = lock(&self.0);
+        looks.has_work = true;
+        looks.idle == IDLE_LOOKS_MAX
+    }
+
+    /// Called by the service thread before it waits. Returns the time after which it must look
+    /// again, if it looks regularly.
+    fn look(&self) -> Option<Duration> {
+        let mut looks = lock(&self.0);
+        let had_work = std::mem::take(&mut looks.has_work);
+        looks.idle = if had_work { 0 } else { IDLE_LOOKS_MAX.min(looks.idle + 1) };
+        (looks.idle < IDLE_LOOKS_MAX).then_some(LOOK_EVERY)
+    }
+}
+
+impl Process {
+    /// Has the service thread look after work that a room has begun: at once, or within a
+    /// millisecond if there was such work shortly before.
+    pub(crate) fn have_looked_after(&self) {
+        if self.watch.note_work() {
+            self.transport().wake();
+        }
+    }
+}
 
 /// Runs until `stop` is set and the transport is woken.
 pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
@@ -34,7 +87,8 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
         let backlog_at = process.send_backlog();
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
         let suspects_at = process.give_up_suspects();
-        let next = [serve_at, rooms_at, backlog_at, resend_at, suspects_at].into_iter().flatten().min();
+        let look_at = process.watch.look().map(|after| process.clock().now() + after);
+        let next = [serve_at, rooms_at, backlog_at, resend_at, suspects_at, look_at].into_iter().flatten().min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -101,5 +155,28 @@ fn take_order(process: &Process, order: ToProcess) {
             process.kill_point(KillPoint::Finished);
             process.finish();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_work_after_a_pause_wakes_the_thread() {
+        let watch = Watch::new();
+        assert_eq!(watch.look(), None);
+        assert!(watch.note_work());
+        for _ in 0..5 {
+            assert_eq!(watch.look(), Some(LOOK_EVERY));
+            assert!(!watch.note_work());
+        }
+        for _ in 0..IDLE_LOOKS_MAX {
+            assert_eq!(watch.look(), Some(LOOK_EVERY));
+        }
+        assert_eq!(watch.look(), None);
+        assert!(watch.note_work());
+        // Work that came after the last look is looked at, although the thread was not woken yet.
+        assert_eq!(watch.look(), Some(LOOK_EVERY));
     }
 }

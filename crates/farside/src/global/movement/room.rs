@@ -25,7 +25,7 @@ use crate::runtime::room::Served;
 use farside_launch::kill_point::KillPoint;
 
 /// The time after which operations at the transport are looked at again without a wake-up.
-const LOOK_AFTER: Duration = Duration::from_micros(100);
+const LOOK_AFTER: Duration = Duration::from_millis(1);
 /// The most rounds over all operations in one turn.
 const ROUNDS_MAX: u32 = 4;
 
@@ -130,9 +130,9 @@ impl Process {
     /// Called after a change that may let operations continue.
     pub(super) fn stir_movement(&self) {
         if !self.rooms().set_busy::<GlobalRoom>(true) {
-            // The service thread looks after the operation, whichever thread begins it, unless that
-            // thread goes on to make progress.
-            self.transport().wake_unless_polled();
+            // The thread that begins an operation may not make progress, so this one looks after
+            // it.
+            self.have_looked_after();
         }
     }
 
