@@ -86,8 +86,15 @@ const CRATES: [Crate; 14] = [
         is_package: true,
     },
     Crate {
+        name: "farside-containers",
+        below: &["farside"],
+        for_tests: &["farside-testbed"],
+        is_safe: true,
+        is_package: true,
+    },
+    Crate {
         name: "farside-bench",
-        below: &["farside-mcts", "farside", "farside-transmit", "farside-fabric", "farside-sys"],
+        below: &["farside-containers", "farside-mcts", "farside", "farside-transmit", "farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: false,
         is_package: false,

@@ -114,7 +114,7 @@ pub use invoke::reply::Reply;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::observer::AccessKind;
-pub use runtime::worker::{Counters, Scope, Worker};
+pub use runtime::worker::{Batches, Counters, Scope, Worker};
 pub use wire::Wire;
 
 /// The messages of this crate and of those below it, for tests of their decoders.

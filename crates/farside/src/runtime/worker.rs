@@ -1,5 +1,6 @@
 //! [`Worker`]: a thread of the job that calls others and runs their calls.
 
+mod batches;
 mod drain;
 mod notices;
 mod put_off;
@@ -8,6 +9,8 @@ mod sent_to_all;
 mod waiting;
 mod ways;
 
+use batches::AllBatches;
+pub use batches::Batches;
 pub(crate) use put_off::PutOff;
 pub use scope::Scope;
 pub(crate) use sent_to_all::SentToAll;
@@ -75,6 +78,7 @@ pub struct Worker {
     closing: RefCell<Vec<RingName>>,
     /// Looks at pipes for tasks that wait for them.
     put_off: RefCell<Vec<PutOff>>,
+    batches: RefCell<AllBatches>,
     sent_to_all: SentToAll,
     /// Whether the worker waits for memory to change.
     watches: Cell<bool>,
@@ -156,6 +160,7 @@ impl Worker {
             fetches: Fetches::default(),
             closing: RefCell::default(),
             put_off: RefCell::default(),
+            batches: RefCell::default(),
             sent_to_all: SentToAll::default(),
             watches: Cell::new(false),
             wakers: RefCell::default(),
@@ -448,6 +453,8 @@ impl Worker {
 
     /// Publishes all batches, whatever their size.
     pub fn flush(&self) {
+        // An error is ignored here: the next wait returns it.
+        let _ = self.send_batches();
         let unfinished = self.unfinished.borrow().clone();
         unfinished.into_iter().for_each(|to| self.flush_to(to, FlushCause::Asked));
     }

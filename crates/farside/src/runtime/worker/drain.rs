@@ -68,5 +68,6 @@ impl Worker {
             && !self.process.lanes_are_queued()
             && self.process.pool().is_idle()
             && self.fetches.is_empty()
+            && !self.keeps_batches()
     }
 }

@@ -181,7 +181,9 @@ impl Worker {
                 return found;
             }
             let executed = self.executed.get();
-            let moved = self.step()? || (!self.unfinished.borrow().is_empty() && self.send_unfinished(true)?);
+            let moved = self.step()?
+                || self.send_batches()?
+                || (!self.unfinished.borrow().is_empty() && self.send_unfinished(true)?);
             steps = steps.wrapping_add(1);
             if moved {
                 backoff.reset();

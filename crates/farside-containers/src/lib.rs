@@ -1,0 +1,20 @@
+//! Exchanges and distributed containers for irregular programs.
+//!
+//! In such a program every worker holds a part of the data, and every step touches parts of others.
+//! A call for each item costs more than the work on it. So items travel in batches:
+//!
+//! | to | use |
+//! |---|---|
+//! | send many small items to many owners | [`Exchange`] |
+//! | ask many small questions of many owners | [`Query`] |
+//!
+//! Everything here stands on the public interface of [`farside`]: a program could have written it.
+
+#![forbid(unsafe_code)]
+
+mod exchange;
+mod query;
+mod route;
+
+pub use exchange::{DEFAULT_BATCH_BYTES, Exchange, Sender};
+pub use query::{Asker, Query};

@@ -1,0 +1,55 @@
+//! The integration tests of `farside-containers`: one program, so that the crate is linked once.
+
+mod exchange;
+mod query;
+
+use farside::{Result, Simulation, Worker, simulate};
+
+/// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, and in simulations with
+/// few and with many workers.
+macro_rules! everywhere {
+    ($name:ident, $body:path) => {
+        mod $name {
+            #[farside::test(processes = 2, threads = 2)]
+            fn by_processes(me: &farside::Worker) -> farside::Result<()> {
+                $body(me)
+            }
+
+            #[test]
+            fn by_eight_processes() {
+                crate::over_both($body, concat!(module_path!(), "::by_eight_processes"));
+            }
+
+            #[test]
+            fn simulated() {
+                crate::simulated($body);
+            }
+        }
+    };
+}
+pub(crate) use everywhere;
+
+/// Simulates a body with different numbers of workers, up to a grid with a short last row.
+fn simulated(body: fn(&Worker) -> Result<()>) {
+    for (processes, threads, seed) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (5, 1, 4), (35, 2, 5)] {
+        simulate(processes, threads, seed, body).unwrap_or_else(|error| panic!("{processes} x {threads}: {error}"));
+    }
+}
+
+/// Runs a body by eight processes over libfabric, if the machine has it.
+fn over_both(body: fn(&Worker) -> Result<()>, test: &str) {
+    let fabric = if farside_testbed::is_left_out("fabric") { "shm" } else { "ofi:tcp" };
+    let name = test.split_once("::").expect("a path in this crate").1;
+    let job = farside::job().processes(8).force_fabric(fabric.parse().expect("a transport"));
+    let job = job.entry([name, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
+    let verdict = job.time_limit(std::time::Duration::from_secs(120)).run(body);
+    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
+        std::process::exit(verdict.is_err().into());
+    }
+    verdict.unwrap();
+}
+
+/// A simulation of this many processes with one worker each.
+fn simulation(processes: u32, seed: u64) -> Simulation {
+    Simulation::new(processes, 1, seed)
+}
