@@ -86,8 +86,8 @@ pub struct Asker<'w, Q: 'static> {
 }
 
 impl<Q: Wire + 'static> Asker<'_, Q> {
-    /// Asks the worker `of`. The answer arrives here with this tag, while this worker waits or makes
-    /// progress; all answers have arrived when [`Worker::quiesce`] returns.
+    /// Asks the worker `of`. The answer arrives here with this tag, while this worker waits or
+    /// makes progress. All answers have arrived when [`Worker::quiesce`] returns.
     ///
     /// # Errors
     /// Those of [`Sender::push`].
