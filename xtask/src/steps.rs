@@ -70,9 +70,11 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
 }
 
 /// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
-/// four processes. Those of the search are in `farside-mcts`.
-const ON_TWO_MACHINES: [&str; 15] = [
+/// four processes. Those of the search are in `farside-mcts`, and those of exchanges in
+/// `farside-containers`.
+const ON_TWO_MACHINES: [&str; 17] = [
     "atomics::everything_by_processes",
+    "exchange::trees::by_processes",
     "faults::heaps::as_a_peer",
     "faults::locks::",
     "faults::memory::memory_",
@@ -85,6 +87,7 @@ const ON_TWO_MACHINES: [&str; 15] = [
     "movement::everything_by_processes",
     "notifications::everything_by_processes",
     "pipes::as_processes::",
+    "query::reads::by_processes",
     "registration::as_processes::",
     "sync::",
 ];
@@ -95,7 +98,8 @@ fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
     println!("xtask: FARSIDE_MACHINES=2 FARSIDE_FABRIC=auto:tcp for the next command");
     let mut command = cargo();
     command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp").args(["test", "--no-fail-fast"]);
-    command.args(["--package", "farside-tests", "--package", "farside-mcts", "--test", "all", "--"]);
+    let packages = ["farside-tests", "farside-mcts", "farside-containers"];
+    command.args(packages.iter().flat_map(|package| ["--package", package])).args(["--test", "all", "--"]);
     run_tests(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
 }
 

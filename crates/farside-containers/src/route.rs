@@ -1,9 +1,9 @@
 //! The ways that items take: straight to their owners, or over one worker between.
 //!
 //! With `P` workers, batches for each of them take room that grows with `P`, and each batch fills
-//! slowly. So a large number of workers stands in a grid of about `√P` columns. An item first goes along its row
-//! to the column of its owner, and then along that column. A worker then has batches for one row
-//! and one column.
+//! slowly. So a large number of workers stands in a grid of about `√P` columns. An item first goes
+//! along its row to the column of its owner, and then along that column. A worker then has batches
+//! for one row and one column.
 
 use farside::WorkerId;
 
