@@ -122,12 +122,12 @@ fn run_tests(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}\n{}", failures(&running.printed()))) }
 }
 
-/// Returns what the test programs printed of their failed tests.
+/// Returns what the test programs printed of their failed tests, and what cargo could not do.
 fn failures(printed: &str) -> String {
     let mut is_failure = false;
     let lines = printed.lines().filter(|line| {
         is_failure = (is_failure || *line == "failures:") && !line.starts_with("test result:");
-        is_failure
+        is_failure || line.starts_with("error")
     });
     lines.collect::<Vec<_>>().join("\n")
 }

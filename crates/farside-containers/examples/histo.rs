@@ -11,11 +11,10 @@ mod common;
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::vec::Drain;
 
 use common::{ROUNDS, Random, arguments, timed};
 use farside::prelude::*;
-use farside_containers::Exchange;
+use farside_containers::{Exchange, Items};
 
 fn main() -> farside::Result<()> {
     let [updates, words] = arguments([5_000_000, 10_000]);
@@ -40,7 +39,7 @@ fn main() -> farside::Result<()> {
         // With an exchange: each worker adds to its own part, for all workers.
         let own = Rc::new(RefCell::new(vec![0_u64; words as usize]));
         let part = own.clone();
-        let counting = Exchange::new(me, move |_, words: Drain<'_, u32>| {
+        let counting = Exchange::new(me, move |_, words: Items<'_, u32>| {
             let mut part = part.borrow_mut();
             words.for_each(|word| part[word as usize] += 1);
         })?;

@@ -13,14 +13,17 @@ use crate::route::{Hop, Route};
 /// that of the items. Between 2 and 64 KiB the rate changes little.
 pub const DEFAULT_BATCH_BYTES: usize = 8 << 10;
 
+/// The largest size at which an exchange sends a batch. A longer item travels alone.
+pub const BATCH_BYTES_MAX: usize = 64 << 10;
+
 /// Carries many small items to many owners, which handle them in batches.
 ///
 /// One object serves all destinations. Each worker collects items in a batch for each next hop. It
-/// sends a batch that is full, and every batch when it waits and has nothing else to do. So no item
-/// waits for others, and a program does not announce that it is done:
-/// [`Worker::quiesce`] waits until every item has been handled, with all items that this has made.
+/// sends a batch that is full. It also sends every batch when it waits or makes progress and has
+/// nothing else to do. So a program does not announce that it is done: [`Worker::quiesce`] waits
+/// until every item has been handled, and every item that handling these has pushed.
 ///
-/// The handle is `Copy` and may travel. [`on`](Self::on) gives what a worker works with, also in
+/// The handle is `Copy` and may travel. [`on`](Self::on) returns the sender of one worker, also in
 /// called functions and in the function of the exchange itself.
 ///
 /// ```
@@ -51,10 +54,13 @@ pub const DEFAULT_BATCH_BYTES: usize = 8 << 10;
 /// item passes at most one worker on its way, so each worker has about `2 √P` batches.
 ///
 /// *Order*: none between items. *Cost*: for an item of 8 bytes some nanoseconds at both sides
-/// together; a worker has up to the [size of a batch](Self::with_batches_of) for each next hop.
+/// together. A worker has up to the [size of a batch](Self::with_batches_of) for each next hop. A
+/// push that sends a batch waits while its receiver has no room, and runs calls that have arrived
+/// here. In handlers a push cannot wait, and a batch without room is kept without a limit. An
+/// exchange takes one of the places of [`PerWorker`] until the job ends: make it once.
 ///
-/// Items for a lost process are dropped. A push that sends such a batch returns
-/// [`Error::PeerLost`], and so does `quiesce`.
+/// Items for a lost process, and items whose way leads over it, are dropped. A push that sends such
+/// a batch returns [`Error::PeerLost`], and so does `quiesce`.
 ///
 /// This is the exchange of bale (*exstack2*, *conveyors*), on calls.
 #[derive(Wire)]
@@ -63,7 +69,7 @@ pub struct Exchange<T: 'static> {
 }
 
 /// The function of an exchange.
-type Run<T> = dyn Fn(&Worker, Drain<'_, T>);
+type Run<T> = dyn Fn(&Worker, Items<'_, T>);
 
 /// The part of an exchange on one worker.
 struct Part<T: 'static> {
@@ -73,11 +79,13 @@ struct Part<T: 'static> {
     batch_bytes: usize,
     /// The number of items in a batch, if all have the same size.
     items_max: usize,
-    /// Whether a batch holds nothing but items of the same size.
-    is_plain_and_direct: bool,
+    /// Whether `push` may take its fast way: plain items, sent directly.
+    is_fast: bool,
     batches: Box<[RefCell<Batch<T>>]>,
     /// The number of batches that are not empty.
     open: Cell<usize>,
+    /// Whether a push makes progress, in which batches are not to be sent before they are full.
+    in_push: Cell<bool>,
 }
 
 /// Items for one next hop.
@@ -97,20 +105,22 @@ impl<T: Wire + 'static> Exchange<T> {
     ///
     /// # Errors
     /// Those of [`PerWorker::new`].
-    pub fn new(me: &Worker, run: impl Fn(&Worker, Drain<'_, T>) + 'static) -> Result<Self> {
+    pub fn new(me: &Worker, run: impl Fn(&Worker, Items<'_, T>) + 'static) -> Result<Self> {
         Self::with_batches_of(me, DEFAULT_BATCH_BYTES, run)
     }
 
     /// Makes an exchange like [`new`](Self::new) that sends a batch when it has `batch_bytes`
-    /// bytes.
+    /// bytes, at most [`BATCH_BYTES_MAX`]. The first item of a batch reserves all of them if the
+    /// items are plain.
     ///
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn with_batches_of(
         me: &Worker,
         batch_bytes: usize,
-        run: impl Fn(&Worker, Drain<'_, T>) + 'static,
+        run: impl Fn(&Worker, Items<'_, T>) + 'static,
     ) -> Result<Self> {
+        let batch_bytes = batch_bytes.min(BATCH_BYTES_MAX);
         let route = Route::new(me.id(), me.worker_count());
         let batches = (0..route.batches()).map(|_| RefCell::new(Batch::new(me.id()))).collect();
         let handle = OnceCell::new();
@@ -120,13 +130,16 @@ impl<T: Wire + 'static> Exchange<T> {
             route,
             batch_bytes,
             items_max: (batch_bytes / size_of::<T>().max(1)).max(1),
-            is_plain_and_direct: T::PLAIN && route.is_direct(),
+            // A vector of items without a size has room for any number.
+            is_fast: T::PLAIN && size_of::<T>() > 0 && route.is_direct(),
             batches,
             open: Cell::new(0),
+            in_push: Cell::new(false),
         });
+        // Before items can arrive, which is in the collective.
+        me.look_after(&(part.clone() as Rc<dyn Batches>));
         let exchange = Self { part: PerWorker::new(me, part.clone())? };
         part.handle.get_or_init(|| exchange);
-        me.look_after(&part);
         Ok(exchange)
     }
 
@@ -147,17 +160,21 @@ pub struct Sender<'w, T: 'static> {
 }
 
 impl<T: Wire + 'static> Sender<'_, T> {
-    /// Sends an item to the worker `to`: now, or with others.
+    /// Adds an item to the batch for the worker `to`, and sends the batch if it is full. Runs calls
+    /// that have arrived, if it sends.
     ///
     /// *Completion*: the item has been handled when [`Worker::quiesce`] returns.
     ///
     /// # Errors
-    /// Those of [`To::call`](farside::To::call). Items of the batch that could not be sent stay in
-    /// it, unless their process is lost.
+    /// [`Error::UnknownWorker`]; the item is dropped. Those of [`To::call`](farside::To::call) if
+    /// the batch cannot be sent. The exchange then keeps the batch with this item, and sends it
+    /// later: do not push the item again. It drops the batch if no later attempt could succeed, as
+    /// with [`Error::PeerLost`] and [`Error::TooLarge`]. Those of
+    /// [`Worker::progress`] for calls that have run.
     #[inline]
     pub fn push(&self, to: WorkerId, item: T) -> Result<()> {
         let part = self.part;
-        if part.is_plain_and_direct
+        if part.is_fast
             && let Some(batch) = part.batches.get(to.index())
             && let mut batch = batch.borrow_mut()
             && batch.items.len() + 1 < batch.items.capacity()
@@ -175,26 +192,32 @@ impl<T: Wire + 'static> Sender<'_, T> {
         if to.number() >= count {
             return Err(Error::UnknownWorker { worker: to, count });
         }
-        let Hop { batch, next } = part.route.hop(to);
-        let mut batch = part.batches[batch].borrow_mut();
+        let (Hop { batch: number, next }, bytes) = (part.route.hop(to), item.wire_bytes());
+        let mut batch = part.batches[number].borrow_mut();
+        let mut sent = Ok(());
+        if !batch.items.is_empty() && batch.bytes + bytes > BATCH_BYTES_MAX {
+            let full = part.take(&mut batch);
+            drop(batch);
+            sent = part.send(self.me, full, None);
+            batch = part.batches[number].borrow_mut();
+        }
         if batch.items.is_empty() {
             part.begin(&mut batch, next);
         }
         if !part.route.is_direct() {
             batch.owners.push(to.number());
         }
-        batch.bytes += item.wire_bytes();
+        batch.bytes += bytes;
         batch.items.push(item);
-        let is_full = if T::PLAIN { batch.items.len() >= part.items_max } else { batch.bytes >= part.batch_bytes };
-        if !is_full {
-            return Ok(());
+        if batch.bytes < part.batch_bytes && batch.items.len() < part.items_max {
+            return sent;
         }
         let full = part.take(&mut batch);
         drop(batch);
-        part.send(self.me, full, None)
+        sent.and(part.send(self.me, full, None)).and(part.make_progress(self.me))
     }
 
-    /// Sends all items that wait for others.
+    /// Sends all batches, full or not.
     ///
     /// # Errors
     /// Those of [`push`](Self::push).
@@ -234,7 +257,12 @@ impl<T: Wire + 'static> Part<T> {
         let to = when_full.map_or(to, |when_full| to.when_full(when_full));
         let handle = *self.handle.get().expect("an exchange is used after it was made");
         let Err(refused) = to.call((handle, owners, items), deliver) else { return Ok(()) };
-        if !matches!(refused.error, Error::PeerLost { .. }) {
+        // The others would be refused for ever.
+        let may_pass = matches!(
+            refused.error,
+            Error::Full { .. } | Error::Deadline { .. } | Error::InHandler { .. } | Error::Borrowed { .. }
+        );
+        if may_pass {
             let (_, owners, items) = refused.arguments;
             self.put_back(Batch { next, items, owners, bytes });
         }
@@ -254,7 +282,21 @@ impl<T: Wire + 'static> Part<T> {
         now.bytes += batch.bytes;
     }
 
+    /// Runs calls that have arrived. A worker that only pushes would otherwise leave them waiting,
+    /// with what they bring.
+    fn make_progress(&self, me: &Worker) -> Result<()> {
+        self.in_push.set(true);
+        let outcome = me.progress();
+        self.in_push.set(false);
+        match outcome {
+            Ok(_) | Err(Error::InHandler { .. } | Error::Borrowed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends all batches that are there now. Returns the first error.
     fn send_all(&self, me: &Worker, when_full: Option<WhenFull>) -> Result<()> {
+        let mut outcome = Ok(());
         for batch in &self.batches {
             if self.open.get() == 0 {
                 break;
@@ -263,29 +305,38 @@ impl<T: Wire + 'static> Part<T> {
             if !batch.items.is_empty() {
                 let taken = self.take(&mut batch);
                 drop(batch);
-                self.send(me, taken, when_full)?;
+                outcome = outcome.and(self.send(me, taken, when_full));
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Handles items that have arrived, and passes on those of others.
     fn receive(&self, me: &Worker, owners: Vec<u32>, mut items: Vec<T>) -> Result<()> {
         if owners.is_empty() {
-            (self.run)(me, items.drain(..));
+            (self.run)(me, Items(items.drain(..)));
             return Ok(());
         }
         let sender = Sender { me, part: self };
         let mut own = Vec::new();
+        let mut outcome = Ok(());
         for (owner, item) in owners.into_iter().zip(items) {
             match WorkerId::new(owner) {
                 owner if owner == me.id() => own.push(item),
-                owner => sender.push(owner, item)?,
+                owner => outcome = outcome.and(but_for_losses(sender.push(owner, item))),
             }
         }
-        (self.run)(me, own.drain(..));
-        Ok(())
+        if !own.is_empty() {
+            (self.run)(me, Items(own.drain(..)));
+        }
+        outcome
     }
+}
+
+/// Leaves out the error of items that are dropped because a process is lost. What ran into it may
+/// have nothing to do with that process.
+fn but_for_losses(outcome: Result<()>) -> Result<()> {
+    if matches!(outcome, Err(Error::PeerLost { .. })) { Ok(()) } else { outcome }
 }
 
 /// Takes a batch at its next hop.
@@ -302,17 +353,43 @@ fn deliver<T: Wire + 'static>(
 
 impl<T: Wire + 'static> Batches for Part<T> {
     fn is_empty(&self) -> bool {
-        self.open.get() == 0
+        self.open.get() == 0 || self.in_push.get()
     }
 
     fn send(&self, me: &Worker) -> Result<()> {
-        loop {
-            match self.send_all(me, Some(WhenFull::Spill)) {
-                // These items are dropped. This wait may have nothing to do with them.
-                Err(Error::PeerLost { .. }) => {}
-                other => return other,
-            }
-        }
+        but_for_losses(self.send_all(me, Some(WhenFull::Spill)))
+    }
+}
+
+/// Items that have arrived at their owner: an iterator.
+pub struct Items<'a, T>(Drain<'a, T>);
+
+impl<T> Items<'_, T> {
+    /// Returns the items that are left.
+    pub fn as_slice(&self) -> &[T] {
+        self.0.as_slice()
+    }
+}
+
+impl<T> Iterator for Items<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.0.next()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<T> ExactSizeIterator for Items<'_, T> {}
+
+impl<T: fmt::Debug> fmt::Debug for Items<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
     }
 }
 

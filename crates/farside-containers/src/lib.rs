@@ -1,6 +1,7 @@
-//! Exchanges and distributed containers for irregular programs.
+//! Exchanges for irregular programs: many small items to many owners.
 //!
-//! In such a program every worker holds a part of the data, and every step touches parts of others.
+//! In such a program every worker holds a part of the data, and every step reads or changes parts
+//! that other workers hold.
 //! A call for each item costs more than the work on it. So items travel in batches:
 //!
 //! | to | use |
@@ -16,5 +17,5 @@ mod exchange;
 mod query;
 mod route;
 
-pub use exchange::{DEFAULT_BATCH_BYTES, Exchange, Sender};
+pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};
 pub use query::{Asker, Query};

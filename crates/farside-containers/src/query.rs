@@ -36,8 +36,9 @@ use crate::exchange::{Exchange, Sender};
 /// # }).unwrap();
 /// ```
 ///
-/// *Order*: none. *Cost*: that of two items, with 8 and 4 bytes more than the question and the
-/// answer.
+/// *Order*: none. *Cost*: that of two items, with at least 8 and 4 bytes more than the question and
+/// the answer.
+#[derive(Wire)]
 pub struct Query<Q: 'static, R: 'static> {
     asked: Exchange<(u32, u32, Q)>,
     answered: Exchange<(u32, R)>,
@@ -62,7 +63,8 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
         let asked = Exchange::new(me, move |me, questions| {
             let answers: Sender<'_, (u32, R)> = answered.on(me);
             for (asker, tag, question) in questions {
-                // It fails only if the asker is lost, and then needs no answer.
+                // In a handler a push does not wait. It drops answers for a lost process, and
+                // answers that no record can hold.
                 let _ = answers.push(WorkerId::new(asker), (tag, answer(me, question)));
             }
         })?;
@@ -94,6 +96,14 @@ impl<Q: Wire + 'static> Asker<'_, Q> {
     #[inline]
     pub fn ask(&self, of: WorkerId, tag: u32, question: Q) -> Result<()> {
         self.questions.push(of, (self.own, tag, question))
+    }
+
+    /// Sends all questions, in batches that are full or not.
+    ///
+    /// # Errors
+    /// Those of [`Sender::push`].
+    pub fn flush(&self) -> Result<()> {
+        self.questions.flush()
     }
 }
 

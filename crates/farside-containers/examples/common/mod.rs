@@ -13,7 +13,7 @@ impl Random {
         Self(u64::from(me.id().number()) << 32)
     }
 
-    /// Returns a number below `bound`, or as near to evenly spread as 64 bits allow.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -43,7 +43,7 @@ pub(crate) fn timed(me: &Worker, form: &str, count: u32, mut work: impl FnMut() 
         best = best.min(mean);
     }
     if me.id() == WorkerId::new(0) {
-        println!("{form}: {:.2} million a second and worker", f64::from(count) / best / 1e6);
+        println!("{form}: {:.2} million per second and worker", f64::from(count) / best / 1e6);
     }
     me.barrier()
 }

@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use std::vec::Drain;
 
 use farside::{Error, ProcessId, Result, Worker, WorkerId};
-use farside_containers::Exchange;
+use farside_containers::{Exchange, Items};
 
 use crate::{everywhere, simulation};
 
@@ -18,10 +19,10 @@ fn owner(me: &Worker, x: u64) -> WorkerId {
 /// Items of all workers arrive once each, in batches of many sizes.
 fn every_item_arrives_once(me: &Worker) -> Result<()> {
     const ITEMS: u64 = 500;
-    for batch_bytes in [0, 1, 100, 1 << 20] {
+    for batch_bytes in [0, 1, 100, 1 << 20, usize::MAX] {
         let seen = Rc::new(RefCell::new(Vec::new()));
         let part = seen.clone();
-        let exchange = Exchange::with_batches_of(me, batch_bytes, move |_, items: Drain<'_, (u32, u64)>| {
+        let exchange = Exchange::with_batches_of(me, batch_bytes, move |_, items: Items<'_, (u32, u64)>| {
             part.borrow_mut().extend(items);
         })?;
         let sender = exchange.on(me);
@@ -44,7 +45,7 @@ everywhere!(every_item, super::every_item_arrives_once);
 fn items_may_be_strings(me: &Worker) -> Result<()> {
     let sum = Rc::new(Cell::new(0));
     let part = sum.clone();
-    let exchange = Exchange::new(me, move |_, items: Drain<'_, String>| {
+    let exchange = Exchange::new(me, move |_, items: Items<'_, String>| {
         items.for_each(|item| part.set(part.get() + item.len() as u64));
     })?;
     let sender = exchange.on(me);
@@ -66,7 +67,7 @@ fn items_make_items(me: &Worker) -> Result<()> {
     let count = Rc::new(Cell::new(0_u64));
     let handle = Rc::new(Cell::new(None::<Exchange<(u64, u32)>>));
     let (part, own) = (count.clone(), handle.clone());
-    let exchange = Exchange::new(me, move |there, items: Drain<'_, (u64, u32)>| {
+    let exchange = Exchange::new(me, move |there, items: Items<'_, (u64, u32)>| {
         let sender = own.get().expect("set before the first item").on(there);
         for (place, depth) in items {
             part.set(part.get() + 1);
@@ -93,7 +94,7 @@ fn one_item_does_not_wait_for_others(me: &Worker) -> Result<()> {
     let (first, last) = (WorkerId::new(0), WorkerId::new(me.worker_count() - 1));
     let got = Rc::new(Cell::new(0));
     let part = got.clone();
-    let exchange = Exchange::new(me, move |_, items: Drain<'_, u64>| items.for_each(|x| part.set(part.get() + x)))?;
+    let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| items.for_each(|x| part.set(part.get() + x)))?;
     if me.id() == last {
         exchange.on(me).push(first, 7)?;
     }
@@ -109,31 +110,87 @@ fn one_item_does_not_wait_for_others(me: &Worker) -> Result<()> {
 }
 everywhere!(one_item, super::one_item_does_not_wait_for_others);
 
-/// Items that were pushed and not waited for are handled before the job ends.
-fn the_end_of_the_job_waits_for_items(me: &Worker) -> Result<()> {
-    thread_local!(static SEEN: Cell<u64> = const { Cell::new(0) });
-    let exchange = Exchange::new(me, |there, items: Drain<'_, u64>| {
-        SEEN.set(SEEN.get() + items.count() as u64);
-        let all = 10 * u64::from(there.worker_count());
-        assert!(SEEN.get() <= all);
-        if SEEN.get() == all {
-            // What comes last may make more.
-            there.call(there.neighbor(1), (), |_, ()| ()).unwrap();
-        }
-    })?;
-    for x in 0..10 {
-        me.workers().try_for_each(|to| exchange.on(me).push(to, x))?;
+/// Items that were pushed and not waited for are handled before the job ends, and so are those
+/// that they make.
+#[test]
+fn the_end_of_the_job_waits_for_items() {
+    for workers in [2, 5, 70] {
+        let seen = Arc::new(AtomicU64::new(0));
+        farside::simulate(workers, 1, 7, |me| {
+            let (seen, handle) = (seen.clone(), Rc::new(Cell::new(None::<Exchange<u64>>)));
+            let own = handle.clone();
+            let exchange = Exchange::new(me, move |there, items: Items<'_, u64>| {
+                seen.fetch_add(items.len() as u64, Ordering::Relaxed);
+                for x in items.filter(|x| *x > 0) {
+                    own.get().expect("set before the first item").on(there).push(owner(there, 3 * x), x - 1).unwrap();
+                }
+            })?;
+            handle.set(Some(exchange));
+            me.barrier()?;
+            me.workers().try_for_each(|to| exchange.on(me).push(to, 4))
+        })
+        .unwrap();
+        assert_eq!(seen.load(Ordering::Relaxed), 5 * u64::from(workers) * u64::from(workers));
     }
-    Ok(())
 }
-everywhere!(end, super::the_end_of_the_job_waits_for_items);
 
-/// A flood into a worker that does not serve stays bounded and arrives whole.
+/// Items without a size are counted like others.
+fn items_may_be_empty(me: &Worker) -> Result<()> {
+    let count = Rc::new(Cell::new(0_u64));
+    let part = count.clone();
+    let exchange = Exchange::new(me, move |_, items: Items<'_, ()>| part.set(part.get() + items.len() as u64))?;
+    for x in 0..20_000 {
+        exchange.on(me).push(owner(me, x), ())?;
+    }
+    me.quiesce()?;
+    assert_eq!(me.all_reduce(count.get(), |a, b| a + b)?, 20_000 * u64::from(me.worker_count()));
+    me.barrier()
+}
+everywhere!(empty, super::items_may_be_empty);
+
+/// A worker that makes progress and never waits sends its batches, too.
+fn progress_is_enough(me: &Worker) -> Result<()> {
+    let got = Rc::new(Cell::new(0_u32));
+    let part = got.clone();
+    let exchange = Exchange::new(me, move |_, items: Items<'_, u8>| part.set(part.get() + items.len() as u32))?;
+    me.workers().try_for_each(|to| exchange.on(me).push(to, 1))?;
+    let begun = me.now();
+    while got.get() < me.worker_count() {
+        me.progress()?;
+        assert!(me.now() - begun < Duration::from_secs(20), "{} items have arrived", got.get());
+    }
+    me.barrier()
+}
+everywhere!(progress, super::progress_is_enough);
+
+/// An item that no record can hold is refused once. What is pushed later arrives.
+fn an_item_without_end_is_refused(me: &Worker) -> Result<()> {
+    let bytes = Rc::new(Cell::new(0));
+    let part = bytes.clone();
+    let exchange = Exchange::new(me, move |_, items: Items<'_, String>| {
+        items.for_each(|item| part.set(part.get() + item.len()));
+    })?;
+    let (sender, next) = (exchange.on(me), me.neighbor(1));
+    sender.push(next, "before".to_owned())?;
+    let refused = sender.push(next, "x".repeat(64 << 20));
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    sender.push(next, "after".to_owned())?;
+    me.quiesce()?;
+    assert_eq!(bytes.get(), "beforeafter".len());
+    me.barrier()
+}
+
+#[farside::test(processes = 2, threads = 1)]
+fn too_long_items(me: &Worker) -> Result<()> {
+    an_item_without_end_is_refused(me)
+}
+
+/// A flood into a worker that does not serve yet arrives whole.
 fn a_flood_waits_for_its_receiver(me: &Worker) -> Result<()> {
     const ITEMS: u64 = 200_000;
     let sum = Rc::new(Cell::new(0_u64));
     let part = sum.clone();
-    let exchange = Exchange::new(me, move |_, items: Drain<'_, [u64; 4]>| {
+    let exchange = Exchange::new(me, move |_, items: Items<'_, [u64; 4]>| {
         items.for_each(|item| part.set(part.get() + item[3]));
     })?;
     let last = WorkerId::new(me.worker_count() - 1);
@@ -154,31 +211,46 @@ fn floods_wait(me: &Worker) -> Result<()> {
     a_flood_waits_for_its_receiver(me)
 }
 
-/// After a loss, items for the lost process are dropped, and `quiesce` names it.
+/// After a loss, items for the lost process are dropped, and `quiesce` names it. Those for others
+/// arrive.
 #[test]
 fn a_loss_is_named_and_nothing_hangs() {
     let dying = ProcessId::new(3);
     for (processes, seed) in [(4, 1), (4, 2), (5, 3), (70, 4)] {
+        let ends = Mutex::new(Vec::new());
         let simulated = simulation(processes, seed).kill(dying, Duration::from_millis(3)).run(|me| {
-            let exchange = Exchange::new(me, |_, items: Drain<'_, u64>| drop(items))?;
+            let sum = Rc::new(Cell::new(0_u64));
+            let part = sum.clone();
+            let exchange =
+                Exchange::new(me, move |_, items: Items<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
             if me.process() == dying {
                 return me.wait_while_serving(|| false);
             }
             me.wait_while_serving(|| !me.lost_processes().is_empty())?;
             let sender = exchange.on(me);
+            let mut others = Vec::new();
             for x in 0..10_000 {
-                match sender.push(owner(me, x), x) {
+                match sender.push(owner(me, x), 1) {
                     Ok(()) => {}
-                    Err(Error::PeerLost { process, .. }) => assert_eq!(process, dying),
-                    Err(error) => return Err(error),
+                    Err(Error::PeerLost { process, .. }) if process == dying => {}
+                    other => others.push(other),
                 }
             }
-            let outcome = me.quiesce();
-            assert!(matches!(outcome, Err(Error::PeerLost { process, .. }) if process == dying), "{outcome:?}");
+            let quiesced = me.quiesce();
+            // Processes that have not failed still get items of each other.
+            let all = 10_000 / u64::from(processes) * u64::from(processes - 1);
+            let arrived = me.wait_while_serving(|| processes > 64 || sum.get() >= all);
+            ends.lock().unwrap().push((others, quiesced, arrived));
             Ok(())
         });
-        let survivors = simulated.unwrap().verdict;
-        assert!(survivors.is_err(), "the loss is the verdict");
+        assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+        let ends = ends.into_inner().unwrap();
+        assert_eq!(ends.len(), processes as usize - 1);
+        for (others, quiesced, arrived) in ends {
+            assert!(others.is_empty(), "{others:?}");
+            assert!(matches!(quiesced, Err(Error::PeerLost { process, .. }) if process == dying), "{quiesced:?}");
+            arrived.unwrap();
+        }
     }
 }
 
@@ -187,7 +259,7 @@ fn a_loss_is_named_and_nothing_hangs() {
 fn an_unknown_worker_is_an_error() {
     for workers in [1, 2, 70] {
         farside::simulate(workers, 1, 1, |me| {
-            let exchange = Exchange::new(me, |_, items: Drain<'_, u64>| drop(items))?;
+            let exchange = Exchange::new(me, |_, items: Items<'_, u64>| drop(items))?;
             for unknown in [workers, workers + 1, u32::MAX] {
                 let outcome = exchange.on(me).push(WorkerId::new(unknown), 1);
                 assert!(matches!(outcome, Err(Error::UnknownWorker { worker, .. }) if worker.number() == unknown));
@@ -198,14 +270,14 @@ fn an_unknown_worker_is_an_error() {
     }
 }
 
-/// Many workers have few batches, and all items arrive.
+/// All items arrive among many workers.
 #[test]
 fn many_workers() {
     const ITEMS: u32 = 30;
     farside::simulate(200, 1, 1, |me| {
         let sum = Rc::new(Cell::new(0_u64));
         let part = sum.clone();
-        let exchange = Exchange::new(me, move |_, items: Drain<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
+        let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
         let sender = exchange.on(me);
         for item in 1..=ITEMS {
             sender.push(me.neighbor(item * me.worker_count() / ITEMS), 1)?;

@@ -17,7 +17,7 @@ macro_rules! everywhere {
 
             #[test]
             fn by_eight_processes() {
-                crate::over_both($body, concat!(module_path!(), "::by_eight_processes"));
+                crate::by_eight($body, concat!(module_path!(), "::by_eight_processes"));
             }
 
             #[test]
@@ -37,7 +37,7 @@ fn simulated(body: fn(&Worker) -> Result<()>) {
 }
 
 /// Runs a body by eight processes over libfabric, if the machine has it.
-fn over_both(body: fn(&Worker) -> Result<()>, test: &str) {
+fn by_eight(body: fn(&Worker) -> Result<()>, test: &str) {
     let fabric = if farside_testbed::is_left_out("fabric") { "shm" } else { "ofi:tcp" };
     let name = test.split_once("::").expect("a path in this crate").1;
     let job = farside::job().processes(8).force_fabric(fabric.parse().expect("a transport"));

@@ -28,7 +28,8 @@ const IDLE_LOOKS_MAX: u32 = 16;
 ///
 /// Work that a worker begins is mostly done by that worker, when it waits for it. To wake another
 /// thread for each piece of work would cost more than the work, and take a CPU from the worker. So
-/// only the first piece wakes the thread, which then looks regularly until no work comes any more.
+/// only the first piece wakes the thread. The thread then looks regularly, until
+/// [`IDLE_LOOKS_MAX`] looks in a row have found no new work.
 #[derive(Debug)]
 pub(crate) struct Watch(Mutex<Looks>);
 

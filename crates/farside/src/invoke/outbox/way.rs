@@ -341,13 +341,13 @@ impl Way {
     /// # Errors
     /// Any error of the transport.
     pub(super) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
-        let Some(ring) = &mut self.ring else { return Ok(()) };
+        self.counters.stalls += 1;
+        let Some(ring) = self.ring.as_mut().filter(|_| self.growing.is_none()) else { return Ok(()) };
         let no_room = ring.sender.reserve(record_bytes).err();
         let needs_chunk = no_room.is_some_and(|no_room| no_room.needs_chunk_bytes.is_some());
         ring.announce();
         let chunks = ring.sender.chunk_count();
-        self.counters.stalls += 1;
-        if self.growing.is_some() || self.avoids_rings {
+        if self.avoids_rings {
             return Ok(());
         }
         let refused = self.refused.filter(|refusal| process.clock().now() < refusal.until);
@@ -565,7 +565,9 @@ impl Way {
             process.kill_point(KillPoint::BatchOpen);
             self.counters.flushes[FlushCause::Credit as usize] += 1;
         }
-        if let Some(ring) = &mut self.ring {
+        // While a request to grow is open, its answer moves the records. Two workers that announce
+        // nothing new would only keep each other awake.
+        if let Some(ring) = self.ring.as_mut().filter(|_| sent || self.growing.is_none()) {
             ring.sender.flush();
             ring.announce();
         }

@@ -17,7 +17,8 @@ pub trait Batches {
     /// [`WhenFull::Spill`](crate::WhenFull::Spill).
     ///
     /// # Errors
-    /// An error for the function of the worker that waits.
+    /// The wait in which this ran returns the error. What is kept after an error is sent again
+    /// later; what can never be sent must be dropped.
     fn send(&self, me: &Worker) -> Result<()>;
 }
 
@@ -32,17 +33,20 @@ impl std::fmt::Debug for AllBatches {
 }
 
 impl Worker {
-    /// Has this worker send these batches when it waits and has nothing else to do, in
-    /// [`flush`](Self::flush), before [`quiesce`](Self::quiesce) returns, and before the job ends.
-    /// Ends when the last other owner of the batches drops them.
+    /// Registers `batches`. This worker then sends them when it waits or makes progress and has
+    /// nothing else to do, and in [`flush`](Self::flush). [`quiesce`](Self::quiesce) and the end of
+    /// the job wait until they are empty. The registration ends when the last `Rc` is dropped.
     ///
-    /// This is for libraries that collect many small items for a call. While batches are not empty,
-    /// the worker counts as one that has calls to send.
-    pub fn look_after(&self, batches: &Rc<impl Batches + 'static>) {
-        let batches: Weak<dyn Batches> = Rc::downgrade(&(batches.clone() as Rc<dyn Batches>));
+    /// This is for libraries that collect many small items for one call.
+    ///
+    /// # Panics
+    /// On a thread of a [pool](Self::pool_of): what it keeps would not be counted.
+    #[track_caller]
+    pub fn look_after(&self, batches: &Rc<dyn Batches>) {
+        assert!(!self.is_pool_member(), "batches are registered on a worker, not on a thread of a pool");
         let mut all = self.batches.borrow_mut();
         all.0.retain(|batches| batches.strong_count() > 0);
-        all.0.push(batches);
+        all.0.push(Rc::downgrade(batches));
     }
 
     /// Returns whether libraries keep calls back.
@@ -53,16 +57,16 @@ impl Worker {
     /// Sends the calls that libraries keep back. Returns whether there were any.
     ///
     /// # Errors
-    /// Those of [`Batches::send`].
+    /// The first error of [`Batches::send`], after all libraries had their turn.
     pub(super) fn send_batches(&self) -> Result<bool> {
-        let mut any = false;
+        let mut outcome = Ok(false);
         for next in 0.. {
             let Some(batches) = self.batches.borrow().0.get(next).map(Weak::upgrade) else { break };
             if let Some(batches) = batches.filter(|batches| !batches.is_empty()) {
-                any = true;
-                batches.send(self)?;
+                let sent = batches.send(self);
+                outcome = outcome.and(sent.map(|()| true));
             }
         }
-        Ok(any)
+        outcome
     }
 }

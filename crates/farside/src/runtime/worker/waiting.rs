@@ -51,7 +51,7 @@ impl Worker {
     /// [`Error::CorruptRing`]; [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
-        let moved = self.step()?;
+        let moved = self.step()? || self.send_batches()?;
         if !moved && self.process.clock().is_simulated() {
             self.process.clock().pause();
         }
@@ -203,6 +203,8 @@ impl Worker {
                 return Err(Error::deadline(doing, time));
             }
             if moved {
+                // A worker that is never idle sends them from time to time.
+                self.send_batches()?;
                 continue;
             }
             tell_credit(self);
@@ -218,7 +220,7 @@ impl Worker {
             match look(self) {
                 // A call that ran during this look may have waited itself. That cleared the asleep
                 // flag, so no sender would ring any more.
-                None if nothing_new && self.home.doorbell(self.local).is_asleep() => {
+                None if nothing_new && !self.keeps_batches() && self.home.doorbell(self.local).is_asleep() => {
                     self.hand_over();
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
                     let time = (deadline - now).min(nap);
