@@ -32,6 +32,8 @@
 //! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or
 //! killing it ends all of them.
 
+#[cfg(test)]
+mod hostile;
 pub(crate) mod simulate;
 pub(crate) mod testing;
 
