@@ -12,7 +12,7 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{ROUNDS, Random, arguments, timed};
+use common::{Random, arguments, timed};
 use farside::prelude::*;
 use farside_containers::{Exchange, Items};
 
@@ -23,18 +23,21 @@ fn main() -> farside::Result<()> {
         let all_words = u64::from(words) * u64::from(workers);
         let mut random = Random::of(me);
         let indices: Vec<u64> = (0..updates).map(|_| random.below(all_words)).collect();
-        let expected = u64::from(ROUNDS * workers) * u64::from(updates);
+        let check_sum = |round: u32, own_sum: u64| {
+            let sum = me.all_reduce(own_sum, |a, b| a + b)?;
+            assert_eq!(sum, u64::from(round * workers) * u64::from(updates));
+            Ok(())
+        };
 
         // One word at a time.
         let table = me.global_array::<u64>(all_words as usize)?;
-        timed(me, "agp", updates, || {
+        let agp = || {
             for index in &indices {
                 table.at(*index as usize)?.fetch_add(me, 1)?;
             }
             me.barrier()
-        })?;
-        assert_eq!(me.all_reduce(table.local(me).iter().sum(), |a: u64, b| a + b)?, expected);
-        table.free(me)?;
+        };
+        timed(me, "agp", updates, agp, |round| check_sum(round, table.local(me).iter().sum()))?;
 
         // With an exchange: each worker adds to its own part, for all workers.
         let own = Rc::new(RefCell::new(vec![0_u64; words as usize]));
@@ -48,14 +51,20 @@ fn main() -> farside::Result<()> {
             .iter()
             .map(|index| ((index % u64::from(workers)) as u32, (index / u64::from(workers)) as u32))
             .collect();
-        timed(me, "exchange", updates, || {
+        let exchange = || {
             let sender = counting.on(me);
             for (owner, word) in &places {
                 sender.push(WorkerId::new(*owner), *word)?;
             }
             me.quiesce()
-        })?;
-        assert_eq!(me.all_reduce(own.borrow().iter().sum(), |a: u64, b| a + b)?, expected);
-        Ok(())
+        };
+        timed(me, "exchange", updates, exchange, |round| check_sum(round, own.borrow().iter().sum()))?;
+
+        // Both forms have counted the same.
+        for (word, count) in own.borrow().iter().enumerate() {
+            let index = word * workers as usize + me.id().index();
+            assert_eq!(table.get(me, index)?, *count, "word {index}");
+        }
+        table.free(me)
     })
 }

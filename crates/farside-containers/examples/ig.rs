@@ -29,10 +29,11 @@ fn main() -> farside::Result<()> {
         let mut random = Random::of(me);
         let indices: Vec<u64> = (0..reads).map(|_| random.below(all_words)).collect();
         let target = Rc::new(RefCell::new(vec![0_u64; indices.len()]));
-        let check = || {
+        let check = |_| {
             let is_right = indices.iter().zip(&*target.borrow()).all(|(index, read)| *read == value(*index));
             assert!(is_right, "every word is the right one");
             target.borrow_mut().fill(0);
+            Ok(())
         };
 
         // One word at a time.
@@ -40,13 +41,13 @@ fn main() -> farside::Result<()> {
         for (place, index) in table.local_indices(me).enumerate() {
             table.local(me).set(place, value(index as u64));
         }
-        timed(me, "agp", reads, || {
+        let agp = || {
             for (read, index) in target.borrow_mut().iter_mut().zip(&indices) {
                 *read = table.get(me, *index as usize)?;
             }
             me.barrier()
-        })?;
-        check();
+        };
+        timed(me, "agp", reads, agp, check)?;
         table.free(me)?;
 
         // With a query: each worker reads its own part, for all workers.
@@ -61,14 +62,13 @@ fn main() -> farside::Result<()> {
         // Who owns an index, and where it is there, made before the clock starts, as bale does.
         let places: Vec<(u32, u32)> =
             indices.iter().map(|index| ((index % workers) as u32, (index / workers) as u32)).collect();
-        timed(me, "exchange", reads, || {
+        let exchange = || {
             let asker = query.on(me);
             for (tag, (owner, word)) in (0..).zip(&places) {
                 asker.ask(WorkerId::new(*owner), tag, *word)?;
             }
             me.quiesce()
-        })?;
-        check();
-        Ok(())
+        };
+        timed(me, "exchange", reads, exchange, check)
     })
 }

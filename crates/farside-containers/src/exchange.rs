@@ -77,7 +77,7 @@ struct Part<T: 'static> {
     run: Box<Run<T>>,
     route: Route,
     batch_bytes: usize,
-    /// The number of items in a batch, if all have the same size.
+    /// The most items in a batch.
     items_max: usize,
     /// Whether `push` may take its fast way: plain items, sent directly.
     is_fast: bool,
@@ -94,6 +94,7 @@ struct Batch<T> {
     items: Vec<T>,
     /// The owner of each item, or nothing if all belong to `next`.
     owners: Vec<u32>,
+    /// The bytes of the items, without those that were pushed in the fast way.
     bytes: usize,
 }
 

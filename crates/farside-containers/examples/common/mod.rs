@@ -31,16 +31,23 @@ pub(crate) fn arguments<const N: usize>(mut numbers: [u32; N]) -> [u32; N] {
     numbers
 }
 
-/// Times `work` between two barriers, three times. Prints the best rate of `count` operations of
-/// each worker; the time of a round is the mean over the workers.
-pub(crate) fn timed(me: &Worker, form: &str, count: u32, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+/// Times `work` between two barriers, three times, and calls `check` after each. Prints the best
+/// rate of `count` operations of each worker; the time of a round is the mean over the workers.
+pub(crate) fn timed(
+    me: &Worker,
+    form: &str,
+    count: u32,
+    mut work: impl FnMut() -> Result<()>,
+    mut check: impl FnMut(u32) -> Result<()>,
+) -> Result<()> {
     let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
+    for round in 1..=ROUNDS {
         me.barrier()?;
         let begun = Instant::now();
         work()?;
         let mean = me.all_reduce(begun.elapsed().as_secs_f64(), |a, b| a + b)? / f64::from(me.worker_count());
         best = best.min(mean);
+        check(round)?;
     }
     if me.id() == WorkerId::new(0) {
         println!("{form}: {:.2} million per second and worker", f64::from(count) / best / 1e6);
@@ -49,4 +56,4 @@ pub(crate) fn timed(me: &Worker, form: &str, count: u32, mut work: impl FnMut() 
 }
 
 /// The number of rounds that are timed.
-pub(crate) const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 3;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::{Error, ProcessId, Result, Worker, WorkerId};
+use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::{Exchange, Items};
 
-use crate::{everywhere, simulation};
+use crate::everywhere;
 
 /// The worker that owns an item.
 fn owner(me: &Worker, x: u64) -> WorkerId {
@@ -218,7 +218,7 @@ fn a_loss_is_named_and_nothing_hangs() {
     let dying = ProcessId::new(3);
     for (processes, seed) in [(4, 1), (4, 2), (5, 3), (70, 4)] {
         let ends = Mutex::new(Vec::new());
-        let simulated = simulation(processes, seed).kill(dying, Duration::from_millis(3)).run(|me| {
+        let simulated = Simulation::new(processes, 1, seed).kill(dying, Duration::from_millis(3)).run(|me| {
             let sum = Rc::new(Cell::new(0_u64));
             let part = sum.clone();
             let exchange =

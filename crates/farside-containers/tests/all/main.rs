@@ -1,9 +1,10 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
+mod examples;
 mod exchange;
 mod query;
 
-use farside::{Result, Simulation, Worker, simulate};
+use farside::{Result, Worker, simulate};
 
 /// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, and in simulations with
 /// few and with many workers.
@@ -47,9 +48,4 @@ fn by_eight(body: fn(&Worker) -> Result<()>, test: &str) {
         std::process::exit(verdict.is_err().into());
     }
     verdict.unwrap();
-}
-
-/// A simulation of this many processes with one worker each.
-fn simulation(processes: u32, seed: u64) -> Simulation {
-    Simulation::new(processes, 1, seed)
 }

@@ -47,9 +47,9 @@ use farside_launch::kill_point::KillPoint;
 ///
 /// *Memory*: a worker keeps the calls that it cannot send on yet. For each caller, it keeps at most
 /// [`Job::queue_cap_bytes`](crate::Job::queue_cap_bytes) bytes of calls, or one call if that call
-/// is larger. Before a caller exceeds this limit, it waits until all
-/// workers have received its earlier calls, for the job's deadline at most. In a handler, which
-/// cannot wait, the call fails with [`FullCause::Everyone`].
+/// is larger. Before a caller exceeds this limit, it waits until all workers have received its
+/// earlier calls, for the job's deadline at most. In a handler, which cannot wait, the call fails
+/// with [`FullCause::Everyone`].
 ///
 /// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one
 /// below it dead sends on to those below that. Calls that a process had received and not sent on

@@ -64,9 +64,9 @@ impl Watch {
 }
 
 impl Process {
-    /// Has the service thread look after work that a room has begun: at once, or within a
-    /// millisecond if there was such work shortly before.
-    pub(crate) fn have_looked_after(&self) {
+    /// Has the service thread look at work that a room has begun: at once, or within a millisecond
+    /// if there was such work shortly before.
+    pub(crate) fn request_look(&self) {
         if self.watch.note_work() {
             self.transport().wake();
         }

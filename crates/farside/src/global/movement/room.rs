@@ -130,9 +130,8 @@ impl Process {
     /// Called after a change that may let operations continue.
     pub(super) fn stir_movement(&self) {
         if !self.rooms().set_busy::<GlobalRoom>(true) {
-            // The thread that begins an operation may not make progress, so this one looks after
-            // it.
-            self.have_looked_after();
+            // The thread that begins an operation may not make progress.
+            self.request_look();
         }
     }
 

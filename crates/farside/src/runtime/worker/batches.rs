@@ -58,7 +58,14 @@ impl Worker {
     ///
     /// # Errors
     /// The first error of [`Batches::send`], after all libraries had their turn.
+    #[inline]
     pub(super) fn send_batches(&self) -> Result<bool> {
+        // Most programs have none, and a worker that waits comes here at each look.
+        if self.batches.borrow().0.is_empty() { Ok(false) } else { self.send_all_batches() }
+    }
+
+    #[inline(never)]
+    fn send_all_batches(&self) -> Result<bool> {
         let mut outcome = Ok(false);
         for next in 0.. {
             let Some(batches) = self.batches.borrow().0.get(next).map(Weak::upgrade) else { break };
