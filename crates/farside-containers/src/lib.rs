@@ -8,12 +8,14 @@
 //! |---|---|
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
+//! | keep the items of a container, or an array, in files | [`keep`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
 #![forbid(unsafe_code)]
 
 mod exchange;
+pub mod keep;
 mod query;
 mod route;
 

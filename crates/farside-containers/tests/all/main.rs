@@ -2,6 +2,7 @@
 
 mod examples;
 mod exchange;
+mod keep;
 mod query;
 
 use farside::{Result, Worker, simulate};
