@@ -7,10 +7,13 @@ pub mod npy;
 mod snapshot;
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use farside::{Error, Result, Wire, Worker, WorkerId};
+use farside::{Error, Result, Wire, Worker, WorkerId, wire};
+use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::snapshot::{restore, save};
 
@@ -113,9 +116,30 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Replaces `path` by a finished file, so that a crash leaves the one or the other.
+/// Replaces `path` by a finished file, so that a crash leaves the one or the other. After an error
+/// nothing is replaced.
 fn replace(finished: &Path, path: &Path) -> Result<(), KeepError> {
+    let name = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let folder = File::open(name).during("opening the folder", name)?;
+    // The names of all files that were written before.
+    folder.sync_all().during("writing the folder", name)?;
     std::fs::rename(finished, path).during("renaming", finished)?;
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).during("writing the folder", folder)
+    // The file is replaced already. If the system loses the new name, the earlier file is back.
+    let _ = folder.sync_all();
+    Ok(())
+}
+
+/// Returns a number that no other job uses. Collective.
+fn session(me: &Worker) -> Result<u64> {
+    let own = me.is_first().then(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        xxh3_64(&wire::encode(&(now, std::process::id(), me.process().number()), Vec::new()))
+    });
+    me.broadcast(WorkerId::FIRST, own)
+}
+
+/// Returns whether an error of [`agree`] is one that all workers have agreed on. After a loss or a
+/// deadline, others may have gone on.
+fn is_agreed(error: &Error) -> bool {
+    error.room_error::<KeepError>().is_some()
 }

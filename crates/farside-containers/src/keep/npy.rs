@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use farside::bytemuck::{self, Pod};
 use farside::wire::{self, Decoder};
-use farside::{GlobalArray, Result, Wire, Worker};
+use farside::{GlobalArray, Result, Wire, Worker, WorkerId};
 
-use super::{During, KeepError, agree, beside, replace};
+use super::{During, KeepError, agree, beside, is_agreed, replace, session};
 
 /// Numbers that `.npy` files hold: integers of 8 to 64 bits, `f32` and `f64`.
 pub trait Number: Pod + sealed::Described {}
@@ -73,7 +73,15 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// [`KeepError`]: all workers return an error if one does, and an earlier file stays. Those of
 /// [`Worker::all_reduce`].
 pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: &[usize]) -> Result<()> {
-    let new = beside(path, ".new");
+    let new = beside(path, &format!(".{:016x}", session(me)?));
+    let saved = save_as(me, &new, path, array, shape);
+    if me.is_first() && saved.as_ref().is_err_and(is_agreed) {
+        let _ = std::fs::remove_file(&new);
+    }
+    saved
+}
+
+fn save_as<T: Number>(me: &Worker, new: &Path, path: &Path, array: &GlobalArray<T>, shape: &[usize]) -> Result<()> {
     let header = header::<T>(shape);
     let checked = if product(shape) == Some(array.len()) {
         Ok(())
@@ -81,14 +89,9 @@ pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: 
         let why = format!("the shape {shape:?} is not that of {} values", array.len());
         Err(KeepError::malformed(path, why).into())
     };
-    let begun = checked.and_then(|()| if me.is_first() { begin::<T>(&new, &header, array.len()) } else { Ok(()) });
-    agree(me, begun)?;
-    let written = agree(me, write_local(me, &new, array, header.len() as u64));
-    let finished = written.and_then(|()| agree(me, if me.is_first() { Ok(replace(&new, path)?) } else { Ok(()) }));
-    if finished.is_err() && me.is_first() {
-        let _ = std::fs::remove_file(&new);
-    }
-    finished
+    agree(me, checked.and_then(|()| if me.is_first() { begin::<T>(new, &header, array.len()) } else { Ok(()) }))?;
+    agree(me, write_local(me, new, array, header.len() as u64))?;
+    agree(me, if me.is_first() { replace(new, path).map_err(Into::into) } else { Ok(()) })
 }
 
 /// Reads an array from `path`, and returns it with its dimensions. All workers call this, in the
@@ -97,7 +100,15 @@ pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: 
 /// # Errors
 /// [`KeepError`]: all workers return an error if one does. Those of [`Worker::global_array`].
 pub fn load<T: Number>(me: &Worker, path: &Path) -> Result<(GlobalArray<T>, Vec<usize>)> {
-    let (file, start, shape) = agree(me, open::<T>(path).map_err(Into::into))?;
+    let opened = open::<T>(path).and_then(|opened| {
+        let inode = opened.0.metadata().during("reading", path)?.ino();
+        Ok((opened, inode))
+    });
+    let ((file, start, shape), inode) = agree(me, opened.map_err(Into::into))?;
+    // Another job may have replaced it meanwhile.
+    let all_inodes = me.broadcast(WorkerId::FIRST, me.is_first().then_some(inode))?;
+    let why = "it was replaced while the workers opened it: try again";
+    agree(me, if inode == all_inodes { Ok(()) } else { Err(KeepError::malformed(path, why).into()) })?;
     let array = me.global_array::<T>(shape.iter().product())?;
     match agree(me, read_local(me, path, &file, &array, start)) {
         Ok(()) => Ok((array, shape)),

@@ -11,24 +11,21 @@ use std::any::type_name;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use farside::wire::{self, Decoder, Schema};
 use farside::{Result, Wire, Worker, WorkerId};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{During, KeepError, agree, beside, replace};
+use super::{During, KeepError, agree, beside, is_agreed, replace, session};
 
 /// The first bytes of a list, and its version.
 const MAGIC: [u8; 8] = *b"farsnap\n";
 const VERSION: u32 = 1;
 /// A block is written when it has this many bytes.
 const BLOCK_BYTES: usize = 64 << 10;
-/// The largest block, which has one item.
-const BLOCK_BYTES_MAX: u64 = 1 << 40;
 
 /// The list of a snapshot's parts. The checksum of its bytes follows it in the file.
-#[derive(Wire)]
+#[derive(Clone, Wire)]
 struct List {
     magic: [u8; 8],
     version: u32,
@@ -46,22 +43,31 @@ struct Part {
     bytes: u64,
 }
 
-/// What precedes each block in a part. `checksum` is that of the items' bytes, `place` the number
-/// of items before it.
+/// What precedes each block in a part.
 #[derive(Clone, Copy, Wire)]
 struct BlockHead {
+    /// The number of items before it.
     place: u64,
     items: u64,
     bytes: u64,
+    /// The checksum of the items' bytes and of the other fields.
     checksum: u64,
 }
 
 const HEAD_BYTES: usize = 32;
+
+impl BlockHead {
+    fn of(block: &[u8], place: u64, items: u64) -> Self {
+        let bytes = block.len() as u64;
+        let fields = wire::encode(&(place, items, bytes), Vec::with_capacity(HEAD_BYTES));
+        Self { place, items, bytes, checksum: xxh3_64_with_seed(block, xxh3_64(&fields)) }
+    }
+}
 const CHECKSUM_BYTES: usize = 8;
 
-/// Writes items of all workers to `path`, which an earlier snapshot keeps until all are written. A
-/// crash leaves the earlier one or the new one. All workers call this, each with its own items, in
-/// the same order as other collectives. Returns the number of items of all workers.
+/// Writes items of all workers to `path`. An earlier snapshot at `path` stays until all items are
+/// written, and a crash leaves the earlier one or the new one. All workers call this, each with its
+/// own items, in the same order as other collectives. Returns the number of items of all workers.
 ///
 /// The file at `path` lists files beside it that have the items. The format is the same on all
 /// machines.
@@ -92,31 +98,36 @@ const CHECKSUM_BYTES: usize = 8;
 /// [`KeepError`]: all workers return an error if one does, and the earlier snapshot stays. Those of
 /// [`Worker::all_reduce`]. The first error of `items`.
 pub fn save<T: Wire>(me: &Worker, path: &Path, items: impl IntoIterator<Item = Result<T>>) -> Result<u64> {
-    let session = me.is_first().then(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        xxh3_64(&wire::encode(&(now, std::process::id()), Vec::new()))
-    });
-    let session = me.broadcast(WorkerId::FIRST, session)?;
+    let session = session(me)?;
     let own = part_path(path, session, me.id().index());
-    let written = shape::<T>().and_then(|_| write_part(&own, items));
-    let written = agree(me, written);
-    let listed = match written {
-        Ok(part) => {
-            let parts = me.gather(WorkerId::FIRST, part)?;
-            let all = parts.iter().flatten().map(|part| part.items).sum();
-            let listed = parts.map_or(Ok(()), |parts| {
-                let (magic, version, shape, type_name) = (MAGIC, VERSION, shape::<T>()?, type_name::<T>().to_owned());
-                write_list(path, &List { magic, version, shape, type_name, session, parts })
-            });
-            agree(me, listed).map(|()| all)
-        }
-        Err(error) => Err(error),
-    };
-    if listed.is_err() {
+    let saved = save_part(me, path, &own, session, items);
+    if saved.as_ref().is_err_and(is_agreed) {
         // It belongs to no snapshot.
         let _ = fs::remove_file(&own);
     }
-    let all = listed?;
+    saved
+}
+
+fn save_part<T: Wire>(
+    me: &Worker,
+    path: &Path,
+    own: &Path,
+    session: u64,
+    items: impl IntoIterator<Item = Result<T>>,
+) -> Result<u64> {
+    let part = agree(me, shape::<T>().and_then(|_| write_part(own, items)))?;
+    let parts = me.gather(WorkerId::FIRST, part)?;
+    let all = parts.iter().flatten().map(|part| part.items).sum();
+    let replaced = parts.map_or(Ok(None), |parts| {
+        let (magic, version, shape, type_name) = (MAGIC, VERSION, shape::<T>()?, type_name::<T>().to_owned());
+        replace_list(path, &List { magic, version, shape, type_name, session, parts })
+    });
+    if let Some(earlier) = agree(me, replaced)? {
+        for number in 0..earlier.parts.len() {
+            // A part that stays takes room, and does no other harm.
+            let _ = fs::remove_file(part_path(path, earlier.session, number));
+        }
+    }
     me.broadcast(WorkerId::FIRST, me.is_first().then_some(all))
 }
 
@@ -128,8 +139,10 @@ pub fn save<T: Wire>(me: &Worker, path: &Path, items: impl IntoIterator<Item = R
 /// [`KeepError`]: all workers return an error if one does. Items before a damaged block have been
 /// taken then. The first error of `take`; those of [`Worker::all_reduce`].
 pub fn restore<T: Wire>(me: &Worker, path: &Path, mut take: impl FnMut(T) -> Result<()>) -> Result<u64> {
-    // All workers have read the list before one that goes on may replace it.
-    let list = agree(me, read_list::<T>(path).map_err(Into::into))?;
+    // One worker reads the list, which another job may replace meanwhile.
+    let list = if me.is_first() { read_list::<T>(path).map(Some) } else { Ok(None) };
+    let list = agree(me, list.map_err(Into::into))?;
+    let list = me.broadcast(WorkerId::FIRST, list)?;
     let own = (0..list.parts.len()).skip(me.id().index()).step_by(me.worker_count() as usize);
     let taken = own.map(|number| {
         let part = list.parts[number];
@@ -156,8 +169,7 @@ fn write_part<T: Wire>(path: &Path, items: impl IntoIterator<Item = Result<T>>) 
     let mut out = BufWriter::new(file);
     let (mut part, mut block, mut place) = (Part::default(), Vec::new(), 0);
     let mut write = |block: &[u8], place, items| {
-        let head = BlockHead { place, items, bytes: block.len() as u64, checksum: xxh3_64(block) };
-        let head = wire::encode(&head, Vec::with_capacity(HEAD_BYTES));
+        let head = wire::encode(&BlockHead::of(block, place, items), Vec::with_capacity(HEAD_BYTES));
         out.write_all(&head).and_then(|()| out.write_all(block)).during("writing", path)?;
         Ok::<_, KeepError>((head.len() + block.len()) as u64)
     };
@@ -177,22 +189,20 @@ fn write_part<T: Wire>(path: &Path, items: impl IntoIterator<Item = Result<T>>) 
     Ok(part)
 }
 
-fn write_list(path: &Path, list: &List) -> Result<()> {
+/// Writes a list in place of an earlier one, which it returns.
+fn replace_list(path: &Path, list: &List) -> Result<Option<List>> {
     // If there is no earlier snapshot, there are no parts to delete.
     let earlier = read_bytes(path).ok().and_then(|bytes| decode_list(path, &bytes).ok());
     let new = beside(path, &format!(".{:016x}", list.session));
     let bytes = wire::encode(list, Vec::new());
     let bytes = wire::encode(&xxh3_64(&bytes), bytes);
     let mut file = File::create(&new).during("creating", &new)?;
-    file.write_all(&bytes).and_then(|()| file.sync_all()).during("writing", &new)?;
-    replace(&new, path)?;
-    if let Some(earlier) = earlier {
-        for number in 0..earlier.parts.len() {
-            // A part that stays takes room, and does no other harm.
-            let _ = fs::remove_file(part_path(path, earlier.session, number));
-        }
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all()).during("writing", &new);
+    if let Err(error) = written.and_then(|()| replace(&new, path)) {
+        let _ = fs::remove_file(&new);
+        return Err(error.into());
     }
-    Ok(())
+    Ok(earlier)
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, KeepError> {
@@ -232,24 +242,27 @@ fn read_part<T: Wire>(path: &Path, part: Part, take: &mut impl FnMut(T) -> Resul
         return Err(KeepError::malformed(path, format!("it has {length} bytes instead of {}", part.bytes)).into());
     }
     let mut input = BufReader::new(file);
-    let mut place = 0;
-    while place < part.items {
+    let (mut place, mut left) = (0, length);
+    while place < part.items || left > 0 {
+        let altered = || KeepError::malformed(path, format!("the block from item {place} on was altered"));
         let mut head = [0; HEAD_BYTES];
+        left = left.checked_sub(HEAD_BYTES as u64).ok_or_else(altered)?;
         input.read_exact(&mut head).during("reading", path)?;
         let head: BlockHead =
             wire::decode(Decoder::new(&head), 0).map_err(|error| KeepError::malformed(path, error))?;
-        let altered = || KeepError::malformed(path, format!("the block from item {place} on was altered"));
-        if head.place != place || head.items > part.items - place || head.bytes > length.min(BLOCK_BYTES_MAX) {
-            return Err(altered().into());
-        }
+        left = left.checked_sub(head.bytes).ok_or_else(altered)?;
         let mut block = vec![0; head.bytes as usize];
         input.read_exact(&mut block).during("reading", path)?;
-        if xxh3_64(&block) != head.checksum || head.items == 0 {
+        let is_next = head.place == place && (1..=part.items - place).contains(&head.items);
+        if !is_next || BlockHead::of(&block, place, head.items).checksum != head.checksum {
             return Err(altered().into());
         }
         let mut items = Decoder::new(&block);
         for _ in 0..head.items {
             take(T::decode(&mut items).map_err(|error| KeepError::malformed(path, error))?)?;
+        }
+        if items.remaining() > 0 {
+            return Err(altered().into());
         }
         place += head.items;
     }
