@@ -52,7 +52,8 @@ impl Promise {
     /// ```
     /// use farside_containers::{Op, Promise};
     ///
-    /// assert!(Promise::FIND_ONLY.permits(Op::FindMiss) && !Promise::FIND_ONLY.permits(Op::Insert));
+    /// assert!(Promise::FIND_ONLY.permits(Op::FindMiss));
+    /// assert!(!Promise::FIND_ONLY.permits(Op::Insert));
     /// ```
     pub fn permits(self, op: Op) -> bool {
         self.ops.contains(&op)

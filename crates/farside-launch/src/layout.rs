@@ -40,7 +40,7 @@ pub const CALLER_SPACE_BYTES: usize = 64 << 10;
 /// Number of synchronizers of one process that may be in use at once.
 pub const LATCH_COUNT: usize = 1024;
 
-/// Size of the count of looks: a pair of cache lines, which its thread writes and peers seldom read.
+/// Size of the count of looks: a pair of cache lines. Its thread writes it; peers seldom read it.
 const LOOKS_BYTES: usize = 128;
 /// Size of the entry of a slot with global addresses: its state, and the size of its region.
 pub const SEGMENT_BYTES: usize = 16;

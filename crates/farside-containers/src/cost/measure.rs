@@ -29,7 +29,8 @@ impl CostModel {
     ///
     /// farside::simulate(2, 1, 7, |me| {
     ///     let model = CostModel::measure(me)?;
-    ///     assert!(model.get > 0.0 && model.own == 0.0, "in virtual time, own memory costs nothing");
+    ///     // In virtual time, the memory of the own process costs nothing.
+    ///     assert!(model.get > 0.0 && model.own == 0.0);
     ///     Ok(())
     /// })?;
     /// # Ok::<(), farside::Error>(())

@@ -87,10 +87,10 @@ impl LogGp {
     /// - gap per byte 100 ps: 10 GB/s one way (rmalloc and rpipe, slide 37);
     /// - get, compare-and-swap and fetch: what Table I has beyond a put;
     /// - 5.6 µs between two atomics on one word: not published. A fetch-add on a single variable of
-    ///   each process costs much more than on random words (Figure 3). With a put, it costs as
-    ///   much as a call whose target looks every 2 µs (Figure 6). A call costs a little less than
-    ///   the atomic find, 11.5 µs (Figure 5); here 10.5 µs. So that fetch-add takes 10.5 + 1.0 - 3.0
-    ///   = 8.5 µs, as it does with 5.6 µs where 2048 processes choose their targets at random.
+    ///   each process costs much more than on random words (Figure 3). With a put, it costs as much
+    ///   as a call whose target looks every 2 µs (Figure 6). A call costs a little less than the
+    ///   atomic find, 11.5 µs (Figure 5); here 10.5 µs. So that fetch-add takes 10.5 + 1.0 - 3.0 =
+    ///   8.5 µs, as it does with 5.6 µs where 2048 processes choose their targets at random.
     pub const ARIES: Self = Self {
         latency_ns: 1450,
         overhead_ns: 99,

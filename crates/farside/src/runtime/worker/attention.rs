@@ -93,10 +93,11 @@ impl Worker {
         if let Some(home) = self.process.home_of(process) {
             return Ok(home.looks(local).load(Ordering::Relaxed));
         }
-        let mut word = [0; 8];
+        let mut word = 0_u64;
         let offset = self.home.layout().looks(local) as u64;
-        region.get(offset, &mut word, deadline).map_err(|error| self.process.explain(error))?;
-        Ok(u64::from_ne_bytes(word))
+        let read = region.get(offset, bytemuck::bytes_of_mut(&mut word), deadline);
+        read.map_err(|error| self.process.explain(error))?;
+        Ok(word)
     }
 
     /// Counts a look. Only this thread writes the word, so that no read-modify-write is needed.
