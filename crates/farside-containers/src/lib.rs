@@ -8,14 +8,18 @@
 //! |---|---|
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
+//! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
 #![forbid(unsafe_code)]
 
+pub mod collections;
 mod exchange;
 mod query;
+mod remote;
 mod route;
 
 pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};
 pub use query::{Asker, Query};
+pub use remote::{Answer, Remote, RemoteError, Remotes};

@@ -3,6 +3,7 @@
 mod examples;
 mod exchange;
 mod query;
+mod remote;
 
 use farside::{Result, Worker, simulate};
 
