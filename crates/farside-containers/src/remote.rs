@@ -67,9 +67,9 @@ pub(crate) type Told<R> = Result<R, RemoteError>;
 
 /// The values that live at the workers of a job, to be reached by [`Remote`] handles.
 ///
-/// A job makes it once, and all types of values share it: it takes one of the places of
-/// [`PerWorker`]. Making values is then a matter of one worker and needs no collective. A table
-/// that made itself when first used would have to be found by every handle without this one.
+/// A job makes it once, and all types of values share it. Making a value is then a matter of one
+/// worker, not a collective. A table that was made when first used would have to be found without
+/// a handle, by a search of each call.
 #[derive(Clone, Copy, Debug, Wire)]
 pub struct Remotes {
     table: PerWorker<RefCell<Table>>,
