@@ -10,7 +10,8 @@
 //! | `acp_create_X(…, rank)`, `acp_destroy_X` | [`Remotes::create`](crate::Remotes::create), [`Remote::free`] |
 //! | `acp_assign_X`, `acp_assign_range_X` | `clear`, then `extend` |
 //! | `acp_at_X`, `acp_dereference_X_it` | `get`, `set`, and the items of a [`Cursor`] |
-//! | `acp_begin_X`, `acp_end_X`, `acp_advance_X_it`, `acp_increment_X_it`, `acp_decrement_X_it`, `acp_distance_X_it` | [`Remote::iter`], a [`Cursor`], and the adaptors of [`Iterator`] |
+//! | `acp_decrement_list_it` | `get` with the index before |
+//! | `acp_begin_X`, `acp_end_X`, `acp_advance_X_it`, `acp_increment_X_it`, `acp_distance_X_it` | [`Remote::iter`], a [`Cursor`], and the adaptors of [`Iterator`] |
 //! | `acp_size_X`, `acp_empty_X`, `acp_capacity_vector`, `acp_capacity_deque`, `acp_reserve_X` | `len`, `is_empty`, `capacity`, `reserve` |
 //! | `acp_push_back_X`, `acp_push_front_X`, `acp_pop_back_X`, `acp_pop_front_X` | `push`, `pop`; for a deque `push_back`, `push_front`, `pop_back`, `pop_front` |
 //! | `acp_insert_X`, `acp_insert_range_X` | `insert`, `extend`, [`Remote::splice`] |

@@ -9,17 +9,30 @@
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
 //! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
+//! | spread one vector over all workers | [`DistVec`] |
+//! | count how often keys occur | [`CountingSet`] |
+//! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
+//! | combine what the iterators of all workers yield | [`DistIterator`] |
+//! | share tasks that make further tasks | [`farside::tasks::TaskPool`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
 #![forbid(unsafe_code)]
 
+mod array_batch;
 pub mod collections;
+mod counting_set;
+mod dist_iterator;
+mod dist_vec;
 mod exchange;
 mod query;
 mod remote;
 mod route;
 
+pub use array_batch::ArrayBatch;
+pub use counting_set::CountingSet;
+pub use dist_iterator::DistIterator;
+pub use dist_vec::DistVec;
 pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};
 pub use query::{Asker, Query};
 pub use remote::{Answer, Remote, RemoteError, Remotes};

@@ -130,10 +130,9 @@ impl Remotes {
 /// A handle to a value that lives at one worker and is reached by calls from anywhere: a `Vec<T>`,
 /// a `BTreeMap<K, V>`, or any other type that is `'static`.
 ///
-/// The handle is `Copy` and travels, also to workers that did not exist for its maker. Functions
-/// run at the owner one at a time, each as one step. For collections of std there are methods with
-/// their names, which do the same as theirs, at the owner: where those panic, the caller gets
-/// [`Error::RemotePanic`]. The [module](crate::collections) lists them.
+/// The handle is `Copy` and travels. Functions run at the owner one at a time, each as one step.
+/// Collections of std have [methods with their names](crate::collections), which do the same at the
+/// owner. Where those of std panic, the caller gets [`Error::RemotePanic`].
 ///
 /// ```
 /// use farside::WorkerId;
@@ -150,8 +149,8 @@ impl Remotes {
 /// };
 /// log.push(me, format!("{} was here", me.id())).wait()?;
 /// // Any function that captures nothing may run at the owner.
-/// let longest = log.with(me, 3_usize, |lines, least| lines.iter().map(String::len).max() > Some(least));
-/// assert!(longest.wait()?);
+/// let long = log.with(me, 3, |lines, least| lines.iter().any(|line| line.len() > least));
+/// assert!(long.wait()?);
 /// me.barrier()?;
 /// assert_eq!(log.len(me).wait()?, 3);
 /// # me.barrier()

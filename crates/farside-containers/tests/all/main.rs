@@ -1,5 +1,7 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
+mod array_batch;
+mod dist;
 mod examples;
 mod exchange;
 mod query;

@@ -236,6 +236,8 @@ fn wrong_handles_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(reason(strings.pop(me).wait()), RemoteError::OtherType { owner: new.owner() });
     assert_eq!(reason(strings.free(me).wait()), RemoteError::OtherType { owner: new.owner() });
     compare(me, new, [1])?;
+    let nowhere = remotes.create::<Vec<u64>>(me, WorkerId::new(me.worker_count())).wait();
+    assert!(matches!(nowhere, Err(Error::UnknownWorker { .. })), "{nowhere:?}");
     match new.owner() == me.id() {
         true => assert_eq!(new.here(me, |items| std::mem::take(items))?, [1]),
         false => {
@@ -350,4 +352,47 @@ fn a_lost_owner_is_named() {
             assert_eq!(own, [1, 2, 3]);
         }
     }
+}
+
+/// Whenever the new owner is lost, each item is still at its old owner, was moved, or is named as
+/// lost.
+#[test]
+fn every_item_is_accounted_for() {
+    const ITEMS: usize = 100_000;
+    let dying = ProcessId::new(1);
+    let mut met = 0;
+    for seed in 1..8 {
+        let ends = Mutex::new(Vec::new());
+        let after = Duration::from_micros(1000 + 130 * seed);
+        let simulated = Simulation::new(2, 1, seed).kill(dying, after).run(|me| {
+            let remotes = Remotes::new(me)?;
+            let source: Remote<VecDeque<usize>> = remotes.keep(me, (0..ITEMS).collect());
+            if me.process() == dying {
+                return me.wait_while_serving(|| false);
+            }
+            let target: Remote<Vec<usize>> = remotes.create(me, WorkerId::new(1)).wait()?;
+            let mut moved = 0;
+            let end = loop {
+                match target.splice(me, usize::MAX, source, 0..10).wait() {
+                    Ok(count) => moved += count,
+                    Err(error) => break error.room_error::<RemoteError>().cloned(),
+                }
+            };
+            let left: Vec<usize> = source.here(me, |items| items.iter().copied().collect())?;
+            ends.lock().unwrap().push((moved, end, left));
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+        // A process that is lost before it has a value ends the other one early.
+        for (moved, end, left) in ends.into_inner().unwrap() {
+            let lost = match end {
+                Some(RemoteError::LostOnTheWay { count, .. }) => count,
+                Some(RemoteError::NotMoved { .. }) => 0,
+                other => panic!("seed {seed}: {other:?}"),
+            };
+            assert!(left.iter().copied().eq(moved + lost..ITEMS), "seed {seed}: {moved} moved, {lost} lost");
+            met += u32::from(moved > 0);
+        }
+    }
+    assert!(met > 0, "some items were moved before the loss");
 }
