@@ -5,6 +5,7 @@ mod footprint;
 mod heap_policy;
 mod invoke_latency;
 mod invoke_throughput;
+mod irregular;
 mod mcts_scaling;
 mod memory;
 mod multi_job;
@@ -33,6 +34,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "pipe-scaling", about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
     Bench { name: "stencil", about: stencil::ABOUT, cases: stencil::cases },
     Bench { name: "pipe-latency", about: pipe_latency::ABOUT, cases: pipe_latency::cases },
+    Bench { name: "irregular", about: irregular::ABOUT, cases: irregular::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

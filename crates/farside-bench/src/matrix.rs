@@ -212,6 +212,11 @@ mod tests {
         for case in ["joined", "one-job"] {
             assert!(has("multi-job", case), "{case}");
         }
+        for workload in ["histo", "ig", "randperm", "toposort", "triangles", "gups"] {
+            for form in ["agp", "exchange"] {
+                assert!(has("irregular", &format!("{workload}/{form}")), "{workload}/{form}");
+            }
+        }
     }
 
     #[test]
