@@ -217,6 +217,7 @@ mod tests {
                 assert!(has("irregular", &format!("{workload}/{form}")), "{workload}/{form}");
             }
         }
+        assert!(has("irregular", "bfs/exchange") && has("irregular", "kmers/exchange"));
     }
 
     #[test]

@@ -7,7 +7,9 @@
 //!
 //! Metrics: `seconds` of a round, and `items_per_s`, the operations of one process. The limit of
 //! histo and ig is measured before each round: the instructions of the processor on a table in
-//! shared memory (`agp`), and buffers in shared memory that both processes exchange in step.
+//! shared memory (`agp`), and buffers in shared memory that both processes exchange in step
+//! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
+//! result. The rounds of bfs are searches from different vertices.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -15,7 +17,7 @@ use std::time::Instant;
 use farside::Worker;
 
 use self::workloads::common::{Clock, Form};
-use self::workloads::{gups, histo, ig, randperm, toposort, triangles};
+use self::workloads::{bfs, gups, histo, ig, kmers, randperm, toposort, triangles};
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::limits::exstack::Exstack;
@@ -27,10 +29,12 @@ pub(crate) const ABOUT: &str = "irregular programs, one word at a time and with 
 /// What the examples run.
 #[path = "../../../farside-containers/examples/workloads"]
 mod workloads {
+    pub(super) mod bfs;
     pub(super) mod common;
     pub(super) mod gups;
     pub(super) mod histo;
     pub(super) mod ig;
+    pub(super) mod kmers;
     mod matrix;
     pub(super) mod randperm;
     pub(super) mod toposort;
@@ -72,7 +76,7 @@ fn plans() -> Vec<Plan> {
             limit: Some((limit_name, limit)),
         })
     };
-    let others: [(&str, Form, [u32; 2]); 8] = [
+    let others: [(&str, Form, [u32; 2]); 10] = [
         ("randperm/agp", randperm::agp, [1_000_000, 2]),
         ("randperm/exchange", randperm::exchange, [1_000_000, 2]),
         ("toposort/agp", toposort::agp, [500_000, 10]),
@@ -81,6 +85,9 @@ fn plans() -> Vec<Plan> {
         ("triangles/exchange", triangles::exchange, [100_000, 10]),
         ("gups/agp", gups::agp, [1 << 20, 4]),
         ("gups/exchange", gups::exchange, [1 << 20, 4]),
+        // Scale 18 with two processes.
+        ("bfs/exchange", bfs::exchange, [1 << 17, 16]),
+        ("kmers/exchange", kmers::exchange, [100_000, 31]),
     ];
     let others = others.map(|(name, form, numbers)| Plan { name: name.into(), form, numbers, limit: None });
     TABLES.into_iter().flat_map(of_table).chain(others).collect()
@@ -111,7 +118,9 @@ fn measure(me: &Worker, plan: &Plan, options: Options) -> Result<Vec<Metric>, Be
         }
         Ok(())
     };
-    let clock = Clock::new(1 + options.runs() as u32, &before);
+    // Some workloads take seconds.
+    let runs = if options.quick { 3 } else { options.runs() as u32 };
+    let clock = Clock::new(1 + runs, &before);
     (plan.form)(me, [operations, second], &clock)?;
     let (rounds, alone) = clock.into_taken();
     // One thread does the operations of all processes.

@@ -175,3 +175,20 @@ impl Shuffle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffles_are_permutations() {
+        for count in [1, 2, 3, 4, 5, 1000, 1023, 1024, 1025] {
+            let shuffle = Shuffle::new(count, count / 2);
+            let mut shuffled: Vec<_> = (0..count).map(|x| shuffle.at(x)).collect();
+            let stayed = (0..count).zip(&shuffled).filter(|(x, to)| x == *to).count();
+            assert!(count < 1000 || stayed < 10, "{stayed} of {count} stayed");
+            shuffled.sort_unstable();
+            assert!(shuffled.into_iter().eq(0..count), "{count}");
+        }
+    }
+}

@@ -50,6 +50,11 @@ impl Rows {
         &self.columns[self.starts[row as usize] as usize..self.starts[row as usize + 1] as usize]
     }
 
+    /// The number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
     /// All rows.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u32]> {
         self.starts.windows(2).map(|ends| &self.columns[ends[0] as usize..ends[1] as usize])
