@@ -4,8 +4,8 @@
 //! cargo run --release -p farside-containers --example bfs -- VERTICES EDGES
 //! ```
 //!
-//! The vertices of each worker, rounded down to a power of two in all, and the edges for each vertex;
-//! the defaults are 131,072 (scale 18 with two workers) and 16.
+//! The vertices of each worker, rounded down to a power of two in all, and the edges for each
+//! vertex; the defaults are 131,072 (scale 18 with two workers) and 16.
 
 #[path = "workloads/bfs.rs"]
 mod bfs;

@@ -4,7 +4,8 @@
 //! cargo run --release -p farside-containers --example kmers -- READS K
 //! ```
 //!
-//! The reads of each worker, and the length of a k-mer, at most 32; the defaults are 100,000 and 31.
+//! The reads of each worker, and the length of a k-mer, at most 32; the defaults are 100,000 and
+//! 31.
 
 #[path = "workloads/common.rs"]
 mod common;

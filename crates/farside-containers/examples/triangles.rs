@@ -4,8 +4,8 @@
 //! cargo run --release -p farside-containers --example triangles -- VERTICES NEIGHBORS
 //! ```
 //!
-//! The vertices of each worker, and the neighbors with smaller numbers of a vertex; the defaults are
-//! 100,000 and 10.
+//! The vertices of each worker, and the neighbors with smaller numbers of a vertex; the defaults
+//! are 100,000 and 10.
 
 #[path = "workloads/common.rs"]
 mod common;

@@ -9,7 +9,8 @@
 //! histo and ig is measured before each round: the instructions of the processor on a table in
 //! shared memory (`agp`), and buffers in shared memory that both processes exchange in step
 //! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
-//! result. The rounds of bfs are searches from different vertices.
+//! result. The rounds of bfs are searches from different vertices. The peer of histo and ig is a
+//! program for Open MPI: one-sided operations, and buffers exchanged in step by `MPI_Alltoall`.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -18,11 +19,11 @@ use farside::Worker;
 
 use self::workloads::common::{Clock, Form};
 use self::workloads::{bfs, gups, histo, ig, kmers, randperm, toposort, triangles};
-use crate::case::Case;
+use crate::case::{Case, RunOnce};
 use crate::fabric::Fabric;
 use crate::limits::exstack::Exstack;
 use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::{BenchError, Options, peers};
 
 pub(crate) const ABOUT: &str = "irregular programs, one word at a time and with exchanges (bale, HPCC, Graph500)";
 
@@ -42,12 +43,20 @@ mod workloads {
 }
 
 /// A workload in one form.
+#[derive(Clone)]
 struct Plan {
     name: String,
     form: Form,
     /// The two numbers of the workload. The option for the number of operations changes the first.
     numbers: [u32; 2],
     limit: Option<(&'static str, Limit)>,
+}
+
+impl Plan {
+    fn numbers(&self, options: Options) -> [u32; 2] {
+        let [operations, second] = self.numbers;
+        [options.operations.map_or(operations, |count| count.min(u32::MAX.into()) as u32), second]
+    }
 }
 
 /// A loop over random words of a table, without Farside.
@@ -83,8 +92,8 @@ fn plans() -> Vec<Plan> {
         ("toposort/exchange", toposort::exchange, [500_000, 10]),
         ("triangles/agp", triangles::agp, [100_000, 10]),
         ("triangles/exchange", triangles::exchange, [100_000, 10]),
-        ("gups/agp", gups::agp, [1 << 20, 4]),
-        ("gups/exchange", gups::exchange, [1 << 20, 4]),
+        ("gups/agp", gups::agp, [2 << 20, 4]),
+        ("gups/exchange", gups::exchange, [2 << 20, 4]),
         // Scale 18 with two processes.
         ("bfs/exchange", bfs::exchange, [1 << 17, 16]),
         ("kmers/exchange", kmers::exchange, [100_000, 31]),
@@ -95,16 +104,42 @@ fn plans() -> Vec<Plan> {
 
 pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let plans = if *on == Fabric::Shm { plans() } else { Vec::new() };
-    let case = |plan: Plan| Case::job(plan.name.clone(), 2, move |me, options| measure(me, &plan, options));
+    let case = |plan: Plan| {
+        let of_peers = plan.clone();
+        let around = move |options, run_once: RunOnce<'_>| {
+            let mut metrics = run_once()?;
+            metrics.extend(measure_peers(&of_peers, options)?);
+            Ok(metrics)
+        };
+        Case::around_job(plan.name.clone(), 2, move |me, options| measure(me, &plan, options), around)
+    };
     plans.into_iter().map(case).collect()
+}
+
+/// Measures the program for Open MPI, which has the workloads with a limit.
+fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let &[workload, form, ..] = &plan.name.split('/').collect::<Vec<_>>()[..] else { return Ok(Vec::new()) };
+    if plan.limit.is_none() {
+        return Ok(Vec::new());
+    }
+    let [operations, words] = plan.numbers(options);
+    // One word takes it several times as long.
+    let operations = if form == "agp" { operations.div_ceil(10) } else { operations };
+    let numbers = [u64::from(operations), u64::from(words), runs(options).into()].map(|number| number.to_string());
+    let arguments = [&[workload, form].map(str::to_owned)[..], &numbers].concat();
+    peers::measure(peers::IRREGULAR, 2, &arguments, options)
+}
+
+/// Some workloads take seconds.
+fn runs(options: Options) -> u32 {
+    if options.quick { 3 } else { options.runs() as u32 }
 }
 
 /// Measures a case. Worker 0 returns the metrics.
 fn measure(me: &Worker, plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let [default, second] = plan.numbers;
-    let operations = options.operations.map_or(default, |count| count.min(u32::MAX.into()) as u32);
+    let numbers = plan.numbers(options);
     let limit = match plan.limit {
-        Some((name, run)) => Some((name, run, RefCell::new(Exstack::new(me, operations, second)?))),
+        Some((name, run)) => Some((name, run, RefCell::new(Exstack::new(me, numbers[0], numbers[1])?))),
         None => None,
     };
     let limit_seconds = RefCell::new(Vec::new());
@@ -118,10 +153,8 @@ fn measure(me: &Worker, plan: &Plan, options: Options) -> Result<Vec<Metric>, Be
         }
         Ok(())
     };
-    // Some workloads take seconds.
-    let runs = if options.quick { 3 } else { options.runs() as u32 };
-    let clock = Clock::new(1 + runs, &before);
-    (plan.form)(me, [operations, second], &clock)?;
+    let clock = Clock::new(1 + runs(options), &before);
+    (plan.form)(me, numbers, &clock)?;
     let (rounds, alone) = clock.into_taken();
     // One thread does the operations of all processes.
     let (name, seconds, share) = match &limit {

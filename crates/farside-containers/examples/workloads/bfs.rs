@@ -143,9 +143,11 @@ pub(crate) fn exchange(me: &Worker, [vertices, edges_per_vertex]: [u32; 2], cloc
         reached.for_each(|(vertex, parent)| reach(vertex, parent, &mut next));
     })?;
 
+    // A bit for each vertex of another worker, which may have one more than this one.
+    let words_of_part = (own_count + 1).div_ceil(64);
     let search = |key: u32| {
         parents.iter().for_each(|parent| parent.set(NONE));
-        let mut was_told = vec![vec![0_u64; (graph.vertices as usize).div_ceil(64)]; me.worker_count() as usize];
+        let mut was_told = vec![vec![0_u64; words_of_part]; me.worker_count() as usize];
         me.barrier()?;
         let (owner, vertex) = place(me, key);
         let mut now = Vec::new();

@@ -117,7 +117,7 @@ pub(crate) fn exchange(me: &Worker, [reads, k]: [u32; 2], clock: &Clock<'_>) -> 
         for read in own_reads.chunks(READ_BASES) {
             for kmer in kmers(read, k) {
                 // Not the hash of the map: its high bits would be alike in the map of an owner.
-                let owner = (kmer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * workers >> 32;
+                let owner = ((kmer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * workers) >> 32;
                 match WorkerId::new(owner as u32) {
                     owner if owner == me.id() => *counts.borrow_mut().entry(kmer).or_default() += 1,
                     owner => sender.push(owner, kmer)?,

@@ -17,8 +17,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns `rows` rows with ones at these pairs of row and column. The columns of a row keep the
-    /// order of the pairs.
+    /// Returns `rows` rows with ones at these pairs of row and column. The columns of a row keep
+    /// the order of the pairs.
     pub(crate) fn new(rows: usize, ones: &[(u32, u32)]) -> Self {
         let mut starts = vec![0; rows + 1];
         ones.iter().for_each(|(row, _)| starts[*row as usize + 1] += 1);
@@ -61,7 +61,8 @@ impl Rows {
     }
 }
 
-/// Sends the ones of a matrix of `rows` rows, at pairs of row and column, to the owners of the rows.
+/// Sends the ones of a matrix of `rows` rows, at pairs of row and column, to the owners of the
+/// rows.
 pub(crate) fn distribute(me: &Worker, rows: u32, ones: impl Iterator<Item = (u32, u32)>) -> farside::Result<Rows> {
     let part = Rc::new(RefCell::new(Vec::new()));
     let arrived = part.clone();

@@ -23,7 +23,8 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// Makes a matrix with this number of rows for each worker, and of ones in each row. Collective.
+    /// Makes a matrix with this number of rows for each worker, and of ones in each row.
+    /// Collective.
     fn new(me: &Worker, [rows, ones]: [u32; 2]) -> farside::Result<Self> {
         let size = rows * me.worker_count();
         let (of_rows, of_columns) = (Shuffle::new(size, 1), Shuffle::new(size, 2));
@@ -60,7 +61,8 @@ impl Matrix {
     }
 }
 
-/// One word at a time. A worker that takes the last but one column from a row goes on with that row.
+/// One word at a time. A worker that takes the last but one column from a row goes on with that
+/// row.
 pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     const ONE: u64 = 1 << 40;
     let matrix = Matrix::new(me, numbers)?;
@@ -99,8 +101,8 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
     columns.free(me)
 }
 
-/// What is left of a row: the number of columns, their sum, and the level of the row. A pivot is one
-/// level above the pivots that took columns from its row, and so goes to a place before theirs.
+/// What is left of a row: the number of columns, their sum, and the level of the row. A pivot is
+/// one level above the pivots that took columns from its row, and so goes to a place before theirs.
 #[derive(Clone, Copy)]
 struct Left {
     columns: u32,
@@ -109,7 +111,7 @@ struct Left {
 }
 
 /// With exchanges: the owner of a pivot's row tells the owner of its column, which tells the owners
-/// of all rows with that column. Nobody waits for a level to end.
+/// of all rows with that column. No worker waits for a level to end.
 pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     let matrix = Rc::new(Matrix::new(me, numbers)?);
     let left = Rc::new(RefCell::new(Vec::<Left>::new()));
