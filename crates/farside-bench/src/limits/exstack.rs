@@ -61,7 +61,8 @@ impl Exstack {
     }
 
     fn of(memory: Shared, words: Shared, part: usize, own: usize, workers: usize, indices: Rc<[u32]>) -> Self {
-        let part = vec![0; part];
+        // Pages that are never written would all be one page of zeros, which no cache misses.
+        let part = vec![1; part];
         let (target, counts, patience) = (vec![0; indices.len()], vec![0; workers], Patience::new(workers as u32));
         let place = |index: &u32| (*index as usize % workers, u64::from(*index) / workers as u64);
         let places = indices.iter().map(place).collect();
@@ -212,6 +213,8 @@ mod tests {
                     let indices = (0..5000 * own as u32).map(|i| i * 7 % (workers * WORDS) as u32).collect();
                     let mut end = Exstack::of(memory, words, WORDS, own, workers, indices);
                     end.patience = Patience::new(100);
+                    assert!(end.part.iter().all(|word| *word != 0), "the table has pages of its own");
+                    end.part.fill(0);
                     end.add().unwrap();
                     end.add_by_word().unwrap();
                     let values = (0..).map(|word| (word * workers + own) as u64);
