@@ -94,7 +94,7 @@ const CRATES: [Crate; 15] = [
     },
     Crate {
         name: "farside-bench",
-        below: &["farside-mcts", "farside", "farside-transmit", "farside-fabric", "farside-sys"],
+        below: &["farside-mcts", "farside-containers", "farside", "farside-transmit", "farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: false,
         is_package: false,

@@ -7,6 +7,7 @@ mod footprint;
 mod heap_policy;
 mod invoke_latency;
 mod invoke_throughput;
+mod irregular;
 mod mcts_scaling;
 mod memory;
 mod multi_job;
@@ -37,6 +38,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "pipe-latency", about: pipe_latency::ABOUT, cases: pipe_latency::cases },
     Bench { name: "components", about: components::ABOUT, cases: components::cases },
     Bench { name: "attentiveness", about: attentiveness::ABOUT, cases: attentiveness::cases },
+    Bench { name: "irregular", about: irregular::ABOUT, cases: irregular::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -1,5 +1,6 @@
 //! Limits: what the machine can do, measured in the same run between the same processes.
 
+pub(crate) mod exstack;
 pub(crate) mod indirect_calls;
 pub(crate) mod libfabric;
 pub(crate) mod ping_pong;

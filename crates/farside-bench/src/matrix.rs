@@ -212,6 +212,12 @@ mod tests {
         for case in ["joined", "one-job"] {
             assert!(has("multi-job", case), "{case}");
         }
+        for workload in ["histo", "ig", "randperm", "toposort", "triangles", "gups"] {
+            for form in ["agp", "exchange"] {
+                assert!(has("irregular", &format!("{workload}/{form}")), "{workload}/{form}");
+            }
+        }
+        assert!(has("irregular", "bfs/exchange") && has("irregular", "kmers/exchange"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::results::path_of;
 use crate::{BenchError, Options};
 
 /// The benches that have peers.
-const BENCHES: [&str; 3] = ["footprint", "pipe-latency", "stencil"];
+const BENCHES: [&str; 4] = ["footprint", "irregular", "pipe-latency", "stencil"];
 
 /// The longest time of a program. A program that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
@@ -50,6 +50,9 @@ pub(crate) struct Source {
 
 /// Measures the memory of processes.
 pub(crate) const FOOTPRINT: Source = Source { name: "footprint.c", text: include_str!("../peers/footprint.c") };
+
+/// Reads random words of a table, and adds to them.
+pub(crate) const IRREGULAR: Source = Source { name: "irregular.c", text: include_str!("../peers/irregular.c") };
 
 /// Jacobi's iteration.
 pub(crate) const STENCIL: Source = Source { name: "stencil.c", text: include_str!("../peers/stencil.c") };
@@ -285,6 +288,9 @@ mod tests {
             }
         };
         says(FOOTPRINT, &[], &["start_bytes", "called_bytes", "talked_bytes"].map(|name| ("openmpi", name)));
+        for (workload, form) in [("histo", "agp"), ("histo", "exchange"), ("ig", "agp"), ("ig", "exchange")] {
+            says(IRREGULAR, &[workload, form, "3000", "100", "1"], &[("openmpi", "items_per_s")]);
+        }
         let one_sided = ["openmpi-fence", "openmpi-pscw", "openmpi-passive"].map(|peer| (peer, "ns"));
         says(PIPE, &["64", "10", "1", "read"], &one_sided);
         says(PIPE, &["64", "10", "1", "write"], &[&one_sided[..], &[("openmpi-send", "ns")]].concat());

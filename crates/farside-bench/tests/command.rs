@@ -121,6 +121,27 @@ fn memory_by_global_addresses_stands_beside_what_is_below() {
 }
 
 #[test]
+fn irregular_programs_stand_beside_loops_of_the_bench() {
+    let rows = rows("irregular", "shm", "2000");
+    for workload in ["histo", "ig"] {
+        for (form, limit) in [("agp", "instructions on shared memory"), ("exchange", "buffers exchanged in step")] {
+            for metric in ["items_per_s", "seconds"] {
+                assert_is_row(row(&rows, &format!("{workload}/{form}"), metric), "irregular", limit);
+                assert_is_row(row(&rows, &format!("{workload}/{form}/large"), metric), "irregular", limit);
+            }
+        }
+    }
+    for case in ["triangles/agp", "triangles/exchange", "bfs/exchange", "kmers/exchange"] {
+        assert_is_row(row(&rows, case, "seconds"), "irregular", "one thread");
+    }
+    for form in ["agp", "exchange"] {
+        for workload in ["randperm", "toposort", "gups"] {
+            assert!(row(&rows, &format!("{workload}/{form}"), "items_per_s")["limit"].is_null(), "{rows:?}");
+        }
+    }
+}
+
+#[test]
 fn calls_over_libfabric_have_rows() {
     if farside_testbed::is_left_out("fabric") {
         return;

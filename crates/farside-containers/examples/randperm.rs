@@ -1,0 +1,16 @@
+//! A random permutation: `workloads/randperm.rs`.
+//!
+//! ```sh
+//! cargo run --release -p farside-containers --example randperm -- DARTS SLOTS
+//! ```
+//!
+//! The darts of each worker, and the slots for each dart; the defaults are 1,000,000 and 2.
+
+#[path = "workloads/common.rs"]
+mod common;
+#[path = "workloads/randperm.rs"]
+mod randperm;
+
+fn main() -> farside::Result<()> {
+    common::main(&[("agp", randperm::agp), ("exchange", randperm::exchange)], [1_000_000, 2])
+}

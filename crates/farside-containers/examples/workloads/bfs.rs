@@ -1,0 +1,229 @@
+//! Breadth-first search by the rules of Graph500: a Kronecker graph with labels permuted, whose
+//! searches begin at random vertices with neighbors. Each search makes the tree of parents, and
+//! every tree passes the five checks.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use farside::prelude::*;
+use farside_containers::{Exchange, Items};
+
+use super::common::{Clock, Random, Shuffle, owned, place};
+use super::matrix::Rows;
+
+/// The parent of a vertex that no search has reached.
+const NONE: u32 = u32::MAX;
+
+/// The edges of a graph with this number of vertices, a power of two, and of edges for each vertex.
+#[derive(Clone, Copy)]
+struct Graph {
+    vertices: u32,
+    edges_per_vertex: u32,
+}
+
+impl Graph {
+    fn edges(self) -> u32 {
+        self.vertices * self.edges_per_vertex
+    }
+
+    /// An edge. Its ends are in the four quarters of the matrix with the official probabilities,
+    /// and so on within the quarter.
+    fn edge(self, number: u32) -> (u32, u32) {
+        let (mut random, mut ends) = (Random::new(number), (0, 0));
+        for _ in 0..self.vertices.ilog2() {
+            let quarter = match random.unit() {
+                x if x <= 0.57 => (0, 0),
+                x if x <= 0.76 => (0, 1),
+                x if x <= 0.95 => (1, 0),
+                _ => (1, 1),
+            };
+            ends = (2 * ends.0 + quarter.0, 2 * ends.1 + quarter.1);
+        }
+        let label = Shuffle::new(self.vertices, 1);
+        (label.at(ends.0), label.at(ends.1))
+    }
+
+    /// The vertex at which a search begins: an end of a random edge that is no loop.
+    fn key(self, search: u32) -> u32 {
+        let mut random = Random::new(u32::MAX - search);
+        let mut edges = std::iter::repeat_with(|| self.edge(random.below(self.edges())));
+        edges.find(|(from, to)| from != to).expect("the edges go on").0
+    }
+}
+
+/// All edges, and the search as one thread does it.
+struct Alone {
+    edges: Vec<(u32, u32)>,
+    neighbors: Rows,
+}
+
+impl Alone {
+    fn new(graph: Graph) -> Self {
+        let edges: Vec<_> = (0..graph.edges()).map(|number| graph.edge(number)).collect();
+        let both: Vec<_> = edges.iter().flat_map(|(from, to)| [(*from, *to), (*to, *from)]).collect();
+        Self { edges, neighbors: Rows::new(graph.vertices as usize, &both) }
+    }
+
+    /// Returns the parents in a search from `key`.
+    fn search(&self, key: u32) -> Vec<u32> {
+        let mut parents = vec![NONE; self.neighbors.len()];
+        parents[key as usize] = key;
+        let (mut level, mut next) = (vec![key], Vec::new());
+        while !level.is_empty() {
+            for vertex in level.drain(..) {
+                for neighbor in self.neighbors.row(vertex) {
+                    let parent = &mut parents[*neighbor as usize];
+                    if *parent == NONE {
+                        *parent = vertex;
+                        next.push(*neighbor);
+                    }
+                }
+            }
+            std::mem::swap(&mut level, &mut next);
+        }
+        parents
+    }
+
+    /// Makes the five checks of a result.
+    fn check(&self, key: u32, parents: &[u32]) {
+        assert_eq!(parents[key as usize], key, "the key is its own parent");
+        // 1: the parents form a tree, in which every way ends at the key. 2: its edges join levels
+        // that differ by one, since a level is counted from that of the parent.
+        let mut levels = vec![NONE; parents.len()];
+        levels[key as usize] = 0;
+        let mut way = Vec::new();
+        for mut vertex in (0..parents.len() as u32).filter(|vertex| parents[*vertex as usize] != NONE) {
+            while levels[vertex as usize] == NONE {
+                way.push(vertex);
+                assert!(way.len() < parents.len(), "the parents form a cycle");
+                vertex = parents[vertex as usize];
+                assert_ne!(vertex, NONE, "a parent was reached");
+            }
+            for (above, vertex) in (levels[vertex as usize]..).zip(way.drain(..).rev()) {
+                levels[vertex as usize] = above + 1;
+            }
+        }
+        // 3 and 4: an edge joins levels that differ by at most one, or vertices that were not
+        // reached. So the tree has all vertices of its component. 5: edges of the tree are edges.
+        let mut is_edge = vec![false; parents.len()];
+        is_edge[key as usize] = true;
+        for (from, to) in &self.edges {
+            let (above, below) = (levels[*from as usize], levels[*to as usize]);
+            assert_eq!(above == NONE, below == NONE, "the tree leaves out a neighbor");
+            assert!(above.abs_diff(below) <= 1, "an edge skips a level");
+            is_edge[*to as usize] |= parents[*to as usize] == *from;
+            is_edge[*from as usize] |= parents[*from as usize] == *to;
+        }
+        assert!(
+            parents.iter().zip(is_edge).all(|(parent, is_edge)| *parent == NONE || is_edge),
+            "an edge was invented"
+        );
+    }
+}
+
+/// Tells the neighbors of each level that they are the next one. A worker tells the owner of a
+/// vertex once.
+pub(crate) fn exchange(me: &Worker, [vertices, edges_per_vertex]: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
+    let graph = Graph { vertices: 1 << (vertices * me.worker_count()).ilog2(), edges_per_vertex };
+    let own_count = owned(me, graph.vertices).len();
+    let neighbors = neighbors(me, graph)?;
+    let parents: Rc<Vec<Cell<u32>>> = Rc::new((0..own_count).map(|_| Cell::new(NONE)).collect());
+    let level = Rc::new(RefCell::new(Vec::new()));
+    let (all, next) = (parents.clone(), level.clone());
+    let reach = move |vertex: u32, parent: u32, next: &mut Vec<u32>| {
+        let of_vertex = &all[vertex as usize];
+        if of_vertex.get() == NONE {
+            of_vertex.set(parent);
+            next.push(vertex);
+        }
+    };
+    let reach_own = reach.clone();
+    let reaching = Exchange::new(me, move |_, reached: Items<'_, (u32, u32)>| {
+        let mut next = next.borrow_mut();
+        reached.for_each(|(vertex, parent)| reach(vertex, parent, &mut next));
+    })?;
+
+    // A bit for each vertex of another worker, which may have one more than this one.
+    let words_of_part = (own_count + 1).div_ceil(64);
+    let search = |key: u32| {
+        parents.iter().for_each(|parent| parent.set(NONE));
+        let mut was_told = vec![vec![0_u64; words_of_part]; me.worker_count() as usize];
+        me.barrier()?;
+        let (owner, vertex) = place(me, key);
+        let mut now = Vec::new();
+        if owner == me.id() {
+            reach_own(vertex, key, &mut now);
+        }
+        while me.all_reduce(now.len(), |a, b| a + b)? > 0 {
+            let tell = || {
+                let sender = reaching.on(me);
+                for vertex in &now {
+                    let parent = vertex * me.worker_count() + me.id().number();
+                    for (owner, (neighbors, was_told)) in
+                        (0..).map(WorkerId::new).zip(neighbors.iter().zip(&mut was_told))
+                    {
+                        if owner == me.id() {
+                            let mut next = level.borrow_mut();
+                            neighbors.row(*vertex).iter().for_each(|other| reach_own(*other, parent, &mut next));
+                            continue;
+                        }
+                        for other in neighbors.row(*vertex) {
+                            let (word, bit) = (&mut was_told[*other as usize / 64], 1 << (other % 64));
+                            if *word & bit == 0 {
+                                *word |= bit;
+                                sender.push(owner, (*other, parent))?;
+                            }
+                        }
+                    }
+                }
+                Ok(())
+            };
+            now = me.superstep(tell, || level.take())?;
+        }
+        // The rules count the edges of the component, each of which has two ends.
+        let is_reached = |vertex: &usize| parents[*vertex].get() != NONE;
+        let reached = || (0..own_count).filter(is_reached);
+        let ends =
+            neighbors.iter().map(|rows| reached().map(|vertex| rows.row(vertex as u32).len() as u64).sum::<u64>());
+        Ok(ends.sum::<u64>() / 2)
+    };
+    let alone = (me.id() == WorkerId::new(0)).then(|| Alone::new(graph));
+    let all_parents = me.global_array_as::<u32>(graph.vertices as usize, farside::Distribution::CYCLIC)?;
+    let check = |round| {
+        all_parents.local(me).write(0, &Vec::from_iter(parents.iter().map(Cell::get)));
+        me.barrier()?;
+        if let Some(alone) = &alone {
+            let found: Vec<u32> =
+                (0..alone.neighbors.len()).map(|vertex| all_parents.get(me, vertex)).collect::<Result<_, _>>()?;
+            alone.check(graph.key(round), &found);
+            alone.check(graph.key(round), &clock.alone(|| alone.search(graph.key(round))));
+        }
+        Ok(())
+    };
+    clock.time(me, |round| search(graph.key(round)), check)?;
+    all_parents.free(me)
+}
+
+/// Returns the neighbors of this worker's vertices, for each owner of the neighbors apart.
+fn neighbors(me: &Worker, graph: Graph) -> farside::Result<Vec<Rows>> {
+    let pairs = Rc::new(RefCell::new(vec![Vec::new(); me.worker_count() as usize]));
+    let arrived = pairs.clone();
+    let exchange = Exchange::new(me, move |me, ends: Items<'_, (u32, u32)>| {
+        let mut arrived = arrived.borrow_mut();
+        for (vertex, other) in ends {
+            let (owner, other) = place(me, other);
+            arrived[owner.index()].push((vertex, other));
+        }
+    })?;
+    let sender = exchange.on(me);
+    for number in owned(me, graph.edges()) {
+        let (from, to) = graph.edge(number);
+        for (vertex, other) in [(from, to), (to, from)] {
+            let (owner, vertex) = place(me, vertex);
+            sender.push(owner, (vertex, other))?;
+        }
+    }
+    me.quiesce()?;
+    let own_count = owned(me, graph.vertices).len();
+    Ok(pairs.take().iter().map(|pairs| Rows::new(own_count, pairs)).collect())
+}
