@@ -21,9 +21,9 @@
 
 #![forbid(unsafe_code)]
 
-mod cost;
 mod array_batch;
 pub mod collections;
+mod cost;
 mod counting_set;
 mod dist_iterator;
 mod dist_vec;
@@ -34,8 +34,8 @@ mod query;
 mod remote;
 mod route;
 
-pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use array_batch::ArrayBatch;
+pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;
 pub use dist_iterator::DistIterator;
 pub use dist_vec::DistVec;

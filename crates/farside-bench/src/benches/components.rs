@@ -33,7 +33,7 @@ const REMOTE: u64 = 20_000;
 const SIMULATED: u64 = 200;
 
 /// The shapes of simulated jobs: machines and processes of each.
-const SHAPES: [(u32, u32); 5] = [(2, 1), (16, 1), (64, 1), (8, 8), (32, 8)];
+const SHAPES: [(u32, u32); 4] = [(2, 1), (16, 1), (64, 1), (8, 8)];
 /// The network of the published figures.
 const PUBLISHED_ON: &str = "aries";
 const TABLE_1: &str = "Brock et al., Table I";
