@@ -14,6 +14,8 @@ const WIDTH: u32 = 800;
 const BAR_HEIGHT: u32 = 26;
 /// Height of the caption and the axis.
 const MARGINS_HEIGHT: u32 = 110;
+/// What the names of metrics that a model predicts begin with.
+const PREDICTED: &str = "predicted_";
 /// Width of the column with the names of the cases.
 const NAMES_WIDTH: u32 = 170;
 
@@ -21,26 +23,40 @@ const NAMES_WIDTH: u32 = 170;
 /// if necessary. Returns the paths of the files.
 ///
 /// A bar shows the median. The thin line across its end reaches from the smallest value to the
-/// largest, and the red mark is the limit.
+/// largest. The red mark is the limit, and the green one the value that a model predicts.
 ///
 /// # Errors
 /// [`BenchError::System`] if a file cannot be written; [`BenchError::Plot`].
 pub(crate) fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let failed = |doing| move |path: &Path, cause| BenchError::System { doing, path: path.into(), cause };
     std::fs::create_dir_all(folder).map_err(|cause| failed("making the folder")(folder, cause))?;
-    let mut pictures: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
-    for row in rows {
-        pictures.entry((&row.bench, &row.metric)).or_default().push(row);
-    }
     let mut files = Vec::new();
-    for ((bench, metric), rows) in pictures {
-        let path = folder.join(format!("{bench}-{metric}.svg"));
-        let svg = draw(bench, metric, &rows);
+    for (name, svg) in pictures(rows) {
+        let path = folder.join(name);
         let svg = svg.map_err(|error| BenchError::Plot { path: path.clone(), why: error.to_string() })?;
         std::fs::write(&path, svg).map_err(|cause| failed("writing")(&path, cause))?;
         files.push(path);
     }
     Ok(files)
+}
+
+type Drawn = Result<String, Box<dyn std::error::Error>>;
+
+/// Returns the names of the files and the pictures.
+fn pictures(rows: &[Row]) -> Vec<(String, Drawn)> {
+    let mut pictures: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    let mut predictions = BTreeMap::new();
+    for row in rows {
+        match row.metric.strip_prefix(PREDICTED) {
+            Some(metric) => drop(predictions.insert((&*row.bench, metric, &*row.case), row.value)),
+            None => pictures.entry((&row.bench, &row.metric)).or_default().push(row),
+        }
+    }
+    let pictures = pictures.into_iter().map(|((bench, metric), rows)| {
+        let predicted = |row: &Row| predictions.get(&(bench, metric, &*row.case)).copied();
+        (format!("{bench}-{metric}.svg"), draw(bench, metric, &rows, predicted))
+    });
+    pictures.collect()
 }
 
 /// The axis of the values. It is logarithmic if the values are far apart.
@@ -52,9 +68,11 @@ struct Axis {
 }
 
 impl Axis {
-    fn for_rows(rows: &[&Row]) -> Self {
-        let values =
-            || rows.iter().flat_map(|row| [Some(row.value), Some(row.min), Some(row.max), row.limit]).flatten();
+    fn of(rows: &[&Row], predictions: impl Iterator<Item = f64> + Clone) -> Self {
+        let values = || {
+            let measured = rows.iter().flat_map(|row| [Some(row.value), Some(row.min), Some(row.max), row.limit]);
+            measured.flatten().chain(predictions.clone())
+        };
         let positive = || values().filter(|value| *value > 0.0);
         let largest = positive().fold(f64::MIN_POSITIVE, f64::max);
         let smallest = positive().fold(largest, f64::min);
@@ -74,10 +92,10 @@ impl Axis {
     }
 }
 
-fn draw(bench: &str, metric: &str, rows: &[&Row]) -> Result<String, Box<dyn std::error::Error>> {
+fn draw(bench: &str, metric: &str, rows: &[&Row], predicted: impl Fn(&Row) -> Option<f64>) -> Drawn {
     let mut svg = String::new();
     let size = (WIDTH, MARGINS_HEIGHT + BAR_HEIGHT * rows.len() as u32);
-    let axis = Axis::for_rows(rows);
+    let axis = Axis::of(rows, rows.iter().filter_map(|row| predicted(row)));
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -102,11 +120,12 @@ fn draw(bench: &str, metric: &str, rows: &[&Row]) -> Result<String, Box<dyn std:
         PathElement::new([(axis.place(row.min), top + 0.5), (axis.place(row.max), top + 0.5)], BLACK)
     };
     chart.draw_series(numbered().map(spread))?;
-    let limit = |(row, top): (&Row, f64)| {
-        let at = axis.place(row.limit?);
-        Some(PathElement::new([(at, top + 0.05), (at, top + 0.95)], RED.stroke_width(3)))
+    let mark = |top: f64, value: f64, colour: RGBColor| {
+        let at = axis.place(value);
+        PathElement::new([(at, top + 0.05), (at, top + 0.95)], colour.stroke_width(3))
     };
-    chart.draw_series(numbered().filter_map(limit))?;
+    chart.draw_series(numbered().filter_map(|(row, top)| Some(mark(top, row.limit?, RED))))?;
+    chart.draw_series(numbered().filter_map(|(row, top)| Some(mark(top, predicted(row)?, GREEN))))?;
     let to_the_left = Pos::new(HPos::Right, VPos::Center);
     let style = ("sans-serif", 13).into_text_style(&area).pos(to_the_left);
     let name = |(row, top): (&Row, f64)| {
@@ -136,7 +155,7 @@ mod tests {
         ];
         for count in [1, 2] {
             let rows: Vec<&Row> = rows.iter().take(count).collect();
-            let svg = draw("invoke-latency", "rtt_ns", &rows).unwrap();
+            let svg = draw("invoke-latency", "rtt_ns", &rows, |_| None).unwrap();
             assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
             assert!(svg.contains("invoke-latency: rtt_ns") && svg.contains("call-return/8B"), "{svg}");
             assert_eq!(svg.contains("a &lt; b &amp; &quot;c&quot;"), count == 2, "{svg}");
@@ -146,15 +165,25 @@ mod tests {
     }
 
     #[test]
+    fn predictions_are_marks() {
+        let rows = [row("get", "ns", vec![190.0], vec![]), row("get", "predicted_ns", vec![200.0], vec![])];
+        let [(name, svg)] = pictures(&rows).try_into().unwrap();
+        assert_eq!(name, "invoke-latency-ns.svg");
+        let svg = svg.unwrap().to_lowercase();
+        assert_eq!(svg.matches("#00ff00").count(), 1, "{svg}");
+    }
+
+    #[test]
     fn values_far_apart_get_a_logarithmic_axis() {
         let near = row("a", "rtt_ns", vec![10.0, 20.0, 30.0], vec![5.0]);
         let far = row("b", "rtt_ns", vec![1000.0], vec![]);
         let none = row("c", "rtt_ns", vec![0.0], vec![]);
-        assert!(!Axis::for_rows(&[&near]).is_logarithmic);
-        let axis = Axis::for_rows(&[&near, &far]);
+        let axis_of = |rows: &[&Row]| Axis::of(rows, std::iter::empty());
+        assert!(!axis_of(&[&near]).is_logarithmic);
+        let axis = axis_of(&[&near, &far]);
         assert!(axis.is_logarithmic && axis.begin <= 5_f64.log10() && axis.end >= 3.0);
-        assert!(!Axis::for_rows(&[&near, &far, &none]).is_logarithmic);
-        assert!(Axis::for_rows(&[&none]).end > 0.0);
+        assert!(!axis_of(&[&near, &far, &none]).is_logarithmic);
+        assert!(axis_of(&[&none]).end > 0.0);
     }
 
     #[test]

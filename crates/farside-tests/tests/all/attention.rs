@@ -28,7 +28,8 @@ fn a_worker_that_computes_looks_seldom(me: &Worker) -> Result<()> {
     me.barrier()?;
     if me.is_first() {
         // The other one has begun to compute once it has run a call.
-        me.call_return(OTHER, (), |_, ()| ())?.wait()?;
+        let watch = |there: &Worker, ()| matches!(there.progress_interval(OTHER), Err(Error::InHandler { .. }));
+        assert!(me.call_return(OTHER, (), watch)?.wait()?, "a handler cannot watch");
         compute(me);
         let found = me.progress_interval(OTHER)?;
         // A busy machine may make it longer.
