@@ -64,8 +64,8 @@ static void ig_agp(void)
     MPI_Win_flush_all(window);
 }
 
-/* Fills buffers from item `at` on until one is full, and notes whose they are. Returns the next item. */
-static int64_t fill(int64_t at, int64_t (*asked)[ITEMS])
+/* Fills buffers from item `at` on until one is full, and notes which items they are if they are reads. Returns the next item. */
+static int64_t fill(int64_t at, int reads, int64_t (*asked)[ITEMS])
 {
     for (int to = 0; to < size; to++)
         out[to].count = 0;
@@ -73,7 +73,8 @@ static int64_t fill(int64_t at, int64_t (*asked)[ITEMS])
         buffer *of_owner = &out[owners[at]];
         if (of_owner->count == ITEMS)
             break;
-        asked[owners[at]][of_owner->count] = at;
+        if (reads)
+            asked[owners[at]][of_owner->count] = at;
         of_owner->items[of_owner->count++] = places[at];
     }
     for (int to = 0; to < size; to++)
@@ -93,7 +94,7 @@ static void in_step(int reads)
         asked = allocate((size_t)size, sizeof *asked);
     int64_t at = 0, more = 1;
     while (more) {
-        at = fill(at, asked);
+        at = fill(at, reads, asked);
         swap();
         more = 0;
         for (int from = 0; from < size; from++) {

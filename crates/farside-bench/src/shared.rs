@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use farside::{ProcessId, Worker, WorkerId};
 use farside_fabric::ring::{MappedChunk, MappedControl, RingMemory};
 use farside_fabric::{RemoteKey, RemoteRegion};
-use farside_sys::shm::{SharedMemory, page_bytes};
+use farside_sys::shm::{MemoryPreference, PageKind, SharedMemory, page_bytes};
 use farside_sys::topology::current_affinity;
 
 use crate::BenchError;
@@ -37,10 +37,28 @@ impl Shared {
     /// The errors of collectives; [`BenchError::Memory`]; [`BenchError::System`] if one process may
     /// not open the files of another.
     pub(crate) fn new(me: &Worker, bytes: usize) -> Result<Self, BenchError> {
+        Self::on_pages(me, bytes, PageKind::Base)
+    }
+
+    /// Allocates memory on large pages where the system grants them, as Farside's global memory has
+    /// them. Collective.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub(crate) fn table(me: &Worker, bytes: usize) -> Result<Self, BenchError> {
+        Self::on_pages(me, bytes, PageKind::Transparent)
+    }
+
+    fn on_pages(me: &Worker, bytes: usize, pages: PageKind) -> Result<Self, BenchError> {
+        let preference = MemoryPreference { pages, ..MemoryPreference::default() };
         let root = WorkerId::new(0);
         // Memory comes in whole pages, and the other processes must know its size.
         let bytes = bytes.next_multiple_of(page_bytes());
-        let own = if me.id() == root { Some(SharedMemory::create("farside-bench-limit", bytes)?) } else { None };
+        let own = if me.id() == root {
+            Some(SharedMemory::create_as("farside-bench-limit", bytes, preference)?)
+        } else {
+            None
+        };
         let name = own.as_ref().map(|memory| (std::process::id(), memory.fd().as_raw_fd()));
         let (process, descriptor) = me.broadcast(root, name)?;
         let memory = match own {

@@ -39,7 +39,8 @@ pub struct CostModel {
     pub call: f64,
     /// What the called function does.
     pub handler: f64,
-    /// The first access to a line that is in no cache.
+    /// The first access to a line that the caches of a processor core do not hold. Memory beyond all
+    /// caches costs more.
     pub line_cold: f64,
     /// One more worker that changes the same word at the same time.
     pub line_contended: f64,
@@ -106,6 +107,7 @@ pub struct Load {
 
 impl Load {
     /// Returns the mean number of slots that an operation looks at (Knuth, volume 3, section 6.4).
+    /// An insertion of a new key looks at as many as a search for a key that is not there.
     ///
     /// ```
     /// use farside_containers::{Load, Op};
@@ -119,12 +121,12 @@ impl Load {
         match (op, self.probing) {
             (Op::Push | Op::Pop, _) => 1.0,
             _ if fill == 0.0 => 1.0,
-            (Op::FindMiss, Probing::Linear) => f64::midpoint(1.0, free.powi(-2)),
-            (Op::FindMiss, Probing::Quadratic) => 1.0 / free - fill - free.ln(),
-            (Op::FindMiss, Probing::Random) => 1.0 / free,
-            (Op::Insert | Op::Find, Probing::Linear) => f64::midpoint(1.0, 1.0 / free),
-            (Op::Insert | Op::Find, Probing::Quadratic) => 1.0 - free.ln() - fill / 2.0,
-            (Op::Insert | Op::Find, Probing::Random) => -free.ln() / fill,
+            (Op::Insert | Op::FindMiss, Probing::Linear) => f64::midpoint(1.0, free.powi(-2)),
+            (Op::Insert | Op::FindMiss, Probing::Quadratic) => 1.0 / free - fill - free.ln(),
+            (Op::Insert | Op::FindMiss, Probing::Random) => 1.0 / free,
+            (Op::Find, Probing::Linear) => f64::midpoint(1.0, 1.0 / free),
+            (Op::Find, Probing::Quadratic) => 1.0 - free.ln() - fill / 2.0,
+            (Op::Find, Probing::Random) => -free.ln() / fill,
         }
     }
 }

@@ -122,9 +122,13 @@ impl Default for SimOptions {
 impl SimOptions {
     /// The durations between two processes.
     fn between(&self, one: ProcessId, other: ProcessId) -> LogGp {
+        if self.share_memory(one, other) { LogGp::SHARED_MEMORY } else { self.network }
+    }
+
+    /// Returns whether two processes are on one machine that has several.
+    fn share_memory(&self, one: ProcessId, other: ProcessId) -> bool {
         let each = self.processes_per_machine;
-        let is_near = each > 1 && one.number() / each == other.number() / each;
-        if is_near { LogGp::SHARED_MEMORY } else { self.network }
+        each > 1 && one.number() / each == other.number() / each
     }
 }
 

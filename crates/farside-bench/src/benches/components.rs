@@ -189,7 +189,7 @@ fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool)
     let mut targets = Targets::new(me, component, WORDS)?;
     let is_call = component == Component::Call;
     let count = options.operations_or(if is_mapped && !is_call { MAPPED } else { REMOTE });
-    let memory = Shared::new(me, processes * WORDS * 8)?;
+    let memory = Shared::table(me, processes * WORDS * 8)?;
     let mut random = Random::of(me);
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut trips = TwoLines { ping_pong, trips: count };

@@ -37,7 +37,7 @@ pub(crate) struct Exstack {
     /// The words that this process adds to or reads.
     indices: Rc<[u32]>,
     /// Their owners, and their places there, made before the clock starts.
-    places: Rc<[(usize, u64)]>,
+    places: Rc<[(u32, u32)]>,
     own: usize,
     workers: usize,
     lap: u64,
@@ -54,7 +54,7 @@ impl Exstack {
     pub(crate) fn new(me: &Worker, operations: u32, words: u32) -> Result<Self, BenchError> {
         let (own, workers) = (me.id().index(), me.worker_count() as usize);
         let memory = Shared::new(me, memory_bytes(workers))?;
-        let table = Shared::new(me, workers * words as usize * 8)?;
+        let table = Shared::table(me, workers * words as usize * 8)?;
         let mut random = Rng::new(me.id().number().into());
         let indices = (0..operations).map(|_| random.below(words * me.worker_count())).collect();
         Ok(Self::of(memory, table, words as usize, own, workers, indices))
@@ -64,7 +64,7 @@ impl Exstack {
         // Pages that are never written would all be one page of zeros, which no cache misses.
         let part = vec![1; part];
         let (target, counts, patience) = (vec![0; indices.len()], vec![0; workers], Patience::new(workers as u32));
-        let place = |index: &u32| (*index as usize % workers, u64::from(*index) / workers as u64);
+        let place = |index: &u32| (*index % workers as u32, *index / workers as u32);
         let places = indices.iter().map(place).collect();
         Self { memory, words, part, target, indices, places, own, workers, lap: 0, counts, patience }
     }
@@ -92,7 +92,7 @@ impl Exstack {
         let mut at = 0;
         loop {
             while let Some((owner, word)) = places.get(at)
-                && self.push(*owner, *word)
+                && self.push(*owner as usize, (*word).into())
             {
                 at += 1;
             }
@@ -117,9 +117,9 @@ impl Exstack {
         let mut at = 0;
         loop {
             while let Some((owner, word)) = places.get(at)
-                && self.push(*owner, *word)
+                && self.push(*owner as usize, (*word).into())
             {
-                asked[*owner].push(at);
+                asked[*owner as usize].push(at);
                 at += 1;
             }
             let is_over = self.exchange(at == places.len())?;

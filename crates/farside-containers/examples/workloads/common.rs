@@ -12,7 +12,9 @@ pub(crate) type Form = fn(&Worker, [u32; 2], &Clock<'_>) -> Result<()>;
 /// Runs the forms of a workload in a job of two processes and prints their figures. The program was
 /// started with the two numbers, or they are these.
 pub(crate) fn main(forms: &[(&str, Form)], mut numbers: [u32; 2]) -> Result<()> {
-    for (number, word) in numbers.iter_mut().zip(std::env::args().skip(1)) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    assert!(words.len() <= numbers.len(), "the arguments are two numbers");
+    for (number, word) in numbers.iter_mut().zip(words) {
         *number = word.parse().expect("the arguments are numbers");
     }
     farside::job().processes(2).run(|me| {

@@ -129,6 +129,6 @@ pub(crate) fn random_row(row: u32, rows: u32, ones: u32) -> impl Iterator<Item =
     std::iter::from_fn(move || {
         let column = next;
         next = column.saturating_add(1).saturating_add(distance());
-        (column < row).then_some(column)
+        (column < row && ones > 0).then_some(column)
     })
 }

@@ -42,7 +42,13 @@ pub(crate) fn agp(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &Clock<
         me.barrier()?;
         Ok(darts.into())
     };
-    clock.time(me, work, |_| check(me, all, permutation.local(me).iter()))?;
+    let check = |_| {
+        check(me, all, permutation.local(me).iter())?;
+        // The next round must make all of it.
+        permutation.local(me).fill(0);
+        Ok(())
+    };
+    clock.time(me, work, check)?;
     permutation.free(me)?;
     board.free(me)
 }
@@ -70,7 +76,7 @@ pub(crate) fn exchange(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &C
         }
     })?;
     throwing.set(exchange).expect("it is set once");
-    let permutation = Rc::new(RefCell::new(vec![0; darts as usize]));
+    let permutation = Rc::new(RefCell::new(Vec::new()));
     let part = permutation.clone();
     let placing = Exchange::new(me, move |_, placed: Items<'_, (u32, u32)>| {
         let mut part = part.borrow_mut();
@@ -79,6 +85,7 @@ pub(crate) fn exchange(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &C
     let mut random = Random::new(me.id().number());
     let work = |_| {
         board.borrow_mut().fill(0);
+        *permutation.borrow_mut() = vec![0; darts as usize];
         me.barrier()?;
         let sender = exchange.on(me);
         for dart in owned(me, all) {
@@ -96,5 +103,5 @@ pub(crate) fn exchange(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &C
         me.quiesce()?;
         Ok(darts.into())
     };
-    clock.time(me, work, |_| check(me, all, permutation.borrow().iter().copied()))
+    clock.time(me, work, |_| check(me, all, permutation.take().into_iter()))
 }

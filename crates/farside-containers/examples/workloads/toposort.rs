@@ -26,6 +26,7 @@ impl Matrix {
     /// Makes a matrix with this number of rows for each worker, and of ones in each row.
     /// Collective.
     fn new(me: &Worker, [rows, ones]: [u32; 2]) -> farside::Result<Self> {
+        assert!(ones > 0, "each row has a one on the diagonal");
         let size = rows * me.worker_count();
         let (of_rows, of_columns) = (Shuffle::new(size, 1), Shuffle::new(size, 2));
         // The rows of a lower triangular matrix, turned by half a turn.
@@ -93,7 +94,14 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
         me.barrier()?;
         Ok(numbers[0].into())
     };
-    clock.time(me, work, |_| matrix.check(me, &row_places.local(me).to_vec(), &column_places.local(me).to_vec()))?;
+    let check = |_| {
+        matrix.check(me, &row_places.local(me).to_vec(), &column_places.local(me).to_vec())?;
+        // The next round must place all of them.
+        row_places.local(me).fill(0);
+        column_places.local(me).fill(0);
+        Ok(())
+    };
+    clock.time(me, work, check)?;
     row_places.free(me)?;
     column_places.free(me)?;
     pivots.free(me)?;
@@ -184,7 +192,13 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
         me.quiesce()?;
         Ok(numbers[0].into())
     };
-    clock.time(me, work, |_| matrix.check(me, &row_places.borrow(), &column_places.borrow()))
+    let check = |_| {
+        matrix.check(me, &row_places.borrow(), &column_places.borrow())?;
+        row_places.borrow_mut().fill(0);
+        column_places.borrow_mut().fill(0);
+        Ok(())
+    };
+    clock.time(me, work, check)
 }
 
 /// For each level, the number of pivots of lower levels, and of this level on the workers before.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use farside::{GlobalPtr, Result, Worker};
+use farside::{GlobalPtr, Result, Worker, WorkerId};
 
 use super::CostModel;
 
-/// Words of each worker that stay in a cache.
+/// Words of each worker that stay in a cache of a core.
 const WARM_WORDS: usize = 256;
 /// Words of each worker that do not: 4 MiB.
 const WORDS: usize = 1 << 19;
@@ -46,8 +46,12 @@ impl CostModel {
         let other = me.neighbor(me.threads_per_process());
         let [mine, theirs] = [me.id(), other].map(|of| words.at(of.index() * WORDS));
         let (mine, theirs) = (mine?, theirs?);
+        let words_owner = WorkerId::FIRST;
         let warm = |base: GlobalPtr<u64>, random: usize| base.add(1 + random % WARM_WORDS);
         let mut table = HashMap::<usize, u64>::new();
+        // The workers of the first process reach its words more quickly.
+        let remote_workers = me.workers().filter(|worker| me.process_of(*worker) != me.process_of(words_owner)).count();
+        let is_remote = f64::from(u8::from(me.process() != me.process_of(words_owner)));
 
         let on_warm = |operation: &dyn Fn(GlobalPtr<u64>) -> Result<u64>| {
             time(me, |random| warm(theirs, random).and_then(operation))
@@ -62,16 +66,18 @@ impl CostModel {
             time(me, |random| me.call_return(other, random as u64, |_, x| x)?.wait())?,
             time(me, |random| Ok(table.insert(random % WARM_WORDS, 1).unwrap_or(0)))?,
             time(me, |random| theirs.add(random % WORDS)?.get(me))?,
-            time(me, |_| words.at(0)?.fetch_add(me, 1))?,
             time(me, |random| warm(mine, random)?.fetch_add(me, 1))?,
+            time(me, |_| words.at(0)?.fetch_add(me, 1))? * is_remote,
         ];
         me.barrier()?;
         words.free(me)?;
 
         let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;
         let workers = f64::from(me.worker_count());
-        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, call, handler, cold, hot, own] =
+        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, call, handler, cold, own, _] =
             sums.map(|sum| sum / workers);
+        let remote_workers = remote_workers as f64;
+        let hot = sums[sums.len() - 1] / remote_workers.max(1.0);
         Ok(Self {
             put,
             get,
@@ -82,7 +88,7 @@ impl CostModel {
             call,
             handler,
             line_cold: (cold - get).max(0.0),
-            line_contended: (hot - fetch_add_single).max(0.0) / (workers - 1.0).max(1.0),
+            line_contended: (hot - fetch_add_single).max(0.0) / (remote_workers - 1.0).max(1.0),
             own,
         })
     }
@@ -100,23 +106,25 @@ fn persist(me: &Worker, word: GlobalPtr<u64>) -> Result<u64> {
     }
 }
 
-/// Returns the nanoseconds of an operation, which gets random numbers: the median of some batches.
-/// All workers measure at once, and serve each other until all are done.
+/// Returns the nanoseconds of an operation: the median of some batches. It gets random numbers that
+/// depend on its last result, so that no two overlap. All workers measure at once, and serve each
+/// other until all are done.
 fn time(me: &Worker, mut operation: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(me.id().number());
+    let mut last = 0;
     let mut batch = |count: u32| -> Result<Duration> {
         let start = me.now();
         for _ in 0..count {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            black_box(operation((random >> 32) as usize)?);
+            last = black_box(operation((random >> 32) as usize ^ last as usize)?);
         }
         Ok(me.now() - start)
     };
     me.barrier()?;
     batch(FIRST)?;
-    let first = batch(FIRST)?;
+    let first = me.all_reduce(batch(FIRST)?, Duration::max)?;
     let count = if first < BATCH_MIN { BATCH_MAX } else { FIRST };
     let mut times =
         (0..BATCHES).map(|_| Ok(batch(count)?.as_nanos() as f64 / f64::from(count))).collect::<Result<Vec<_>>>()?;

@@ -112,7 +112,7 @@ fn probes_are_those_of_a_filled_table() {
 fn load_makes_operations_dearer() {
     let model = CostModel { line_cold: 100.0, line_contended: 60.0, own: 10.0, ..CostModel::CORI };
     let half = Load { fill: 0.5, ..Load::default() };
-    assert_near(microseconds(&model, OneSided, Op::Insert, Promise::ALL, half), 1.5 * 3.9 + 3.0);
+    assert_near(microseconds(&model, OneSided, Op::Insert, Promise::ALL, half), 2.5 * 3.9 + 3.0);
     let alone = microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, Load::default());
     let crowd = Load { contenders: 2.0, ..Load::default() };
     let crowded = microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, crowd);

@@ -60,13 +60,14 @@ impl LogGp {
     /// Shared memory inside a machine, as in this project's measurements of a peer on two cores
     /// (GASNet-EX 2025.8.0 and BCL over shared memory).
     ///
-    /// - latency 30 ns, and 60 ns between two atomics on one word: a fetch-add on a word that two
-    ///   processes change takes 60.7 ns, the time of its cache line there and back;
+    /// - latency 30 ns: a fetch-add on a word that two processes change takes 60.7 ns, the time of
+    ///   its cache line there and back;
+    /// - 30 ns between two atomics on one word: in these 60.7 ns each of the two has its turn;
     /// - gap per byte 21 ps: puts of 64 to 512 KiB at 47 GB/s;
     /// - no overhead and no gap: a load or a store is posted in about a nanosecond.
     ///
     /// No preset of a network. [`SimOptions`](super::SimOptions) says which processes share memory.
-    pub const SHARED_MEMORY: Self = Self { latency_ns: 30, gap_per_byte_ps: 21, word_ns: 60, ..Self::IDEAL };
+    pub const SHARED_MEMORY: Self = Self { latency_ns: 30, gap_per_byte_ps: 21, word_ns: 30, ..Self::IDEAL };
 
     /// FDR InfiniBand, as in Seriema's measurements (ConnectX-3 Pro on 8 lanes of PCI Express 3.0).
     ///

@@ -38,11 +38,14 @@ pub(super) struct Network {
     random: Random,
     /// The time of the clock.
     now_ns: u64,
-    /// The time from which each process's port is free.
-    ports: Vec<u64>,
+    /// The times from which each process's ports are free: that of the network, and that to the
+    /// processes of its machine.
+    ports: Vec<[u64; 2]>,
     /// The time from which each word that an atomic operation has changed takes the next one. Words
     /// that are free again are removed from time to time.
     words: HashMap<(RemoteKey, u64), u64>,
+    /// The number of words from which those that are free again are removed.
+    words_max: usize,
     /// Number of parcels and transfers so far.
     sequence: u64,
     under_way: BTreeMap<Due, Parcel>,
@@ -96,8 +99,9 @@ impl SharedNetwork {
             options,
             random: Random::new(seed),
             now_ns: 0,
-            ports: vec![0; process_count as usize],
+            ports: vec![[0; 2]; process_count as usize],
             words: HashMap::new(),
+            words_max: 0,
             sequence: 0,
             under_way: BTreeMap::new(),
             transfers: BTreeMap::new(),

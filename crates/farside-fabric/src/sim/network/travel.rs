@@ -14,7 +14,7 @@ use crate::transport::{Completion, Event, FabricError, Outcome, RemoteKey};
 /// inattentive. This many calls take longer than a thread takes to wake up.
 const POLLS_ALONE_MAX: u32 = 200;
 
-/// Number of words from which those that are free again are removed.
+/// Least number of words from which those that are free again are removed.
 const WORDS_MAX: usize = 4096;
 
 /// Counts consecutive calls of `progress` by one process, without a wait or another process's call
@@ -126,7 +126,8 @@ impl Network {
     fn arrival(&mut self, from: ProcessId, to: ProcessId, bytes: usize) -> u64 {
         let model = self.options.between(from, to);
         let ahead_ns = self.turns.as_ref().map_or(0, Turns::ahead_ns);
-        let port = &mut self.ports[from.index()];
+        let is_near = self.options.share_memory(from, to);
+        let port = &mut self.ports[from.index()][usize::from(is_near)];
         let departs_ns = (self.now_ns + ahead_ns).max(*port);
         *port = departs_ns.saturating_add(model.port_ns(bytes));
         departs_ns.saturating_add(model.wire_ns(bytes)).saturating_add(model.latency_ns)
@@ -293,8 +294,9 @@ impl Network {
         let model = self.options.between(transfer.from, transfer.key.process);
         let own_ns = model.target_ns(&transfer.request);
         let Some(offset) = transfer.request.word().filter(|_| model.word_ns > 0) else { return own_ns };
-        if self.words.len() >= WORDS_MAX {
+        if self.words.len() >= self.words_max.max(WORDS_MAX) {
             self.words.retain(|_, free_ns| *free_ns > self.now_ns);
+            self.words_max = 2 * self.words.len();
         }
         let free_ns = self.words.entry((transfer.key, offset)).or_default();
         let turn_ns = self.now_ns.max(*free_ns);
