@@ -8,6 +8,7 @@
 //! |---|---|
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
+//! | share a bounded queue, in the memory of one process | [`queue`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
@@ -15,6 +16,7 @@
 
 mod exchange;
 mod query;
+pub mod queue;
 mod route;
 
 pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};

@@ -3,6 +3,7 @@
 mod examples;
 mod exchange;
 mod query;
+mod queue;
 
 use farside::{Result, Worker, simulate};
 

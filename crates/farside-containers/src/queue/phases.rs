@@ -1,0 +1,159 @@
+//! Phases: promises that the compiler checks.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use farside::Result;
+
+use super::ends::Ends;
+use super::{Item, Promise};
+
+/// The time between two barriers, in which workers only push, only pop, or one worker uses the
+/// queue alone. A phase has only the methods that its promise allows.
+///
+/// ```
+/// use farside::ProcessId;
+/// use farside_containers::queue::Queue;
+///
+/// # farside::simulate(2, 1, 1, |me| {
+/// let queue = Queue::<u32>::new(me, ProcessId::new(0), 10)?;
+/// let ends = queue.on(me);
+/// let pushing = ends.pushing()?;
+/// pushing.push(me.id().number())?.expect("there is room");
+/// pushing.end()?;
+/// let popping = ends.popping()?;
+/// assert!(popping.pop()?.is_some());
+/// popping.end()?;
+/// queue.free(me)
+/// # }).unwrap();
+/// ```
+///
+/// What the promise forbids does not compile:
+///
+/// ```compile_fail,E0277
+/// # use farside_containers::queue::Queue;
+/// # fn example(queue: Queue<u32>, me: &farside::Worker) -> farside::Result<()> {
+/// let pushing = queue.on(me).pushing()?;
+/// pushing.pop()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// *Cost*: a barrier at the begin and at the [end](Self::end).
+#[must_use = "all workers end a phase together"]
+pub struct Phase<'e, 'w, T: 'static, K> {
+    ends: &'e Ends<'w, T>,
+    kind: PhantomData<K>,
+}
+
+/// A phase in which workers only push.
+#[derive(Clone, Copy, Debug)]
+pub enum Pushing {}
+
+/// A phase in which workers only pop.
+#[derive(Clone, Copy, Debug)]
+pub enum Popping {}
+
+/// A phase in which one worker uses the queue, in the process that has it.
+#[derive(Clone, Copy, Debug)]
+pub enum Local {}
+
+/// Kinds of phases in which workers push.
+pub trait Pushes {
+    /// What is promised.
+    const PROMISE: Promise;
+}
+
+/// Kinds of phases in which workers pop.
+pub trait Pops {
+    /// What is promised.
+    const PROMISE: Promise;
+}
+
+impl Pushes for Pushing {
+    const PROMISE: Promise = Promise::PushOnly;
+}
+
+impl Pops for Popping {
+    const PROMISE: Promise = Promise::PopOnly;
+}
+
+impl Pushes for Local {
+    const PROMISE: Promise = Promise::Local;
+}
+
+impl Pops for Local {
+    const PROMISE: Promise = Promise::Local;
+}
+
+impl<'w, T: Item> Ends<'w, T> {
+    /// Begins a phase in which workers only push. All workers call this.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    pub fn pushing(&self) -> Result<Phase<'_, 'w, T, Pushing>> {
+        self.phase()
+    }
+
+    /// Begins a phase in which workers only pop. All workers call this.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    pub fn popping(&self) -> Result<Phase<'_, 'w, T, Popping>> {
+        self.phase()
+    }
+
+    /// Begins a phase in which one worker uses the queue, in the process that has it. All workers
+    /// call this.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    pub fn local(&self) -> Result<Phase<'_, 'w, T, Local>> {
+        self.phase()
+    }
+
+    fn phase<K>(&self) -> Result<Phase<'_, 'w, T, K>> {
+        self.me.barrier()?;
+        Ok(Phase { ends: self, kind: PhantomData })
+    }
+}
+
+impl<T: Item, K> Phase<'_, '_, T, K> {
+    /// Pushes an item: [`Ends::push_with`].
+    ///
+    /// # Errors
+    /// Those of [`Ends::push_with`].
+    #[inline]
+    pub fn push(&self, item: T) -> Result<Result<(), T>>
+    where
+        K: Pushes,
+    {
+        self.ends.push_with(K::PROMISE, item)
+    }
+
+    /// Pops an item: [`Ends::pop_with`].
+    ///
+    /// # Errors
+    /// Those of [`Ends::pop_with`].
+    #[inline]
+    pub fn pop(&self) -> Result<Option<T>>
+    where
+        K: Pops,
+    {
+        self.ends.pop_with(K::PROMISE)
+    }
+
+    /// Ends the phase. All workers call this.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    pub fn end(self) -> Result<()> {
+        self.ends.me.barrier()
+    }
+}
+
+impl<T: 'static, K> fmt::Debug for Phase<'_, '_, T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Phase").field("ends", self.ends).finish_non_exhaustive()
+    }
+}
