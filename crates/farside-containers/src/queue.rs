@@ -59,7 +59,9 @@ pub enum Promise {
 #[non_exhaustive]
 pub enum QueueError {
     /// No queue has this capacity.
-    #[error("a queue cannot have room for {capacity} items of {item_bytes} bytes: use 1 or more, and less than 256 TiB")]
+    #[error(
+        "a queue cannot have room for {capacity} items of {item_bytes} bytes: use 1 or more, and less than 256 TiB"
+    )]
     Capacity {
         /// The capacity.
         capacity: u64,
@@ -308,7 +310,8 @@ fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker,
     let old = here.begin(me, memory, 0)?;
     for (ends, items) in own.iter().zip(moved) {
         for item in items {
-            ends.push_with(Promise::Local, item)?.map_err(|_| QueueError::TooSmall { items: capacity + 1, capacity })?;
+            ends.push_with(Promise::Local, item)?
+                .map_err(|_| QueueError::TooSmall { items: capacity + 1, capacity })?;
         }
     }
     old.map_or(Ok(()), |old| old.free(me))
@@ -317,11 +320,13 @@ fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker,
 fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
     let state = state.here(me);
     let space = state.space.take().ok_or(QueueError::Freed)?;
+    // Other workers may call this one for items until they are here, too.
+    let freed = space.free(me);
     for part in &state.parts {
         part.begin(Ring::FREED, 0);
         part.items.take();
     }
-    space.free(me)
+    freed
 }
 
 impl<T: Item> Queue<T> {

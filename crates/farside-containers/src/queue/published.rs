@@ -64,7 +64,8 @@ impl<T: Item> Ends<'_, T> {
             std::hint::spin_loop();
             if attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
                 thread::yield_now();
-                if let Some(process) = (0..me.process_count()).map(ProcessId::new).find(|process| me.is_lost(*process)) {
+                if let Some(process) = (0..me.process_count()).map(ProcessId::new).find(|process| me.is_lost(*process))
+                {
                     let why = "may have been in a push or pop of a published queue, which others cannot pass: use the \
                                implementation `OneSided`";
                     return Err(Error::PeerLost { process, root: process, why: why.to_owned() });

