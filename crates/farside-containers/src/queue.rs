@@ -127,7 +127,7 @@ impl From<QueueError> for Error {
 /// almost full, each may bring one [batch](Ends::push_all) more. The items of one worker are popped
 /// in the order in which it pushed them.
 ///
-/// *Cost*, with W for a put, R for a get, A for an atomic change, `ring` for the process's memory:
+/// *Cost*, with W for a put, R for a get and A for an atomic change:
 ///
 /// | | one-sided | published | checksum | call |
 /// |---|---|---|---|---|
@@ -137,9 +137,9 @@ impl From<QueueError> for Error {
 /// | push and pop, local | loads and stores | the same | the same | loads and stores |
 ///
 /// A push asks for the head (2R) when it knows of no more room, and a pop asks for it when it finds
-/// no item. `n` items in a batch take the same number of operations as one. No item is copied
-/// between workers but by these. Memory: up to four times the capacity in slots, which are eight
-/// bytes longer than an item. A slot of up to 64 bytes takes a power of two.
+/// no item. A batch of items takes the same number of operations as one item. Memory: slots for up
+/// to four times the capacity, and for each worker one. A slot is eight bytes longer than an item,
+/// and up to 64 bytes it takes a power of two.
 ///
 /// *Loss*: without the process that has the queue, everything is
 /// [`Error::PeerLost`]. If another process is lost while it pushes, its item may be left out, and

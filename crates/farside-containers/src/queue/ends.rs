@@ -85,8 +85,8 @@ impl<T: Item> Ends<'_, T> {
     /// Adds items at the end of the queue, as many as there is room for, and returns their number.
     /// Items of other workers may come between.
     ///
-    /// *Cost*: that of one push for each batch, and a copy of the items. A batch has up to 64 items,
-    /// but not more than the worker's share of the capacity.
+    /// *Cost*: that of one push for each batch, and a copy of the items. A batch has up to 64
+    /// items, but not more than the worker's share of the capacity.
     ///
     /// # Errors
     /// See [above](Self#errors).

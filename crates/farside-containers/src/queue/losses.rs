@@ -1,8 +1,8 @@
 //! What a process leaves behind that is lost while it pushes.
 //!
 //! It may have taken tickets, and their items do not come. The ticket does not say whose it is, and
-//! the memory of a lost process cannot be asked. So a popper that finds no item at the head asks the
-//! others: each has its open tickets at hand, and answers between two operations. If none of them
+//! the memory of a lost process cannot be read. So a popper that finds no item at the head asks
+//! all others. Each knows its open tickets, and answers between two operations. If none of them
 //! has the ticket, a lost process had it. The lost process may yet write the slot, so the slot is
 //! retired: pushers leave it out, and poppers pass it.
 

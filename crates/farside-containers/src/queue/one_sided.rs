@@ -3,12 +3,12 @@
 //! A push adds to the tail and so takes a ticket. No ticket can be given back, so a worker takes
 //! one only if its own last ticket is below the limit: the head that it knows, and the capacity.
 //! Others may have taken tickets meanwhile, so a worker may get tickets above the limit, but only
-//! one batch, since it then knows of them. The ring has slots for these, so each ticket can be used.
-//! Then the item is put, and after it the stamp: the ticket and one.
+//! one batch, since it then knows of them. The ring has slots for these, so each ticket can be
+//! used. Then the item is put, and after it the stamp: the ticket and one.
 //!
-//! A pop reads the stamp at the head, then the item, and then moves the head by compare-and-swap. So
-//! it holds no ticket, and the slot is free as soon as the head has moved. The item may be torn, but
-//! only if another worker has popped it and its slot was used again. Then the head has moved, too.
+//! A pop reads the stamp at the head, then the item, and then moves the head by compare-and-swap.
+//! So it holds no ticket, and the slot is free as soon as the head has moved. The item may be torn,
+//! but only if another worker has popped it and its slot was used again. Then the head has moved.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -20,8 +20,8 @@ const ATTEMPTS_PER_CLOCK: u32 = 64;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl<T: Item> Ends<'_, T> {
-    /// Lets poppers see items. Under a promise, no popper looks before all items are there, so their
-    /// order does not matter.
+    /// Lets poppers see items. Under a promise, no popper looks before all items are there, so
+    /// their order does not matter.
     pub(super) fn publish(&self, ring: &Ring, promise: Promise, ticket: u64, count: u64) -> Result<()> {
         match promise {
             Promise::PushOnly => ring.published().fetch_add(self.me, count).map(drop),

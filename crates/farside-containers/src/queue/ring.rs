@@ -11,7 +11,7 @@ use farside::{GlobalAddress, GlobalPtr, Result};
 
 use super::{Item, QueueError};
 
-/// The distance of words that different workers change: two cache lines, which are fetched together.
+/// The distance of words that different workers change: two cache lines, fetched together.
 const APART: u64 = 128;
 /// The number of such words.
 const WORDS: u64 = 5;
