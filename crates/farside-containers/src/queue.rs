@@ -18,40 +18,45 @@ use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
+use crate::promise::{Implementation, Op, Promise};
 
 /// Types that a queue may hold: plain ones, without padding. What is read is checked to be a value.
 pub trait Item: Wire + NoUninit + CheckedBitPattern {}
 
 impl<T: Wire + NoUninit + CheckedBitPattern> Item for T {}
 
-/// How a queue works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Wire)]
-pub enum Implementation {
-    /// By puts, gets and atomic changes, with a stamp in each slot.
+/// How workers use a queue, as a promise says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Usage {
     #[default]
-    OneSided,
-    /// By the algorithms of the seed: second counters say how far items are there. Each push and
-    /// pop waits there for those before it.
-    OneSidedPublished,
-    /// By calls of the first worker of the process that has the queue.
-    Call,
-    /// As `OneSided`, with a checksum of 64 bits (XXH3, keyed by the ticket) in place of the stamp.
-    /// An item then needs one put without an order, and one get. A torn item passes by chance with
-    /// a probability of 2⁻⁶⁴.
-    Checksum,
+    All,
+    PushOnly,
+    PopOnly,
+    Local,
 }
 
-/// What a program promises about the time between two barriers. The queue then works more cheaply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Promise {
-    /// Nothing: any worker may push and pop.
-    All,
-    /// No worker pops.
-    PushOnly,
-    /// No worker pushes.
-    PopOnly,
-    /// No other worker uses the queue.
-    Local,
+impl Usage {
+    #[inline]
+    fn of(promise: Promise, op: Op) -> Result<Self, QueueError> {
+        if !promise.permits(op) {
+            return Err(QueueError::NotPermitted { op, promise });
+        }
+        Ok(match op {
+            _ if promise.is_local() => Self::Local,
+            _ if promise.permits(Op::Push) && promise.permits(Op::Pop) => Self::All,
+            Op::Push => Self::PushOnly,
+            _ => Self::PopOnly,
+        })
+    }
+
+    fn promise(self) -> Promise {
+        match self {
+            Self::All => Promise::ALL,
+            Self::PushOnly => Promise::PUSH_ONLY,
+            Self::PopOnly => Promise::POP_ONLY,
+            Self::Local => Promise::LOCAL,
+        }
+    }
 }
 
 /// What can be wrong with a queue.
@@ -60,7 +65,7 @@ pub enum Promise {
 pub enum QueueError {
     /// No queue has this capacity.
     #[error(
-        "a queue cannot have room for {capacity} items of {item_bytes} bytes: use 1 or more, and less than 256 TiB"
+        "a queue cannot have room for {capacity} items of {item_bytes} bytes: use 1 or more, and less than 256 GiB"
     )]
     Capacity {
         /// The capacity.
@@ -79,7 +84,15 @@ pub enum QueueError {
     /// The queue was used after `free`.
     #[error("the queue was freed: no worker may use it after that")]
     Freed,
-    /// The queue was used under [`Promise::Local`] elsewhere.
+    /// The promise, that of a call or of the phase, does not permit the operation.
+    #[error("the promise {promise} does not permit a {op:?} at a queue: end the phase first, or make another promise")]
+    NotPermitted {
+        /// The operation.
+        op: Op,
+        /// The promise.
+        promise: Promise,
+    },
+    /// The queue was used under [`Promise::LOCAL`] elsewhere.
     #[error("the queue lies in {host}, and only workers there may use it under a local promise")]
     NotLocal {
         /// The process that has the queue.
@@ -123,9 +136,19 @@ impl From<QueueError> for Error {
 /// # }).unwrap();
 /// ```
 ///
-/// The queue has room for `capacity` items. If several workers push at once into a queue that is
-/// almost full, each may bring one [batch](Ends::push_all) more. The items of one worker are popped
+/// The queue has room for `capacity` items. If several workers push at the same
+/// time into a queue that is almost full, each may bring one [batch](Ends::push_all) more. The items of one worker are popped
 /// in the order in which it pushed them.
+///
+/// The [`Implementation`] says how the queue works, and a [`Promise`] makes it cheaper:
+///
+/// - `OneSided`: puts, gets and atomics, with a stamp in each slot.
+/// - `OneSidedPublished`: the algorithms of the seed. Second counters say how far items are there,
+///   and each push and pop waits there for those before it, without running calls.
+/// - `Checksum`: as `OneSided`, with a checksum of 64 bits (XXH3, keyed by the ticket) in place of
+///   the stamp. An item then needs one put without an order, and one get. A torn item passes by
+///   chance with a probability of 2⁻⁶⁴.
+/// - `Call`: calls of the first worker of the process that has the queue.
 ///
 /// *Cost*, with W for a put, R for a get and A for an atomic change:
 ///
@@ -136,17 +159,22 @@ impl From<QueueError> for Error {
 /// | pop, pop-only | A + R | A + R + A | A + R | a call |
 /// | push and pop, local | loads and stores | the same | the same | loads and stores |
 ///
-/// A push asks for the head (2R) when it knows of no more room, and a pop asks for it when it finds
-/// no item. A batch of items takes the same number of operations as one item. Memory: slots for up
-/// to four times the capacity, and for each worker one. A slot is eight bytes longer than an item,
-/// and up to 64 bytes it takes a power of two.
+/// The A of a pop is a compare-and-swap, repeated if another worker pops at the same time. A push
+/// asks for the head (2R) when it knows of no more room. A pop asks for the head and the tail when
+/// it finds no item. A batch of items takes the same number of operations as one item, and a pop
+/// that begins inside a batch one R more.
 ///
-/// *Loss*: without the process that has the queue, everything is
-/// [`Error::PeerLost`]. If another process is lost while it pushes, its item may be left out, and
-/// the next pop that comes to its place asks all workers whether the item is theirs. The slot is
-/// never used again, since the lost process may yet write there. An item that a lost process has
-/// popped is gone. With [`Implementation::OneSidedPublished`] a loss in a push or pop stops the
-/// queue.
+/// *Memory*: a power of two of slots, less than four times the capacity or four times the number of
+/// workers, whichever is more. A slot is eight bytes longer than an item, rounded up to eight
+/// bytes. Up to 64 bytes it takes a power of two.
+///
+/// *Loss*: without the process that has the queue, everything is [`Error::PeerLost`]. If another
+/// process is lost while it pushes, its item may be left out. The next pop that comes to its place
+/// asks all workers whether the item is theirs. Until all have answered, which they do when they
+/// make progress, pops return `None`. The slot is never used again, since the lost process may yet
+/// write there. An item that a lost process has popped is gone. With
+/// [`Implementation::OneSidedPublished`] a loss in a push or pop stops the queue: later operations
+/// that wait for the lost process are [`Error::PeerLost`].
 ///
 /// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
 /// `ChecksumQueue`.
@@ -190,15 +218,19 @@ struct Part<T> {
     /// The process that has the queue, and its first worker.
     host: (ProcessId, WorkerId),
     ring: Cell<Ring>,
-    /// No ticket of a later push is smaller. At most one batch of this worker's tickets is above
-    /// the real limit, because it takes tickets only if this one is below `limit`.
+    /// The real tail, or less. At most one batch of this worker's tickets is above the real limit,
+    /// because it takes tickets only if this one is below `limit`.
     tail: Cell<u64>,
     /// Items with smaller tickets find room.
     limit: Cell<u64>,
-    /// No ticket of a later pop is smaller.
+    /// The real head, or less.
     head: Cell<u64>,
     /// Items with smaller tickets are there: for pops under a promise, and published ones.
     ready: Cell<u64>,
+    /// The first ticket of a batch that is whole.
+    whole: Cell<u64>,
+    /// What the present phase promises.
+    phase: Cell<Usage>,
     /// The tickets of a push under way: the first, and the one behind the last.
     open: Cell<(u64, u64)>,
     /// The number of retirements that `retired` knows of.
@@ -224,6 +256,8 @@ impl<T: Item> Part<T> {
             limit: Cell::default(),
             head: Cell::default(),
             ready: Cell::default(),
+            whole: Cell::default(),
+            phase: Cell::default(),
             open: Cell::default(),
             retirements: Cell::default(),
             retired: RefCell::default(),
@@ -239,6 +273,7 @@ impl<T: Item> Part<T> {
         for counter in [&self.tail, &self.head, &self.ready, &self.limit] {
             counter.set(start);
         }
+        self.whole.set(u64::MAX);
         self.retirements.set(0);
         for buffer in [&self.buffer, &self.outgoing] {
             *buffer.borrow_mut() = vec![0; ring.batch as usize * ring.slot_bytes()];
@@ -286,7 +321,8 @@ fn make<T: Item>(
     PerWorker::new(me, state)
 }
 
-/// Moves the items of all queues of a set into new memory.
+/// Moves the items of all queues of a set into new memory. Whatever can fail on one worker alone
+/// does so before the queues change.
 fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker, capacity: u64) -> Result<()> {
     let here = state.here(me);
     if here.space.borrow().is_none() {
@@ -294,39 +330,38 @@ fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker,
     }
     me.barrier()?;
     let own: Vec<_> = queues.iter().map(|queue| queue.on(me)).filter(Ends::is_host).collect();
-    let mut items = 0;
-    for ends in &own {
-        items = items.max(ends.len()?);
-    }
-    let items = me.all_reduce(items, u64::max)?;
+    let contents: Result<Vec<_>> = own.iter().map(Ends::contents).collect();
+    let most = match &contents {
+        Ok(contents) => Ok(contents.iter().map(|items| items.len() as u64).max().unwrap_or(0)),
+        Err(error) => match error.room_error() {
+            Some(QueueError::NoValue { ticket }) => Err(*ticket),
+            _ => return contents.map(drop),
+        },
+    };
+    let most = me.all_reduce(most, |one, other| Ok(one?.max(other?)))?;
+    let items = most.map_err(|ticket| QueueError::NoValue { ticket })?;
     if items > capacity {
         return Err(QueueError::TooSmall { items, capacity }.into());
     }
-    let memory = here.allocate(me, capacity)?;
-    let mut moved = Vec::new();
-    for ends in &own {
-        moved.push(std::iter::from_fn(|| ends.pop_with(Promise::Local).transpose()).collect::<Result<Vec<T>>>()?);
-    }
-    let old = here.begin(me, memory, 0)?;
-    for (ends, items) in own.iter().zip(moved) {
-        for item in items {
-            ends.push_with(Promise::Local, item)?
-                .map_err(|_| QueueError::TooSmall { items: capacity + 1, capacity })?;
-        }
+    let old = here.begin(me, here.allocate(me, capacity)?, 0)?;
+    for (ends, items) in own.iter().zip(contents?) {
+        ends.refill(items)?;
     }
     old.map_or(Ok(()), |old| old.free(me))
 }
 
 fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
     let state = state.here(me);
-    let space = state.space.take().ok_or(QueueError::Freed)?;
-    // Other workers may call this one for items until they are here, too.
-    let freed = space.free(me);
+    if state.space.borrow().is_none() {
+        return Err(QueueError::Freed.into());
+    }
+    // Other workers may use the queue until they are here, too.
+    me.barrier()?;
     for part in &state.parts {
         part.begin(Ring::FREED, 0);
         part.items.take();
     }
-    freed
+    state.space.take().map_or(Ok(()), |space| space.free(me))
 }
 
 impl<T: Item> Queue<T> {

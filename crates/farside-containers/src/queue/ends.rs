@@ -8,11 +8,12 @@ use farside::bytemuck::checked::try_pod_read_unaligned;
 use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
 
 use super::ring::Ring;
-use super::{Implementation, Item, Part, Promise, Queue, QueueError};
+use super::{Item, Part, Queue, QueueError, Usage};
+use crate::promise::{Implementation, Op, Promise};
 
 /// The time after which a wait looks again by itself: for losses.
 const SLICE: Duration = Duration::from_millis(10);
-/// The same while a push is under way, whose end no watched word shows.
+/// The same for a pop while a push is under way, whose end no watched word shows.
 const SHORT_SLICE: Duration = Duration::from_micros(50);
 
 /// Pushes items into a [`Queue`] and pops them, on one worker.
@@ -21,7 +22,11 @@ const SHORT_SLICE: Duration = Duration::from_micros(50);
 /// All methods: [`QueueError::Freed`]; [`Error::PeerLost`] if the process of the queue is lost;
 /// those of [`GlobalPtr::put`](farside::GlobalPtr::put), or of
 /// [`call_return`](Worker::call_return) with [`Implementation::Call`]. In called functions, only
-/// queues in mapped memory can be used.
+/// queues in mapped memory can be used, and with `Call` only those whose items this worker has.
+///
+/// After an error of a push, its items may or may not be in the queue, and never block it. After
+/// [`Error::Deadline`] with `Call`, the call may yet run: a push then adds its items later, and
+/// what a pop takes is gone.
 pub struct Ends<'w, T: 'static> {
     pub(super) me: &'w Worker,
     pub(super) queue: Queue<T>,
@@ -38,7 +43,7 @@ impl<T: Item> Ends<'_, T> {
     /// See [above](Self#errors).
     #[inline]
     pub fn push(&self, item: T) -> Result<Result<(), T>> {
-        self.push_with(Promise::All, item)
+        self.push_with(Promise::ALL, item)
     }
 
     /// Takes the item at the front. Returns `None` if the queue is empty, or if the push of its
@@ -48,35 +53,37 @@ impl<T: Item> Ends<'_, T> {
     /// [`QueueError::NoValue`]; see [above](Self#errors).
     #[inline]
     pub fn pop(&self) -> Result<Option<T>> {
-        self.pop_with(Promise::All)
+        self.pop_with(Promise::ALL)
     }
 
-    /// As [`push`](Self::push), under a promise of all workers of the job.
+    /// As [`push`](Self::push), under a promise of all workers of the job. In a
+    /// [phase](super::Phase), that of the phase counts.
     ///
     /// # Errors
-    /// [`QueueError::NotLocal`]; see [above](Self#errors).
+    /// [`QueueError::NotPermitted`]; [`QueueError::NotLocal`]; see [above](Self#errors).
     #[inline]
     pub fn push_with(&self, promise: Promise, item: T) -> Result<Result<(), T>> {
-        let ring = self.ring()?;
-        let pushed = match (self.implementation, promise) {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
+        let pushed = match (self.implementation, usage) {
             (Implementation::Call, _) => self.push_by_call([item])? == 1,
-            (_, Promise::Local) => self.push_locally(&ring, &item)?,
-            _ => self.push_some(&ring, promise, std::slice::from_ref(&item))? == 1,
+            (_, Usage::Local) => self.push_locally(&ring, &item)?,
+            _ => self.push_some(&ring, usage, std::slice::from_ref(&item))? == 1,
         };
         Ok(if pushed { Ok(()) } else { Err(item) })
     }
 
-    /// As [`pop`](Self::pop), under a promise of all workers of the job.
+    /// As [`pop`](Self::pop), under a promise of all workers of the job. In a
+    /// [phase](super::Phase), that of the phase counts.
     ///
     /// # Errors
-    /// Those of [`pop`](Self::pop); [`QueueError::NotLocal`].
+    /// Those of [`pop`](Self::pop); [`QueueError::NotPermitted`]; [`QueueError::NotLocal`].
     #[inline]
     pub fn pop_with(&self, promise: Promise) -> Result<Option<T>> {
-        let ring = self.ring()?;
-        match (self.implementation, promise) {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
+        match (self.implementation, usage) {
             (Implementation::Call, _) => self.pop_by_call(),
-            (_, Promise::Local) => self.pop_locally(&ring),
-            (_, Promise::PopOnly) => self.pop_settled(&ring),
+            (_, Usage::Local) => self.pop_locally(&ring),
+            (_, Usage::PopOnly) => self.pop_settled(&ring),
             (Implementation::OneSidedPublished, _) => self.pop_published(&ring),
             _ => self.pop_one(&ring),
         }
@@ -91,16 +98,30 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// See [above](Self#errors).
     pub fn push_all(&self, items: &[T]) -> Result<u64> {
-        let ring = self.ring()?;
+        self.push_all_with(Promise::ALL, items)
+    }
+
+    /// As [`push_all`](Self::push_all), under a promise.
+    ///
+    /// *Cost*: that of a push for each item with [`Promise::LOCAL`].
+    ///
+    /// # Errors
+    /// Those of [`push_with`](Self::push_with).
+    pub fn push_all_with(&self, promise: Promise, items: &[T]) -> Result<u64> {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
         if self.implementation == Implementation::Call {
             return self.push_by_call(items.to_vec());
         }
         let mut pushed = 0;
         while pushed < items.len() {
-            match self.push_some(&ring, Promise::All, &items[pushed..])? {
-                0 => break,
-                more => pushed += more as usize,
+            let more = match usage {
+                Usage::Local => self.push_locally(&ring, &items[pushed])?.into(),
+                _ => self.push_some(&ring, usage, &items[pushed..])?,
+            };
+            if more == 0 {
+                break;
             }
+            pushed += more as usize;
         }
         Ok(pushed as u64)
     }
@@ -113,16 +134,28 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// Those of [`pop`](Self::pop). Items that were taken before are dropped.
     pub fn pop_many(&self, most: usize) -> Result<Vec<T>> {
-        let ring = self.ring()?;
+        self.pop_many_with(Promise::ALL, most)
+    }
+
+    /// As [`pop_many`](Self::pop_many), under a promise.
+    ///
+    /// *Cost*: that of a pop for each item with [`Promise::POP_ONLY`] and [`Promise::LOCAL`].
+    ///
+    /// # Errors
+    /// Those of [`pop_with`](Self::pop_with). Items that were taken before are dropped.
+    pub fn pop_many_with(&self, promise: Promise, most: usize) -> Result<Vec<T>> {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
         if self.implementation == Implementation::Call {
             return self.pop_many_by_call(most);
         }
         let mut items = Vec::new();
         while items.len() < most {
             let before = items.len();
-            match self.implementation {
-                Implementation::OneSidedPublished => items.extend(self.pop_published(&ring)?),
-                _ => self.pop_some(&ring, (most - before) as u64, &mut items)?,
+            match (self.implementation, usage) {
+                (Implementation::OneSided | Implementation::Checksum, Usage::All) => {
+                    self.pop_some(&ring, (most - before) as u64, &mut items)?;
+                }
+                _ => items.extend(self.pop_with(promise)?),
             }
             if items.len() == before {
                 break;
@@ -137,7 +170,7 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// Those of [`push`](Self::push); [`Error::InHandler`].
     pub fn push_within(&self, time: Duration, item: T) -> Result<Result<(), T>> {
-        let pushed = self.retry(time, |ends| ends.push(item).map(Result::ok))?;
+        let pushed = self.retry(time, SLICE, |ends| ends.push(item).map(Result::ok))?;
         Ok(pushed.ok_or(item))
     }
 
@@ -146,7 +179,7 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// Those of [`pop`](Self::pop); [`Error::InHandler`].
     pub fn pop_within(&self, time: Duration) -> Result<Option<T>> {
-        self.retry(time, Self::pop)
+        self.retry(time, SHORT_SLICE, Self::pop)
     }
 
     /// Returns the number of items, with those whose push has not ended. It may have changed when
@@ -178,7 +211,7 @@ impl<T: Item> Ends<'_, T> {
         self.part.host.0
     }
 
-    /// Takes the items that are there now, and drops them.
+    /// Takes the items that are in the queue now, and drops them.
     ///
     /// # Errors
     /// Those of [`pop_many`](Self::pop_many).
@@ -198,20 +231,40 @@ impl<T: Item> Ends<'_, T> {
         self.part.host.1 == self.me.id()
     }
 
-    /// Tries until it succeeds or the time has passed.
-    fn retry<R>(&self, time: Duration, mut attempt: impl FnMut(&Self) -> Result<Option<R>>) -> Result<Option<R>> {
-        let end: Instant = self.me.now() + time;
+    /// Returns how the queue is used, by the promise of the present phase, or by that of a call.
+    #[inline]
+    fn usage(&self, promise: Promise, op: Op) -> Result<Usage> {
+        let usage = match self.part.phase.get() {
+            Usage::All => Usage::of(promise, op)?,
+            phase => Usage::of(phase.promise(), op)?,
+        };
+        let host = self.part.host.0;
+        if usage == Usage::Local && self.me.process() != host {
+            return Err(QueueError::NotLocal { host }.into());
+        }
+        Ok(usage)
+    }
+
+    /// Tries until it succeeds or the time has passed. Looks at least once in a `slice` while there
+    /// are items or pushes under way.
+    fn retry<R>(
+        &self,
+        time: Duration,
+        slice: Duration,
+        mut attempt: impl FnMut(&Self) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
+        let end: Option<Instant> = self.me.now().checked_add(time);
         loop {
             let ring = self.ring()?;
             let (head, tail) = (ring.head().load(self.me)?, ring.tail().load(self.me)?);
             if let Some(done) = attempt(self)? {
                 return Ok(Some(done));
             }
-            let left = end.saturating_duration_since(self.me.now());
+            let left = end.map_or(SLICE, |end| end.saturating_duration_since(self.me.now()));
             if left.is_zero() {
                 return Ok(None);
             }
-            let slice = if tail > head { SHORT_SLICE } else { SLICE };
+            let slice = if tail > head { slice } else { SLICE };
             let changes = [ring.head().until(Comparison::Ne, head), ring.tail().until(Comparison::Ne, tail)];
             match self.me.wait_any_for(&changes, slice.min(left)) {
                 Ok(_) | Err(Error::Deadline { .. }) => {}
@@ -225,10 +278,43 @@ impl<T: Item> Ends<'_, T> {
         try_pod_read_unaligned(bytes).map_err(|_| QueueError::NoValue { ticket }.into())
     }
 
+    /// Returns the items without taking them, at the worker that answers the calls of the queue, while
+    /// no other worker uses it.
+    pub(super) fn contents(&self) -> Result<Vec<T>> {
+        let ring = self.ring()?;
+        if self.implementation == Implementation::Call {
+            return Ok(self.part.items.borrow().iter().copied().collect());
+        }
+        let tickets = ring.head().load(self.me)?..ring.tail().load(self.me)?;
+        tickets.filter_map(|ticket| self.settled(&ring, ticket).transpose()).collect()
+    }
+
+    /// Fills the queue, which has got an empty ring, with what its [`contents`](Self::contents) were.
+    pub(super) fn refill(&self, items: Vec<T>) -> Result<()> {
+        let ring = self.ring()?;
+        self.part.items.borrow_mut().clear();
+        if self.implementation == Implementation::Call {
+            return self.take_in(items).map(drop);
+        }
+        items.iter().try_for_each(|item| self.push_locally(&ring, item).map(drop))
+    }
+
+    /// Refuses what a called function cannot wait for. Without this, the call would run and its
+    /// result would be lost.
+    fn may_wait(&self) -> Result<()> {
+        let what = "a push or pop of a queue that works by calls";
+        self.me.wait_while_serving(|| true).map_err(|error| match error {
+            Error::InHandler { .. } => Error::InHandler { what },
+            Error::Borrowed { since, .. } => Error::Borrowed { what, since },
+            error => error,
+        })
+    }
+
     fn push_by_call<I: Wire + IntoIterator<Item = T>>(&self, items: I) -> Result<u64> {
         if self.is_host() {
             return self.take_in(items);
         }
+        self.may_wait()?;
         let take_in = |there: &Worker, (queue, items): (Queue<T>, I)| queue.on(there).take_in(items).ok();
         let pushed = self.me.call_return(self.part.host.1, (self.queue, items), take_in)?.wait()?;
         pushed.ok_or(QueueError::Freed.into())
@@ -238,6 +324,7 @@ impl<T: Item> Ends<'_, T> {
         if self.is_host() {
             return self.give_out(1, |mut items| items.next());
         }
+        self.may_wait()?;
         let give_out = |there: &Worker, queue: Queue<T>| queue.on(there).give_out(1, |mut items| items.next()).ok();
         let popped = self.me.call_return(self.part.host.1, self.queue, give_out)?.wait()?;
         popped.ok_or(QueueError::Freed.into())
@@ -247,6 +334,7 @@ impl<T: Item> Ends<'_, T> {
         if self.is_host() {
             return self.give_out(most, |items| items.collect());
         }
+        self.may_wait()?;
         let give_out = |there: &Worker, (queue, most): (Queue<T>, usize)| {
             queue.on(there).give_out(most, |items| items.collect::<Vec<_>>()).ok()
         };

@@ -6,35 +6,52 @@
 //! one batch, since it then knows of them. The ring has slots for these, so each ticket can be
 //! used. Then the item is put, and after it the stamp: the ticket and one.
 //!
+//! A batch of items is put with all its stamps but the first, and after it the first. If its pusher
+//! is lost in between, the other stamps may stand in front of torn items. So each stamp also tells
+//! the item's place in its batch, and the item is there only if the first one was. The slot of the
+//! first tells: it has the stamp of the first, or of a later lap.
+//!
 //! A pop reads the stamp at the head, then the item, and then moves the head by compare-and-swap.
 //! So it holds no ticket, and the slot is free as soon as the head has moved. The item may be torn,
 //! but only if another worker has popped it and its slot was used again. Then the head has moved.
 
 use std::sync::atomic::{Ordering, fence};
 
-use farside::bytemuck::bytes_of;
-use farside::{Result, Signal};
+use farside::bytemuck::{bytes_of, pod_read_unaligned};
+use farside::{GlobalPtr, Result, Signal};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::ends::Ends;
-use super::ring::{Ring, STAMP};
-use super::{Implementation, Item, Promise, QueueError};
+use super::ring::{BATCH_MAX, Ring, STAMP};
+use super::{Item, Usage};
+use crate::promise::Implementation;
 
-/// What stands in the slot of an item that is there.
+/// The bits of a stamp that tell the ticket, which is smaller than half of what they can tell. The
+/// others tell the place in a batch.
+const TICKET_BITS: u32 = 64 - BATCH_MAX.ilog2();
+
+/// What stands in the slot of an item that is there: its ticket and one, and its place in a batch.
 #[inline]
-fn stamp(ticket: u64) -> u64 {
-    ticket.wrapping_add(1)
+fn stamp(ticket: u64, place: u64) -> u64 {
+    ticket.wrapping_add(1) | place << TICKET_BITS
 }
 
 impl<T: Item> Ends<'_, T> {
     /// Pushes up to a batch of items. Returns how many.
     #[inline]
-    pub(super) fn push_some(&self, ring: &Ring, promise: Promise, items: &[T]) -> Result<u64> {
+    pub(super) fn push_some(&self, ring: &Ring, usage: Usage, items: &[T]) -> Result<u64> {
         loop {
-            let most = ring.batch.min(items.len() as u64);
-            let Some((ticket, count)) = self.claim(ring, most)? else { return Ok(0) };
+            let count = self.room(ring, ring.batch.min(items.len() as u64))?;
+            if count == 0 {
+                return Ok(0);
+            }
+            let ticket = ring.tail().fetch_add(self.me, count)?;
             self.part.open.set((ticket, ticket.wrapping_add(count)));
-            let written = self.write(ring, promise, ticket, &items[..count as usize]);
+            let written = self.write(ring, usage, ticket, &items[..count as usize]);
+            if written.is_err() && self.implementation != Implementation::OneSidedPublished {
+                // The first error says more than one of the clean-up.
+                let _ = self.give_up(ring, ticket, count);
+            }
             self.part.open.set((0, 0));
             match written? {
                 // All tickets were for retired slots.
@@ -44,29 +61,15 @@ impl<T: Item> Ends<'_, T> {
         }
     }
 
-    /// Takes tickets for up to `most` items. Returns the first and how many, or `None` if the queue
-    /// is full.
+    /// Returns how many tickets this worker may take, up to `most`.
     #[inline]
-    fn claim(&self, ring: &Ring, most: u64) -> Result<Option<(u64, u64)>> {
+    fn room(&self, ring: &Ring, most: u64) -> Result<u64> {
         let part = self.part;
-        let mut count = most;
-        if part.limit.get().wrapping_sub(part.tail.get()).cast_signed() < count.cast_signed() {
-            self.look_for_room(ring)?;
-            let room = part.limit.get().wrapping_sub(part.tail.get()).cast_signed();
-            if room <= 0 {
-                return Ok(None);
-            }
-            count = count.min(room.cast_unsigned());
-        }
-        let ticket = ring.tail().fetch_add(self.me, count)?;
-        let end = ticket.wrapping_add(count);
-        part.tail.set(end);
-        // The slots were used before, and may have been retired since this worker last looked.
-        let known = part.limit.get().wrapping_add(ring.slots - ring.capacity);
-        if end.wrapping_sub(known).cast_signed() > 0 {
+        let room = || part.limit.get().wrapping_sub(part.tail.get()).cast_signed();
+        if room() < most.cast_signed() {
             self.look_for_room(ring)?;
         }
-        Ok(Some((ticket, count)))
+        Ok(most.min(room().max(0).cast_unsigned()))
     }
 
     /// Learns how far the slots are free. The retirements come after the head: one that came before
@@ -89,7 +92,14 @@ impl<T: Item> Ends<'_, T> {
     /// Writes items into the slots of their tickets, but for those that are retired. Returns how
     /// many were written.
     #[inline]
-    fn write(&self, ring: &Ring, promise: Promise, ticket: u64, items: &[T]) -> Result<u64> {
+    fn write(&self, ring: &Ring, usage: Usage, ticket: u64, items: &[T]) -> Result<u64> {
+        let (part, end) = (self.part, ticket.wrapping_add(items.len() as u64));
+        part.tail.set(end);
+        // The slots were used before, and may have been retired since this worker last looked.
+        let known = part.limit.get().wrapping_add(ring.slots - ring.capacity);
+        if end.wrapping_sub(known).cast_signed() > 0 {
+            self.look_for_room(ring)?;
+        }
         if self.part.retirements.get() > 0 {
             let mut left = items.iter();
             for ticket in (0..items.len() as u64).map(|number| ticket.wrapping_add(number)) {
@@ -105,7 +115,7 @@ impl<T: Item> Ends<'_, T> {
             items => self.write_many(ring, ticket, items)?,
         }
         if self.implementation == Implementation::OneSidedPublished {
-            self.publish(ring, promise, ticket, items.len() as u64)?;
+            self.publish(ring, usage, ticket, items.len() as u64)?;
         }
         Ok(items.len() as u64)
     }
@@ -118,20 +128,20 @@ impl<T: Item> Ends<'_, T> {
             Implementation::Checksum => {
                 let mut buffer = self.part.outgoing.borrow_mut();
                 let slot = &mut buffer[..STAMP + size_of::<T>()];
-                self.fill(slot, ticket, item);
+                self.fill(slot, ticket, 0, item);
                 self.put_unordered(ring, ticket, slot)
             }
-            _ => self.me.put_signal(address, bytes, ring.slot(ticket), Signal::Set(stamp(ticket))),
+            _ => self.me.put_signal(address, bytes, ring.slot(ticket), Signal::Set(stamp(ticket, 0))),
         }
     }
 
-    /// Writes a batch by one put, or by two where the ring ends. Poppers come to the first item
-    /// first, so its stamp alone must come after all items.
+    /// Writes a batch by one put, or by two where the ring ends. The stamp of the first item alone
+    /// must come after all items.
     fn write_many(&self, ring: &Ring, ticket: u64, items: &[T]) -> Result<()> {
         let (mut buffer, slot_bytes) = (self.part.outgoing.borrow_mut(), ring.slot_bytes());
         let slots = &mut buffer[..items.len() * slot_bytes];
-        for ((slot, ticket), item) in slots.chunks_mut(slot_bytes).zip(ticket..).zip(items) {
-            self.fill(slot, ticket, item);
+        for ((slot, place), item) in slots.chunks_mut(slot_bytes).zip(0..).zip(items) {
+            self.fill(slot, ticket.wrapping_add(place), place, item);
         }
         let before_end = (ring.slots - ring.index(ticket)) as usize;
         let (first, second) = slots.split_at(before_end.min(items.len()) * slot_bytes);
@@ -140,7 +150,7 @@ impl<T: Item> Ends<'_, T> {
         }
         match self.implementation {
             Implementation::OneSided => {
-                let signal = Signal::Set(stamp(ticket));
+                let signal = Signal::Set(stamp(ticket, 0));
                 self.me.put_signal(ring.item(ticket), &first[STAMP..], ring.slot(ticket), signal)
             }
             _ => self.put_unordered(ring, ticket, first),
@@ -156,24 +166,45 @@ impl<T: Item> Ends<'_, T> {
     }
 
     /// Makes a slot with its stamp or checksum.
-    fn fill(&self, slot: &mut [u8], ticket: u64, item: &T) {
+    fn fill(&self, slot: &mut [u8], ticket: u64, place: u64, item: &T) {
         let bytes = bytes_of(item);
         let mark = match self.implementation {
-            Implementation::Checksum => xxh3_64_with_seed(bytes, stamp(ticket)),
-            _ => stamp(ticket),
+            Implementation::Checksum => xxh3_64_with_seed(bytes, stamp(ticket, 0)),
+            _ => stamp(ticket, place),
         };
         slot[..STAMP].copy_from_slice(&mark.to_ne_bytes());
         slot[STAMP..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Returns whether a slot that was read holds the item of a ticket.
-    fn fits(&self, slot: &[u8], ticket: u64) -> bool {
-        let mark = match self.implementation {
-            Implementation::OneSidedPublished => return true,
-            Implementation::Checksum => xxh3_64_with_seed(&slot[STAMP..][..size_of::<T>()], stamp(ticket)),
-            _ => stamp(ticket),
-        };
-        slot[..STAMP] == mark.to_ne_bytes()
+    fn fits(&self, ring: &Ring, slot: &[u8], ticket: u64) -> Result<bool> {
+        let (mark, item) = slot.split_at(STAMP);
+        let mark = pod_read_unaligned(mark);
+        match self.implementation {
+            Implementation::OneSidedPublished => Ok(true),
+            Implementation::Checksum => Ok(mark == xxh3_64_with_seed(&item[..size_of::<T>()], stamp(ticket, 0))),
+            _ => self.is_whole(ring, ticket, mark),
+        }
+    }
+
+    /// Returns whether the stamp that stands in the slot of a ticket is that of the ticket, and all
+    /// of its batch was written.
+    #[inline]
+    fn is_whole(&self, ring: &Ring, ticket: u64, found: u64) -> Result<bool> {
+        let difference = found ^ stamp(ticket, 0);
+        if difference << (u64::BITS - TICKET_BITS) != 0 {
+            return Ok(false);
+        }
+        let (first, whole) = (ticket.wrapping_sub(difference >> TICKET_BITS), &self.part.whole);
+        if first != ticket && first != whole.get() {
+            // A later ticket has a greater stamp, apart from the place.
+            let later = ring.slot(first).look(self.me)?.wrapping_sub(stamp(first, 0));
+            if (later << (u64::BITS - TICKET_BITS)).cast_signed() < 0 {
+                return Ok(false);
+            }
+        }
+        whole.set(first);
+        Ok(true)
     }
 
     /// Reads bytes that others may write meanwhile.
@@ -187,12 +218,13 @@ impl<T: Item> Ends<'_, T> {
     fn read(&self, ring: &Ring, ticket: u64, slot: &mut [u8]) -> Result<bool> {
         if self.implementation == Implementation::Checksum {
             self.look(ring.slot(ticket).address(), slot)?;
-            return Ok(self.fits(slot, ticket));
+            return self.fits(ring, slot, ticket);
         }
-        if ring.slot(ticket).look(self.me)? != stamp(ticket) {
+        if !self.is_whole(ring, ticket, ring.slot(ticket).look(self.me)?)? {
             return Ok(false);
         }
-        // SYNC: acquire, for the release of the signal that set the stamp: the item is there.
+        // SYNC: acquire, for the release of the signal that set the stamp of the batch: the item is
+        // there.
         fence(Ordering::Acquire);
         self.look(ring.item(ticket), &mut slot[STAMP..])?;
         Ok(true)
@@ -238,8 +270,13 @@ impl<T: Item> Ends<'_, T> {
             let mut buffer = part.buffer.borrow_mut();
             let slots = &mut buffer[..most * slot_bytes];
             self.look(ring.slot(head).address(), slots)?;
-            let ready = slots.chunks(slot_bytes).zip(head..).take_while(|(slot, ticket)| self.fits(slot, *ticket));
-            let count = ready.count();
+            let mut count = 0;
+            for (slot, ticket) in slots.chunks(slot_bytes).zip(head..) {
+                if !self.fits(ring, slot, ticket)? {
+                    break;
+                }
+                count += 1;
+            }
             if count > 0 {
                 let slots = &mut slots[..count * slot_bytes];
                 if self.implementation == Implementation::OneSided {
@@ -284,49 +321,56 @@ impl<T: Item> Ends<'_, T> {
         Ok(Some(if found == head { next } else { found }))
     }
 
-    /// Pops an item while no worker pushes: every ticket below the tail has its item. A worker that
-    /// gets a ticket above the tail sets the head back.
+    /// Reads the item of a ticket below the tail while no worker pushes. Without it, no item will
+    /// come.
+    pub(super) fn settled(&self, ring: &Ring, ticket: u64) -> Result<Option<T>> {
+        let mut buffer = self.part.buffer.borrow_mut();
+        let slot = &mut buffer[..STAMP + size_of::<T>()];
+        self.look(ring.slot(ticket).address(), slot)?;
+        if self.fits(ring, slot, ticket)? { self.value(ticket, &slot[STAMP..]).map(Some) } else { Ok(None) }
+    }
+
+    /// Pops an item while no worker pushes.
     pub(super) fn pop_settled(&self, ring: &Ring) -> Result<Option<T>> {
-        let part = self.part;
-        loop {
-            if part.head.get() >= part.ready.get() {
-                part.ready.set(ring.tail().load(self.me)?);
-                part.head.set(ring.head().load(self.me)?);
-                if part.head.get() >= part.ready.get() {
-                    return Ok(None);
-                }
-            }
-            let ticket = ring.head().fetch_add(self.me, 1)?;
-            part.head.set(ticket.wrapping_add(1));
-            if ticket >= part.ready.get() {
-                let tail = ring.tail().load(self.me)?;
-                part.ready.set(tail);
-                if ticket >= tail {
-                    ring.head().fetch_min(self.me, tail)?;
-                    part.head.set(tail);
-                    return Ok(None);
-                }
-            }
-            let mut buffer = part.buffer.borrow_mut();
-            let slot = &mut buffer[..STAMP + size_of::<T>()];
-            self.look(ring.slot(ticket).address(), slot)?;
+        while let Some(ticket) = self.claim(ring, ring.tail())? {
+            let item = self.settled(ring, ticket)?;
             if self.implementation == Implementation::OneSidedPublished {
                 ring.taken().fetch_add(self.me, 1)?;
             }
-            if self.fits(slot, ticket) {
-                return self.value(ticket, &slot[STAMP..]).map(Some);
+            if item.is_some() {
+                return Ok(item);
             }
+            self.retire(ring, ticket)?;
         }
+        Ok(None)
     }
 
-    fn check_local(&self) -> Result<()> {
-        let host = self.part.host.0;
-        if self.me.process() == host { Ok(()) } else { Err(QueueError::NotLocal { host }.into()) }
+    /// Takes a ticket of a pop that is below a counter, or returns `None` if there is none.
+    pub(super) fn claim(&self, ring: &Ring, end: GlobalPtr<u64>) -> Result<Option<u64>> {
+        let part = self.part;
+        let mut head = part.head.get();
+        loop {
+            if head >= part.ready.get() {
+                // The head first: if it is not below the counter, the queue was empty then.
+                head = ring.head().load(self.me)?;
+                part.head.set(head);
+                part.ready.set(end.load(self.me)?);
+                if head >= part.ready.get() {
+                    return Ok(None);
+                }
+            }
+            let next = head.wrapping_add(1);
+            let found = ring.head().compare_swap(self.me, head, next)?;
+            if found == head {
+                part.head.set(next);
+                return Ok(Some(head));
+            }
+            head = found;
+        }
     }
 
     /// Pushes an item while no other worker uses the queue.
     pub(super) fn push_locally(&self, ring: &Ring, item: &T) -> Result<bool> {
-        self.check_local()?;
         self.look_for_retired(ring)?;
         let (mut tail, head) = (ring.tail().get(self.me)?, ring.head().get(self.me)?);
         while tail.wrapping_sub(head) < ring.capacity {
@@ -348,20 +392,20 @@ impl<T: Item> Ends<'_, T> {
 
     /// Pops an item while no other worker uses the queue.
     pub(super) fn pop_locally(&self, ring: &Ring) -> Result<Option<T>> {
-        self.check_local()?;
         let (tail, mut head) = (ring.tail().get(self.me)?, ring.head().get(self.me)?);
         while head < tail {
             let ticket = head;
             head = head.wrapping_add(1);
-            let mut buffer = self.part.buffer.borrow_mut();
-            let slot = &mut buffer[..STAMP + size_of::<T>()];
-            self.look(ring.slot(ticket).address(), slot)?;
+            let item = self.settled(ring, ticket)?;
+            if item.is_none() {
+                self.retire(ring, ticket)?;
+            }
             ring.head().put(self.me, head)?;
             if self.implementation == Implementation::OneSidedPublished {
                 ring.taken().put(self.me, head)?;
             }
-            if self.fits(slot, ticket) {
-                return self.value(ticket, &slot[STAMP..]).map(Some);
+            if item.is_some() {
+                return Ok(item);
             }
         }
         Ok(None)

@@ -6,10 +6,14 @@ use std::marker::PhantomData;
 use farside::Result;
 
 use super::ends::Ends;
-use super::{Item, Promise};
+use super::{Item, Usage};
+use crate::promise::Promise;
 
 /// The time between two barriers, in which workers only push, only pop, or one worker uses the
 /// queue alone. A phase has only the methods that its promise allows.
+///
+/// The methods of [`Ends`] work as in the phase, too, until its [end](Self::end). What the promise
+/// forbids is [`NotPermitted`](super::QueueError::NotPermitted) there.
 ///
 /// ```
 /// use farside::ProcessId;
@@ -71,19 +75,19 @@ pub trait Pops {
 }
 
 impl Pushes for Pushing {
-    const PROMISE: Promise = Promise::PushOnly;
+    const PROMISE: Promise = Promise::PUSH_ONLY;
 }
 
 impl Pops for Popping {
-    const PROMISE: Promise = Promise::PopOnly;
+    const PROMISE: Promise = Promise::POP_ONLY;
 }
 
 impl Pushes for Local {
-    const PROMISE: Promise = Promise::Local;
+    const PROMISE: Promise = Promise::LOCAL;
 }
 
 impl Pops for Local {
-    const PROMISE: Promise = Promise::Local;
+    const PROMISE: Promise = Promise::LOCAL;
 }
 
 impl<'w, T: Item> Ends<'w, T> {
@@ -92,7 +96,7 @@ impl<'w, T: Item> Ends<'w, T> {
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn pushing(&self) -> Result<Phase<'_, 'w, T, Pushing>> {
-        self.phase()
+        self.phase(Usage::PushOnly)
     }
 
     /// Begins a phase in which workers only pop. All workers call this.
@@ -100,7 +104,7 @@ impl<'w, T: Item> Ends<'w, T> {
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn popping(&self) -> Result<Phase<'_, 'w, T, Popping>> {
-        self.phase()
+        self.phase(Usage::PopOnly)
     }
 
     /// Begins a phase in which one worker uses the queue, in the process that has it. All workers
@@ -109,11 +113,12 @@ impl<'w, T: Item> Ends<'w, T> {
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn local(&self) -> Result<Phase<'_, 'w, T, Local>> {
-        self.phase()
+        self.phase(Usage::Local)
     }
 
-    fn phase<K>(&self) -> Result<Phase<'_, 'w, T, K>> {
+    fn phase<K>(&self, usage: Usage) -> Result<Phase<'_, 'w, T, K>> {
         self.me.barrier()?;
+        self.part.phase.set(usage);
         Ok(Phase { ends: self, kind: PhantomData })
     }
 }
@@ -129,6 +134,28 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
         K: Pushes,
     {
         self.ends.push_with(K::PROMISE, item)
+    }
+
+    /// Pushes items: [`Ends::push_all_with`].
+    ///
+    /// # Errors
+    /// Those of [`Ends::push_all_with`].
+    pub fn push_all(&self, items: &[T]) -> Result<u64>
+    where
+        K: Pushes,
+    {
+        self.ends.push_all_with(K::PROMISE, items)
+    }
+
+    /// Pops items: [`Ends::pop_many_with`].
+    ///
+    /// # Errors
+    /// Those of [`Ends::pop_many_with`].
+    pub fn pop_many(&self, most: usize) -> Result<Vec<T>>
+    where
+        K: Pops,
+    {
+        self.ends.pop_many_with(K::PROMISE, most)
     }
 
     /// Pops an item: [`Ends::pop_with`].
@@ -148,7 +175,15 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn end(self) -> Result<()> {
-        self.ends.me.barrier()
+        let me = self.ends.me;
+        drop(self);
+        me.barrier()
+    }
+}
+
+impl<T: 'static, K> Drop for Phase<'_, '_, T, K> {
+    fn drop(&mut self) {
+        self.ends.part.phase.set(Usage::All);
     }
 }
 

@@ -12,70 +12,66 @@ use farside::{Error, GlobalPtr, ProcessId, Result};
 
 use super::ends::Ends;
 use super::ring::{Ring, STAMP};
-use super::{Item, Promise};
+use super::{Item, Usage};
 
 /// The number of attempts between looks at the clock.
 const ATTEMPTS_PER_CLOCK: u32 = 64;
-/// The longest time that another worker takes between the two ends of a push or pop.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that a counter stands still before a loss is the reason.
+const STANDSTILL: Duration = Duration::from_secs(1);
 
 impl<T: Item> Ends<'_, T> {
     /// Lets poppers see items. Under a promise, no popper looks before all items are there, so
     /// their order does not matter.
-    pub(super) fn publish(&self, ring: &Ring, promise: Promise, ticket: u64, count: u64) -> Result<()> {
-        match promise {
-            Promise::PushOnly => ring.published().fetch_add(self.me, count).map(drop),
+    pub(super) fn publish(&self, ring: &Ring, usage: Usage, ticket: u64, count: u64) -> Result<()> {
+        match usage {
+            Usage::PushOnly => ring.published().fetch_add(self.me, count).map(drop),
             _ => self.advance(ring.published(), ticket, count),
         }
     }
 
     pub(super) fn pop_published(&self, ring: &Ring) -> Result<Option<T>> {
-        let part = self.part;
-        let mut head = part.head.get();
-        loop {
-            if head >= part.ready.get() {
-                part.ready.set(ring.published().load(self.me)?);
-                head = ring.head().load(self.me)?;
-                part.head.set(head);
-                if head >= part.ready.get() {
-                    return Ok(None);
-                }
-            }
-            let found = ring.head().compare_swap(self.me, head, head.wrapping_add(1))?;
-            if found == head {
-                break;
-            }
-            head = found;
-        }
-        part.head.set(head.wrapping_add(1));
-        let mut buffer = part.buffer.borrow_mut();
+        let Some(ticket) = self.claim(ring, ring.published())? else { return Ok(None) };
+        let mut buffer = self.part.buffer.borrow_mut();
         let bytes = &mut buffer[STAMP..][..size_of::<T>()];
-        self.me.get_bytes(ring.item(head), bytes)?;
-        self.advance(ring.taken(), head, 1)?;
-        self.value(head, bytes).map(Some)
+        self.me.get_bytes(ring.item(ticket), bytes)?;
+        self.advance(ring.taken(), ticket, 1)?;
+        self.value(ticket, bytes).map(Some)
     }
 
     /// Moves a counter past tickets of this worker, as soon as it has come to them. No call runs
     /// meanwhile: one could push, and would wait for this one.
     fn advance(&self, counter: GlobalPtr<u64>, ticket: u64, count: u64) -> Result<()> {
-        let (me, mut attempts, mut end) = (self.me, 0_u32, None);
-        while counter.compare_swap(me, ticket, ticket.wrapping_add(count))? != ticket {
-            attempts += 1;
+        let (me, deadline) = (self.me, self.me.default_deadline());
+        let (mut attempts, mut seen) = (0_u32, None);
+        loop {
+            let found = counter.compare_swap(me, ticket, ticket.wrapping_add(count))?;
+            if found == ticket {
+                return Ok(());
+            }
             std::hint::spin_loop();
-            if attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
-                thread::yield_now();
-                if let Some(process) = (0..me.process_count()).map(ProcessId::new).find(|process| me.is_lost(*process))
-                {
-                    let why = "may have been in a push or pop of a published queue, which others cannot pass: use the \
-                               implementation `OneSided`";
-                    return Err(Error::PeerLost { process, root: process, why: why.to_owned() });
-                }
-                if me.now() >= *end.get_or_insert_with(|| me.now() + PATIENCE) {
-                    let doing = "waiting for earlier pushes or pops of a published queue";
-                    return Err(Error::Deadline { doing, after: PATIENCE, waiting_for: Vec::new() });
-                }
+            attempts = attempts.wrapping_add(1);
+            if !attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
+                continue;
+            }
+            thread::yield_now();
+            let since = match seen {
+                Some((value, since)) if value == found => since,
+                _ => me.now(),
+            };
+            seen = Some((found, since));
+            let stood = me.now().saturating_duration_since(since);
+            let mut lost = (0..me.process_count()).map(ProcessId::new).filter(|process| me.is_lost(*process));
+            if stood >= STANDSTILL.min(deadline)
+                && let Some(process) = lost.next()
+            {
+                let why = "may have been in a push or pop of a published queue, which others cannot pass: use the \
+                           implementation `OneSided`";
+                return Err(Error::PeerLost { process, root: process, why: why.to_owned() });
+            }
+            if stood >= deadline {
+                let doing = "waiting for earlier pushes or pops of a published queue";
+                return Err(Error::Deadline { doing, after: deadline, waiting_for: Vec::new() });
             }
         }
-        Ok(())
     }
 }

@@ -4,6 +4,8 @@
 //! tail | head | retirements | published | taken | retired slots, a bit each | slots
 //! ```
 //!
+//! The first five are words with 128 bytes each.
+//!
 //! A slot is a stamp and an item. The ticket `t` of an item is its number since the queue was made.
 //! Its slot is `t` modulo the number of slots, and its stamp says whether the item is there.
 
@@ -16,11 +18,14 @@ const APART: u64 = 128;
 /// The number of such words.
 const WORDS: u64 = 5;
 /// The most items that one change of the tail makes room for.
-const BATCH_MAX: u64 = 64;
+pub(super) const BATCH_MAX: u64 = 64;
+/// The bytes of a queue are fewer.
+const BYTES_END: u64 = 1 << 38;
 /// The bytes of a stamp.
 pub(super) const STAMP: usize = 8;
 
-/// The places and sizes of a queue. All words are changed atomically by any worker.
+/// The places and sizes of a queue. Any worker changes its words, atomically unless it uses the
+/// queue alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     base: GlobalAddress,
@@ -44,9 +49,10 @@ impl Ring {
         };
         let batch = (capacity / u64::from(workers)).clamp(1, BATCH_MAX);
         let slots = capacity.checked_add(u64::from(workers) * batch).and_then(u64::checked_next_power_of_two);
-        let fits = |slots: &u64| slots.checked_mul(slot_bytes).is_some_and(|bytes| bytes < 1 << 48);
-        match slots.filter(fits) {
-            Some(slots) if capacity > 0 => Ok(Self { base: GlobalAddress::NULL, capacity, slots, batch, slot_bytes }),
+        let fits = |slots: &u64| slots.checked_mul(slot_bytes).is_some_and(|bytes| bytes < BYTES_END);
+        let ring = |slots| Self { base: GlobalAddress::NULL, capacity, slots, batch, slot_bytes };
+        match slots.filter(fits).map(ring) {
+            Some(ring) if capacity > 0 && ring.bytes() < BYTES_END => Ok(ring),
             _ => Err(QueueError::Capacity { capacity, item_bytes: size_of::<T>() }),
         }
     }
@@ -121,7 +127,7 @@ impl Ring {
         self.place(self.first_slot() + self.index(ticket) * self.slot_bytes).cast()
     }
 
-    /// The bytes of slots, or of a part of them.
+    /// The item of a ticket, behind its stamp.
     #[inline]
     pub(super) fn item(&self, ticket: u64) -> GlobalAddress {
         self.place(self.first_slot() + self.index(ticket) * self.slot_bytes + STAMP as u64)
