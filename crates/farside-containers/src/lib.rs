@@ -9,6 +9,7 @@
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
 //! | keep the items of a container, or an array, in files | [`keep`] |
+//! | share a bounded queue, in the memory of one process | [`queue`] |
 //! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //! | spread one vector over all workers | [`DistVec`] |
@@ -32,6 +33,7 @@ pub mod keep;
 mod promise;
 mod query;
 mod remote;
+pub mod queue;
 mod route;
 
 pub use array_batch::ArrayBatch;

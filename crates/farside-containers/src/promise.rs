@@ -55,11 +55,13 @@ impl Promise {
     /// assert!(Promise::FIND_ONLY.permits(Op::FindMiss));
     /// assert!(!Promise::FIND_ONLY.permits(Op::Insert));
     /// ```
+    #[inline]
     pub fn permits(self, op: Op) -> bool {
         self.ops.contains(&op)
     }
 
     /// Returns whether only the process that holds the data uses it.
+    #[inline]
     pub fn is_local(self) -> bool {
         self.is_local
     }

@@ -8,6 +8,7 @@ mod exchange;
 mod keep;
 mod query;
 mod remote;
+mod queue;
 
 use farside::{Result, Worker, simulate};
 

@@ -319,6 +319,13 @@ impl Worker {
         (self.role == Role::Receiver).then(|| self.process.pool())
     }
 
+    /// Returns the job's [deadline](crate::Job::deadline): how long anything waits for another
+    /// process unless it is told otherwise.
+    #[inline]
+    pub fn default_deadline(&self) -> Duration {
+        self.process.settings().deadline
+    }
+
     /// Returns the lost processes. A process counts once an error ([`Error::PeerLost`]) has named
     /// it, or once everything that it had published to this worker has run.
     pub fn lost_processes(&self) -> Vec<ProcessId> {
@@ -497,11 +504,6 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn room<R: Room>(&self) -> &R::Local {
         self.rooms.get::<R>()
-    }
-
-    #[inline]
-    pub(crate) fn default_deadline(&self) -> Duration {
-        self.process.settings().deadline
     }
 
     /// Returns the time that this thread may wait for a service thread. A handler must not keep

@@ -1,0 +1,500 @@
+//! [`Queue`]: a bounded queue in the memory of one process, which all workers use.
+
+mod ends;
+mod losses;
+mod one_sided;
+mod phases;
+mod published;
+mod ring;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+
+use farside::bytemuck::{CheckedBitPattern, NoUninit};
+use farside::global::ByteSpace;
+use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
+
+pub use self::ends::Ends;
+pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
+use self::ring::Ring;
+use crate::promise::{Implementation, Op, Promise};
+
+/// Types that a queue may hold: plain ones, without padding. What is read is checked to be a value.
+pub trait Item: Wire + NoUninit + CheckedBitPattern {}
+
+impl<T: Wire + NoUninit + CheckedBitPattern> Item for T {}
+
+/// How workers use a queue, as a promise says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Usage {
+    #[default]
+    All,
+    PushOnly,
+    PopOnly,
+    Local,
+}
+
+impl Usage {
+    #[inline]
+    fn of(promise: Promise, op: Op) -> Result<Self, QueueError> {
+        if !promise.permits(op) {
+            return Err(QueueError::NotPermitted { op, promise });
+        }
+        Ok(match op {
+            _ if promise.is_local() => Self::Local,
+            _ if promise.permits(Op::Push) && promise.permits(Op::Pop) => Self::All,
+            Op::Push => Self::PushOnly,
+            _ => Self::PopOnly,
+        })
+    }
+
+    fn promise(self) -> Promise {
+        match self {
+            Self::All => Promise::ALL,
+            Self::PushOnly => Promise::PUSH_ONLY,
+            Self::PopOnly => Promise::POP_ONLY,
+            Self::Local => Promise::LOCAL,
+        }
+    }
+}
+
+/// What can be wrong with a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// No queue has this capacity.
+    #[error(
+        "a queue cannot have room for {capacity} items of {item_bytes} bytes: use 1 or more, and less than 256 GiB"
+    )]
+    Capacity {
+        /// The capacity.
+        capacity: u64,
+        /// The size of an item.
+        item_bytes: usize,
+    },
+    /// The queue cannot become so small.
+    #[error("a queue with {items} items cannot get room for {capacity} only: pop some first")]
+    TooSmall {
+        /// The number of items, of the fullest queue of a set.
+        items: u64,
+        /// The capacity.
+        capacity: u64,
+    },
+    /// The queue was used after `free`.
+    #[error("the queue was freed: no worker may use it after that")]
+    Freed,
+    /// The promise, that of a call or of the phase, does not permit the operation.
+    #[error("the promise {promise} does not permit a {op:?} at a queue: end the phase first, or make another promise")]
+    NotPermitted {
+        /// The operation.
+        op: Op,
+        /// The promise.
+        promise: Promise,
+    },
+    /// The queue was used under [`Promise::LOCAL`] elsewhere.
+    #[error("the queue lies in {host}, and only workers there may use it under a local promise")]
+    NotLocal {
+        /// The process that has the queue.
+        host: ProcessId,
+    },
+    /// A slot holds what is no value of the item's type.
+    #[error("item {ticket} of the queue is no value of its type: a worker overwrote the memory of the queue")]
+    NoValue {
+        /// The number of the item since the queue was made.
+        ticket: u64,
+    },
+}
+
+impl From<QueueError> for Error {
+    fn from(error: QueueError) -> Self {
+        Self::Room(Box::new(error))
+    }
+}
+
+/// A bounded queue in the memory of one process, which all workers of the job use.
+///
+/// The handle is `Copy` and may travel. [`on`](Self::on) returns the ends of the queue for one
+/// worker.
+///
+/// ```
+/// use farside::ProcessId;
+/// use farside_containers::queue::Queue;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let queue = Queue::<u64>::new(me, ProcessId::new(0), 100)?;
+/// let ends = queue.on(me);
+/// assert_eq!(ends.push(u64::from(me.id().number()))?, Ok(()));
+/// me.barrier()?;
+/// if me.is_first() {
+///     let mut got = ends.pop_many(10)?;
+///     got.sort_unstable();
+///     assert_eq!(got, [0, 1, 2]);
+///     assert_eq!(ends.pop()?, None);
+/// }
+/// queue.free(me)
+/// # }).unwrap();
+/// ```
+///
+/// The queue has room for `capacity` items. If several workers push at the same
+/// time into a queue that is almost full, each may bring one [batch](Ends::push_all) more. The items of one worker are popped
+/// in the order in which it pushed them.
+///
+/// The [`Implementation`] says how the queue works, and a [`Promise`] makes it cheaper:
+///
+/// - `OneSided`: puts, gets and atomics, with a stamp in each slot.
+/// - `OneSidedPublished`: the algorithms of the seed. Second counters say how far items are there,
+///   and each push and pop waits there for those before it, without running calls.
+/// - `Checksum`: as `OneSided`, with a checksum of 64 bits (XXH3, keyed by the ticket) in place of
+///   the stamp. An item then needs one put without an order, and one get. A torn item passes by
+///   chance with a probability of 2⁻⁶⁴.
+/// - `Call`: calls of the first worker of the process that has the queue.
+///
+/// *Cost*, with W for a put, R for a get and A for an atomic change:
+///
+/// | | one-sided | published | checksum | call |
+/// |---|---|---|---|---|
+/// | push, all and push-only | A + W | A + W + A | A + W | a call |
+/// | pop, all | 2R + A | A + R + A | R + A | a call |
+/// | pop, pop-only | A + R | A + R + A | A + R | a call |
+/// | push and pop, local | loads and stores | the same | the same | loads and stores |
+///
+/// The A of a pop is a compare-and-swap, repeated if another worker pops at the same time. A push
+/// asks for the head (2R) when it knows of no more room. A pop asks for the head and the tail when
+/// it finds no item. A batch of items takes the same number of operations as one item, and a pop
+/// that begins inside a batch one R more.
+///
+/// *Memory*: a power of two of slots, less than four times the capacity or four times the number of
+/// workers, whichever is more. A slot is eight bytes longer than an item, rounded up to eight
+/// bytes. Up to 64 bytes it takes a power of two.
+///
+/// *Loss*: without the process that has the queue, everything is [`Error::PeerLost`]. If another
+/// process is lost while it pushes, its item may be left out. The next pop that comes to its place
+/// asks all workers whether the item is theirs. Until all have answered, which they do when they
+/// make progress, pops return `None`. The slot is never used again, since the lost process may yet
+/// write there. An item that a lost process has popped is gone. With
+/// [`Implementation::OneSidedPublished`] a loss in a push or pop stops the queue: later operations
+/// that wait for the lost process are [`Error::PeerLost`].
+///
+/// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
+/// `ChecksumQueue`.
+#[derive(Wire)]
+pub struct Queue<T: 'static> {
+    state: PerWorker<State<T>>,
+    index: u32,
+}
+
+/// Queues of one kind, one in each process.
+///
+/// ```
+/// use farside_containers::queue::QueueSet;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let set = QueueSet::<u32>::new(me, 100)?;
+/// let next = me.process_of(me.neighbor(1));
+/// set.at(next).on(me).push(me.id().number())?.expect("there is room");
+/// me.barrier()?;
+/// let previous = me.neighbor(me.worker_count() - 1);
+/// assert_eq!(set.at(me.process()).on(me).pop()?, Some(previous.number()));
+/// set.free(me)
+/// # }).unwrap();
+/// ```
+#[derive(Wire)]
+pub struct QueueSet<T: 'static> {
+    state: PerWorker<State<T>>,
+    count: u32,
+}
+
+/// What a worker knows of the queues of a set.
+struct State<T> {
+    implementation: Implementation,
+    /// The memory of all of them.
+    space: RefCell<Option<ByteSpace>>,
+    parts: Box<[Part<T>]>,
+}
+
+/// What a worker knows of a queue. Counters only grow, so what it knows may be too small.
+struct Part<T> {
+    /// The process that has the queue, and its first worker.
+    host: (ProcessId, WorkerId),
+    ring: Cell<Ring>,
+    /// The real tail, or less. At most one batch of this worker's tickets is above the real limit,
+    /// because it takes tickets only if this one is below `limit`.
+    tail: Cell<u64>,
+    /// Items with smaller tickets find room.
+    limit: Cell<u64>,
+    /// The real head, or less.
+    head: Cell<u64>,
+    /// Items with smaller tickets are there: for pops under a promise, and published ones.
+    ready: Cell<u64>,
+    /// The first ticket of a batch that is whole.
+    whole: Cell<u64>,
+    /// What the present phase promises.
+    phase: Cell<Usage>,
+    /// The tickets of a push under way: the first, and the one behind the last.
+    open: Cell<(u64, u64)>,
+    /// The number of retirements that `retired` knows of.
+    retirements: Cell<u64>,
+    /// The retired slots, a bit each.
+    retired: RefCell<Vec<u64>>,
+    /// Room for a batch of slots that are read. No call runs while it is borrowed.
+    buffer: RefCell<Vec<u8>>,
+    /// Room for a batch of slots that are written. Calls may run while it is borrowed, but only if
+    /// the memory is not mapped, and then they cannot push.
+    outgoing: RefCell<Vec<u8>>,
+    /// The items of a queue that works by calls, at the worker that has them.
+    items: RefCell<VecDeque<T>>,
+}
+
+impl<T: Item> Part<T> {
+    fn new(me: &Worker, host: ProcessId) -> Self {
+        let worker = me.workers().find(|worker| me.process_of(*worker) == host);
+        Self {
+            host: (host, worker.unwrap_or(me.id())),
+            ring: Cell::new(Ring::FREED),
+            tail: Cell::default(),
+            limit: Cell::default(),
+            head: Cell::default(),
+            ready: Cell::default(),
+            whole: Cell::default(),
+            phase: Cell::default(),
+            open: Cell::default(),
+            retirements: Cell::default(),
+            retired: RefCell::default(),
+            buffer: RefCell::default(),
+            outgoing: RefCell::default(),
+            items: RefCell::default(),
+        }
+    }
+
+    /// Begins with an empty ring, whose counters are `start`.
+    fn begin(&self, ring: Ring, start: u64) {
+        self.ring.set(ring);
+        for counter in [&self.tail, &self.head, &self.ready, &self.limit] {
+            counter.set(start);
+        }
+        self.whole.set(u64::MAX);
+        self.retirements.set(0);
+        for buffer in [&self.buffer, &self.outgoing] {
+            *buffer.borrow_mut() = vec![0; ring.batch as usize * ring.slot_bytes()];
+        }
+    }
+}
+
+impl<T: Item> State<T> {
+    /// Makes memory for the queues. Collective.
+    fn allocate(&self, me: &Worker, capacity: u64) -> Result<(Ring, ByteSpace)> {
+        let ring = Ring::new::<T>(capacity, me.worker_count())?;
+        let (first, count) = (self.parts[0].host.0, self.parts.len() as u32);
+        Ok((ring, me.byte_space(first, count, ring.bytes())?))
+    }
+
+    /// Lets the queues begin in new memory, and returns the old one.
+    fn begin(&self, me: &Worker, (ring, space): (Ring, ByteSpace), start: u64) -> Result<Option<ByteSpace>> {
+        for (part, offset) in self.parts.iter().zip((0..).step_by(ring.bytes() as usize)) {
+            let ring = ring.at(space.address(offset)?);
+            part.begin(ring, start);
+            if part.host.1 == me.id() {
+                for word in [ring.tail(), ring.head(), ring.published(), ring.taken()] {
+                    word.store(me, start)?;
+                }
+            }
+        }
+        Ok(self.space.replace(Some(space)))
+    }
+}
+
+/// Makes queues, one in each of `count` processes from `first` on.
+fn make<T: Item>(
+    me: &Worker,
+    (first, count): (ProcessId, u32),
+    capacity: u64,
+    implementation: Implementation,
+    start: u64,
+) -> Result<PerWorker<State<T>>> {
+    let hosts = (0..count).map(|distance| ProcessId::new(first.number().saturating_add(distance)));
+    let parts = hosts.map(|host| Part::new(me, host)).collect();
+    let state = State { implementation, space: RefCell::default(), parts };
+    let memory = state.allocate(me, capacity)?;
+    state.begin(me, memory, start)?;
+    // No worker returns before all are here, with their words stored.
+    PerWorker::new(me, state)
+}
+
+/// Moves the items of all queues of a set into new memory. Whatever can fail on one worker alone
+/// does so before the queues change.
+fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker, capacity: u64) -> Result<()> {
+    let here = state.here(me);
+    if here.space.borrow().is_none() {
+        return Err(QueueError::Freed.into());
+    }
+    me.barrier()?;
+    let own: Vec<_> = queues.iter().map(|queue| queue.on(me)).filter(Ends::is_host).collect();
+    let contents: Result<Vec<_>> = own.iter().map(Ends::contents).collect();
+    let most = match &contents {
+        Ok(contents) => Ok(contents.iter().map(|items| items.len() as u64).max().unwrap_or(0)),
+        Err(error) => match error.room_error() {
+            Some(QueueError::NoValue { ticket }) => Err(*ticket),
+            _ => return contents.map(drop),
+        },
+    };
+    let most = me.all_reduce(most, |one, other| Ok(one?.max(other?)))?;
+    let items = most.map_err(|ticket| QueueError::NoValue { ticket })?;
+    if items > capacity {
+        return Err(QueueError::TooSmall { items, capacity }.into());
+    }
+    let old = here.begin(me, here.allocate(me, capacity)?, 0)?;
+    for (ends, items) in own.iter().zip(contents?) {
+        ends.refill(items)?;
+    }
+    old.map_or(Ok(()), |old| old.free(me))
+}
+
+fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
+    let state = state.here(me);
+    if state.space.borrow().is_none() {
+        return Err(QueueError::Freed.into());
+    }
+    // Other workers may use the queue until they are here, too.
+    me.barrier()?;
+    for part in &state.parts {
+        part.begin(Ring::FREED, 0);
+        part.items.take();
+    }
+    state.space.take().map_or(Ok(()), |space| space.free(me))
+}
+
+impl<T: Item> Queue<T> {
+    /// Makes a queue with room for `capacity` items in the process `host`. All workers call this,
+    /// in the same order as other collectives and with the same arguments.
+    ///
+    /// # Errors
+    /// [`QueueError::Capacity`]; those of [`Worker::byte_space`].
+    pub fn new(me: &Worker, host: ProcessId, capacity: u64) -> Result<Self> {
+        Self::with_implementation(me, host, capacity, Implementation::default())
+    }
+
+    /// Makes a queue that works in another way.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_implementation(
+        me: &Worker,
+        host: ProcessId,
+        capacity: u64,
+        implementation: Implementation,
+    ) -> Result<Self> {
+        Self::starting_at(me, host, capacity, implementation, 0)
+    }
+
+    /// Makes a queue whose counters begin at `start`, for tests.
+    #[doc(hidden)]
+    pub fn starting_at(
+        me: &Worker,
+        host: ProcessId,
+        capacity: u64,
+        implementation: Implementation,
+        start: u64,
+    ) -> Result<Self> {
+        Ok(Self { state: make(me, (host, 1), capacity, implementation, start)?, index: 0 })
+    }
+
+    /// Returns the ends of the queue for this worker.
+    ///
+    /// # Panics
+    /// If the queue is of another job, or on a thread of a pool.
+    #[track_caller]
+    pub fn on(self, me: &Worker) -> Ends<'_, T> {
+        let state = self.state.here(me);
+        Ends { me, queue: self, implementation: state.implementation, part: &state.parts[self.index as usize] }
+    }
+
+    /// Gives the queue another capacity, and moves its items. If it is one of a set, all of the set
+    /// get it. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`QueueError::TooSmall`] if the items do not fit: nothing has changed then. Those of
+    /// [`new`](Self::new).
+    pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
+        let count = self.state.here(me).parts.len() as u32;
+        QueueSet { state: self.state, count }.resize(me, capacity)
+    }
+
+    /// Frees the memory of the queue, and of its set if it is one of a set. Items in it are
+    /// dropped. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`QueueError::Freed`]; those of [`Worker::barrier`]. The memory is then kept until the job
+    /// ends.
+    pub fn free(self, me: &Worker) -> Result<()> {
+        free(self.state, me)
+    }
+}
+
+impl<T: Item> QueueSet<T> {
+    /// Makes a queue with room for `capacity` items in each process. All workers call this, in the
+    /// same order as other collectives and with the same arguments.
+    ///
+    /// # Errors
+    /// Those of [`Queue::new`].
+    pub fn new(me: &Worker, capacity: u64) -> Result<Self> {
+        Self::with_implementation(me, capacity, Implementation::default())
+    }
+
+    /// Makes queues that work in another way.
+    ///
+    /// # Errors
+    /// Those of [`Queue::new`].
+    pub fn with_implementation(me: &Worker, capacity: u64, implementation: Implementation) -> Result<Self> {
+        let count = me.process_count();
+        Ok(Self { state: make(me, (ProcessId::new(0), count), capacity, implementation, 0)?, count })
+    }
+
+    /// Returns the queue in a process.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    #[track_caller]
+    pub fn at(self, process: ProcessId) -> Queue<T> {
+        assert!(process.number() < self.count, "{process} does not exist: the set has {} queues", self.count);
+        Queue { state: self.state, index: process.number() }
+    }
+
+    /// Gives all queues another capacity: [`Queue::resize`].
+    ///
+    /// # Errors
+    /// Those of [`Queue::resize`].
+    pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
+        let queues: Vec<_> = (0..self.count).map(|index| Queue { state: self.state, index }).collect();
+        resize(self.state, &queues, me, capacity)
+    }
+
+    /// Frees the memory of all queues: [`Queue::free`].
+    ///
+    /// # Errors
+    /// Those of [`Queue::free`].
+    pub fn free(self, me: &Worker) -> Result<()> {
+        free(self.state, me)
+    }
+}
+
+macro_rules! handle {
+    ($name:ident) => {
+        impl<T: 'static> Clone for $name<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T: 'static> Copy for $name<T> {}
+
+        impl<T: 'static> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+handle!(Queue);
+handle!(QueueSet);

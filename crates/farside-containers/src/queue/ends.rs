@@ -1,0 +1,369 @@
+//! The ends of a queue for one worker.
+
+use std::collections::vec_deque::Drain;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use farside::bytemuck::checked::try_pod_read_unaligned;
+use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
+
+use super::ring::Ring;
+use super::{Item, Part, Queue, QueueError, Usage};
+use crate::promise::{Implementation, Op, Promise};
+
+/// The time after which a wait looks again by itself: for losses.
+const SLICE: Duration = Duration::from_millis(10);
+/// The same for a pop while a push is under way, whose end no watched word shows.
+const SHORT_SLICE: Duration = Duration::from_micros(50);
+
+/// Pushes items into a [`Queue`] and pops them, on one worker.
+///
+/// # Errors
+/// All methods: [`QueueError::Freed`]; [`Error::PeerLost`] if the process of the queue is lost;
+/// those of [`GlobalPtr::put`](farside::GlobalPtr::put), or of
+/// [`call_return`](Worker::call_return) with [`Implementation::Call`]. In called functions, only
+/// queues in mapped memory can be used, and with `Call` only those whose items this worker has.
+///
+/// After an error of a push, its items may or may not be in the queue, and never block it. After
+/// [`Error::Deadline`] with `Call`, the call may yet run: a push then adds its items later, and
+/// what a pop takes is gone.
+pub struct Ends<'w, T: 'static> {
+    pub(super) me: &'w Worker,
+    pub(super) queue: Queue<T>,
+    pub(super) implementation: Implementation,
+    pub(super) part: &'w Part<T>,
+}
+
+impl<T: Item> Ends<'_, T> {
+    /// Adds an item at the end of the queue. Gives it back if the queue is full.
+    ///
+    /// *Completion*: when it returns, the item can be popped as soon as those before it can.
+    ///
+    /// # Errors
+    /// See [above](Self#errors).
+    #[inline]
+    pub fn push(&self, item: T) -> Result<Result<(), T>> {
+        self.push_with(Promise::ALL, item)
+    }
+
+    /// Takes the item at the front. Returns `None` if the queue is empty, or if the push of its
+    /// first item has not ended.
+    ///
+    /// # Errors
+    /// [`QueueError::NoValue`]; see [above](Self#errors).
+    #[inline]
+    pub fn pop(&self) -> Result<Option<T>> {
+        self.pop_with(Promise::ALL)
+    }
+
+    /// As [`push`](Self::push), under a promise of all workers of the job. In a
+    /// [phase](super::Phase), that of the phase counts.
+    ///
+    /// # Errors
+    /// [`QueueError::NotPermitted`]; [`QueueError::NotLocal`]; see [above](Self#errors).
+    #[inline]
+    pub fn push_with(&self, promise: Promise, item: T) -> Result<Result<(), T>> {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
+        let pushed = match (self.implementation, usage) {
+            (Implementation::Call, _) => self.push_by_call([item])? == 1,
+            (_, Usage::Local) => self.push_locally(&ring, &item)?,
+            _ => self.push_some(&ring, usage, std::slice::from_ref(&item))? == 1,
+        };
+        Ok(if pushed { Ok(()) } else { Err(item) })
+    }
+
+    /// As [`pop`](Self::pop), under a promise of all workers of the job. In a
+    /// [phase](super::Phase), that of the phase counts.
+    ///
+    /// # Errors
+    /// Those of [`pop`](Self::pop); [`QueueError::NotPermitted`]; [`QueueError::NotLocal`].
+    #[inline]
+    pub fn pop_with(&self, promise: Promise) -> Result<Option<T>> {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
+        match (self.implementation, usage) {
+            (Implementation::Call, _) => self.pop_by_call(),
+            (_, Usage::Local) => self.pop_locally(&ring),
+            (_, Usage::PopOnly) => self.pop_settled(&ring),
+            (Implementation::OneSidedPublished, _) => self.pop_published(&ring),
+            _ => self.pop_one(&ring),
+        }
+    }
+
+    /// Adds items at the end of the queue, as many as there is room for, and returns their number.
+    /// Items of other workers may come between.
+    ///
+    /// *Cost*: that of one push for each batch, and a copy of the items. A batch has up to 64
+    /// items, but not more than the worker's share of the capacity.
+    ///
+    /// # Errors
+    /// See [above](Self#errors).
+    pub fn push_all(&self, items: &[T]) -> Result<u64> {
+        self.push_all_with(Promise::ALL, items)
+    }
+
+    /// As [`push_all`](Self::push_all), under a promise.
+    ///
+    /// *Cost*: that of a push for each item with [`Promise::LOCAL`].
+    ///
+    /// # Errors
+    /// Those of [`push_with`](Self::push_with).
+    pub fn push_all_with(&self, promise: Promise, items: &[T]) -> Result<u64> {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
+        if self.implementation == Implementation::Call {
+            return self.push_by_call(items.to_vec());
+        }
+        let mut pushed = 0;
+        while pushed < items.len() {
+            let more = match usage {
+                Usage::Local => self.push_locally(&ring, &items[pushed])?.into(),
+                _ => self.push_some(&ring, usage, &items[pushed..])?,
+            };
+            if more == 0 {
+                break;
+            }
+            pushed += more as usize;
+        }
+        Ok(pushed as u64)
+    }
+
+    /// Takes up to `most` items from the front.
+    ///
+    /// *Cost*: that of one pop for each [batch](Self::push_all) of items, and copies.
+    /// [`Implementation::OneSidedPublished`] pops one by one.
+    ///
+    /// # Errors
+    /// Those of [`pop`](Self::pop). Items that were taken before are dropped.
+    pub fn pop_many(&self, most: usize) -> Result<Vec<T>> {
+        self.pop_many_with(Promise::ALL, most)
+    }
+
+    /// As [`pop_many`](Self::pop_many), under a promise.
+    ///
+    /// *Cost*: that of a pop for each item with [`Promise::POP_ONLY`] and [`Promise::LOCAL`].
+    ///
+    /// # Errors
+    /// Those of [`pop_with`](Self::pop_with). Items that were taken before are dropped.
+    pub fn pop_many_with(&self, promise: Promise, most: usize) -> Result<Vec<T>> {
+        let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
+        if self.implementation == Implementation::Call {
+            return self.pop_many_by_call(most);
+        }
+        let mut items = Vec::new();
+        while items.len() < most {
+            let before = items.len();
+            match (self.implementation, usage) {
+                (Implementation::OneSided | Implementation::Checksum, Usage::All) => {
+                    self.pop_some(&ring, (most - before) as u64, &mut items)?;
+                }
+                _ => items.extend(self.pop_with(promise)?),
+            }
+            if items.len() == before {
+                break;
+            }
+        }
+        Ok(items)
+    }
+
+    /// Waits up to `time` for room and pushes. Gives the item back if there was none. Runs calls of
+    /// other workers meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`push`](Self::push); [`Error::InHandler`].
+    pub fn push_within(&self, time: Duration, item: T) -> Result<Result<(), T>> {
+        let pushed = self.retry(time, SLICE, |ends| ends.push(item).map(Result::ok))?;
+        Ok(pushed.ok_or(item))
+    }
+
+    /// Waits up to `time` for an item and pops it. Runs calls of other workers meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`pop`](Self::pop); [`Error::InHandler`].
+    pub fn pop_within(&self, time: Duration) -> Result<Option<T>> {
+        self.retry(time, SHORT_SLICE, Self::pop)
+    }
+
+    /// Returns the number of items, with those whose push has not ended. It may have changed when
+    /// this returns.
+    ///
+    /// # Errors
+    /// See [above](Self#errors).
+    pub fn len(&self) -> Result<u64> {
+        let ring = self.ring()?;
+        let head = ring.head().load(self.me)?;
+        Ok(ring.tail().load(self.me)?.saturating_sub(head))
+    }
+
+    /// Returns whether the queue is empty.
+    ///
+    /// # Errors
+    /// See [above](Self#errors).
+    pub fn is_empty(&self) -> Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Returns the number of items that always find room.
+    pub fn capacity(&self) -> u64 {
+        self.part.ring.get().capacity
+    }
+
+    /// Returns the process that has the queue.
+    pub fn host(&self) -> ProcessId {
+        self.part.host.0
+    }
+
+    /// Takes the items that are in the queue now, and drops them.
+    ///
+    /// # Errors
+    /// Those of [`pop_many`](Self::pop_many).
+    pub fn clear(&self) -> Result<()> {
+        let len = self.len()?;
+        self.pop_many(len as usize).map(drop)
+    }
+
+    #[inline]
+    pub(super) fn ring(&self) -> Result<Ring> {
+        let ring = self.part.ring.get();
+        if ring.capacity == 0 { Err(QueueError::Freed.into()) } else { Ok(ring) }
+    }
+
+    /// Returns whether this worker answers the calls of the queue.
+    pub(super) fn is_host(&self) -> bool {
+        self.part.host.1 == self.me.id()
+    }
+
+    /// Returns how the queue is used, by the promise of the present phase, or by that of a call.
+    #[inline]
+    fn usage(&self, promise: Promise, op: Op) -> Result<Usage> {
+        let usage = match self.part.phase.get() {
+            Usage::All => Usage::of(promise, op)?,
+            phase => Usage::of(phase.promise(), op)?,
+        };
+        let host = self.part.host.0;
+        if usage == Usage::Local && self.me.process() != host {
+            return Err(QueueError::NotLocal { host }.into());
+        }
+        Ok(usage)
+    }
+
+    /// Tries until it succeeds or the time has passed. Looks at least once in a `slice` while there
+    /// are items or pushes under way.
+    fn retry<R>(
+        &self,
+        time: Duration,
+        slice: Duration,
+        mut attempt: impl FnMut(&Self) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
+        let end: Option<Instant> = self.me.now().checked_add(time);
+        loop {
+            let ring = self.ring()?;
+            let (head, tail) = (ring.head().load(self.me)?, ring.tail().load(self.me)?);
+            if let Some(done) = attempt(self)? {
+                return Ok(Some(done));
+            }
+            let left = end.map_or(SLICE, |end| end.saturating_duration_since(self.me.now()));
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let slice = if tail > head { slice } else { SLICE };
+            let changes = [ring.head().until(Comparison::Ne, head), ring.tail().until(Comparison::Ne, tail)];
+            match self.me.wait_any_for(&changes, slice.min(left)) {
+                Ok(_) | Err(Error::Deadline { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads an item from the bytes that another worker has written.
+    pub(super) fn value(&self, ticket: u64, bytes: &[u8]) -> Result<T> {
+        try_pod_read_unaligned(bytes).map_err(|_| QueueError::NoValue { ticket }.into())
+    }
+
+    /// Returns the items without taking them, at the worker that answers the calls of the queue, while
+    /// no other worker uses it.
+    pub(super) fn contents(&self) -> Result<Vec<T>> {
+        let ring = self.ring()?;
+        if self.implementation == Implementation::Call {
+            return Ok(self.part.items.borrow().iter().copied().collect());
+        }
+        let tickets = ring.head().load(self.me)?..ring.tail().load(self.me)?;
+        tickets.filter_map(|ticket| self.settled(&ring, ticket).transpose()).collect()
+    }
+
+    /// Fills the queue, which has got an empty ring, with what its [`contents`](Self::contents) were.
+    pub(super) fn refill(&self, items: Vec<T>) -> Result<()> {
+        let ring = self.ring()?;
+        self.part.items.borrow_mut().clear();
+        if self.implementation == Implementation::Call {
+            return self.take_in(items).map(drop);
+        }
+        items.iter().try_for_each(|item| self.push_locally(&ring, item).map(drop))
+    }
+
+    /// Refuses what a called function cannot wait for. Without this, the call would run and its
+    /// result would be lost.
+    fn may_wait(&self) -> Result<()> {
+        let what = "a push or pop of a queue that works by calls";
+        self.me.wait_while_serving(|| true).map_err(|error| match error {
+            Error::InHandler { .. } => Error::InHandler { what },
+            Error::Borrowed { since, .. } => Error::Borrowed { what, since },
+            error => error,
+        })
+    }
+
+    fn push_by_call<I: Wire + IntoIterator<Item = T>>(&self, items: I) -> Result<u64> {
+        if self.is_host() {
+            return self.take_in(items);
+        }
+        self.may_wait()?;
+        let take_in = |there: &Worker, (queue, items): (Queue<T>, I)| queue.on(there).take_in(items).ok();
+        let pushed = self.me.call_return(self.part.host.1, (self.queue, items), take_in)?.wait()?;
+        pushed.ok_or(QueueError::Freed.into())
+    }
+
+    fn pop_by_call(&self) -> Result<Option<T>> {
+        if self.is_host() {
+            return self.give_out(1, |mut items| items.next());
+        }
+        self.may_wait()?;
+        let give_out = |there: &Worker, queue: Queue<T>| queue.on(there).give_out(1, |mut items| items.next()).ok();
+        let popped = self.me.call_return(self.part.host.1, self.queue, give_out)?.wait()?;
+        popped.ok_or(QueueError::Freed.into())
+    }
+
+    fn pop_many_by_call(&self, most: usize) -> Result<Vec<T>> {
+        if self.is_host() {
+            return self.give_out(most, |items| items.collect());
+        }
+        self.may_wait()?;
+        let give_out = |there: &Worker, (queue, most): (Queue<T>, usize)| {
+            queue.on(there).give_out(most, |items| items.collect::<Vec<_>>()).ok()
+        };
+        let popped = self.me.call_return(self.part.host.1, (self.queue, most), give_out)?.wait()?;
+        popped.ok_or(QueueError::Freed.into())
+    }
+
+    /// Adds items at the worker that has them. The words of the queue count along, for `len` and
+    /// for waits.
+    fn take_in(&self, items: impl IntoIterator<Item = T>) -> Result<u64> {
+        let (ring, mut queue) = (self.ring()?, self.part.items.borrow_mut());
+        let before = queue.len();
+        queue.extend(items.into_iter().take((ring.capacity as usize).saturating_sub(before)));
+        let count = (queue.len() - before) as u64;
+        ring.tail().fetch_add(self.me, count)?;
+        Ok(count)
+    }
+
+    /// Takes items at the worker that has them.
+    fn give_out<R>(&self, most: usize, take: impl FnOnce(Drain<'_, T>) -> R) -> Result<R> {
+        let (ring, mut queue) = (self.ring()?, self.part.items.borrow_mut());
+        let count = most.min(queue.len());
+        ring.head().fetch_add(self.me, count as u64)?;
+        Ok(take(queue.drain(..count)))
+    }
+}
+
+impl<T: 'static> fmt::Debug for Ends<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ends").field("implementation", &self.implementation).finish_non_exhaustive()
+    }
+}

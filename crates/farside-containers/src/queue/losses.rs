@@ -1,0 +1,117 @@
+//! What a process leaves behind that is lost while it pushes, or a push that fails.
+//!
+//! It may have taken tickets, and their items do not come. The ticket does not say whose it is, and
+//! the memory of a lost process cannot be read. So a popper that finds no item at the head asks
+//! all others. Each knows its open tickets, and answers between two operations. If none of them
+//! has the ticket, a lost process had it. The lost process may yet write the slot, so the slot is
+//! retired: pushers leave it out, and poppers pass it. A worker whose push fails after it has
+//! taken tickets retires their slots itself.
+
+use std::time::Duration;
+
+use farside::{Error, ProcessId, Result, WhenFull, Worker};
+
+use super::ends::Ends;
+use super::ring::Ring;
+use super::{Item, Queue};
+
+/// The longest time that a pop waits for the answers of other workers.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl<T: Item> Ends<'_, T> {
+    /// Returns whether the slot of a ticket is retired, as far as this worker knows.
+    #[inline]
+    pub(super) fn is_retired(&self, ring: &Ring, ticket: u64) -> bool {
+        let index = ring.index(ticket);
+        let word = self.part.retired.borrow().get((index / 64) as usize).copied();
+        self.part.retirements.get() > 0 && word.is_some_and(|word| word & 1 << (index % 64) != 0)
+    }
+
+    /// Learns which slots are retired.
+    pub(super) fn look_for_retired(&self, ring: &Ring) -> Result<()> {
+        let (part, count) = (self.part, ring.retirements().load(self.me)?);
+        if count != part.retirements.get() {
+            let mut words = vec![0; ring.slots.div_ceil(64) as usize];
+            ring.retired().slice(words.len()).look(self.me, 0, &mut words)?;
+            *part.retired.borrow_mut() = words;
+            part.retirements.set(count);
+        }
+        Ok(())
+    }
+
+    /// Returns whether no item will come to the ticket at the head.
+    pub(super) fn is_void(&self, ring: &Ring, ticket: u64) -> Result<bool> {
+        let me = self.me;
+        if ring.tail().load(me)? <= ticket {
+            return Ok(false);
+        }
+        self.look_for_retired(ring)?;
+        if self.is_retired(ring, ticket) {
+            // It may have been written before its slot was retired.
+            return Ok(!self.is_there(ring, ticket)?);
+        }
+        let any_lost = (0..me.process_count()).any(|process| me.is_lost(ProcessId::new(process)));
+        if !any_lost || self.is_open_anywhere(ticket)? {
+            return Ok(false);
+        }
+        // Its owner may have written it just before it answered. Then another worker may have
+        // popped it, and the slot may have another item.
+        if self.is_there(ring, ticket)? || ring.head().load(me)? != ticket {
+            return Ok(false);
+        }
+        self.retire(ring, ticket)?;
+        Ok(true)
+    }
+
+    /// Retires the slots of tickets whose items did not all come. Items that were popped did.
+    #[cold]
+    pub(super) fn give_up(&self, ring: &Ring, ticket: u64, count: u64) -> Result<()> {
+        let head = ring.head().load(self.me)?;
+        (ticket.max(head)..ticket + count).try_for_each(|ticket| self.retire(ring, ticket))
+    }
+
+    /// Retires the slot of a ticket, for all workers.
+    #[cold]
+    pub(super) fn retire(&self, ring: &Ring, ticket: u64) -> Result<()> {
+        self.look_for_retired(ring)?;
+        if self.is_retired(ring, ticket) {
+            return Ok(());
+        }
+        let index = ring.index(ticket);
+        ring.retired().add((index / 64) as usize)?.fetch_or(self.me, 1 << (index % 64))?;
+        ring.retirements().fetch_add(self.me, 1)?;
+        self.look_for_retired(ring)
+    }
+
+    /// Asks all workers that are not lost whether they hold a ticket. One that does not answer in
+    /// time may hold it, and so may any if this worker must not wait.
+    fn is_open_anywhere(&self, ticket: u64) -> Result<bool> {
+        let holds = |there: &Worker, (queue, ticket): (Queue<T>, u64)| queue.on(there).holds(ticket);
+        if self.holds(ticket) {
+            return Ok(true);
+        }
+        let others = self.me.workers().filter(|worker| *worker != self.me.id());
+        let ask = |worker| self.me.to(worker).when_full(WhenFull::Fail).call_return((self.queue, ticket), holds);
+        let answers: Vec<_> = others.map(ask).collect();
+        let end = self.me.now() + PATIENCE;
+        let mut is_open = false;
+        for answer in answers {
+            let left = end.saturating_duration_since(self.me.now());
+            match answer.map_err(Error::from).and_then(|mut answer| answer.wait_for(left)) {
+                Ok(holds) => is_open |= holds,
+                Err(Error::PeerLost { .. }) => {}
+                Err(Error::InHandler { .. } | Error::Borrowed { .. } | Error::Deadline { .. } | Error::Full { .. }) => {
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(is_open)
+    }
+
+    /// Returns whether this worker is writing the item of a ticket.
+    fn holds(&self, ticket: u64) -> bool {
+        let (first, end) = self.part.open.get();
+        first <= ticket && ticket < end
+    }
+}

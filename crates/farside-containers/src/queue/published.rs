@@ -1,0 +1,77 @@
+//! The algorithms of the seed: *RDMA vs. RPC for Implementing Distributed Data Structures*, section
+//! III-B2. A second counter says how far items are there, and another how far they were read. Each
+//! worker moves it past its own item, after those before it have done so.
+//!
+//! The counters have 64 bits, a full queue gives out no ticket, and a pop claims its item by
+//! compare-and-swap, since a ticket for an item that does not come could not be given back.
+
+use std::thread;
+use std::time::Duration;
+
+use farside::{Error, GlobalPtr, ProcessId, Result};
+
+use super::ends::Ends;
+use super::ring::{Ring, STAMP};
+use super::{Item, Usage};
+
+/// The number of attempts between looks at the clock.
+const ATTEMPTS_PER_CLOCK: u32 = 64;
+/// The time that a counter stands still before a loss is the reason.
+const STANDSTILL: Duration = Duration::from_secs(1);
+
+impl<T: Item> Ends<'_, T> {
+    /// Lets poppers see items. Under a promise, no popper looks before all items are there, so
+    /// their order does not matter.
+    pub(super) fn publish(&self, ring: &Ring, usage: Usage, ticket: u64, count: u64) -> Result<()> {
+        match usage {
+            Usage::PushOnly => ring.published().fetch_add(self.me, count).map(drop),
+            _ => self.advance(ring.published(), ticket, count),
+        }
+    }
+
+    pub(super) fn pop_published(&self, ring: &Ring) -> Result<Option<T>> {
+        let Some(ticket) = self.claim(ring, ring.published())? else { return Ok(None) };
+        let mut buffer = self.part.buffer.borrow_mut();
+        let bytes = &mut buffer[STAMP..][..size_of::<T>()];
+        self.me.get_bytes(ring.item(ticket), bytes)?;
+        self.advance(ring.taken(), ticket, 1)?;
+        self.value(ticket, bytes).map(Some)
+    }
+
+    /// Moves a counter past tickets of this worker, as soon as it has come to them. No call runs
+    /// meanwhile: one could push, and would wait for this one.
+    fn advance(&self, counter: GlobalPtr<u64>, ticket: u64, count: u64) -> Result<()> {
+        let (me, deadline) = (self.me, self.me.default_deadline());
+        let (mut attempts, mut seen) = (0_u32, None);
+        loop {
+            let found = counter.compare_swap(me, ticket, ticket.wrapping_add(count))?;
+            if found == ticket {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+            attempts = attempts.wrapping_add(1);
+            if !attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
+                continue;
+            }
+            thread::yield_now();
+            let since = match seen {
+                Some((value, since)) if value == found => since,
+                _ => me.now(),
+            };
+            seen = Some((found, since));
+            let stood = me.now().saturating_duration_since(since);
+            let mut lost = (0..me.process_count()).map(ProcessId::new).filter(|process| me.is_lost(*process));
+            if stood >= STANDSTILL.min(deadline)
+                && let Some(process) = lost.next()
+            {
+                let why = "may have been in a push or pop of a published queue, which others cannot pass: use the \
+                           implementation `OneSided`";
+                return Err(Error::PeerLost { process, root: process, why: why.to_owned() });
+            }
+            if stood >= deadline {
+                let doing = "waiting for earlier pushes or pops of a published queue";
+                return Err(Error::Deadline { doing, after: deadline, waiting_for: Vec::new() });
+            }
+        }
+    }
+}

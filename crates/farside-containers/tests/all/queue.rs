@@ -1,0 +1,427 @@
+//! Queues: every item is popped once and in order, by each implementation.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
+use farside_containers::queue::{Ends, Queue, QueueError, QueueSet};
+use farside_containers::{Implementation, Op, Promise};
+
+use crate::everywhere;
+
+const ALL: [Implementation; 4] =
+    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call, Implementation::Checksum];
+/// The implementations to test: one among many workers in a simulation, where all take long.
+fn implementations(me: &Worker) -> &'static [Implementation] {
+    if me.worker_count() > 16 { &ALL[..1] } else { &ALL }
+}
+
+/// Counters begin at 0, before the end of 32 bits, and far beyond.
+const STARTS: [u64; 3] = [0, (1 << 32) - 5, 1 << 56];
+const LONG: Duration = Duration::from_secs(60);
+
+/// An item of several words: who pushed it, which it is, and both again.
+type Entry = [u64; 3];
+
+fn entry(of: u32, number: u64) -> Entry {
+    [of.into(), number, u64::from(of) << 32 | number]
+}
+
+fn host(me: &Worker) -> ProcessId {
+    ProcessId::new(me.process_count() - 1)
+}
+
+/// Random numbers that are the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// One worker pushes and pops at random, and finds what a deque of std has.
+fn agrees_with_a_deque(ends: &Ends<'_, Entry>, seed: u64) -> Result<()> {
+    let (mut random, mut oracle, mut next) = (Random(seed), VecDeque::new(), 0);
+    let capacity = ends.capacity() as usize;
+    let mut fresh = || {
+        next += 1;
+        entry(7, next)
+    };
+    for _ in 0..60 {
+        match random.below(7) {
+            0 | 1 => {
+                let item = fresh();
+                let has_room = oracle.len() < capacity;
+                assert_eq!(ends.push(item)?, if has_room { Ok(()) } else { Err(item) });
+                oracle.extend(has_room.then_some(item));
+            }
+            2 | 3 => assert_eq!(ends.pop()?, oracle.pop_front()),
+            4 => {
+                let items: Vec<_> = (0..random.below(12)).map(|_| fresh()).collect();
+                let room = items.len().min(capacity - oracle.len());
+                assert_eq!(ends.push_all(&items)?, room as u64);
+                oracle.extend(&items[..room]);
+            }
+            5 => {
+                let most = random.below(12) as usize;
+                let expected: Vec<_> = oracle.drain(..most.min(oracle.len())).collect();
+                assert_eq!(ends.pop_many(most)?, expected);
+            }
+            _ if random.below(5) == 0 => {
+                ends.clear()?;
+                oracle.clear();
+            }
+            _ => assert_eq!((ends.len()?, ends.is_empty()?), (oracle.len() as u64, oracle.is_empty())),
+        }
+    }
+    Ok(())
+}
+
+fn one_worker_at_a_time(me: &Worker) -> Result<()> {
+    for (round, capacity) in [1, 2, 3, 7, 8, 33].into_iter().enumerate() {
+        for &implementation in implementations(me) {
+            let queue = Queue::starting_at(me, host(me), capacity, implementation, STARTS[round % 3])?;
+            // Two workers, one after the other: the second finds what it does not know of.
+            for turn in [0, me.worker_count() - 1] {
+                me.barrier()?;
+                if me.id().number() == turn {
+                    agrees_with_a_deque(&queue.on(me), round as u64 * 100 + u64::from(turn))?;
+                    queue.on(me).clear()?;
+                }
+            }
+            queue.free(me)?;
+        }
+    }
+    Ok(())
+}
+everywhere!(oracle, super::one_worker_at_a_time);
+
+/// Counts the items of each pusher, which must come to this popper in order.
+#[derive(Default)]
+struct Seen {
+    last: HashMap<u64, u64>,
+    count: u64,
+    sum: u64,
+}
+
+impl Seen {
+    fn take(&mut self, item: Entry) {
+        assert_eq!(item, entry(item[0] as u32, item[1]), "a torn item");
+        let before = self.last.insert(item[0], item[1]);
+        assert!(before.is_none_or(|before| before < item[1]), "{item:?} after {before:?}");
+        self.count += 1;
+        self.sum += item[2];
+    }
+}
+
+/// All workers push and pop, one by one and several.
+fn each_item_once(me: &Worker) -> Result<()> {
+    let most = 4 + 100 / u64::from(me.worker_count());
+    let rounds = if me.worker_count() > 16 { 3..4 } else { 0..5 };
+    for round in rounds {
+        for &implementation in implementations(me) {
+            let capacity = [1, 2, 3, 8, 31][round];
+            let queue = Queue::starting_at(me, host(me), capacity, implementation, STARTS[round % 3])?;
+            let (ends, mut seen, mut next) = (queue.on(me), Seen::default(), 0);
+            while next < most {
+                if next % 3 == 0 {
+                    let items = [entry(me.id().number(), next), entry(me.id().number(), next + 1)];
+                    next += ends.push_all(&items[..items.len().min((most - next) as usize)])?;
+                } else if ends.push(entry(me.id().number(), next))?.is_ok() {
+                    next += 1;
+                }
+                if next % 2 == 0 {
+                    ends.pop_many(3)?.into_iter().for_each(|item| seen.take(item));
+                } else if let Some(item) = ends.pop()? {
+                    seen.take(item);
+                }
+                me.progress()?;
+            }
+            me.barrier()?;
+            while let Some(item) = ends.pop()? {
+                seen.take(item);
+            }
+            let workers = u64::from(me.worker_count());
+            let sum: u64 = (0..me.worker_count()).flat_map(|of| (0..most).map(move |next| entry(of, next)[2])).sum();
+            let all = me.all_reduce((seen.count, seen.sum), |a, b| (a.0 + b.0, a.1 + b.1))?;
+            assert_eq!(all, (most * workers, sum), "{implementation:?}, capacity {capacity}");
+            assert!(ends.is_empty()?);
+            queue.free(me)?;
+        }
+    }
+    Ok(())
+}
+everywhere!(each_once, super::each_item_once);
+
+/// Phases and promises: the items of a phase are those of the phase before.
+fn phases(me: &Worker) -> Result<()> {
+    let workers = u64::from(me.worker_count());
+    for &implementation in implementations(me) {
+        let queue = Queue::with_implementation(me, host(me), 5 * workers, implementation)?;
+        let ends = queue.on(me);
+        for round in 0..3 {
+            let pushing = ends.pushing()?;
+            for number in 0..5 {
+                assert_eq!(pushing.push(entry(me.id().number(), 5 * round + number))?, Ok(()));
+            }
+            pushing.end()?;
+            assert_eq!(ends.len()?, 5 * workers);
+            let popping = ends.popping()?;
+            let (mut seen, mut misses) = (Seen::default(), 0);
+            while misses < 3 {
+                match popping.pop()? {
+                    Some(item) => seen.take(item),
+                    None => misses += 1,
+                }
+            }
+            popping.end()?;
+            assert_eq!(me.all_reduce(seen.count, |a, b| a + b)?, 5 * workers, "{implementation:?}");
+            let local = ends.local()?;
+            if me.process() == host(me) && me.thread_index() == 0 {
+                for number in 0..7 {
+                    let pushed = local.push(entry(0, number))?;
+                    assert_eq!(pushed.is_ok(), number < 5 * workers);
+                }
+                assert_eq!(local.pop()?, Some(entry(0, 0)));
+            }
+            local.end()?;
+            // What the phases leave behind suits pushes and pops without promises.
+            if me.id().number() == 0 {
+                assert_eq!(ends.pop()?, Some(entry(0, 1)));
+                assert_eq!(ends.push(entry(1, 1))?, Ok(()));
+                ends.clear()?;
+            }
+            me.barrier()?;
+        }
+        queue.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(phases, super::phases);
+
+/// Another capacity keeps the items. What cannot be done is said.
+fn sizes_and_ends(me: &Worker) -> Result<()> {
+    let is_host = me.process() == host(me);
+    for &implementation in implementations(me) {
+        let queue = Queue::<Entry>::with_implementation(me, host(me), 3, implementation)?;
+        if me.is_first() {
+            assert_eq!(queue.on(me).push_all(&[0, 1, 2, 3].map(|number| entry(0, number)))?, 3);
+        }
+        let small = queue.resize(me, 2);
+        assert_eq!(small.unwrap_err().room_error(), Some(&QueueError::TooSmall { items: 3, capacity: 2 }));
+        queue.resize(me, 5)?;
+        assert_eq!(queue.on(me).capacity(), 5);
+        if me.is_first() {
+            assert_eq!(queue.on(me).push_all(&[3, 4, 5].map(|number| entry(0, number)))?, 2);
+            assert_eq!(queue.on(me).pop_many(9)?, [0, 1, 2, 3, 4].map(|number| entry(0, number)));
+        }
+        let refused = queue.on(me).push_with(Promise::LOCAL, entry(0, 0));
+        if !is_host {
+            let wrong = QueueError::NotLocal { host: host(me) };
+            assert_eq!(refused.unwrap_err().room_error(), Some(&wrong));
+        }
+        queue.free(me)?;
+        let freed = Some(&QueueError::Freed);
+        assert_eq!(queue.on(me).push(entry(0, 0)).unwrap_err().room_error(), freed);
+        assert_eq!(queue.on(me).pop().unwrap_err().room_error(), freed);
+        assert_eq!(queue.on(me).len().unwrap_err().room_error(), freed);
+        assert_eq!(queue.resize(me, 1).unwrap_err().room_error(), freed);
+        assert_eq!(queue.free(me).unwrap_err().room_error(), freed);
+    }
+    for capacity in [0, u64::MAX, 1 << 62] {
+        let refused = Queue::<u32>::new(me, host(me), capacity).unwrap_err();
+        assert_eq!(refused.room_error(), Some(&QueueError::Capacity { capacity, item_bytes: 4 }));
+    }
+    assert!(Queue::<u32>::new(me, ProcessId::new(me.process_count()), 1).is_err());
+    me.barrier()
+}
+everywhere!(sizes, super::sizes_and_ends);
+
+/// A wait ends with the item or the room that comes, or with its time.
+fn waits(me: &Worker) -> Result<()> {
+    let last = me.id().number() + 1 == me.worker_count();
+    for &implementation in implementations(me) {
+        let queue = Queue::with_implementation(me, ProcessId::new(0), 2, implementation)?;
+        let ends = queue.on(me);
+        if me.is_first() {
+            assert_eq!(ends.pop_within(Duration::from_millis(1))?, None);
+        }
+        me.barrier()?;
+        if me.is_first() && !last {
+            for number in 0..6 {
+                assert_eq!(ends.pop_within(LONG)?, Some(number));
+            }
+            me.call_return(me.neighbor(me.worker_count() - 1), (), |_, ()| ())?.wait()?;
+        } else if last && !me.is_first() {
+            for number in 0..6_u64 {
+                assert_eq!(ends.push_within(LONG, number)?, Ok(()));
+            }
+        }
+        me.barrier()?;
+        if me.is_first() {
+            assert_eq!(ends.push_all(&[1, 2])?, 2);
+            assert_eq!(ends.push_within(Duration::from_millis(1), 3)?, Err(3));
+        }
+        queue.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(waits, super::waits);
+
+/// Each process has a queue of a set.
+fn sets(me: &Worker) -> Result<()> {
+    for &implementation in implementations(me) {
+        let set = QueueSet::with_implementation(me, 100, implementation)?;
+        let next = ProcessId::new((me.process().number() + 1) % me.process_count());
+        for process in [me.process(), next] {
+            assert_eq!(set.at(process).on(me).push(me.id().number())?, Ok(()));
+        }
+        me.barrier()?;
+        set.resize(me, 101)?;
+        let own = set.at(me.process()).on(me);
+        assert_eq!((own.host(), own.capacity()), (me.process(), 101));
+        if me.thread_index() == 0 {
+            let mut got = own.pop_many(1000)?;
+            got.sort_unstable();
+            let to = |worker: WorkerId| {
+                let of = me.process_of(worker).number();
+                [of, (of + 1) % me.process_count()].into_iter().filter(|to| *to == me.process().number()).count()
+            };
+            let expected: Vec<_> = me.workers().flat_map(|of| vec![of.number(); to(of)]).collect();
+            assert_eq!(got, expected);
+        }
+        set.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(sets, super::sets);
+
+/// Queues are correct programs: the checker of accesses says nothing.
+#[test]
+fn no_access_is_reported() {
+    let bodies: [fn(&Worker) -> Result<()>; 4] = [one_worker_at_a_time, each_item_once, phases, waits];
+    for (seed, body) in (0..).zip(bodies) {
+        let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(body).unwrap();
+        simulated.verdict.unwrap_or_else(|error| panic!("body {seed}: {error}"));
+    }
+}
+
+/// A called function uses a queue of its own process, and is told that it cannot wait elsewhere.
+#[test]
+fn called_functions_use_queues_at_hand() {
+    farside::simulate(2, 1, 1, |me| {
+        let queue = Queue::<u64>::new(me, ProcessId::new(1), 4)?;
+        if me.is_first() {
+            let push = |there: &Worker, queue: Queue<u64>| queue.on(there).push(5).map_err(|error| error.to_string());
+            assert_eq!(me.call_return(me.neighbor(1), queue, push)?.wait()?, Ok(Ok(())));
+            assert_eq!(queue.on(me).pop()?, Some(5));
+        } else {
+            let pop = |there: &Worker, queue: Queue<u64>| matches!(queue.on(there).pop(), Err(Error::InHandler { .. }));
+            assert!(me.call_return(me.neighbor(1), queue, pop)?.wait()?);
+        }
+        queue.free(me)
+    })
+    .unwrap();
+}
+
+/// A process is lost at any moment of a push. The others go on pushing and popping for many laps,
+/// and each of their items is popped once.
+fn a_pusher_is_lost(implementation: Implementation, in_batches: bool, seed: u64) {
+    let (capacity, most, more) = if in_batches { (40, 8, 300) } else { (6, 1, 40) };
+    let dying = ProcessId::new(3);
+    let ends_of_jobs = Mutex::new(0);
+    let death = Duration::from_micros(400 + 1_700 * seed / 1000) + Duration::from_nanos(1_337 * seed);
+    let simulated = Simulation::new(4, 1, seed).kill(dying, death).run(|me| {
+        let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, implementation)?;
+        let done = PerWorker::new(me, Cell::new(0_u32))?;
+        let (ends, own, mut next) = (queue.on(me), me.id().number(), 0);
+        let mut push = || {
+            let items: Vec<_> = (next..next + most).map(|number| entry(own, number)).collect();
+            next += if in_batches { ends.push_all(&items)? } else { u64::from(ends.push(items[0])?.is_ok()) };
+            me.progress()?;
+            Ok::<_, Error>(next)
+        };
+        if own == 0 {
+            // The popper. It has all items of the living pushers when these are done.
+            let seen = Rc::new(Cell::new(0));
+            let mut all = Seen::default();
+            let end = me.now() + LONG;
+            while done.here(me).get() < 2 || !ends.is_empty()? {
+                if seen.get() % 3 == 0 {
+                    ends.pop_many(4)?.into_iter().for_each(|item| all.take(item));
+                } else if let Some(item) = ends.pop()? {
+                    all.take(item);
+                }
+                seen.set(seen.get() + 1);
+                me.progress()?;
+                assert!(me.now() < end, "{implementation:?}, seed {seed}: stuck with {:?}", ends.len());
+            }
+            for pusher in [1, 2] {
+                assert!(all.last[&pusher] >= more);
+            }
+            let living = all.last[&1] + all.last[&2] + 2;
+            let lost = all.last.get(&3).map_or(0, |last| last + 1);
+            // With checksums, the lost process may have put the last items of its last batch, and
+            // not the first ones.
+            let left_out = living + lost - all.count;
+            let allowed = if implementation == Implementation::Checksum { most - 1 } else { 0 };
+            assert!(left_out <= allowed, "{left_out} items before the last ones of the lost process are left out");
+            *ends_of_jobs.lock().unwrap() += 1;
+            return Ok(());
+        }
+        while me.process() == dying || !me.is_lost(dying) {
+            push()?;
+        }
+        let target = push()? + more;
+        while push()? < target {}
+        me.call(WorkerId::new(0), done, |there, done| done.here(there).set(done.here(there).get() + 1))?;
+        *ends_of_jobs.lock().unwrap() += 1;
+        Ok(())
+    });
+    assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+    assert_eq!(ends_of_jobs.into_inner().unwrap(), 3, "{implementation:?}, seed {seed}");
+}
+
+#[test]
+fn a_lost_pusher_stops_no_other() {
+    for seed in 0..8 {
+        for in_batches in [false, true] {
+            a_pusher_is_lost(Implementation::OneSided, in_batches, seed);
+            a_pusher_is_lost(Implementation::Checksum, in_batches, seed);
+        }
+    }
+    a_pusher_is_lost(Implementation::Call, true, 1);
+}
+
+/// A lost host ends waits, and all that follows, with an error that names it.
+#[test]
+fn a_lost_host_is_named() {
+    for implementation in ALL {
+        let dying = ProcessId::new(1);
+        let told = Mutex::new(0);
+        let simulated = Simulation::new(3, 1, 5).kill(dying, Duration::from_millis(3)).run(|me| {
+            let queue = Queue::<u64>::with_implementation(me, dying, 4, implementation)?;
+            let ends = queue.on(me);
+            let names = |outcome: Result<()>| {
+                assert!(matches!(outcome, Err(Error::PeerLost { process, .. }) if process == dying), "{outcome:?}");
+            };
+            if me.process() == dying {
+                return me.wait_while_serving(|| false);
+            }
+            names(ends.pop_within(LONG).map(drop));
+            names(ends.push(1).map(drop));
+            names(ends.pop().map(drop));
+            names(ends.len().map(drop));
+            names(queue.free(me));
+            *told.lock().unwrap() += 1;
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(told.into_inner().unwrap(), 2, "{implementation:?}");
+    }
+}
