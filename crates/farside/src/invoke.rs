@@ -9,6 +9,7 @@ pub(crate) mod calls;
 mod corruption;
 pub(crate) mod fetches;
 pub(crate) mod frames;
+pub(crate) mod function;
 pub(crate) mod inbox;
 pub(crate) mod letters;
 pub(crate) mod message;

@@ -33,6 +33,7 @@
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | call from threads that are not workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
+//! | send a function as an argument, as libraries do | [`Function`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | allocate in another worker's memory without asking it | [`heap`] |
@@ -104,6 +105,7 @@ pub use global::{
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};
+pub use invoke::function::Function;
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
