@@ -8,12 +8,14 @@
 //! |---|---|
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
+//! | keep a hash table that is spread over all workers | [`map::HashMap`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
 #![forbid(unsafe_code)]
 
 mod exchange;
+pub mod map;
 mod query;
 mod route;
 

@@ -207,15 +207,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         };
         match changed.signalled_by(holder).wait(self.me) {
             // The holder may still be about to write there, so the slot is not used again.
-            Err(Error::PeerLost { .. }) if self.is_lost(holder) => {
+            Err(Error::PeerLost { .. }) if self.me.is_lost(holder) => {
                 slot.compare_swap(self.me, stamp.0, Stamp::RETIRED).map(drop)
             }
             outcome => outcome.map(drop),
         }
-    }
-
-    pub(super) fn is_lost(&self, process: farside::ProcessId) -> bool {
-        self.me.lost_processes().contains(&process)
     }
 
     /// Searches a key among the first `probes` slots of a part. Makes a copy of its slot.
@@ -257,7 +253,8 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
                 look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
             }
             let after = Stamp(slot.fetch_and(self.me, !bit)?);
-            return Ok((before.without_readers() == after.without_readers()).then_some(after));
+            let is_whole = before.without_readers() == after.without_readers();
+            return Ok(is_whole.then_some(Stamp(after.0 & !bit)));
         }
         if !part.is_mapped {
             look_bytes(self.me, slot.address(), copy)?;
@@ -313,7 +310,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         copy: &mut [u8],
     ) -> Tried<Option<Held<'_, 'w, K, V>>> {
         let probes = if why == For::Inserting { effort.probes } else { part.slots };
-        let held = |slot, before| Held { core: self, slot, before, tag: spot.tag };
+        let held = |slot, before| Held { core: self, slot, before, tag: spot.tag, is_mapped: part.is_mapped };
         match self.seek(part, spot, key, why, probes, copy)? {
             Found::Claimed(slot) => Ok(Some(held(slot, Stamp(Stamp::EMPTY)))),
             Found::None if why == For::Inserting => wait(Wait::Crowded),
@@ -346,8 +343,9 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
 pub(super) struct Held<'a, 'w, K: Slot, V: Slot> {
     core: &'a Core<'w, K, V>,
     slot: GlobalPtr<u64>,
-    pub(super) before: Stamp,
+    before: Stamp,
     tag: u64,
+    is_mapped: bool,
 }
 
 impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
@@ -380,8 +378,12 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
                 self.slot.swap(me, stamp.0)?;
                 return Ok(());
             }
+            if !self.is_mapped {
+                return me.put_signal(start, data, self.slot, Signal::Set(stamp.0));
+            }
+            me.put_bytes(start, data)?;
             // SYNC: release, for the acquiring loads of `look`.
-            me.put_signal(start, data, self.slot, Signal::Set(stamp.0))
+            self.slot.store(me, stamp.0)
         })?;
         std::mem::forget(self);
         Ok(())
@@ -396,12 +398,12 @@ impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
             _ => self.before.without_readers().0,
         };
         // Whoever waits for the slot finds a failure there by its own access.
-        let _ = self.slot.signal(self.core.me, Signal::Set(before));
+        let _ = self.slot.store(self.core.me, before);
     }
 }
 
 /// Reads bytes that others may be writing. The caller verifies them.
 #[inline]
 pub(super) fn look_bytes(me: &Worker, from: farside::GlobalAddress, bytes: &mut [u8]) -> Result<()> {
-    me.get_bytes(from, bytes)
+    from.cast::<u8>().slice(bytes.len()).look(me, 0, bytes)
 }

@@ -66,6 +66,9 @@ pub enum MapError {
     /// Bytes of the map are no entry.
     #[error("the memory of the map holds bytes that are no entry: something else has written there")]
     Damaged,
+    /// A part grew while its entries were read one after the other.
+    #[error("the part grew while its entries were read: begin again, and insert nothing meanwhile")]
+    Grown,
     /// Parts of the map were lost with their processes.
     #[error("the parts of {missing:?} are lost; the others have {counted} entries")]
     Partial {

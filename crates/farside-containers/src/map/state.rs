@@ -155,7 +155,10 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
                 self.state.learn(self.me, owner, part.base, part.slots)?;
                 Ok(part.base != known.base)
             }
-            Err(Wait::Busy { slot, stamp }) => self.wait_for(slot, stamp, &mut Effort::LAST).map(|()| true),
+            Err(Wait::Busy { slot, stamp }) => {
+                let mut effort = Effort::LAST;
+                self.wait_for(slot, stamp, &mut effort).map(|()| true)
+            }
             Err(_) => self.me.progress().map(|_| true),
         }
     }
@@ -211,7 +214,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
         while growing.next < from.slots {
             let slot = from.slot(growing.next, self.state.layout)?;
             let stamp = Stamp(slot.load(self.me)?);
-            if stamp.holder().is_some_and(|holder| !self.is_lost(holder)) {
+            if stamp.holder().is_some_and(|holder| !self.me.is_lost(holder)) {
                 return wait(Wait::Busy { slot, stamp });
             }
             // Fails if another worker has just changed it.

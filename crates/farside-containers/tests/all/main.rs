@@ -2,6 +2,7 @@
 
 mod examples;
 mod exchange;
+mod map;
 mod query;
 
 use farside::{Result, Worker, simulate};
