@@ -4,11 +4,11 @@ use std::fmt;
 
 use farside::{PerWorker, Result, Worker, WorkerId};
 
+use super::MapError;
 use super::core::{Core, Effort, Stop, Wait};
 use super::operations::{Get, Insert, Map, Operation};
 use super::slot::Slot;
 use super::state::{Answer, State, exchange as exchange_all};
-use super::MapError;
 use crate::exchange::{Exchange, Sender};
 use crate::query::Query;
 
@@ -172,7 +172,9 @@ pub(super) fn query<K: Slot, V: Slot>(
     Query::new(me, answer, move |me, tag, (round, answer)| {
         let state = state.here(me);
         let mut answers = state.answers.borrow_mut();
-        if answers.0 == round && let Some(place) = answers.1.get_mut(tag as usize) {
+        if answers.0 == round
+            && let Some(place) = answers.1.get_mut(tag as usize)
+        {
             *place = Some(answer);
             state.unanswered.set(state.unanswered.get().saturating_sub(1));
         }

@@ -1,6 +1,5 @@
 //! Phases: promises that the compiler keeps.
 
-
 use farside::Result;
 
 use super::batch::Batch;

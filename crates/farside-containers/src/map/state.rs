@@ -145,9 +145,10 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
             }
         } else {
             let arguments = (self.handle, known.base, is_crowded);
-            let asked = self.me.call_return(WorkerId::new(owner as u32), arguments, |there, (handle, seen, is_crowded)| {
-                Core::on(handle, there).renewed(seen, is_crowded).map_err(Stop::for_caller)
-            });
+            let asked =
+                self.me.call_return(WorkerId::new(owner as u32), arguments, |there, (handle, seen, is_crowded)| {
+                    Core::on(handle, there).renewed(seen, is_crowded).map_err(Stop::for_caller)
+                });
             asked?.wait()?
         };
         match answer {

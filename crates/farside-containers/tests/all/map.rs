@@ -27,6 +27,11 @@ fn assert_whole([writer, number, proof]: Value) {
     assert_eq!(value(writer as u32, number)[2], proof, "half of {writer}, {number}");
 }
 
+/// Returns how often a worker does something, so that many do not take much longer than few.
+fn times(me: &Worker, most: u64) -> u64 {
+    (most * 4).div_ceil(u64::from(me.worker_count()).max(4))
+}
+
 /// Random numbers.
 struct Random(u64);
 
@@ -87,12 +92,12 @@ fn compare(me: &Worker, m: &Map<'_, u64, Value>, keys: &[u64], operations: u64, 
 /// Each worker has keys of its own, which share slots with those of others.
 fn is_like_a_map(me: &Worker) -> Result<()> {
     for implementation in IMPLEMENTATIONS {
-        for (capacity, keys, is_fixed) in [(1, 40, false), (400, 12, true)] {
+        for (capacity, keys, is_fixed) in [(1, 40, false), (1600, 12, true)] {
             let builder = HashMap::<u64, Value>::builder().capacity(capacity).implementation(implementation);
             let map = if is_fixed { builder.fixed() } else { builder }.build(me)?;
             let own = u64::from(me.id().number());
             let keys: Vec<_> = (0..keys).map(|key| key * u64::from(me.worker_count()) + own).collect();
-            compare(me, &map.on(me), &keys, 150, capacity as u64)?;
+            compare(me, &map.on(me), &keys, times(me, 120), capacity as u64)?;
             map.free(me)?;
         }
     }
@@ -125,7 +130,7 @@ fn own_keys(me: &Worker) -> Result<()> {
         let map = HashMap::<u64, Value>::builder().capacity(1).implementation(implementation).build(me)?;
         let m = map.on(me).promising(Promise::LOCAL);
         let keys: Vec<_> = (0..2000).filter(|key| m.owner_of(key) == me.id()).take(20).collect();
-        compare(me, &m, &keys, 100, 5)?;
+        compare(me, &m, &keys, times(me, 100), 5)?;
     }
     Ok(())
 }
@@ -136,20 +141,20 @@ fn phases_follow_each_other(me: &Worker) -> Result<()> {
     for implementation in IMPLEMENTATIONS {
         let map = HashMap::<u64, u32>::builder().capacity(8).implementation(implementation).build(me)?;
         let m = map.on(me);
-        let workers = u64::from(me.worker_count());
+        let (workers, keys) = (u64::from(me.worker_count()), times(me, 20));
         for round in 1..3 {
             let phase = m.inserting()?;
-            for key in 0..30 {
+            for key in 0..keys {
                 phase.insert(key * workers + u64::from(me.id().number()), round * key as u32)?;
             }
             phase.upsert(u64::MAX, 1, |count, by| *count += by)?;
             phase.end()?;
             let phase = m.finding()?;
-            for key in 0..30 * workers {
+            for key in 0..keys * workers {
                 assert_eq!(phase.get(&key)?, Some(round * (key / workers) as u32));
             }
             assert_eq!(phase.get(&u64::MAX)?, Some(round * me.worker_count()));
-            assert!(!phase.contains_key(&(30 * workers))?);
+            assert!(!phase.contains_key(&(keys * workers))?);
             phase.end()?;
         }
         map.free(me)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside::{Result, Simulation, Worker};
 use farside_containers::map::{HashMap, Implementation, Inserted};
 
-use super::{IMPLEMENTATIONS, Random, assert_whole, value};
+use super::{IMPLEMENTATIONS, Random, assert_whole, times, value};
 use crate::everywhere;
 
 /// Every count reaches the counter, whoever inserts it first.
@@ -14,13 +14,14 @@ fn counters_add_up(me: &Worker) -> Result<()> {
     for implementation in IMPLEMENTATIONS {
         let map = HashMap::<u32, u64>::builder().capacity(2).implementation(implementation).build(me)?;
         let m = map.on(me);
-        for round in 0..60 {
+        let rounds = times(me, 8);
+        for round in 0..5 * rounds as u32 {
             m.upsert(round % 5, 1, |count, by| *count += by)?;
             m.modify(&(round % 5), 2_u64, |count, by| *count += by)?.expect("it was just inserted");
         }
         me.barrier()?;
         for key in 0..5 {
-            assert_eq!(m.get(&key)?, Some(36 * u64::from(me.worker_count())));
+            assert_eq!(m.get(&key)?, Some(3 * rounds * u64::from(me.worker_count())));
         }
         assert_eq!(m.len()?, 5);
         me.barrier()?;
@@ -35,20 +36,20 @@ fn one_worker_is_first(me: &Worker) -> Result<()> {
     for implementation in IMPLEMENTATIONS {
         let map = HashMap::<u64, u64>::builder().capacity(1).implementation(implementation).build(me)?;
         let m = map.on(me);
-        let mut first = 0;
-        for key in 0..80 {
+        let (mut first, keys) = (0, times(me, 60));
+        for key in 0..keys {
             first += u64::from(m.insert(key, 1)? == Inserted::New);
             first += u64::from(m.try_insert(key + 1000, 1)?.is_ok());
         }
         let all_first = me.all_reduce(first, |a, b| a + b)?;
-        assert_eq!((all_first, m.len()?), (160, 160), "{implementation:?}");
+        assert_eq!((all_first, m.len()?), (2 * keys, 2 * keys), "{implementation:?}");
         me.barrier()?;
         // Each key is taken by one worker.
         let mut taken = 0;
-        for key in 0..80 {
+        for key in 0..keys {
             taken += u64::from(m.remove(&key)?.is_some());
         }
-        assert_eq!(me.all_reduce(taken, |a, b| a + b)?, 80);
+        assert_eq!(me.all_reduce(taken, |a, b| a + b)?, keys);
         map.free(me)?;
     }
     Ok(())
@@ -62,7 +63,7 @@ pub(super) fn keys_are_variables(me: &Worker, implementation: Implementation) ->
     let m = map.on(me);
     let mut random = Random::new(me, 7);
     let mut seen = Oracle::<(u64, u64), u64>::new();
-    for number in 1..150 {
+    for number in 1..times(me, 120) {
         let key = random.below(3);
         match random.below(6) {
             0 | 1 => drop(m.insert(key, value(me.id().number(), number))?),

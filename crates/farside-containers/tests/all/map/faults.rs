@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside::{Error, ProcessId, Result, Simulation, Worker, simulate};
 use farside_containers::map::{HashMap, MapError, Promise};
 
-use super::{IMPLEMENTATIONS, assert_whole, value};
+use super::{IMPLEMENTATIONS, assert_whole, times, value};
 use crate::everywhere;
 
 /// Returns the error of a map, or fails.
@@ -24,8 +24,9 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
         let map = HashMap::<u64, u64>::builder().capacity(9).fixed().implementation(implementation).build(me)?;
         let m = map.on(me);
         let own = u64::from(me.id().number()) << 32;
+        let keys_each = times(me, 200);
         let (mut kept, mut refused) = (Vec::new(), 0);
-        for key in own..own + 200 {
+        for key in own..own + keys_each {
             match m.insert(key, key) {
                 Ok(_) => kept.push(key),
                 refusal => {
@@ -34,8 +35,8 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
                 }
             }
         }
-        assert!(refused > 0);
-        for key in own..own + 200 {
+        assert!(me.all_reduce(refused, |a, b| a + b)? > 0);
+        for key in own..own + keys_each {
             assert_eq!(m.get(&key)?, kept.contains(&key).then_some(key));
         }
         // What is there can still be replaced and removed.
@@ -47,7 +48,7 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
         me.barrier()?;
         assert_eq!(m.len()?, me.all_reduce(kept.len() as u64, |a, b| a + b)?);
         let batch = m.batch()?;
-        batch.extend((own + 1000..own + 1200).map(|key| (key, key)))?;
+        batch.extend((own + 1000..own + 1000 + keys_each).map(|key| (key, key)))?;
         let finished = batch.finish();
         assert!(matches!(map_error(&finished), MapError::Batch { count, .. } if *count > 0), "{finished:?}");
         map.free(me)?;
@@ -157,8 +158,9 @@ fn survive(me: &Worker, dying: ProcessId, implementation: farside_containers::ma
             break;
         }
     }
-    // Every key of a survivor can still be written.
-    for key in (0..50).filter(|key| me.process_of(m.owner_of(key)) != dying) {
+    // Keys of survivors can still be written, also beside slots that are retired.
+    let own = 1000 * u64::from(me.id().number() + 1);
+    for key in (own..own + 50).filter(|key| me.process_of(m.owner_of(key)) != dying) {
         m.insert(key, value(9, key))?;
         assert_eq!(m.get(&key)?.map(|value| value[0]), Some(9));
     }
