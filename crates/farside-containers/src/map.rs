@@ -52,8 +52,8 @@ pub use self::slot::{Slot, placement_hash};
 ///
 /// | [`Implementation`] | insert | find |
 /// |---|---|---|
-/// | `OneSided`, the default | claims a slot by compare-and-swap, writes entry and stamp together | one read, verified by the stamp |
-/// | `OneSidedPublished`, the seed's | the same, but an atomic publishes the entry | two atomics around the read |
+/// | `OneSided`, the default | compare-and-swap, then entry and stamp | one read, verified |
+/// | `OneSidedPublished`, the seed's | compare-and-swap, entry, atomic | a read between two atomics |
 /// | `Call` | one call of the owner | one call of the owner |
 ///
 /// [`Promise`] has the costs. Where memory is mapped, a find reads the stamp before and after the
@@ -66,10 +66,10 @@ pub use self::slot::{Slot, placement_hash};
 /// [`Error::InHandler`](farside::Error::InHandler).
 ///
 /// *Size*: a part grows by itself when three quarters of its slots are used, unless the map is
-/// [`fixed`](Builder::fixed). The owner moves its entries when it serves a call. Until it has done so,
-/// operations on the part wait. The memory of earlier parts, which is less than that of the present
-/// one, returns with [`clear`](Map::clear) and [`free`](Self::free). A removed key keeps its slot
-/// until its part grows.
+/// [`fixed`](Builder::fixed). The owner moves its entries when it serves a call. Until it has done
+/// so, operations on the part wait. The memory of earlier parts, which is less than that of the
+/// present one, returns with [`clear`](Map::clear) and [`free`](Self::free). A removed key keeps
+/// its slot until its part grows.
 ///
 /// *Losses*: operations on keys of a lost process return
 /// [`Error::PeerLost`](farside::Error::PeerLost). An entry that a process was changing when it was
@@ -124,7 +124,8 @@ impl Settings {
 /// use farside_containers::map::{HashMap, Implementation};
 ///
 /// # farside::simulate(2, 1, 1, |me| {
-/// let map = HashMap::<u32, u32>::builder().capacity(100).implementation(Implementation::Call).fixed().build(me)?;
+/// let builder = HashMap::<u32, u32>::builder().capacity(100).fixed();
+/// let map = builder.implementation(Implementation::Call).build(me)?;
 /// assert_eq!(map.on(me).len()?, 0);
 /// # me.barrier()
 /// # }).unwrap();

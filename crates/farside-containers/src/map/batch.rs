@@ -32,8 +32,8 @@ const ROUND: usize = 1 << 16;
 /// # }).unwrap();
 /// ```
 ///
-/// *Order*: none between insertions. *Cost*: that of an item of an [`Exchange`], and of an insertion
-/// at the owner.
+/// *Order*: none between insertions. *Cost*: that of an item of an [`Exchange`], and of an
+/// insertion at the owner.
 pub struct Batch<'m, 'w, K: Slot, V: Slot> {
     map: &'m Map<'w, K, V>,
     sender: Sender<'w, (K, V)>,

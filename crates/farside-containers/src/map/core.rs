@@ -41,8 +41,8 @@ impl From<Error> for Stop {
 }
 
 impl Stop {
-    /// Returns what the caller of this worker waits for. Another error becomes a panic, of which the
-    /// caller is told.
+    /// Returns what the caller of this worker waits for. Another error becomes a panic, of which
+    /// the caller is told.
     pub(super) fn for_caller(self) -> Wait {
         match self {
             Self::Wait(wait) => wait,

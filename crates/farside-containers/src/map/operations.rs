@@ -96,8 +96,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Changes the value of a key, and returns what `change` returns. Returns `None` if the key is
     /// not there. No other operation on the key comes in between.
     ///
-    /// `change` captures nothing and runs at the owner, as a handler. If it panics, the entry stays as
-    /// it was.
+    /// `change` captures nothing and runs at the owner, as a handler. If it panics, the entry stays
+    /// as it was.
     ///
     /// # Errors
     /// [`Error::RemotePanic`], and those of all [operations on keys](Self#errors).

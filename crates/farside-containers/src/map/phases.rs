@@ -60,8 +60,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         Ok(Inserting(self.promising(Promise::INSERT_ONLY)))
     }
 
-    /// Begins a phase under [`Promise::FIND_ONLY`]. All workers call this, in the same order as other
-    /// collectives.
+    /// Begins a phase under [`Promise::FIND_ONLY`]. All workers call this, in the same order as
+    /// other collectives.
     ///
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).

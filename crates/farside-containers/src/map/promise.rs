@@ -6,12 +6,13 @@ use farside::Result;
 /// What the workers do with a map until the next collective. The less they do, the cheaper the
 /// operations. Operations that break the promise may read half-written entries.
 ///
-/// | promise | allowed | one-sided | published, as in the paper |
+/// | promise | allowed | one-sided | published, as in the seed |
 /// |---|---|---|---|
-/// | `ALL` | everything | insert `A_CAS + W`, find `R` | insert `A_CAS + W + A_FAO`, find `2 A_FAO + R` |
-/// | `INSERT_ONLY` | insertions | insert `A_CAS + W` | insert `A_CAS + W` |
-/// | `FIND_ONLY` | finds | find `R`, not verified | find `R` |
-/// | `LOCAL` | each worker uses the keys that it owns | no atomics | no atomics |
+/// | `ALL` | insertions | `A_CAS + W` | `A_CAS + W + A_FAO` |
+/// | `ALL` | finds | `R` | `2 A_FAO + R` |
+/// | `INSERT_ONLY` | insertions | `A_CAS + W` | `A_CAS + W` |
+/// | `FIND_ONLY` | finds | `R`, not verified | `R` |
+/// | `LOCAL` | each worker uses keys that it owns | no atomics | no atomics |
 ///
 /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
 /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. A miss
