@@ -15,10 +15,10 @@ use std::marker::PhantomData;
 
 use farside::{PerWorker, Result, Wire, Worker};
 
+use self::batch::Questions;
 use self::core::Core;
 use self::state::State;
 use crate::exchange::Exchange;
-use crate::query::Query;
 
 pub use self::batch::Batch;
 pub use self::entries::Entries;
@@ -81,7 +81,7 @@ pub use self::slot::{Slot, placement_hash};
 pub struct HashMap<K: 'static, V: 'static> {
     state: PerWorker<State<K, V>>,
     batches: Exchange<(K, V)>,
-    questions: Query<(u32, K), (u32, Option<Option<V>>)>,
+    questions: Questions<K, V>,
 }
 
 /// How a map carries out its operations. All have the same slots.
@@ -208,6 +208,9 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     ///
     /// # Errors
     /// Those of [`Worker::quiesce`].
+    ///
+    /// # Panics
+    /// If this worker still has a [`Batch`] of the map.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.on(me).core.part(me.id().index())?;

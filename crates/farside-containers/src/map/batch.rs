@@ -15,6 +15,9 @@ use crate::query::Query;
 /// The number of keys that `get_many` asks for at a time.
 const ROUND: usize = 1 << 16;
 
+/// The questions of `get_many`, with the number of the round.
+pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
+
 /// Insertions that travel to the owners of their keys in batches.
 ///
 /// ```
@@ -105,7 +108,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                 core.state.unanswered.set(0);
                 answers.0
             };
-            let mut first_lost = None;
+            let mut is_any_asked = false;
             {
                 let asker = self.map.questions.on(core.me);
                 for (tag, key) in keys.iter().enumerate() {
@@ -113,13 +116,13 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                         let owner = self.owner_of(key);
                         core.state.unanswered.set(core.state.unanswered.get() + 1);
                         asker.ask(owner, tag as u32, (round, *key))?;
-                        first_lost.get_or_insert(owner);
+                        is_any_asked = true;
                     }
                 }
                 asker.flush()?;
             }
             let losses = core.me.lost_processes().len();
-            if first_lost.is_some() {
+            if is_any_asked {
                 core.me.wait_while_serving(|| {
                     core.state.unanswered.get() == 0 || core.me.lost_processes().len() > losses
                 })?;
@@ -161,10 +164,7 @@ pub(super) fn exchange<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, 
 }
 
 /// Makes the query that carries the questions of `get_many`.
-pub(super) fn query<K: Slot, V: Slot>(
-    me: &Worker,
-    state: PerWorker<State<K, V>>,
-) -> Result<Query<(u32, K), (u32, Answer<V>)>> {
+pub(super) fn query<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Questions<K, V>> {
     let answer = move |me: &Worker, (round, key): (u32, K)| {
         let core = Core::on(state, me);
         (round, Get::attempt(&core, Effort::FIRST, core.spot(&key), &key, ()).ok())

@@ -4,11 +4,11 @@ use std::hint;
 use std::sync::atomic::{Ordering, fence};
 
 use farside::bytemuck;
-use farside::{Comparison, Error, GlobalPtr, PerWorker, Result, Signal, Wire, Worker, WorkerId};
+use farside::{Comparison, Error, GlobalPtr, Result, Signal, Wire, Worker, WorkerId};
 
 use super::promise::Promise;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
-use super::state::State;
+use super::state::{Handle, State};
 use super::{Implementation, MapError};
 
 /// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may
@@ -82,11 +82,14 @@ impl Effort {
     pub(super) const LAST: Self = Self { tries: 0, probes: PROBES_MAX, is_forced: true };
 }
 
+/// A try that the owner of a key makes.
+type AtOwner<K, V, A, R> = fn(&Worker, (Handle<K, V>, Effort, A)) -> Result<R, Wait>;
+
 /// What a map does on one worker.
 pub(super) struct Core<'w, K: 'static, V: 'static> {
     pub(super) me: &'w Worker,
     pub(super) state: &'w State<K, V>,
-    pub(super) handle: PerWorker<State<K, V>>,
+    pub(super) handle: Handle<K, V>,
     pub(super) promise: Promise,
 }
 
@@ -112,7 +115,7 @@ pub(super) enum For {
 
 impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[track_caller]
-    pub(super) fn on(handle: PerWorker<State<K, V>>, me: &'w Worker) -> Self {
+    pub(super) fn on(handle: Handle<K, V>, me: &'w Worker) -> Self {
         Self { me, state: handle.here(me), handle, promise: Promise::ALL }
     }
 
@@ -154,7 +157,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         &self,
         spot: Spot,
         arguments: impl Fn() -> A,
-        attempt: fn(&Worker, (PerWorker<State<K, V>>, Effort, A)) -> Result<R, Wait>,
+        attempt: AtOwner<K, V, A, R>,
     ) -> Result<R> {
         let owner = WorkerId::new(spot.owner as u32);
         self.part(spot.owner)?;

@@ -34,8 +34,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         self.stream(self.core.me.id())
     }
 
-    /// Returns the entries of any worker's part. It does nothing meanwhile. Entries that are
-    /// inserted or removed meanwhile may be among them.
+    /// Returns the entries of any worker's part, which this worker reads by itself. Entries that
+    /// are inserted or removed meanwhile may be among them.
     ///
     /// *Cost*: where the memory is not mapped, a get for each 16 KiB of slots.
     ///

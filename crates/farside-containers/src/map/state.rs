@@ -4,12 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
 use farside::memory::Registered;
-use farside::{GlobalPtr, Result, Wire, Worker, WorkerId};
+use farside::{GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
 use super::core::{Core, Effort, For, Stop, Tried, Wait, look_bytes, wait};
 use super::promise::Promise;
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
+
+/// The states of a map on all workers.
+pub(super) type Handle<K, V> = PerWorker<State<K, V>>;
 
 /// The state of a map on one worker.
 pub(super) struct State<K, V> {

@@ -68,7 +68,7 @@ fn compare(me: &Worker, m: &Map<'_, u64, Value>, keys: &[u64], operations: u64, 
             }
             4 => assert_eq!(m.get_or_insert(key, new)?, *oracle.entry(key).or_insert(new)),
             5 => {
-                let changed = m.modify(&key, new, |value, new| std::mem::replace(value, new))?;
+                let changed = m.modify(&key, new, std::mem::replace)?;
                 assert_eq!(changed, oracle.get_mut(&key).map(|value| std::mem::replace(value, new)));
             }
             6 => {
