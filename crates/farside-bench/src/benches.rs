@@ -1,5 +1,7 @@
 //! The benches, and the table of them.
 
+mod attentiveness;
+mod components;
 mod copy;
 mod footprint;
 mod heap_policy;
@@ -33,6 +35,8 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "pipe-scaling", about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
     Bench { name: "stencil", about: stencil::ABOUT, cases: stencil::cases },
     Bench { name: "pipe-latency", about: pipe_latency::ABOUT, cases: pipe_latency::cases },
+    Bench { name: "components", about: components::ABOUT, cases: components::cases },
+    Bench { name: "attentiveness", about: attentiveness::ABOUT, cases: attentiveness::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -163,7 +163,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
 
 /// Tells the reader that the rows are simulated.
 fn heading(network: SimNetwork, seed: u64) -> String {
-    let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
+    let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps, .. } = network.model();
     format!(
         "SIMULATED, in virtual time: {network}, seed {seed} (latency {latency_ns} ns, overhead {overhead_ns} ns, gap \
          {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n"

@@ -9,15 +9,20 @@
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
 //! | keep a hash table that is spread over all workers | [`map::HashMap`] |
+//! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
 #![forbid(unsafe_code)]
 
+mod cost;
 mod exchange;
 pub mod map;
+mod promise;
 mod query;
 mod route;
 
+pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};
+pub use promise::{Implementation, Op, Promise};
 pub use query::{Asker, Query};

@@ -73,8 +73,12 @@ use crate::transport::{FabricError, Transport};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimOptions {
-    /// The minimum durations.
+    /// The minimum durations between machines.
     pub network: LogGp,
+    /// Number of processes on each machine; they have consecutive numbers. Between the processes
+    /// of one machine everything takes what [`LogGp::SHARED_MEMORY`] says, by the same
+    /// operations and messages. With 1, each process has a machine of its own.
+    pub processes_per_machine: u32,
     /// The largest delay that the seed adds. Short delays are far more frequent than long ones.
     /// With 0, nothing overtakes and nothing is torn.
     pub delay_max_ns: u64,
@@ -102,6 +106,7 @@ impl Default for SimOptions {
     fn default() -> Self {
         Self {
             network: LogGp::IDEAL,
+            processes_per_machine: 1,
             delay_max_ns: 1000,
             operations_max: 64,
             queue_depth: 64,
@@ -111,6 +116,15 @@ impl Default for SimOptions {
             failing_registrations: (0, 0),
             ends_puts_early: false,
         }
+    }
+}
+
+impl SimOptions {
+    /// The durations between two processes.
+    fn between(&self, one: ProcessId, other: ProcessId) -> LogGp {
+        let each = self.processes_per_machine;
+        let is_near = each > 1 && one.number() / each == other.number() / each;
+        if is_near { LogGp::SHARED_MEMORY } else { self.network }
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! per callable thread of the process, and once for its other threads
 //!   doorbell         128 B                 wakes the thread
+//!   looks            128 B                 counts the looks of the thread at its calls
 //!   arrival bits     1 bit a source        sources: each worker, and the lane of each process
 //!   reply slots      REPLY_SLOT_COUNT x 64 B
 //!   reply space      REPLY_SPACE_BYTES     results that are larger than a slot
@@ -39,6 +40,8 @@ pub const CALLER_SPACE_BYTES: usize = 64 << 10;
 /// Number of synchronizers of one process that may be in use at once.
 pub const LATCH_COUNT: usize = 1024;
 
+/// Size of the count of looks: a pair of cache lines. Its thread writes it; peers seldom read it.
+const LOOKS_BYTES: usize = 128;
 /// Size of the entry of a slot with global addresses: its state, and the size of its region.
 pub const SEGMENT_BYTES: usize = 16;
 /// Alignment of the user memory: a pair of cache lines.
@@ -159,8 +162,11 @@ impl HomeLayout {
     #[inline]
     pub fn new(shape: Shape, starter_bytes: usize) -> Self {
         let arrival_bytes = shape.sources().div_ceil(64).next_multiple_of(16) * 8;
-        let thread_bytes =
-            size_of::<Doorbell>() + arrival_bytes + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES + REPLY_SPACE_BYTES;
+        let thread_bytes = size_of::<Doorbell>()
+            + LOOKS_BYTES
+            + arrival_bytes
+            + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES
+            + REPLY_SPACE_BYTES;
         Self { shape, arrival_bytes, thread_bytes, starter_bytes }
     }
 
@@ -208,18 +214,24 @@ impl HomeLayout {
         local * self.thread_bytes
     }
 
+    /// The count of a thread's looks.
+    #[inline]
+    pub fn looks(&self, local: usize) -> usize {
+        self.thread(local) + size_of::<Doorbell>()
+    }
+
     /// A word of arrival bits of a thread.
     #[inline]
     pub fn arrival_word(&self, local: usize, word: usize) -> usize {
         debug_assert!(word * 8 < self.arrival_bytes);
-        self.thread(local) + size_of::<Doorbell>() + word * 8
+        self.looks(local) + LOOKS_BYTES + word * 8
     }
 
     /// A reply slot of a thread.
     #[inline]
     pub fn reply_slot(&self, local: usize, slot: usize) -> usize {
         debug_assert!(slot <= self.reply_slots(local));
-        self.thread(local) + size_of::<Doorbell>() + self.arrival_bytes + slot * REPLY_SLOT_BYTES
+        self.looks(local) + LOOKS_BYTES + self.arrival_bytes + slot * REPLY_SLOT_BYTES
     }
 
     /// Number of reply slots of a thread.
@@ -297,6 +309,8 @@ mod tests {
             for local in 0..shape.callable_per_process() as usize {
                 assert_eq!(layout.thread(local), end);
                 assert!(layout.thread(local).is_multiple_of(128));
+                assert!(layout.looks(local).is_multiple_of(128) && layout.looks(local) >= end + size_of::<Doorbell>());
+                assert!(layout.arrival_word(local, 0) >= layout.looks(local) + LOOKS_BYTES);
                 let last_word = layout.arrival_word(local, layout.arrival_words() - 1);
                 assert!(last_word + 8 <= layout.reply_slot(local, 0));
                 assert!(layout.reply_slot(local, 0).is_multiple_of(64));

@@ -56,7 +56,7 @@ impl SimEndpoint {
     /// Starts an operation of a queue, which has limits of its own instead of
     /// [`SimOptions::operations_max`](super::SimOptions::operations_max).
     pub fn post_queued(&self, key: RemoteKey, operation: Operation) -> Completion {
-        self.spend_overhead();
+        self.spend_overhead(key.process);
         self.network.lock().post_queued(self.process, key, operation)
     }
 
@@ -72,10 +72,10 @@ impl SimEndpoint {
         Some((turn, seat))
     }
 
-    /// Charges the calling thread for moving a message or an operation in or out.
-    fn spend_overhead(&self) {
+    /// Charges the calling thread for moving a message or an operation to or from a process.
+    fn spend_overhead(&self, peer: ProcessId) {
         if let Some((_, seat)) = self.seated() {
-            turns::spend(&self.network, seat, self.network.options.network.overhead_ns);
+            turns::spend(&self.network, seat, self.network.options.between(self.process, peer).overhead_ns);
         }
     }
 
@@ -135,7 +135,7 @@ impl Carrier for SimEndpoint {
     }
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        self.spend_overhead();
+        self.spend_overhead(key.process);
         self.network.lock().post(self.process, key, operation)
     }
 
@@ -226,29 +226,29 @@ impl Transport for SimEndpoint {
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
-        self.spend_overhead();
+        self.spend_overhead(to);
         self.network.lock().send(self.process, to, message)
     }
 
     fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         // The receiver's share of the cost of the message, which completes without a further call.
-        self.spend_overhead();
+        self.spend_overhead(from);
         self.network.lock().receive_tagged(self.process, from, tag, room)
     }
 
     fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        self.spend_overhead();
+        self.spend_overhead(to);
         self.network.lock().send_tagged(self.process, to, tag, message)
     }
 
     fn receive(&self) -> Option<Event> {
         let event = self.network.lock().receive(self.process);
-        if event.is_some()
+        if let Some(Event::Message { from: peer, .. } | Event::Disconnected { process: peer }) = &event
             && let Some((_, seat)) = self.seated()
         {
             // The time passes at once, so that no other thread learns of the message before it has
             // been received.
-            self.spend_overhead();
+            self.spend_overhead(*peer);
             drop(turns::pay(&self.network, self.network.lock(), seat));
         }
         event

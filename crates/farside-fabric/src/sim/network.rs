@@ -5,7 +5,7 @@
 mod death;
 mod travel;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_sys::shm::{SharedMemory, ShmError};
@@ -40,6 +40,9 @@ pub(super) struct Network {
     now_ns: u64,
     /// The time from which each process's port is free.
     ports: Vec<u64>,
+    /// The time from which each word that an atomic operation has changed takes the next one. Words
+    /// that are free again are removed from time to time.
+    words: HashMap<(RemoteKey, u64), u64>,
     /// Number of parcels and transfers so far.
     sequence: u64,
     under_way: BTreeMap<Due, Parcel>,
@@ -94,6 +97,7 @@ impl SharedNetwork {
             random: Random::new(seed),
             now_ns: 0,
             ports: vec![0; process_count as usize],
+            words: HashMap::new(),
             sequence: 0,
             under_way: BTreeMap::new(),
             transfers: BTreeMap::new(),

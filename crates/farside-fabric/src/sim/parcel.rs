@@ -121,6 +121,16 @@ impl Request {
         }
     }
 
+    /// The offset of the aligned eight bytes that the request changes as a word.
+    pub(super) fn word(&self) -> Option<u64> {
+        match self {
+            Self::Atomic {
+                operation: Operation::Atomic64 { offset, .. } | Operation::Atomic32 { offset, .. }, ..
+            } => Some(offset & !7),
+            _ => None,
+        }
+    }
+
     /// Cuts the request into at least one piece; together the pieces are the whole request.
     pub(super) fn pieces(&self, random: &mut Random) -> Vec<Range<usize>> {
         let bytes = match self {

@@ -18,6 +18,7 @@ const SEEDS: u64 = 300;
 const STARTER_BYTES: usize = 4096;
 const ORDERLY: SimOptions = SimOptions {
     network: LogGp::IDEAL,
+    processes_per_machine: 1,
     delay_max_ns: 0,
     operations_max: 64,
     queue_depth: 64,
@@ -395,7 +396,7 @@ fn puts_are_torn_in_turns_too_and_replay() {
 
 #[test]
 fn operations_take_what_the_model_says() {
-    let network = LogGp { latency_ns: 1000, overhead_ns: 10, gap_ns: 200, gap_per_byte_ps: 500 };
+    let network = LogGp { latency_ns: 1000, overhead_ns: 10, gap_ns: 200, gap_per_byte_ps: 500, ..LogGp::IDEAL };
     let measure = |end: &dyn Transport| {
         let region =
             end.attach(RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64), virtually_later(end)).unwrap();
@@ -416,6 +417,74 @@ fn operations_take_what_the_model_says() {
         assert_eq!(took(&|| end.clock().charge(Duration::from_nanos(7))), 7);
     };
     in_turns(1, SimOptions { network, ..ORDERLY }, [&measure, &|_| ()]);
+}
+
+/// Runs `work` in process 0 with the starter memory of process 1.
+fn with_a_neighbour(options: SimOptions, work: impl Fn(&dyn Transport, RemoteRegion) + Sync) {
+    let attach = |end: &dyn Transport| {
+        let key = RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64);
+        let region = end.attach(key, virtually_later(end)).unwrap();
+        end.clock().sleep_for(Duration::from_micros(10));
+        work(end, region);
+    };
+    in_turns(1, options, [&attach, &|_| ()]);
+}
+
+/// Posts these operations together, and returns the nanoseconds until the last has ended.
+fn time_all(end: &dyn Transport, region: &RemoteRegion, operations: &[Operation]) -> u64 {
+    let start = end.clock().now();
+    let posted: Vec<_> = operations.iter().map(|each| end.post(region.key(), each.clone()).unwrap()).collect();
+    for completion in posted {
+        completion.wait(end, ProcessId::new(1), virtually_later(end)).unwrap();
+    }
+    let took = (end.clock().now() - start).as_nanos() as u64;
+    end.clock().sleep_for(Duration::from_micros(100));
+    took
+}
+
+const fn add(offset: u64) -> Operation {
+    Operation::Atomic64 { offset, change: AtomicChange::Add(1) }
+}
+
+#[test]
+fn aries_gives_the_published_latencies() {
+    with_a_neighbour(SimOptions { network: LogGp::ARIES, ..ORDERLY }, |end, region| {
+        let swap = AtomicChange::CompareSwap { expected: 0, new: 1 };
+        let table = [
+            (3000, put(0, &[1; 8])),
+            (3700, Operation::get(0, 8)),
+            (3800, Operation::Atomic64 { offset: 8, change: swap }),
+            (3900, add(16)),
+        ];
+        for (published_ns, operation) in table {
+            assert_eq!(time_all(end, &region, std::slice::from_ref(&operation)), published_ns, "{operation:?}");
+        }
+    });
+}
+
+#[test]
+fn atomics_on_one_word_take_turns() {
+    with_a_neighbour(SimOptions { network: LogGp::ARIES, ..ORDERLY }, |end, region| {
+        let model = LogGp::ARIES;
+        let spread = time_all(end, &region, &[add(0), add(8), add(16), add(24)]);
+        assert_eq!(spread, 3900 + 3 * model.gap_ns);
+        assert_eq!(time_all(end, &region, &[add(0), add(0), add(0), add(0)]), 3900 + 3 * model.word_ns);
+        // The word is free again.
+        assert_eq!(time_all(end, &region, &[add(0)]), 3900);
+        let mut count = [0; 8];
+        region.get(0, &mut count, virtually_later(end)).unwrap();
+        assert_eq!(u64::from_le_bytes(count), 6);
+    });
+}
+
+#[test]
+fn processes_of_one_machine_share_memory() {
+    for (processes_per_machine, nanoseconds) in [(1, 3000), (2, 61), (3, 61)] {
+        let options = SimOptions { network: LogGp::ARIES, processes_per_machine, ..ORDERLY };
+        with_a_neighbour(options, |end, region| {
+            assert_eq!(time_all(end, &region, &[put(0, &[1; 8])]), nanoseconds);
+        });
+    }
 }
 
 #[test]

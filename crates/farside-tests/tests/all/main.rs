@@ -7,6 +7,7 @@
 mod everywhere;
 mod accesses;
 mod atomics;
+mod attention;
 mod bad_input;
 mod broadcast;
 mod buffers;

@@ -341,7 +341,7 @@ fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
 #[test]
 fn a_late_grant_is_given_back() {
     // The answer takes longer than the requester waits.
-    let network = LogGp { latency_ns: 3_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let network = LogGp { latency_ns: 3_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0, ..LogGp::IDEAL };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
     let simulation = Simulation::new(2, 1, 1).options(options).deadline(Duration::from_millis(5));
     let simulated = simulation.run(|me| {

@@ -335,7 +335,7 @@ fn operations_under_way_at_the_end_are_awaited() {
 
 /// Returns the time of twelve copies from one peer to another, each after the previous one.
 fn chain_of_copies(at_the_target: bool) -> Duration {
-    let network = LogGp { latency_ns: 10_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let network = LogGp { latency_ns: 10_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0, ..LogGp::IDEAL };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
     let simulation = Simulation::new(3, 1, 1).options(options);
     let took = AtomicU32::new(0);
@@ -587,7 +587,7 @@ type BodyOfTwo<'b> = &'b (dyn Fn(&Worker) -> Result<()> + Send + Sync);
 /// A wait that ends at its deadline leaves the operation under way.
 #[test]
 fn an_operation_past_its_deadline_continues() {
-    let network = LogGp { latency_ns: 1_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let network = LogGp { latency_ns: 1_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0, ..LogGp::IDEAL };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
     let simulated = Simulation::new(3, 1, 1).options(options).run(|me| {
         if me.id().number() == 0 {

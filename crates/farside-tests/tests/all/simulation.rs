@@ -78,7 +78,7 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn time_is_what_the_model_says() {
-    let network = LogGp { latency_ns: 5000, overhead_ns: 300, gap_ns: 400, gap_per_byte_ps: 1000 };
+    let network = LogGp { latency_ns: 5000, overhead_ns: 300, gap_ns: 400, gap_per_byte_ps: 1000, ..LogGp::IDEAL };
     let simulated = Simulation::new(2, 1, 1).options(exact(network)).run(|me| {
         me.barrier()?;
         me.barrier()?;
@@ -101,7 +101,7 @@ fn a_burst_is_as_fast_as_the_ports() {
     const CALLS: u64 = 1000;
     const WORDS: usize = 50;
     // The bytes take most of the time: calls that wait for the port may share a message.
-    let network = LogGp { latency_ns: 1000, overhead_ns: 100, gap_ns: 100, gap_per_byte_ps: 10_000 };
+    let network = LogGp { latency_ns: 1000, overhead_ns: 100, gap_ns: 100, gap_per_byte_ps: 10_000, ..LogGp::IDEAL };
     let simulated = Simulation::new(2, 1, 1).options(exact(network)).run(|me| {
         let count = PerWorker::new(me, Cell::new(0_u64))?;
         me.barrier()?;

@@ -1,6 +1,5 @@
 //! The memory that a job of a given shape takes, as a sum with its terms.
 
-use farside_fabric::bell::Doorbell;
 use farside_fabric::ring::RingControl;
 
 use crate::invoke::ring::pool::ALIGN_BYTES;
@@ -34,12 +33,13 @@ pub fn footprint(processes: u32, threads: u32) -> Footprint {
     let per_thread = |bytes: usize| u64::from(threads) * bytes as u64;
     let layout = HomeLayout::new(shape, STARTER_BYTES as usize);
     let starter = layout.bytes();
+    let bell_bytes = layout.arrival_word(0, 0) - layout.thread(0);
     let starter_terms = vec![
-        ("doorbells", per_thread(size_of::<Doorbell>())),
+        ("doorbells and looks", per_thread(bell_bytes)),
         ("arrival bits", per_thread(layout.arrival_bytes())),
         ("reply slots", per_thread(REPLY_SLOT_COUNT * REPLY_SLOT_BYTES)),
         ("reply space", per_thread(REPLY_SPACE_BYTES)),
-        ("callers' doorbell and bits", (size_of::<Doorbell>() + layout.arrival_bytes()) as u64),
+        ("callers' doorbell and bits", (bell_bytes + layout.arrival_bytes()) as u64),
         ("callers' replies", (CALLER_SLOT_COUNT * REPLY_SLOT_BYTES + CALLER_SPACE_BYTES) as u64),
         ("latches", (LATCH_COUNT * 8) as u64),
         ("segments", (SEGMENT_COUNT as usize * SEGMENT_BYTES) as u64),

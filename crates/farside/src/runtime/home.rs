@@ -73,6 +73,12 @@ impl Home {
         (0..self.layout.shape().callers()).for_each(|local| self.doorbell(local).ring_after_fence());
     }
 
+    /// Returns the count of a thread's looks, which that thread alone writes.
+    #[inline]
+    pub(crate) fn looks(&self, local: usize) -> &AtomicU64 {
+        self.word(self.layout.looks(local))
+    }
+
     /// Returns the word with the arrival bit of a source, and the bit.
     pub(crate) fn arrival(&self, local: usize, source: usize) -> (&AtomicU64, u64) {
         (self.arrival_word(local, source / 64), 1 << (source % 64))

@@ -1,5 +1,6 @@
 //! [`Worker`]: a thread of the job that calls others and runs their calls.
 
+mod attention;
 mod batches;
 mod drain;
 mod notices;

@@ -14,6 +14,9 @@ use crate::transport::{Completion, Event, FabricError, Outcome, RemoteKey};
 /// inattentive. This many calls take longer than a thread takes to wake up.
 const POLLS_ALONE_MAX: u32 = 200;
 
+/// Number of words from which those that are free again are removed.
+const WORDS_MAX: usize = 4096;
+
 /// Counts consecutive calls of `progress` by one process, without a wait or another process's call
 /// in between.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +113,7 @@ impl Network {
         self.sequence += 1;
         let transfer = self.sequence;
         let pieces = request.pieces(&mut self.random);
-        let arrives_ns = self.arrival(from, request.bytes_there_and_back().0);
+        let arrives_ns = self.arrival(from, key.process, request.bytes_there_and_back().0);
         let state =
             Transfer { from, key, completion: Some(completion), pieces_left: pieces.len(), request, error: None };
         self.transfers.insert(transfer, state);
@@ -120,8 +123,8 @@ impl Network {
     }
 
     /// The arrival time of `bytes` bytes that a process's port sends now, or as soon as it is free.
-    fn arrival(&mut self, from: ProcessId, bytes: usize) -> u64 {
-        let model = self.options.network;
+    fn arrival(&mut self, from: ProcessId, to: ProcessId, bytes: usize) -> u64 {
+        let model = self.options.between(from, to);
         let ahead_ns = self.turns.as_ref().map_or(0, Turns::ahead_ns);
         let port = &mut self.ports[from.index()];
         let departs_ns = (self.now_ns + ahead_ns).max(*port);
@@ -150,7 +153,7 @@ impl Network {
 
     /// Sends a parcel of `bytes` bytes that must not overtake earlier ones sent by this function.
     pub(super) fn dispatch_in_order(&mut self, from: ProcessId, to: ProcessId, bytes: usize, parcel: Parcel) {
-        let arrives_ns = self.arrival(from, bytes);
+        let arrives_ns = self.arrival(from, to, bytes);
         let mut due = self.draw_due(arrives_ns);
         self.lanes.entry((from, to)).or_default().line_up(&mut due);
         self.insert(due, parcel);
@@ -158,7 +161,7 @@ impl Network {
 
     /// Sends a frame of a tagged message. It keeps its order among these frames only.
     pub(super) fn dispatch_frame(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
-        let arrives_ns = self.arrival(from, frame.len());
+        let arrives_ns = self.arrival(from, to, frame.len());
         let mut due = self.draw_due(arrives_ns);
         self.expected_lanes.entry((from, to)).or_default().line_up(&mut due);
         self.insert(due, Parcel::Expected { from, to, frame });
@@ -274,9 +277,29 @@ impl Network {
         if transfer.pieces_left == 0 {
             let to = transfer.from;
             let (_, bytes) = transfer.request.bytes_there_and_back();
-            let arrives_ns = self.arrival(target, bytes);
+            let held_ns = self.time_at_target(id);
+            let arrives_ns = self.arrival(target, to, bytes).saturating_add(held_ns);
             self.dispatch(arrives_ns, Parcel::Reply { transfer: id, to });
         }
+    }
+
+    /// The time that a target takes for a transfer that has reached it now: its turn on a word that
+    /// others change, and what the operation takes.
+    ///
+    /// The effect is visible from the arrival on, in the order of the turns. Only the initiator
+    /// learns of it later.
+    fn time_at_target(&mut self, id: TransferId) -> u64 {
+        let Some(transfer) = self.transfers.get(&id) else { return 0 };
+        let model = self.options.between(transfer.from, transfer.key.process);
+        let own_ns = model.target_ns(&transfer.request);
+        let Some(offset) = transfer.request.word().filter(|_| model.word_ns > 0) else { return own_ns };
+        if self.words.len() >= WORDS_MAX {
+            self.words.retain(|_, free_ns| *free_ns > self.now_ns);
+        }
+        let free_ns = self.words.entry((transfer.key, offset)).or_default();
+        let turn_ns = self.now_ns.max(*free_ns);
+        *free_ns = turn_ns.saturating_add(model.word_ns);
+        (turn_ns - self.now_ns).saturating_add(own_ns)
     }
 
     fn end_transfer(&mut self, id: TransferId) {

@@ -225,7 +225,9 @@ impl Worker {
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
                     let time = (deadline - now).min(nap);
                     let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
+                    self.note_sleep(true);
                     self.home.doorbell(self.local).sleep_on(token, sleep);
+                    self.note_sleep(false);
                 }
                 found => {
                     self.home.doorbell(self.local).cancel(token);
@@ -241,6 +243,7 @@ impl Worker {
     /// Does one round of all the work that a worker does for others.
     #[inline]
     pub(crate) fn step(&self) -> Result<bool> {
+        self.count_look();
         let polled = self.process.polls() && self.poll_if_due();
         if self.has_notices() {
             self.take_notices()?;

@@ -1,0 +1,250 @@
+//! Pushes to a queue whose owner computes between its looks at arrived calls (Brock et al., Figure
+//! 6).
+//!
+//! The owner computes for a time, looks once, and so on. The other process pushes at random times,
+//! because two processes with equal steps would meet at the same moment of each.
+//!
+//! - `call`: a call that waits for the owner's next look, on average for half of its computation.
+//! - `call+progress-thread`: a call to the owner's pool.
+//! - `one-sided`: a fetch-add, which claims a slot, and a put.
+
+use std::hint;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farside::{Dist, GlobalArray, SimOptions, Simulation, Worker, WorkerId};
+
+use crate::case::Case;
+use crate::fabric::{Fabric, SimNetwork};
+use crate::metric::Metric;
+use crate::stats::quantile;
+use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str = "pushes to a process that computes between its looks (Brock et al., Figure 6)";
+
+/// Microseconds between two looks.
+const COMPUTES_US: [u64; 9] = [0, 1, 2, 4, 8, 16, 32, 64, 128];
+/// Pushes of a run by default.
+const PUSHES: u64 = 4000;
+const PUSHES_SIMULATED: u64 = 300;
+/// The least range of the random pause before a push.
+const PAUSE_NS_MIN: u64 = 2000;
+/// Slots of the queue. An older value is overwritten.
+const SLOTS: usize = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Call,
+    ProgressThread,
+    OneSided,
+}
+
+const MODES: [(Mode, &str); 3] =
+    [(Mode::Call, "call"), (Mode::ProgressThread, "call+progress-thread"), (Mode::OneSided, "one-sided")];
+
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (mode, name) in MODES {
+        for compute_us in COMPUTES_US {
+            let (name, compute) = (format!("{name}/{compute_us}us"), Duration::from_micros(compute_us));
+            cases.push(match on {
+                Fabric::Shm | Fabric::Ofi(_) => {
+                    Case::job(name, 2, move |me, options| measure(me, options, mode, compute)).pool_threads(mode.pool())
+                }
+                Fabric::Simulated(network) => {
+                    let network = *network;
+                    Case::here(name, move |options| simulate(network, options, mode, compute))
+                }
+            });
+        }
+    }
+    cases
+}
+
+impl Mode {
+    /// Number of threads of the owner's pool.
+    fn pool(self) -> u32 {
+        u32::from(self == Self::ProgressThread)
+    }
+}
+
+/// The owner's side.
+#[derive(Debug, Default)]
+struct Owner {
+    queue: Mutex<Vec<u64>>,
+    is_done: AtomicBool,
+}
+
+/// The queue in both forms.
+struct Queue {
+    owner: Dist<Owner>,
+    /// The tail, and after it the slots.
+    words: GlobalArray<u64>,
+    to: WorkerId,
+    host: WorkerId,
+}
+
+impl Queue {
+    /// Makes the queue at worker 1. Collective.
+    fn new(me: &Worker, mode: Mode) -> farside::Result<Self> {
+        let host = WorkerId::new(1);
+        let to = if mode == Mode::ProgressThread { me.pool_of(me.process_of(host)).unwrap_or(host) } else { host };
+        // Worker 1 has the second half.
+        let words = me.global_array(2 * (SLOTS + 1))?;
+        Ok(Self { owner: Dist::new(me, Owner::default)?, words, to, host })
+    }
+
+    fn push(&self, me: &Worker, mode: Mode, value: u64) -> farside::Result<()> {
+        if mode == Mode::OneSided {
+            let slot = self.words.at(SLOTS + 1)?.fetch_add(me, 1)? as usize % SLOTS;
+            return self.words.put(me, SLOTS + 2 + slot, value);
+        }
+        let push = |there: &Worker, (owner, value): (Dist<Owner>, u64)| {
+            let mut queue = owner.here(there).queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if queue.len() == SLOTS {
+                queue.clear();
+            }
+            queue.push(value);
+        };
+        me.call_return(self.to, (self.owner, value), push)?.wait()
+    }
+
+    /// Takes the part of the owner until the other side is done.
+    fn attend(&self, me: &Worker, compute: &dyn Fn(&Worker)) -> farside::Result<()> {
+        while !self.owner.here(me).is_done.load(Ordering::Acquire) {
+            compute(me);
+            me.progress()?;
+        }
+        self.owner.here(me).is_done.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Pushes `count` values, each after a random pause, and returns the nanoseconds of each push.
+    fn push_all(
+        &self,
+        me: &Worker,
+        mode: Mode,
+        count: u64,
+        spread_ns: u64,
+        pause: &dyn Fn(&Worker, Duration),
+    ) -> farside::Result<Vec<f64>> {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut times = Vec::new();
+        for value in 0..count {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            pause(me, Duration::from_nanos(((random >> 32) * spread_ns) >> 32));
+            let start = me.now();
+            self.push(me, mode, value)?;
+            times.push((me.now() - start).as_nanos() as f64);
+        }
+        me.call(self.host, self.owner, |there, owner| owner.here(there).is_done.store(true, Ordering::Release))?;
+        Ok(times)
+    }
+}
+
+/// Returns the median and the 99th percentile of the pushes, while the owner computes for `compute`
+/// between its looks. Both are 0 on the owner.
+fn run(
+    me: &Worker,
+    queue: &Queue,
+    mode: Mode,
+    count: u64,
+    compute: Duration,
+    spend: &dyn Fn(&Worker, Duration),
+) -> farside::Result<[f64; 2]> {
+    me.barrier()?;
+    let times = if me.id() == queue.host {
+        queue.attend(me, &|me| spend(me, compute))?;
+        Vec::new()
+    } else {
+        let spread_ns = PAUSE_NS_MIN.max(2 * compute.as_nanos() as u64);
+        queue.push_all(me, mode, count, spread_ns, spend)?
+    };
+    me.barrier()?;
+    Ok([0.5, 0.99].map(|share| quantile(&times, share)))
+}
+
+/// The prediction from a push to an owner that only looks.
+fn predicted(mode: Mode, attentive_ns: f64, compute: Duration) -> f64 {
+    attentive_ns + if mode == Mode::Call { compute.as_nanos() as f64 / 2.0 } else { 0.0 }
+}
+
+fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Result<Vec<Metric>, BenchError> {
+    let queue = Queue::new(me, mode)?;
+    let count = options.operations_or(PUSHES);
+    let spend = |_: &Worker, time: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            hint::spin_loop();
+        }
+    };
+    let mut samples = [Vec::new(), Vec::new(), Vec::new()];
+    // The first run makes the connection.
+    for number in 0..=options.runs() {
+        let [attentive_ns, _] = run(me, &queue, mode, count, Duration::ZERO, &spend)?;
+        let [median_ns, p99_ns] = run(me, &queue, mode, count, compute, &spend)?;
+        if number > 0 && me.is_first() {
+            let values = [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];
+            samples.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
+        }
+    }
+    Ok(metrics(samples))
+}
+
+fn metrics([median, p99, predicted]: [Vec<f64>; 3]) -> Vec<Metric> {
+    vec![
+        Metric::new("ns", "ns", median),
+        Metric::new("p99_ns", "ns", p99),
+        Metric::new("predicted_ns", "ns", predicted),
+    ]
+}
+
+fn simulate(network: SimNetwork, options: Options, mode: Mode, compute: Duration) -> Result<Vec<Metric>, BenchError> {
+    let count = options.operations_or(PUSHES_SIMULATED);
+    let found = Mutex::new([0.0; 3]);
+    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
+    let simulation = Simulation::new(2, 1, options.seed).options(sim).pool_threads(mode.pool());
+    let simulated = simulation.run(|me| {
+        let queue = Queue::new(me, mode)?;
+        let spend = |me: &Worker, time: Duration| me.charge(time);
+        run(me, &queue, mode, 1, Duration::ZERO, &spend)?;
+        let [attentive_ns, _] = run(me, &queue, mode, count, Duration::ZERO, &spend)?;
+        let [median_ns, p99_ns] = run(me, &queue, mode, count, compute, &spend)?;
+        if me.is_first() {
+            *found.lock().expect("no thread has panicked") =
+                [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];
+        }
+        Ok(())
+    })?;
+    simulated.verdict?;
+    Ok(metrics(found.into_inner().expect("no thread has panicked").map(|value| vec![value])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn simulated(mode: Mode, compute_us: u64) -> [f64; 3] {
+        let network = SimNetwork::of_preset("aries").unwrap();
+        let options = Options::new().operations(Some(200));
+        let metrics = simulate(network, options, mode, Duration::from_micros(compute_us)).unwrap();
+        [0, 1, 2].map(|metric| metrics[metric].samples[0])
+    }
+
+    #[test]
+    fn only_a_call_waits_for_the_next_look() {
+        for compute_us in [32, 128] {
+            let [median, p99, predicted] = simulated(Mode::Call, compute_us);
+            let within = 1000.0 * compute_us as f64;
+            assert!((median / predicted - 1.0).abs() < 0.25, "{median} and {predicted}");
+            assert!(p99 > 0.8 * within && p99 < 1.5 * within, "{p99}");
+            for mode in [Mode::ProgressThread, Mode::OneSided] {
+                let [median, p99, predicted] = simulated(mode, compute_us);
+                assert!(median < 1.1 * predicted && p99 < 2.0 * predicted, "{mode:?}: {median}, {p99}, {predicted}");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Measures a [`CostModel`] on the routes of the job.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::Duration;
+
+use farside::{GlobalPtr, Result, Worker};
+
+use super::CostModel;
+
+/// Words of each worker that stay in a cache.
+const WARM_WORDS: usize = 256;
+/// Words of each worker that do not: 4 MiB.
+const WORDS: usize = 1 << 19;
+/// Operations of the first batch, and the number and least time of those that count.
+const FIRST: u32 = 32;
+const BATCHES: usize = 5;
+const BATCH_MIN: Duration = Duration::from_micros(50);
+const BATCH_MAX: u32 = 4096;
+
+impl CostModel {
+    /// Measures the components between each worker and the next worker on another process, all at
+    /// once. All workers call this, in the same order as other collectives, and get the same model.
+    ///
+    /// In a [simulation](farside::Simulation), the costs are those of the simulated network.
+    ///
+    /// ```
+    /// use farside_containers::CostModel;
+    ///
+    /// farside::simulate(2, 1, 7, |me| {
+    ///     let model = CostModel::measure(me)?;
+    ///     // In virtual time, the memory of the own process costs nothing.
+    ///     assert!(model.get > 0.0 && model.own == 0.0);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: some 5 ms where memory is shared, some 50 ms over a network; 4 MiB for each worker
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Worker::global_array`], of [`GlobalPtr`] and of collectives.
+    pub fn measure(me: &Worker) -> Result<Self> {
+        let words = me.global_array::<u64>(WORDS * me.worker_count() as usize)?;
+        let other = me.neighbor(me.threads_per_process());
+        let [mine, theirs] = [me.id(), other].map(|of| words.at(of.index() * WORDS));
+        let (mine, theirs) = (mine?, theirs?);
+        let warm = |base: GlobalPtr<u64>, random: usize| base.add(1 + random % WARM_WORDS);
+        let mut table = HashMap::<usize, u64>::new();
+
+        let on_warm = |operation: &dyn Fn(GlobalPtr<u64>) -> Result<u64>| {
+            time(me, |random| warm(theirs, random).and_then(operation))
+        };
+        let costs = [
+            on_warm(&|word| word.put(me, 1).map(|()| 0))?,
+            on_warm(&|word| word.get(me))?,
+            on_warm(&|word| word.compare_swap(me, 0, 1))?,
+            on_warm(&|word| persist(me, word))?,
+            on_warm(&|word| word.fetch_add(me, 1))?,
+            time(me, |_| theirs.fetch_add(me, 1))?,
+            time(me, |random| me.call_return(other, random as u64, |_, x| x)?.wait())?,
+            time(me, |random| Ok(table.insert(random % WARM_WORDS, 1).unwrap_or(0)))?,
+            time(me, |random| theirs.add(random % WORDS)?.get(me))?,
+            time(me, |_| words.at(0)?.fetch_add(me, 1))?,
+            time(me, |random| warm(mine, random)?.fetch_add(me, 1))?,
+        ];
+        me.barrier()?;
+        words.free(me)?;
+
+        let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;
+        let workers = f64::from(me.worker_count());
+        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, call, handler, cold, hot, own] =
+            sums.map(|sum| sum / workers);
+        Ok(Self {
+            put,
+            get,
+            cas,
+            cas_persistent,
+            fetch_add,
+            fetch_add_single,
+            call,
+            handler,
+            line_cold: (cold - get).max(0.0),
+            line_contended: (hot - fetch_add_single).max(0.0) / (workers - 1.0).max(1.0),
+            own,
+        })
+    }
+}
+
+/// Repeats a compare-and-swap until it succeeds, and at first expects what is not there.
+fn persist(me: &Worker, word: GlobalPtr<u64>) -> Result<u64> {
+    let mut expected = u64::MAX;
+    loop {
+        let found = word.compare_swap(me, expected, expected.wrapping_add(1))?;
+        if found == expected {
+            return Ok(found);
+        }
+        expected = found;
+    }
+}
+
+/// Returns the nanoseconds of an operation, which gets random numbers: the median of some batches.
+/// All workers measure at once, and serve each other until all are done.
+fn time(me: &Worker, mut operation: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(me.id().number());
+    let mut batch = |count: u32| -> Result<Duration> {
+        let start = me.now();
+        for _ in 0..count {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            black_box(operation((random >> 32) as usize)?);
+        }
+        Ok(me.now() - start)
+    };
+    me.barrier()?;
+    batch(FIRST)?;
+    let first = batch(FIRST)?;
+    let count = if first < BATCH_MIN { BATCH_MAX } else { FIRST };
+    let mut times =
+        (0..BATCHES).map(|_| Ok(batch(count)?.as_nanos() as f64 / f64::from(count))).collect::<Result<Vec<_>>>()?;
+    times.sort_by(f64::total_cmp);
+    me.barrier()?;
+    Ok(times[BATCHES / 2])
+}

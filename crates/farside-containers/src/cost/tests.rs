@@ -1,0 +1,147 @@
+use super::*;
+use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+fn microseconds(model: &CostModel, by: Implementation, op: Op, promise: Promise, load: Load) -> f64 {
+    model.predict(by, op, promise, load).expect("the implementation has the operation").ns / 1000.0
+}
+
+#[track_caller]
+fn assert_near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
+}
+
+/// The best cases of Tables II and III, with the latencies of Table I put into their formulas.
+#[test]
+fn the_published_tables_are_reproduced() {
+    let tables = [
+        (Op::Insert, Promise::ALL, 10.7),
+        (Op::Insert, Promise::INSERT_ONLY, 6.8),
+        (Op::Find, Promise::ALL, 11.5),
+        (Op::Find, Promise::FIND_ONLY, 3.7),
+        (Op::Push, Promise::ALL, 10.7),
+        (Op::Push, Promise::PUSH_ONLY, 6.9),
+        (Op::Push, Promise::LOCAL, 0.0),
+        (Op::Pop, Promise::ALL, 11.4),
+        (Op::Pop, Promise::POP_ONLY, 7.6),
+        (Op::Pop, Promise::LOCAL, 0.0),
+    ];
+    for (op, promise, expected) in tables {
+        assert_near(microseconds(&CostModel::CORI_BEST, OneSidedPublished, op, promise, Load::default()), expected);
+    }
+}
+
+#[test]
+fn the_other_implementations_take_fewer_round_trips() {
+    for (by, op, expected) in [
+        (OneSided, Op::Insert, 6.8),
+        (OneSided, Op::Find, 3.7),
+        (OneSided, Op::Push, 6.9),
+        (Checksum, Op::Push, 6.9),
+        (Call, Op::Insert, 10.5),
+    ] {
+        assert_near(microseconds(&CostModel::CORI_BEST, by, op, Promise::ALL, Load::default()), expected);
+    }
+    assert!(CostModel::CORI.predict(Checksum, Op::Find, Promise::ALL, Load::default()).is_none());
+    assert!(CostModel::CORI.predict(OneSided, Op::Insert, Promise::FIND_ONLY, Load::default()).is_none());
+}
+
+#[test]
+fn calls_lose_to_pushes_when_the_owner_computes_for_two_microseconds() {
+    let choice = |interval| {
+        let load = Load { interval, ..Load::default() };
+        CostModel::CORI.plan(Op::Push, Promise::PUSH_ONLY, load).choice
+    };
+    assert_eq!(choice(Duration::ZERO), Call);
+    assert_eq!(choice(MICROSECOND * 19 / 10), Call);
+    assert_ne!(choice(MICROSECOND * 21 / 10), Call);
+    // The wait grows by half of the interval.
+    let at = |us| {
+        let load = Load { interval: MICROSECOND * us, ..Load::default() };
+        microseconds(&CostModel::CORI, Call, Op::Push, Promise::ALL, load)
+    };
+    assert_near(at(128) - at(0), 64.0);
+}
+
+/// Compares the formulas with tables that are really filled.
+#[test]
+fn probes_are_those_of_a_filled_table() {
+    const SLOTS: usize = 1 << 16;
+    let mut random = 7_u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 32) as usize % SLOTS
+    };
+    for probing in [Probing::Linear, Probing::Quadratic, Probing::Random] {
+        for fill in [0.25, 0.5, 0.75] {
+            let mut taken = vec![false; SLOTS];
+            let mut looks_for_free = |taken: &[bool]| {
+                let mut slot = next();
+                let mut looks = 1;
+                while taken[slot] {
+                    slot = match probing {
+                        Probing::Linear => (slot + 1) % SLOTS,
+                        Probing::Quadratic => (slot + looks) % SLOTS,
+                        Probing::Random => next(),
+                    };
+                    looks += 1;
+                }
+                (slot, looks)
+            };
+            let count = (SLOTS as f64 * fill) as usize;
+            let mut looks = 0;
+            for _ in 0..count {
+                let (slot, each) = looks_for_free(&taken);
+                taken[slot] = true;
+                looks += each;
+            }
+            let misses: usize = (0..SLOTS).map(|_| looks_for_free(&taken).1).sum();
+            let load = Load { fill, probing, ..Load::default() };
+            let found = [looks as f64 / count as f64, misses as f64 / SLOTS as f64];
+            for (found, predicted) in found.into_iter().zip([load.probes(Op::Find), load.probes(Op::FindMiss)]) {
+                assert!((found / predicted - 1.0).abs() < 0.1, "{probing:?} {fill}: {found}, not {predicted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn load_makes_operations_dearer() {
+    let model = CostModel { line_cold: 100.0, line_contended: 60.0, own: 10.0, ..CostModel::CORI };
+    let half = Load { fill: 0.5, ..Load::default() };
+    assert_near(microseconds(&model, OneSided, Op::Insert, Promise::ALL, half), 1.5 * 3.9 + 3.0);
+    let alone = microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, Load::default());
+    let crowd = Load { contenders: 2.0, ..Load::default() };
+    let crowded = microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, crowd);
+    assert_near(crowded - alone, 9.4 + 2.0 * 0.06);
+    let shared = Load { own_share: 0.5, ..Load::default() };
+    assert_near(microseconds(&model, OneSided, Op::Push, Promise::ALL, shared), (11.5 + 0.02) / 2.0);
+}
+
+#[test]
+fn masked_swaps_save_the_repetition() {
+    let push = |model: CostModel| microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, Load::default());
+    assert_near(push(CostModel::CORI) - push(CostModel::CORI.with_masked_cas()), 5.6);
+}
+
+#[test]
+fn a_plan_says_why() {
+    let load = Load { interval: 4 * MICROSECOND, ..Load::default() };
+    let plan = CostModel::CORI.plan(Op::Insert, Promise::ALL, load);
+    assert_eq!(plan.choice, OneSided);
+    assert!(plan.predictions.is_sorted_by(|one, other| one.ns <= other.ns));
+    assert_eq!(
+        plan.to_string(),
+        "one-sided, 3.900 µs less than one-sided-published: one-sided 6.800 µs (Cas + Put), one-sided-published \
+         10.700 µs (Cas + Put + FetchAdd), call 12.500 µs (Call + Wait)"
+    );
+}
+
+#[test]
+#[should_panic(expected = "find-only does not permit Insert")]
+fn a_plan_against_the_promise_panics() {
+    let _ = CostModel::CORI.plan(Op::Insert, Promise::FIND_ONLY, Load::default());
+}

@@ -1,0 +1,99 @@
+//! Which operations run at the same time, and the implementations to choose from.
+
+use std::fmt;
+
+use farside::Wire;
+
+/// An operation of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// An insertion into a map.
+    Insert,
+    /// A search in a map for a key that is there.
+    Find,
+    /// A search in a map for a key that is not there.
+    FindMiss,
+    /// A push to a queue.
+    Push,
+    /// A pop from a queue.
+    Pop,
+}
+
+/// A promise of the program: only these operations run on a container until the next barrier. The
+/// fewer they are, the fewer messages each takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promise {
+    name: &'static str,
+    ops: &'static [Op],
+    is_local: bool,
+}
+
+impl Promise {
+    /// Nothing is promised.
+    pub const ALL: Self = Self::of("all", &[Op::Insert, Op::Find, Op::FindMiss, Op::Push, Op::Pop]);
+    /// Only insertions into a map.
+    pub const INSERT_ONLY: Self = Self::of("insert-only", &[Op::Insert]);
+    /// Only searches in a map.
+    pub const FIND_ONLY: Self = Self::of("find-only", &[Op::Find, Op::FindMiss]);
+    /// Only pushes to a queue.
+    pub const PUSH_ONLY: Self = Self::of("push-only", &[Op::Push]);
+    /// Only pops from a queue.
+    pub const POP_ONLY: Self = Self::of("pop-only", &[Op::Pop]);
+    /// Only operations of the process that holds the data.
+    pub const LOCAL: Self = Self { name: "local", is_local: true, ..Self::ALL };
+
+    const fn of(name: &'static str, ops: &'static [Op]) -> Self {
+        Self { name, ops, is_local: false }
+    }
+
+    /// Returns whether the promise permits an operation.
+    ///
+    /// ```
+    /// use farside_containers::{Op, Promise};
+    ///
+    /// assert!(Promise::FIND_ONLY.permits(Op::FindMiss));
+    /// assert!(!Promise::FIND_ONLY.permits(Op::Insert));
+    /// ```
+    pub fn permits(self, op: Op) -> bool {
+        self.ops.contains(&op)
+    }
+
+    /// Returns whether only the process that holds the data uses it.
+    pub fn is_local(self) -> bool {
+        self.is_local
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+/// How a container performs its operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Wire)]
+#[non_exhaustive]
+pub enum Implementation {
+    /// By puts, gets and atomics; the data itself shows whether it is whole.
+    #[default]
+    OneSided,
+    /// By puts, gets and atomics, with a further atomic that publishes or locks, as in the
+    /// published algorithms (Brock et al., Tables II and III).
+    OneSidedPublished,
+    /// By calls of the owner.
+    Call,
+    /// By puts, gets and atomics; a checksum shows whether the data is whole. For queues.
+    Checksum,
+}
+
+impl fmt::Display for Implementation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::OneSided => "one-sided",
+            Self::OneSidedPublished => "one-sided-published",
+            Self::Call => "call",
+            Self::Checksum => "checksum",
+        })
+    }
+}
