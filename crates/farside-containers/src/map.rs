@@ -6,7 +6,6 @@ mod entries;
 mod error;
 mod operations;
 mod phases;
-mod promise;
 mod slot;
 mod state;
 
@@ -19,13 +18,13 @@ use self::batch::Questions;
 use self::core::Core;
 use self::state::State;
 use crate::exchange::Exchange;
+use crate::promise::Implementation;
 
 pub use self::batch::Batch;
 pub use self::entries::Entries;
 pub use self::error::MapError;
 pub use self::operations::{Inserted, Map};
 pub use self::phases::{Finding, Inserting};
-pub use self::promise::Promise;
 pub use self::slot::{Slot, placement_hash};
 
 /// A hash table that is spread over all workers: a key belongs to one of them, and any worker reads
@@ -56,7 +55,7 @@ pub use self::slot::{Slot, placement_hash};
 /// | `OneSidedPublished`, the seed's | compare-and-swap, entry, atomic | a read between two atomics |
 /// | `Call` | one call of the owner | one call of the owner |
 ///
-/// [`Promise`] has the costs. Where memory is mapped, a find reads the stamp before and after the
+/// [`Map::promising`] has the costs. Where memory is mapped, a find reads the stamp before and after the
 /// entry. Elsewhere a checksum whose key is the stamp tells whether the pieces of an entry belong
 /// together. It errs once in 2^64 such cases.
 ///
@@ -84,18 +83,6 @@ pub struct HashMap<K: 'static, V: 'static> {
     questions: Questions<K, V>,
 }
 
-/// How a map carries out its operations. All have the same slots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
-pub enum Implementation {
-    /// The calling worker does all, and writes the entry and its stamp together.
-    #[default]
-    OneSided,
-    /// The algorithms of the seed: the calling worker does all, and publishes by an atomic.
-    OneSidedPublished,
-    /// The owner does all, in calls.
-    Call,
-}
-
 /// What a map is made with. All workers must agree.
 #[derive(Clone, Copy)]
 struct Settings {
@@ -121,7 +108,8 @@ impl Settings {
 /// Makes a [`HashMap`].
 ///
 /// ```
-/// use farside_containers::map::{HashMap, Implementation};
+/// use farside_containers::Implementation;
+/// use farside_containers::map::HashMap;
 ///
 /// # farside::simulate(2, 1, 1, |me| {
 /// let builder = HashMap::<u32, u32>::builder().capacity(100).fixed();
@@ -167,8 +155,8 @@ impl<K: Slot, V: Slot> Builder<K, V> {
     /// Makes the map. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Capacity`]; [`MapError::Unequal`] if the workers pass different settings; those
-    /// of [`Worker::allocate`], [`Worker::gather`] and [`Exchange::new`].
+    /// [`MapError::Capacity`]; [`MapError::Implementation`]; [`MapError::Unequal`] if the workers pass
+    /// different settings; those of [`Worker::allocate`], [`Worker::gather`] and [`Exchange::new`].
     pub fn build(self, me: &Worker) -> Result<HashMap<K, V>> {
         let state = PerWorker::new(me, State::new(me, self.settings)?)?;
         let batches = batch::exchange(me, state)?;

@@ -24,7 +24,8 @@ use syn::{DeriveInput, parse_macro_input};
 /// the visibility of its fields. Check in methods what must hold, as for values from elsewhere.
 ///
 /// A type parameter gets the bound `T: Wire`. If a field's type is an associated type, add the
-/// bound in the type's own where-clause.
+/// bound in the type's own where-clause. `#[wire(unbounded)]` adds no bound, for handles that name
+/// a type and hold no value of it.
 ///
 /// A type may implement `Drop`: sending moves the value, so its destructor runs once, at the
 /// receiver.

@@ -17,12 +17,12 @@ use shape::Shape;
 /// Generates the implementation of `Wire` for `input`.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     validate::validate(input)?;
-    let (krate, word) = parse_options(&input.attrs)?;
+    let Options { krate, word, is_unbounded } = parse_options(&input.attrs)?;
     let type_word = word.map(|word| quote!(schema.word(#word);));
     let shape = Shape::new(&input.data)?;
 
     let name = &input.ident;
-    let generics = with_bounds(&input.generics, &krate);
+    let generics = if is_unbounded { input.generics.clone() } else { with_bounds(&input.generics, &krate) };
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let is_plain = shape.is_plain(&krate);
     let wire_bytes = shape.wire_bytes(&krate);
@@ -91,22 +91,32 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// Parses `#[wire(crate = "path", word = "word")]`. Returns the path, and the word if there is one.
-fn parse_options(attributes: &[Attribute]) -> Result<(Path, Option<LitStr>)> {
-    let (mut krate, mut word) = (options::default_crate(), None);
+/// The options of `#[wire(...)]`.
+struct Options {
+    krate: Path,
+    word: Option<LitStr>,
+    /// Whether type parameters get no bound.
+    is_unbounded: bool,
+}
+
+/// Parses `#[wire(crate = "path", word = "word", unbounded)]`.
+fn parse_options(attributes: &[Attribute]) -> Result<Options> {
+    let mut options = Options { krate: options::default_crate(), word: None, is_unbounded: false };
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("wire")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("word") {
-                word = Some(meta.value()?.parse()?);
+                options.word = Some(meta.value()?.parse()?);
+            } else if meta.path.is_ident("unbounded") {
+                options.is_unbounded = true;
             } else if meta.path.is_ident("crate") {
-                krate = options::parse_crate(&meta)?;
+                options.krate = options::parse_crate(&meta)?;
             } else {
-                return Err(meta.error("unknown option: expected `crate = \"path\"` or `word = \"word\"`"));
+                return Err(meta.error("unknown option: expected `crate = \"path\"`, `word = \"word\"` or `unbounded`"));
             }
             Ok(())
         })?;
     }
-    Ok((krate, word))
+    Ok(options)
 }
 
 /// Returns `generics` with the bound `Wire` on each type parameter.
@@ -171,7 +181,7 @@ mod tests {
                 #[wire(krate = "x")]
                 struct S;
             )),
-            "unknown option: expected `crate = \"path\"` or `word = \"word\"`"
+            "unknown option: expected `crate = \"path\"`, `word = \"word\"` or `unbounded`"
         );
         assert_eq!(
             message(parse_quote!(
@@ -196,5 +206,16 @@ mod tests {
             })
             .collect();
         assert_eq!(bounds, ["Clone + :: farside :: Wire", ":: farside :: Wire"]);
+    }
+
+    #[test]
+    fn an_unbounded_parameter_keeps_its_bounds() {
+        let input = parse_quote!(
+            #[wire(unbounded)]
+            struct S<T: 'static>(u32, PhantomData<T>);
+        );
+        let item: syn::ItemImpl = syn::parse2(derive(&input).unwrap()).unwrap();
+        let bounds: Vec<_> = item.generics.type_params().map(|parameter| quote!(#parameter).to_string()).collect();
+        assert_eq!(bounds, ["T : 'static"]);
     }
 }

@@ -95,8 +95,14 @@ impl<T: 'static> PerWorker<T> {
     #[track_caller]
     #[inline]
     pub fn here(self, me: &Worker) -> &T {
-        let value = me.locals().get(self.index as usize).and_then(|value| value.downcast_ref());
-        value.expect("a handle is used in the job it was made in, on a worker")
+        self.find(me).expect("a handle is used in the job it was made in, on a worker")
+    }
+
+    /// Returns the value of this worker, or `None` where [`here`](Self::here) panics. For handles
+    /// that may have been kept longer than their job.
+    #[inline]
+    pub fn find(self, me: &Worker) -> Option<&T> {
+        me.locals().get(self.index as usize).and_then(|value| value.downcast_ref())
     }
 }
 

@@ -10,6 +10,7 @@ use super::operations::{Get, Insert, Map, Operation};
 use super::slot::Slot;
 use super::state::{Answer, State, exchange as exchange_all};
 use crate::exchange::{Exchange, Sender};
+use crate::promise::Op;
 use crate::query::Query;
 
 /// The number of keys that `get_many` asks for at a time.
@@ -83,9 +84,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns a batch of insertions. Their owners carry them out, whatever the implementation.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; [`MapError::Promise`] under `FIND_ONLY`.
+    /// [`MapError::Freed`]; [`MapError::Promise`] if the promise permits no insertions.
     pub fn batch(&self) -> Result<Batch<'_, 'w, K, V>> {
-        self.core.promise.check("batch", true)?;
+        self.core.check("batch", Op::Insert)?;
         self.core.part(self.core.me.id().index())?;
         Ok(Batch { map: self, sender: self.map.batches.on(self.core.me) })
     }
@@ -97,7 +98,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Those of all [operations on keys](Self#errors).
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let (core, mut values) = (&self.core, Vec::with_capacity(keys.len()));
-        core.promise.check("get_many", false)?;
+        core.check("get_many", Op::Find)?;
         for keys in keys.chunks(ROUND) {
             let is_asked = |key: &K| core.part(core.spot(key).owner).map(|part| !part.is_mapped);
             let round = {

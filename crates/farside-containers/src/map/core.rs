@@ -6,10 +6,10 @@ use std::sync::atomic::{Ordering, fence};
 use farside::bytemuck;
 use farside::{Comparison, Error, GlobalPtr, Result, Signal, Wire, Worker, WorkerId};
 
-use super::promise::Promise;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
 use super::state::{Handle, State};
-use super::{Implementation, MapError};
+use super::MapError;
+use crate::promise::{Implementation, Op, Promise};
 
 /// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may
 /// travel to the caller.
@@ -85,12 +85,36 @@ impl Effort {
 /// A try that the owner of a key makes.
 type AtOwner<K, V, A, R> = fn(&Worker, (Handle<K, V>, Effort, A)) -> Result<R, Wait>;
 
+/// What a promise means for a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    All,
+    InsertOnly,
+    FindOnly,
+    Local,
+    /// No operation of a map is permitted.
+    Nothing,
+}
+
+impl Level {
+    pub(super) fn of(promise: Promise) -> Self {
+        match (promise.permits(Op::Insert), promise.permits(Op::Find)) {
+            _ if promise.is_local() => Self::Local,
+            (true, true) => Self::All,
+            (true, false) => Self::InsertOnly,
+            (false, true) => Self::FindOnly,
+            (false, false) => Self::Nothing,
+        }
+    }
+}
+
 /// What a map does on one worker.
 pub(super) struct Core<'w, K: 'static, V: 'static> {
     pub(super) me: &'w Worker,
     pub(super) state: &'w State<K, V>,
     pub(super) handle: Handle<K, V>,
     pub(super) promise: Promise,
+    pub(super) level: Level,
 }
 
 /// Where the search for a key ended.
@@ -116,7 +140,7 @@ pub(super) enum For {
 impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[track_caller]
     pub(super) fn on(handle: Handle<K, V>, me: &'w Worker) -> Self {
-        Self { me, state: handle.here(me), handle, promise: Promise::ALL }
+        Self { me, state: handle.here(me), handle, promise: Promise::ALL, level: Level::All }
     }
 
     #[inline]
@@ -130,10 +154,22 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if part.slots == 0 { Err(MapError::Freed.into()) } else { Ok(part) }
     }
 
+    /// Refuses an operation outside of the promise.
+    #[inline]
+    pub(super) fn check(&self, operation: &'static str, op: Op) -> Result<()> {
+        let is_permitted = match self.level {
+            Level::All | Level::Local => true,
+            Level::InsertOnly => op == Op::Insert,
+            Level::FindOnly => op == Op::Find,
+            Level::Nothing => false,
+        };
+        if is_permitted { Ok(()) } else { Err(MapError::Promise { operation, promise: self.promise }.into()) }
+    }
+
     /// Whether only this worker accesses the slot of the key.
     #[inline]
     fn is_alone(&self) -> bool {
-        self.promise == Promise::LOCAL || self.state.settings.implementation == Implementation::Call
+        self.level == Level::Local || self.state.settings.implementation == Implementation::Call
     }
 
     fn is_published(&self) -> bool {
@@ -248,7 +284,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline]
     pub(super) fn look(&self, part: Part, slot: GlobalPtr<u64>, tag: u64, copy: &mut [u8]) -> Result<Option<Stamp>> {
         let entry = slot.address().checked_add(self.state.layout.entry as u64).unwrap_or_default();
-        if self.is_published() && self.promise != Promise::FIND_ONLY && self.promise != Promise::LOCAL {
+        if self.is_published() && self.level != Level::FindOnly && self.level != Level::Local {
             // The seed's: A_FAO + R + A_FAO. The versions tell whether a writer did not wait.
             let bit = Stamp::reader(self.me.id().number());
             let before = Stamp(slot.fetch_or(self.me, bit)?);
@@ -261,7 +297,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         }
         if !part.is_mapped {
             look_bytes(self.me, slot.address(), copy)?;
-            return Ok(verified(copy, |stamp| stamp.may_be(tag) && self.promise != Promise::FIND_ONLY));
+            return Ok(verified(copy, |stamp| stamp.may_be(tag) && self.level != Level::FindOnly));
         }
         // SYNC: acquire, for the release store of the writer.
         let stamp = Stamp(slot.load(self.me)?);
@@ -269,7 +305,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             return Ok(Some(stamp));
         }
         look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
-        if self.promise == Promise::FIND_ONLY || self.is_alone() {
+        if self.level == Level::FindOnly || self.is_alone() {
             return Ok(Some(stamp));
         }
         // SYNC: the copy is made before the second load. A writer has changed the stamp before it
@@ -375,7 +411,7 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
             }
             let data = &copy[HEAD_BYTES + 8 - layout.entry..];
             let start = self.slot.cast::<u8>().add(8)?.address();
-            if self.core.is_published() && self.core.promise != Promise::INSERT_ONLY {
+            if self.core.is_published() && self.core.level != Level::InsertOnly {
                 // The seed's: W + A.
                 me.put_bytes(start, data)?;
                 self.slot.swap(me, stamp.0)?;

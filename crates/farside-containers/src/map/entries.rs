@@ -7,8 +7,8 @@ use farside::{Result, WorkerId};
 use super::MapError;
 use super::core::{Core, Effort, For, Stop, Wait, look_bytes, wait};
 use super::operations::Map;
-use super::promise::Promise;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, entry_of, verified, with_copy};
+use crate::promise::Promise;
 
 /// The bytes that are read at a time where memory is not mapped.
 const BLOCK_BYTES: usize = 16 << 10;

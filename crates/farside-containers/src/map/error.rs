@@ -2,6 +2,8 @@
 
 use farside::{Error, ProcessId, WorkerId};
 
+use crate::promise::{Implementation, Promise};
+
 /// Why an operation on a map failed. Methods return it inside [`farside::Error`];
 /// [`Error::room_error`] takes it out.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,12 @@ pub enum MapError {
         capacity: usize,
         /// The reason.
         why: Box<str>,
+    },
+    /// Maps do not have the implementation.
+    #[error("maps have no implementation {implementation}: ask for one-sided, one-sided-published or call")]
+    Implementation {
+        /// What was asked for.
+        implementation: Implementation,
     },
     /// The workers made a map with different settings.
     #[error("{worker} makes another map than worker 0: pass the same settings on every worker")]
@@ -44,12 +52,12 @@ pub enum MapError {
         first: String,
     },
     /// The operation is outside what was promised.
-    #[error("{operation} is not allowed under {promise}: promise `ALL`, or end the phase first")]
+    #[error("{operation} is outside of the promise {promise}: promise `ALL`, or end the phase first")]
     Promise {
         /// The method.
         operation: &'static str,
         /// The promise.
-        promise: &'static str,
+        promise: Promise,
     },
     /// A key that another worker owns was used under the promise `LOCAL`.
     #[error("the key belongs to {owner}, and `LOCAL` allows only keys of the calling worker: use `owner_of`, or `ALL`")]

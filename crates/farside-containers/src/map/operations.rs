@@ -4,10 +4,10 @@ use std::fmt;
 
 use farside::{Error, Function, ProcessId, Result, Wire, WorkerId};
 
-use super::core::{Core, Effort, For, Stop, Tried};
-use super::promise::Promise;
+use super::core::{Core, Effort, For, Level, Stop, Tried};
 use super::slot::{Slot, Spot, Stamp, value_of, with_copy};
-use super::{HashMap, Implementation, MapError};
+use super::{HashMap, MapError};
+use crate::promise::{Implementation, Op, Promise};
 
 /// A [`HashMap`] on one worker.
 pub struct Map<'w, K: 'static, V: 'static> {
@@ -168,19 +168,35 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     }
 
     /// Returns the same map under another promise, which the program makes for all workers. They
-    /// must be separated by a collective when the promise changes.
+    /// must be separated by a collective when the promise changes. Operations outside of the promise
+    /// return [`MapError::Promise`]. If other workers break the promise, operations may read
+    /// half-written entries.
+    ///
+    /// | promise | permitted | one-sided | published, as in the seed |
+    /// |---|---|---|---|
+    /// | `ALL` | insertions, changes | `A_CAS + W` | `A_CAS + W + A_FAO` |
+    /// | `ALL` | finds | `R` | `2 A_FAO + R` |
+    /// | `INSERT_ONLY` | insertions, changes | `A_CAS + W` | `A_CAS + W` |
+    /// | `FIND_ONLY` | finds | `R`, not verified | `R` |
+    /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics | no atomics |
+    ///
+    /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
+    /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. A miss
+    /// costs an R for each slot up to the first one that was never used.
+    ///
+    /// The levels are those of Table II of the seed.
     #[must_use]
     pub fn promising(&self, promise: Promise) -> Map<'w, K, V> {
-        Map { core: Core { promise, ..self.core }, map: self.map }
+        Map { core: Core { promise, level: Level::of(promise), ..self.core }, map: self.map }
     }
 
     /// Runs an operation here or at the owner of its key.
     #[inline]
     fn run<O: Operation<K, V>>(&self, key: &K, arguments: O::Arguments) -> Result<O::Answer> {
         let core = &self.core;
-        core.promise.check(O::NAME, O::IS_CHANGE)?;
+        core.check(O::NAME, O::OP)?;
         let spot = core.spot(key);
-        if core.promise == Promise::LOCAL {
+        if core.level == Level::Local {
             if spot.owner != core.me.id().index() {
                 return Err(MapError::NotLocal { owner: WorkerId::new(spot.owner as u32) }.into());
             }
@@ -198,7 +214,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
 /// An operation on one key.
 pub(super) trait Operation<K: Slot, V: Slot> {
     const NAME: &'static str;
-    const IS_CHANGE: bool = true;
+    /// What a promise must permit.
+    const OP: Op = Op::Insert;
     /// Whether only the owner can do it.
     const IS_CALL: bool = false;
     type Arguments: Wire + Clone;
@@ -260,7 +277,7 @@ impl<K: Slot, V: Slot> Operation<K, V> for TryInsert {
 
 impl<K: Slot, V: Slot> Operation<K, V> for Get {
     const NAME: &'static str = "get";
-    const IS_CHANGE: bool = false;
+    const OP: Op = Op::Find;
     type Arguments = ();
     type Answer = Option<V>;
 

@@ -4,8 +4,8 @@ use farside::Result;
 
 use super::batch::Batch;
 use super::operations::{Inserted, Map};
-use super::promise::Promise;
 use super::slot::Slot;
+use crate::promise::Promise;
 
 /// A phase in which all workers only insert. It has no `get`.
 ///

@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use farside::memory::Registered;
 use farside::{GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
-use super::core::{Core, Effort, For, Stop, Tried, Wait, look_bytes, wait};
-use super::promise::Promise;
+use super::core::{Core, Effort, For, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
+use crate::promise::Implementation;
 
 /// The states of a map on all workers.
 pub(super) type Handle<K, V> = PerWorker<State<K, V>>;
@@ -55,6 +55,9 @@ const SMALL_SLOTS: u64 = 1 << 20;
 impl<K: Slot, V: Slot> State<K, V> {
     /// Makes the part of this worker, and learns where the others are. All workers call this.
     pub(super) fn new(me: &Worker, settings: Settings) -> Result<Self> {
+        if settings.implementation == Implementation::Checksum {
+            return Err(MapError::Implementation { implementation: settings.implementation }.into());
+        }
         let is_far = (0..me.process_count()).map(farside::ProcessId::new).try_fold(false, |is_far, process| {
             Ok::<_, farside::Error>(is_far || !me.is_mapped(farside::GlobalAddress::starter(process, 0))?)
         })?;
@@ -214,7 +217,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// marked first: whoever finds the mark asks for the larger part, and so waits until it is
     /// known.
     fn move_entries(&self, from: Part, growing: &mut Growing) -> Tried<()> {
-        let alone = Core { promise: Promise::LOCAL, ..*self };
+        let alone = Core { level: Level::Local, ..*self };
         while growing.next < from.slots {
             let slot = from.slot(growing.next, self.state.layout)?;
             let stamp = Stamp(slot.load(self.me)?);

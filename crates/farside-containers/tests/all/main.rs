@@ -1,10 +1,13 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
 mod cost;
+mod array_batch;
+mod dist;
 mod examples;
 mod exchange;
 mod map;
 mod query;
+mod remote;
 
 use farside::{Result, Worker, simulate};
 

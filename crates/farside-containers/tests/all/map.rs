@@ -7,7 +7,8 @@ mod whole;
 use std::collections::HashMap as Oracle;
 
 use farside::{Result, Worker, simulate};
-use farside_containers::map::{HashMap, Implementation, Inserted, Map, Promise};
+use farside_containers::map::{HashMap, Inserted, Map};
+use farside_containers::{Implementation, Promise};
 
 use crate::everywhere;
 

@@ -4,7 +4,8 @@ use std::collections::HashMap as Oracle;
 use std::time::Duration;
 
 use farside::{Result, Simulation, Worker};
-use farside_containers::map::{HashMap, Implementation, Inserted};
+use farside_containers::Implementation;
+use farside_containers::map::{HashMap, Inserted};
 
 use super::{IMPLEMENTATIONS, Random, assert_whole, times, value};
 use crate::everywhere;

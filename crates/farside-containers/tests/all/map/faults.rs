@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use farside::{Error, ProcessId, Result, Simulation, Worker, simulate};
-use farside_containers::map::{HashMap, MapError, Promise};
+use farside_containers::map::{HashMap, MapError};
+use farside_containers::{Implementation, Promise};
 
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
 use crate::everywhere;
@@ -95,6 +96,14 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     assert!(matches!(map_error(&finding.insert(1, 1)), MapError::Promise { operation: "insert", .. }));
     let inserting = m.promising(Promise::INSERT_ONLY);
     assert!(matches!(map_error(&inserting.get(&1)), MapError::Promise { operation: "get", .. }));
+    for promise in [Promise::PUSH_ONLY, Promise::POP_ONLY] {
+        let queue = m.promising(promise);
+        assert!(matches!(map_error(&queue.insert(1, 1)), MapError::Promise { promise: named, .. } if *named == promise));
+        assert!(matches!(map_error(&queue.get(&1)), MapError::Promise { .. }));
+        assert!(matches!(map_error(&queue.batch()), MapError::Promise { .. }));
+    }
+    let checksum = HashMap::<u64, u64>::builder().implementation(Implementation::Checksum).build(me);
+    assert!(matches!(map_error(&checksum), MapError::Implementation { .. }), "{checksum:?}");
     if let Some(foreign) = (0..1000).find(|key| m.owner_of(key) != me.id()) {
         let local = m.promising(Promise::LOCAL).insert(foreign, 1);
         assert!(matches!(map_error(&local), MapError::NotLocal { .. }));
@@ -136,7 +145,7 @@ everywhere!(panics, super::a_panic_changes_nothing);
 
 /// What survivors do while a process is killed that writes the same keys. Only keys of the lost
 /// process are lost.
-fn survive(me: &Worker, dying: ProcessId, implementation: farside_containers::map::Implementation) -> Result<()> {
+fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Result<()> {
     let map = HashMap::<u64, [u64; 3]>::builder().capacity(200).implementation(implementation).build(me)?;
     let m = map.on(me);
     let mut number = 0;

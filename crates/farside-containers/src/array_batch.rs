@@ -1,0 +1,133 @@
+//! [`ArrayBatch`]: many changes of the values of an array, in batches.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use farside::bytemuck::Pod;
+use farside::{GlobalArray, Result, Wire, Worker};
+
+use crate::exchange::Exchange;
+use crate::query::Query;
+
+/// Changes many values of a [`GlobalArray`] by one operation, in batches.
+///
+/// The changes are pairs of an index and an operand: any iterator. They run at the owner of the
+/// index, one at a time, so none is lost. Direct accesses to the same values meanwhile are not part
+/// of that: an [atomic operation](farside::GlobalPtr::fetch_add) between may be overwritten.
+///
+/// | to change | pass |
+/// |---|---|
+/// | many indices by one operand | `indices.map(\|index\| (index, operand))` |
+/// | one index by many operands | `operands.map(\|operand\| (index, operand))` |
+/// | each index by its own operand | `indices.zip(operands)` |
+///
+/// ```
+/// use std::rc::Rc;
+/// use farside_containers::ArrayBatch;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let counts = Rc::new(me.global_array::<u64>(100)?);
+/// let adding = ArrayBatch::new(me, counts.clone(), |count, by: u64| count + by)?;
+/// adding.apply(me, (0..50).map(|index| (index, 2)))?;
+/// me.quiesce()?;
+/// assert_eq!(counts.get(me, 49)?, 2 * u64::from(me.worker_count()));
+/// // Each worker reads the old values.
+/// let old = adding.fetch(me, [(7, 1), (60, 1)])?;
+/// assert!(old[0] >= 6 && old[1] <= 2);
+/// adding.free(me)
+/// # }).unwrap();
+/// ```
+///
+/// *Cost*: for each change that of an item of an [`Exchange`], of at least 16 bytes, and of a
+/// [`Query`] if the old value is wanted.
+///
+/// The three forms are those of the batches of lamellar's arrays.
+pub struct ArrayBatch<T: 'static, A: 'static> {
+    array: Rc<GlobalArray<T>>,
+    changes: Exchange<(u64, A)>,
+    fetches: Query<(u64, A), T>,
+    /// The old values that have arrived, at the places of their indices.
+    fetched: Rc<RefCell<Vec<Option<T>>>>,
+}
+
+impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
+    /// Makes a batch with an operation, which makes the new value of the old one and an operand.
+    /// All workers call this, in the same order as other collectives and with the same operation.
+    ///
+    /// # Errors
+    /// Those of [`Exchange::new`].
+    pub fn new(me: &Worker, array: Rc<GlobalArray<T>>, operation: impl Fn(T, A) -> T + 'static) -> Result<Self> {
+        let own = array.clone();
+        let change = Rc::new(move |me: &Worker, index: u64, operand: A| -> Result<T> {
+            let old = own.get(me, index as usize)?;
+            own.put(me, index as usize, operation(old, operand))?;
+            Ok(old)
+        });
+        let changing = change.clone();
+        let changes = Exchange::new(me, move |me, items| {
+            for (index, operand) in items {
+                changing(me, index, operand).expect("the array is as long as at the sender, and its own part is here");
+            }
+        })?;
+        let fetched = Rc::new(RefCell::new(Vec::new()));
+        let arrived = fetched.clone();
+        let answer = move |me: &Worker, (index, operand)| {
+            change(me, index, operand).expect("the array is as long as at the sender, and its own part is here")
+        };
+        let fetches = Query::new(me, answer, move |_, tag, old| {
+            // What arrives after a failed `fetch` has no place.
+            if let Some(place) = arrived.borrow_mut().get_mut(tag as usize) {
+                *place = Some(old);
+            }
+        })?;
+        Ok(Self { array, changes, fetches, fetched })
+    }
+
+    /// Changes values.
+    ///
+    /// *Completion*: the changes are made when [`Worker::quiesce`] returns.
+    ///
+    /// # Errors
+    /// [`ObjectError::Outside`](farside::global::ObjectError) for an index beyond the end: earlier
+    /// changes are made, later ones are not. Those of [`Sender::push`](crate::Sender::push).
+    pub fn apply(&self, me: &Worker, changes: impl IntoIterator<Item = (usize, A)>) -> Result<()> {
+        let sender = self.changes.on(me);
+        changes
+            .into_iter()
+            .try_for_each(|(index, operand)| sender.push(self.array.worker_of(me, index)?, (index as u64, operand)))
+    }
+
+    /// Changes values, and returns the old ones in the order of the changes. All workers call this,
+    /// in the same order as other collectives; each may have any changes, or none.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply) and [`Worker::quiesce`].
+    pub fn fetch(&self, me: &Worker, changes: impl IntoIterator<Item = (usize, A)>) -> Result<Vec<T>> {
+        let asker = self.fetches.on(me);
+        self.fetched.borrow_mut().clear();
+        let asked = (0..).zip(changes).try_for_each(|(tag, (index, operand))| {
+            let owner = self.array.worker_of(me, index)?;
+            self.fetched.borrow_mut().push(None);
+            asker.ask(owner, tag, (index as u64, operand))
+        });
+        // Also after an error: the others wait here.
+        me.quiesce().and(asked)?;
+        Ok(self.fetched.take().into_iter().flatten().collect())
+    }
+
+    /// Waits until all changes are made, and frees the memory of the batch. The array stays. All
+    /// workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`Exchange::free`]. The memory is freed nevertheless.
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.changes.free(me).and(self.fetches.free(me))
+    }
+}
+
+impl<T: Pod, A> fmt::Debug for ArrayBatch<T, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArrayBatch").field("len", &self.array.len()).finish_non_exhaustive()
+    }
+}

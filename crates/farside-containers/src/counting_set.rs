@@ -1,0 +1,175 @@
+//! [`CountingSet`]: how often each key was inserted, by all workers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+
+use farside::{Pending, PerWorker, Result, Wire, Worker, WorkerId};
+
+use crate::dist_iterator::DistIterator;
+use crate::exchange::Exchange;
+
+/// The most keys that a worker combines before it sends them. Their entries stay in the caches of
+/// a core.
+const CACHED_KEYS: usize = 4096;
+
+/// Counts how often each key is inserted by all workers.
+///
+/// Each key belongs to a worker, by its hash. Every worker first adds up the keys that it inserts,
+/// 4096 at a time, and sends the sums by an [`Exchange`]. So a frequent key costs its owner little.
+///
+/// ```
+/// use farside_containers::CountingSet;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let words = CountingSet::new(me)?;
+/// for word in "the more the better the rest".split(' ') {
+///     words.insert(me, word.to_owned())?;
+/// }
+/// words.settle(me)?;
+/// assert_eq!(words.count(me, "more".to_owned())?.wait()?, u64::from(me.worker_count()));
+/// let (count, word) = words.top_k(me, 1)?.remove(0);
+/// assert_eq!((count, &*word), (3 * u64::from(me.worker_count()), "the"));
+/// words.free(me)
+/// # }).unwrap();
+/// ```
+///
+/// The handle is `Copy` and travels; called functions may insert, too.
+///
+/// *Cost*: that of a local hash table for each insertion, and of an item of the exchange for each
+/// key that was not in the cache.
+#[derive(Wire)]
+pub struct CountingSet<K: 'static> {
+    exchange: Exchange<(K, u64)>,
+    part: PerWorker<RefCell<Part<K>>>,
+}
+
+/// The part of one worker.
+struct Part<K> {
+    /// The counts of the worker's own keys.
+    counts: HashMap<K, u64>,
+    /// Keys that this worker has inserted and not sent.
+    cache: HashMap<K, u64>,
+}
+
+impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
+    /// Makes an empty set. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`PerWorker::new`].
+    pub fn new(me: &Worker) -> Result<Self> {
+        let part: PerWorker<RefCell<Part<K>>> =
+            PerWorker::new(me, RefCell::new(Part { counts: HashMap::new(), cache: HashMap::new() }))?;
+        let exchange = Exchange::new(me, move |me, items| {
+            part.with(me, |part| items.for_each(|(key, count)| *part.counts.entry(key).or_default() += count));
+        })?;
+        Ok(Self { exchange, part })
+    }
+
+    /// Inserts a key.
+    ///
+    /// *Completion*: it is counted when [`settle`](Self::settle) returns.
+    ///
+    /// # Errors
+    /// Those of [`Sender::push`](crate::Sender::push), if this sends the keys of the cache. The key
+    /// was inserted nevertheless.
+    pub fn insert(self, me: &Worker, key: K) -> Result<()> {
+        let is_full = self.part.with(me, |part| {
+            *part.cache.entry(key).or_default() += 1;
+            part.cache.len() >= CACHED_KEYS
+        });
+        if is_full { self.flush(me) } else { Ok(()) }
+    }
+
+    /// Sends the keys of the cache.
+    fn flush(self, me: &Worker) -> Result<()> {
+        let cached = self.part.with(me, |part| std::mem::take(&mut part.cache));
+        let sender = self.exchange.on(me);
+        let mut outcome = Ok(());
+        for (key, count) in cached {
+            // After an error the others go on: most errors are of one owner.
+            outcome = outcome.and(sender.push(self.owner(me, &key), (key, count)));
+        }
+        outcome
+    }
+
+    /// Waits until all keys that were inserted before this are counted, also those that called
+    /// functions insert meanwhile. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`Worker::quiesce`] and [`Sender::push`](crate::Sender::push).
+    pub fn settle(self, me: &Worker) -> Result<()> {
+        loop {
+            let flushed = self.flush(me);
+            me.quiesce().and(flushed)?;
+            let is_settled = self.part.with(me, |part| part.cache.is_empty());
+            if me.all_reduce(is_settled, |one, other| one && other)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks the owner of a key how often it was inserted.
+    ///
+    /// # Errors
+    /// Those of [`To::call_return`](farside::To::call_return).
+    pub fn count(self, me: &Worker, key: K) -> Result<Pending<'_, u64>> {
+        let owner = self.owner(me, &key);
+        Ok(me.call_return(owner, (self.part, key), |there, (part, key)| {
+            part.with(there, |part| part.counts.get(&key).copied().unwrap_or_default())
+        })?)
+    }
+
+    /// Returns an iterator over the keys of this worker and their counts, as they are now. For
+    /// those of all workers use it with [`DistIterator`].
+    ///
+    /// *Cost*: a copy of the part.
+    pub fn iter(self, me: &Worker) -> impl Iterator<Item = (K, u64)> + use<K> {
+        let counts = |part: &mut Part<K>| part.counts.iter().map(|(key, count)| (key.clone(), *count)).collect();
+        let counts: Vec<_> = self.part.with(me, counts);
+        counts.into_iter()
+    }
+
+    /// Returns the `k` most frequent keys with their counts, the most frequent first. Of equal
+    /// counts the greater key comes first. All workers call this, after [`settle`](Self::settle).
+    ///
+    /// # Errors
+    /// Those of [`Worker::all_reduce`].
+    pub fn top_k(self, me: &Worker, k: usize) -> Result<Vec<(u64, K)>>
+    where
+        K: Ord,
+    {
+        self.iter(me).map(|(key, count)| (count, key)).all_top_k(me, k)
+    }
+
+    /// Frees the memory. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`Exchange::free`]. The memory is freed nevertheless.
+    pub fn free(self, me: &Worker) -> Result<()> {
+        let freed = self.exchange.free(me);
+        self.part.with(me, |part| *part = Part { counts: HashMap::new(), cache: HashMap::new() });
+        freed
+    }
+
+    /// Returns the worker that counts a key. All processes run one binary, so they agree.
+    fn owner(self, me: &Worker, key: &K) -> WorkerId {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        WorkerId::new((hash % u64::from(me.worker_count())) as u32)
+    }
+}
+
+impl<K: 'static> Clone for CountingSet<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: 'static> Copy for CountingSet<K> {}
+
+impl<K: 'static> fmt::Debug for CountingSet<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountingSet").finish_non_exhaustive()
+    }
+}

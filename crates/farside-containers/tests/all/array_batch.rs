@@ -1,0 +1,49 @@
+//! Batches on arrays make the changes that single accesses would make.
+
+use std::rc::Rc;
+
+use farside::{Distribution, Result, Worker};
+use farside_containers::ArrayBatch;
+
+use crate::everywhere;
+
+fn batches_change_every_value(me: &Worker) -> Result<()> {
+    const LENGTH: usize = 200;
+    let workers = u64::from(me.worker_count());
+    for distribution in [Distribution::BLOCK, Distribution::CYCLIC, Distribution::block_cyclic(3).over_processes()] {
+        let array = Rc::new(me.global_array_as::<u64>(LENGTH, distribution)?);
+        let adding = ArrayBatch::new(me, array.clone(), |value, by: u64| value + by)?;
+        // Many indices, one operand; one index, many operands; pairs.
+        adding.apply(me, (0..LENGTH).map(|index| (index, 1)))?;
+        adding.apply(me, (0..100).map(|by| (7, by)))?;
+        adding.apply(me, (0..LENGTH).rev().zip(0..))?;
+        me.quiesce()?;
+        for index in 0..LENGTH {
+            let each = 1 + (LENGTH - 1 - index) as u64 + if index == 7 { 4950 } else { 0 };
+            assert_eq!(array.get(me, index)?, workers * each, "value {index}");
+        }
+        me.barrier()?;
+        // Old values: every worker takes tickets, and all tickets are different.
+        let taking = ArrayBatch::new(me, array.clone(), |value, by: u8| value + u64::from(by))?;
+        let first = array.get(me, 13)?;
+        me.barrier()?;
+        let mine: Vec<u64> = taking.fetch(me, (0..50).map(|_| (13, 1)))?;
+        let all = me.all_reduce(mine, |mut one, other| {
+            one.extend(other);
+            one
+        })?;
+        let mut all = all;
+        all.sort_unstable();
+        assert_eq!(all, (first..first + 50 * workers).collect::<Vec<_>>());
+        // Beyond the end; the others go on.
+        let outside = taking.fetch(me, [(LENGTH, 1)]);
+        assert!(outside.unwrap_err().to_string().contains("200"), "the error names the length");
+        assert_eq!(taking.fetch(me, [(13, 0)])?, [first + 50 * workers]);
+        assert!(taking.apply(me, [(usize::MAX, 1)]).is_err());
+        taking.free(me)?;
+        adding.free(me)?;
+        Rc::try_unwrap(array).expect("the batches are gone").free(me)?;
+    }
+    Ok(())
+}
+everywhere!(changes, super::batches_change_every_value);

@@ -1,0 +1,161 @@
+//! Containers of which each worker has a part: the parts together are what one of std would be.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId};
+use farside_containers::{CountingSet, DistIterator, DistVec};
+
+use crate::everywhere;
+
+/// The items of one worker: parts of unlike length, some empty, with many equal items.
+fn items_of(worker: u64) -> Vec<u64> {
+    (0..(worker * 37) % 150).map(|x| (x * x * 7919 + worker * 104_729) % 61).collect()
+}
+
+fn items_of_all(me: &Worker) -> Vec<u64> {
+    (0..u64::from(me.worker_count())).flat_map(items_of).collect()
+}
+
+/// Compares the whole with an oracle, at the last worker.
+fn compare<T: farside::Wire + Clone + PartialEq + Debug>(me: &Worker, items: DistVec<T>, oracle: &[T]) -> Result<()> {
+    let last = WorkerId::new(me.worker_count() - 1);
+    let gathered = items.gather(me, last)?;
+    assert_eq!(gathered.as_deref(), (me.id() == last).then_some(oracle));
+    Ok(())
+}
+
+fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
+    let own = items_of(me.id().number().into());
+    let numbers = DistVec::new(me)?;
+    numbers.with(me, |part| part.extend(own.iter().copied()));
+    let mut oracle = items_of_all(me);
+    assert_eq!(numbers.len(me)?, oracle.len() as u64);
+    compare(me, numbers, &oracle)?;
+    for (of, block) in me.workers().zip([1, 7, 50, 1000]) {
+        let streamed = numbers.stream(me, of, block).collect::<Result<Vec<_>>>()?;
+        assert_eq!(streamed, items_of(of.number().into()), "blocks of {block}");
+    }
+    me.barrier()?;
+    for _ in 0..2 {
+        numbers.rebalance(me)?;
+        let length = numbers.with(me, |part| part.len());
+        let even = oracle.len() / me.worker_count() as usize;
+        assert!((even..=even + 1).contains(&length), "{length} of {even}");
+        compare(me, numbers, &oracle)?;
+        numbers.sort(me)?;
+        oracle.sort_unstable();
+        compare(me, numbers, &oracle)?;
+        let ends = (numbers.iter(me).min(), numbers.iter(me).max());
+        let ends = me.gather(WorkerId::FIRST, ends)?.unwrap_or_default();
+        let ends: Vec<u64> = ends.into_iter().filter_map(|(least, most)| Some([least?, most?])).flatten().collect();
+        assert!(ends.is_sorted(), "{ends:?}");
+    }
+    // Items of any type, and more than one call holds.
+    let texts = DistVec::new(me)?;
+    texts.with(me, |part| part.extend(own.iter().map(|x| "x".repeat(100 * *x as usize))));
+    texts.rebalance(me)?;
+    texts.sort(me)?;
+    let oracle: Vec<String> = oracle.iter().map(|x| "x".repeat(100 * *x as usize)).collect();
+    compare(me, texts, &oracle)?;
+    // Pushed to others.
+    texts.with(me, Vec::clear);
+    me.barrier()?;
+    texts.push_to(me, me.neighbor(1), me.id().to_string())?;
+    me.quiesce()?;
+    assert_eq!(texts.with(me, |part| part.clone()).len(), 1);
+    assert_eq!(texts.len(me)?, u64::from(me.worker_count()));
+    assert!(!texts.is_empty(me)?);
+    me.barrier()
+}
+everywhere!(vectors, super::vectors_are_balanced_and_sorted);
+
+fn iterators_give_what_one_would(me: &Worker) -> Result<()> {
+    let numbers = DistVec::new(me)?;
+    numbers.with(me, |part| *part = items_of(me.id().number().into()));
+    let oracle = items_of_all(me);
+    assert_eq!(numbers.iter(me).all_count(me)?, oracle.len() as u64);
+    assert_eq!(numbers.iter(me).map(|x| x + 1).all_sum::<u64>(me)?, oracle.iter().map(|x| x + 1).sum::<u64>());
+    let odd = |x: &u64| x % 2 == 1;
+    assert_eq!(numbers.iter(me).filter(odd).all_reduce(me, u64::max)?, oracle.iter().copied().filter(odd).max());
+    assert_eq!(numbers.iter(me).filter(|x| *x > 1000).all_reduce(me, u64::max)?, None);
+    let longest = |length: usize, x: u64| length.max(x.to_string().len());
+    let folded = numbers.iter(me).all_fold(me, 0, longest, usize::max)?;
+    assert_eq!(folded, oracle.iter().copied().fold(0, longest));
+    let collected = numbers.iter(me).filter(odd).all_collect(me, WorkerId::FIRST)?;
+    let expected = || oracle.iter().copied().filter(odd).collect::<Vec<_>>();
+    assert_eq!(collected, me.is_first().then(expected));
+    let mut sorted = oracle;
+    sorted.sort_unstable_by(|one, other| other.cmp(one));
+    for k in [0, 1, 5, 10_000] {
+        assert_eq!(numbers.iter(me).all_top_k(me, k)?, sorted[..k.min(sorted.len())]);
+    }
+    me.barrier()
+}
+everywhere!(iterators, super::iterators_give_what_one_would);
+
+fn keys_are_counted(me: &Worker) -> Result<()> {
+    let words = CountingSet::new(me)?;
+    let mut oracle = HashMap::<u32, u64>::new();
+    // More keys than a cache has, and some that are frequent.
+    for x in 0..6000_u32 {
+        for key in [x, x % 10] {
+            words.insert(me, key)?;
+            *oracle.entry(key).or_default() += u64::from(me.worker_count());
+        }
+    }
+    words.settle(me)?;
+    assert_eq!(words.iter(me).all_count(me)?, oracle.len() as u64);
+    assert_eq!(words.iter(me).map(|(_, count)| count).all_sum::<u64>(me)?, oracle.values().sum::<u64>());
+    for key in [0, 9, 10, 5999, 6000] {
+        assert_eq!(words.count(me, key)?.wait()?, oracle.get(&key).copied().unwrap_or_default());
+    }
+    let mut frequent: Vec<_> = oracle.into_iter().map(|(key, count)| (count, key)).collect();
+    frequent.sort_unstable_by(|one, other| other.cmp(one));
+    assert_eq!(words.top_k(me, 12)?, frequent[..12]);
+    // Keys that a called function inserts while the others settle.
+    for to in me.workers() {
+        me.call(to, words, |there, words| {
+            there.call(there.neighbor(1), words, |there, words| words.insert(there, 7000))
+        })?;
+    }
+    words.settle(me)?;
+    assert_eq!(words.count(me, 7000)?.wait()?, u64::from(me.worker_count()).pow(2));
+    me.barrier()?;
+    words.free(me)
+}
+everywhere!(counts, super::keys_are_counted);
+
+/// After a loss each collective names it, and nothing hangs.
+#[test]
+fn a_loss_is_named() {
+    let dying = ProcessId::new(1);
+    for (processes, seed) in [(2, 1), (2, 2), (3, 3), (3, 4), (5, 5), (5, 6), (5, 7), (5, 8)] {
+        let ends = Mutex::new(Vec::new());
+        let simulated = Simulation::new(processes, 1, seed).kill(dying, Duration::from_millis(3)).run(|me| {
+            let (numbers, words) = (DistVec::new(me)?, CountingSet::new(me)?);
+            numbers.with(me, |part| part.extend(0..100_u32));
+            (0..100_u32).try_for_each(|key| words.insert(me, key))?;
+            if me.process() == dying {
+                return me.wait_while_serving(|| false);
+            }
+            me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+            let outcome = match seed % 4 {
+                0 => numbers.rebalance(me),
+                1 => numbers.sort(me),
+                2 => words.settle(me),
+                _ => numbers.gather(me, WorkerId::FIRST).map(drop),
+            };
+            ends.lock().unwrap().push(outcome);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+        let ends = ends.into_inner().unwrap();
+        assert_eq!(ends.len(), processes as usize - 1);
+        for outcome in ends {
+            assert!(matches!(outcome, Err(Error::PeerLost { process, .. }) if process == dying), "{outcome:?}");
+        }
+    }
+}
