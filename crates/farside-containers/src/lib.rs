@@ -10,6 +10,7 @@
 //! | ask many small questions of many owners | [`Query`] |
 //! | keep the items of a container, or an array, in files | [`keep`] |
 //! | share a bounded queue, in the memory of one process | [`queue`] |
+//! | keep a hash table that is spread over all workers | [`map::HashMap`] |
 //! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //! | spread one vector over all workers | [`DistVec`] |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cost;
 mod array_batch;
 pub mod collections;
 mod cost;
@@ -30,12 +32,14 @@ mod dist_iterator;
 mod dist_vec;
 mod exchange;
 pub mod keep;
+pub mod map;
 mod promise;
 mod query;
 mod remote;
 pub mod queue;
 mod route;
 
+pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use array_batch::ArrayBatch;
 pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;

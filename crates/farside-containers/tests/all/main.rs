@@ -1,11 +1,16 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
+mod cost;
 mod array_batch;
 mod cost;
 mod dist;
 mod examples;
 mod exchange;
 mod keep;
+mod dist;
+mod examples;
+mod exchange;
+mod map;
 mod query;
 mod remote;
 mod queue;

@@ -1,0 +1,232 @@
+//! [`HashMap`]: a hash table that is spread over all workers.
+
+mod batch;
+mod core;
+mod entries;
+mod error;
+mod operations;
+mod phases;
+mod slot;
+mod state;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use farside::{PerWorker, Result, Wire, Worker};
+
+use self::batch::Questions;
+use self::core::Core;
+use self::state::State;
+use crate::exchange::Exchange;
+use crate::promise::Implementation;
+
+pub use self::batch::Batch;
+pub use self::entries::Entries;
+pub use self::error::MapError;
+pub use self::operations::{Inserted, Map};
+pub use self::phases::{Finding, Inserting};
+pub use self::slot::{Slot, placement_hash};
+
+/// A hash table that is spread over all workers: a key belongs to one of them, and any worker reads
+/// and writes it there.
+///
+/// The handle is `Copy` and may travel. [`on`](Self::on) returns what one works with.
+///
+/// ```
+/// use farside_containers::map::HashMap;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let map = HashMap::<u64, u64>::new(me, 1000)?;
+/// let m = map.on(me);
+/// m.insert(u64::from(me.id().number()), 40)?;
+/// m.upsert(100, 1, |count, by| *count += by)?;
+/// me.barrier()?;
+/// assert_eq!(m.get(&2)?, Some(40));
+/// assert_eq!(m.get(&100)?, Some(3));
+/// assert_eq!(m.get(&3)?, None);
+/// # me.barrier()?;
+/// map.free(me)
+/// # }).unwrap();
+/// ```
+///
+/// | [`Implementation`] | insert | find |
+/// |---|---|---|
+/// | `OneSided`, the default | compare-and-swap, then entry and stamp | one read, verified |
+/// | `OneSidedPublished`, the seed's | compare-and-swap, entry, atomic | a read between two atomics |
+/// | `Call` | one call of the owner | one call of the owner |
+///
+/// [`Map::promising`] has the costs. Where memory is mapped, a find reads the stamp before and after the
+/// entry. Elsewhere a checksum whose key is the stamp tells whether the pieces of an entry belong
+/// together. It errs once in 2^64 such cases.
+///
+/// *Completion*: when an operation returns, all workers see what it did. Operations on one key are
+/// linearizable. An operation that meets a slot which another worker is changing waits, at most for
+/// the job's deadline, and runs calls meanwhile. In a handler that is
+/// [`Error::InHandler`](farside::Error::InHandler).
+///
+/// *Size*: a part grows by itself when three quarters of its slots are used, unless the map is
+/// [`fixed`](Builder::fixed). The owner moves its entries when it serves a call. Until it has done
+/// so, operations on the part wait. The memory of earlier parts, which is less than that of the
+/// present one, returns with [`clear`](Map::clear) and [`free`](Self::free). A removed key keeps
+/// its slot until its part grows.
+///
+/// *Losses*: operations on keys of a lost process return
+/// [`Error::PeerLost`](farside::Error::PeerLost). An entry that a process was changing when it was
+/// lost is removed, and its slot is never used again.
+///
+/// The seed is *RDMA vs. RPC for Implementing Distributed Data Structures*, which measures the hash
+/// map of BCL.
+#[derive(Wire)]
+pub struct HashMap<K: 'static, V: 'static> {
+    state: PerWorker<State<K, V>>,
+    batches: Exchange<(K, V)>,
+    questions: Questions<K, V>,
+}
+
+/// What a map is made with. All workers must agree.
+#[derive(Clone, Copy)]
+struct Settings {
+    capacity: usize,
+    implementation: Implementation,
+    is_fixed: bool,
+    placement: fn(&[u8]) -> u64,
+}
+
+impl Settings {
+    /// Returns the slots of each part, three quarters of which hold its share of the entries.
+    fn slots(&self, workers: usize) -> Result<u64> {
+        let share = self.capacity.div_ceil(workers);
+        let refused = |why: &str| MapError::Capacity { capacity: self.capacity, why: why.into() };
+        if self.capacity == 0 {
+            return Err(refused("there would be no slot").into());
+        }
+        let slots = share.checked_mul(4).map(|slots| slots.div_ceil(3)).and_then(usize::checked_next_power_of_two);
+        slots.map(|slots| slots as u64).ok_or_else(|| refused("no address space has room for that").into())
+    }
+}
+
+/// Makes a [`HashMap`].
+///
+/// ```
+/// use farside_containers::Implementation;
+/// use farside_containers::map::HashMap;
+///
+/// # farside::simulate(2, 1, 1, |me| {
+/// let builder = HashMap::<u32, u32>::builder().capacity(100).fixed();
+/// let map = builder.implementation(Implementation::Call).build(me)?;
+/// assert_eq!(map.on(me).len()?, 0);
+/// # me.barrier()
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy)]
+pub struct Builder<K, V> {
+    settings: Settings,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Slot, V: Slot> Builder<K, V> {
+    /// The number of entries that the map has room for at first, 1024 by default. Its slots are at
+    /// most three quarters full then.
+    pub fn capacity(mut self, entries: usize) -> Self {
+        self.settings.capacity = entries;
+        self
+    }
+
+    /// How operations are carried out.
+    pub fn implementation(mut self, implementation: Implementation) -> Self {
+        self.settings.implementation = implementation;
+        self
+    }
+
+    /// The map never grows. Where a part has no slot for a key, an insertion returns
+    /// [`MapError::Full`].
+    pub fn fixed(mut self) -> Self {
+        self.settings.is_fixed = true;
+        self
+    }
+
+    /// The function that places keys, [`placement_hash`] by default. It receives the bytes of a
+    /// key. All bits of its result count. All workers must pass functions with the same results.
+    pub fn placement(mut self, hash: fn(&[u8]) -> u64) -> Self {
+        self.settings.placement = hash;
+        self
+    }
+
+    /// Makes the map. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`MapError::Capacity`]; [`MapError::Implementation`]; [`MapError::Unequal`] if the workers pass
+    /// different settings; those of [`Worker::allocate`], [`Worker::gather`] and [`Exchange::new`].
+    pub fn build(self, me: &Worker) -> Result<HashMap<K, V>> {
+        let state = PerWorker::new(me, State::new(me, self.settings)?)?;
+        let batches = batch::exchange(me, state)?;
+        Ok(HashMap { state, batches, questions: batch::query(me, state)? })
+    }
+}
+
+impl<K: Slot, V: Slot> HashMap<K, V> {
+    /// Makes a map with room for `capacity` entries at first. All workers call this, in the same
+    /// order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`Builder::build`].
+    pub fn new(me: &Worker, capacity: usize) -> Result<Self> {
+        Self::builder().capacity(capacity).build(me)
+    }
+
+    /// Returns a builder, for a map with other settings.
+    pub fn builder() -> Builder<K, V> {
+        let implementation = Implementation::OneSided;
+        let settings = Settings { capacity: 1024, implementation, is_fixed: false, placement: placement_hash };
+        Builder { settings, types: PhantomData }
+    }
+
+    /// Returns what this worker works with.
+    ///
+    /// # Panics
+    /// If the map is of another job, or on a thread of a pool.
+    #[track_caller]
+    #[inline]
+    pub fn on(self, me: &Worker) -> Map<'_, K, V> {
+        Map { core: Core::on(self.state, me), map: self }
+    }
+
+    /// Frees the memory of the map. All workers call this, in the same order as other collectives,
+    /// after the last operation. Later operations return [`MapError::Freed`].
+    ///
+    /// # Errors
+    /// Those of [`Worker::quiesce`].
+    ///
+    /// # Panics
+    /// If this worker still has a [`Batch`] of the map.
+    #[track_caller]
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.on(me).core.part(me.id().index())?;
+        self.batches.free(me)?;
+        self.questions.free(me)?;
+        self.state.here(me).free(me)
+    }
+}
+
+impl<K: 'static, V: 'static> Clone for HashMap<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: 'static, V: 'static> Copy for HashMap<K, V> {}
+
+impl<K: 'static, V: 'static> fmt::Debug for HashMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashMap").finish_non_exhaustive()
+    }
+}
+
+impl<K, V> fmt::Debug for Builder<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { capacity, implementation, is_fixed, .. } = self.settings;
+        let mut debug = f.debug_struct("Builder");
+        debug.field("capacity", &capacity).field("implementation", &implementation).field("is_fixed", &is_fixed);
+        debug.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! Many operations at once.
+
+use std::fmt;
+
+use farside::{PerWorker, Result, Worker, WorkerId};
+
+use super::MapError;
+use super::core::{Core, Effort, Stop, Wait};
+use super::operations::{Get, Insert, Map, Operation};
+use super::slot::Slot;
+use super::state::{Answer, State, exchange as exchange_all};
+use crate::exchange::{Exchange, Sender};
+use crate::promise::Op;
+use crate::query::Query;
+
+/// The number of keys that `get_many` asks for at a time.
+const ROUND: usize = 1 << 16;
+
+/// The questions of `get_many`, with the number of the round.
+pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
+
+/// Insertions that travel to the owners of their keys in batches.
+///
+/// ```
+/// use farside_containers::map::HashMap;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let map = HashMap::<u64, u64>::new(me, 1000)?;
+/// let m = map.on(me);
+/// let first = 100 * u64::from(me.id().number());
+/// let batch = m.batch()?;
+/// batch.extend((first..first + 100).map(|key| (key, 2 * key)))?;
+/// batch.finish()?;
+/// assert_eq!(m.get_many(&[7, 299, 300])?, [Some(14), Some(598), None]);
+/// # me.barrier()
+/// # }).unwrap();
+/// ```
+///
+/// *Order*: none between insertions. *Cost*: that of an item of an [`Exchange`], and of an
+/// insertion at the owner.
+pub struct Batch<'m, 'w, K: Slot, V: Slot> {
+    map: &'m Map<'w, K, V>,
+    sender: Sender<'w, (K, V)>,
+}
+
+impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
+    /// Inserts a value, some time before [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// Those of [`Sender::push`].
+    #[inline]
+    pub fn insert(&self, key: K, value: V) -> Result<()> {
+        self.sender.push(self.map.owner_of(&key), (key, value))
+    }
+
+    /// Inserts many values.
+    ///
+    /// # Errors
+    /// Those of [`Sender::push`].
+    pub fn extend(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<()> {
+        pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
+    }
+
+    /// Waits until the insertions of all workers are done. All workers call this, in the same order
+    /// as other collectives.
+    ///
+    /// # Errors
+    /// [`MapError::Batch`] on every worker, if any worker could not insert an entry; those of
+    /// [`Worker::quiesce`].
+    pub fn finish(self) -> Result<()> {
+        let core = &self.map.core;
+        self.sender.flush()?;
+        core.me.quiesce()?;
+        let refused = exchange_all(core.me, core.state.refused.take())?;
+        let count = refused.iter().map(|(count, _)| count).sum();
+        match refused.into_iter().find(|(count, _)| *count > 0) {
+            Some((_, first)) => Err(MapError::Batch { count, first }.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
+    /// Returns a batch of insertions. Their owners carry them out, whatever the implementation.
+    ///
+    /// # Errors
+    /// [`MapError::Freed`]; [`MapError::Promise`] if the promise permits no insertions.
+    pub fn batch(&self) -> Result<Batch<'_, 'w, K, V>> {
+        self.core.check("batch", Op::Insert)?;
+        self.core.part(self.core.me.id().index())?;
+        Ok(Batch { map: self, sender: self.map.batches.on(self.core.me) })
+    }
+
+    /// Returns the values of many keys, in the order of the keys. Where memory is mapped, it reads
+    /// them; the owners of other keys are asked in batches.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
+        let (core, mut values) = (&self.core, Vec::with_capacity(keys.len()));
+        core.check("get_many", Op::Find)?;
+        for keys in keys.chunks(ROUND) {
+            let is_asked = |key: &K| core.part(core.spot(key).owner).map(|part| !part.is_mapped);
+            let round = {
+                let mut answers = core.state.answers.borrow_mut();
+                answers.0 = answers.0.wrapping_add(1);
+                answers.1.clear();
+                answers.1.resize_with(keys.len(), || None);
+                core.state.unanswered.set(0);
+                answers.0
+            };
+            let mut is_any_asked = false;
+            {
+                let asker = self.map.questions.on(core.me);
+                for (tag, key) in keys.iter().enumerate() {
+                    if is_asked(key)? {
+                        let owner = self.owner_of(key);
+                        core.state.unanswered.set(core.state.unanswered.get() + 1);
+                        asker.ask(owner, tag as u32, (round, *key))?;
+                        is_any_asked = true;
+                    }
+                }
+                asker.flush()?;
+            }
+            let losses = core.me.lost_processes().len();
+            if is_any_asked {
+                core.me.wait_while_serving(|| {
+                    core.state.unanswered.get() == 0 || core.me.lost_processes().len() > losses
+                })?;
+            }
+            let answers = std::mem::take(&mut core.state.answers.borrow_mut().1);
+            for (key, answer) in keys.iter().zip(answers) {
+                // What was not asked for, or not answered, is read.
+                values.push(match answer {
+                    Some(Some(value)) => value,
+                    _ => self.get(key)?,
+                });
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// Makes the exchange that carries the insertions of batches.
+pub(super) fn exchange<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Exchange<(K, V)>> {
+    let itself = std::rc::Rc::new(std::cell::OnceCell::<Exchange<(K, V)>>::new());
+    let known = itself.clone();
+    let made = Exchange::new(me, move |me, items| {
+        let core = Core::on(state, me);
+        for (key, value) in items {
+            match core.insert_here(&key, value) {
+                Ok(true) => {}
+                // Another worker is changing the slot: later, after its turn.
+                Ok(false) if known.get().is_some() => {
+                    let again = known.get().map(|exchange| exchange.on(me).push(me.id(), (key, value)));
+                    core.note(again.unwrap_or(Ok(())));
+                }
+                Ok(false) => core.note(Err(MapError::Contended { tries: 1 }.into())),
+                Err(error) => core.note(Err(error)),
+            }
+        }
+    })?;
+    itself.get_or_init(|| made);
+    Ok(made)
+}
+
+/// Makes the query that carries the questions of `get_many`.
+pub(super) fn query<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Questions<K, V>> {
+    let answer = move |me: &Worker, (round, key): (u32, K)| {
+        let core = Core::on(state, me);
+        (round, Get::attempt(&core, Effort::FIRST, core.spot(&key), &key, ()).ok())
+    };
+    Query::new(me, answer, move |me, tag, (round, answer)| {
+        let state = state.here(me);
+        let mut answers = state.answers.borrow_mut();
+        if answers.0 == round
+            && let Some(place) = answers.1.get_mut(tag as usize)
+        {
+            *place = Some(answer);
+            state.unanswered.set(state.unanswered.get().saturating_sub(1));
+        }
+    })
+}
+
+impl<K: Slot, V: Slot> Core<'_, K, V> {
+    /// Inserts an entry into the part of this worker, in a handler. Returns whether it did so.
+    fn insert_here(&self, key: &K, value: V) -> Result<bool> {
+        let spot = self.spot(key);
+        let mut effort = Effort::FIRST;
+        loop {
+            match Insert::attempt(self, effort, spot, key, value) {
+                Ok(_) => return Ok(true),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Wait(Wait::Crowded)) if effort.probes == Effort::LAST.probes => {
+                    let slots = self.part(spot.owner)?.slots;
+                    return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
+                }
+                Err(Stop::Wait(reason @ (Wait::Crowded | Wait::Moved))) => {
+                    let now = self.part(spot.owner)?;
+                    match self.renewed(now.base, matches!(reason, Wait::Crowded)) {
+                        Ok(part) if part.base == now.base => effort = Effort::LAST,
+                        Ok(_) => {}
+                        Err(Stop::Failed(error)) => return Err(error),
+                        Err(Stop::Wait(_)) => return Ok(false),
+                    }
+                }
+                Err(Stop::Wait(_)) => return Ok(false),
+            }
+        }
+    }
+
+    /// Keeps a failure for [`Batch::finish`].
+    fn note(&self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            let mut refused = self.state.refused.borrow_mut();
+            if refused.0 == 0 {
+                refused.1 = error.to_string();
+            }
+            refused.0 += 1;
+        }
+    }
+}
+
+impl<K: Slot, V: Slot> fmt::Debug for Batch<'_, '_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("sender", &self.sender).finish_non_exhaustive()
+    }
+}

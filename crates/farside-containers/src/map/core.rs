@@ -1,0 +1,448 @@
+//! The protocol: how a worker finds, takes and changes the slot of a key, wherever it lies.
+
+use std::hint;
+use std::sync::atomic::{Ordering, fence};
+
+use farside::bytemuck;
+use farside::{Comparison, Error, GlobalPtr, Result, Signal, Wire, Worker, WorkerId};
+
+use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
+use super::state::{Handle, State};
+use super::MapError;
+use crate::promise::{Implementation, Op, Promise};
+
+/// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may
+/// travel to the caller.
+pub(super) type Tried<R> = Result<R, Stop>;
+
+/// Why a try did not come to its end.
+pub(super) enum Stop {
+    Wait(Wait),
+    Failed(Error),
+}
+
+/// What a worker does before it tries again.
+#[derive(Clone, Copy, Debug, Wire)]
+pub(super) enum Wait {
+    /// Try again at once: another worker was faster.
+    Again,
+    /// Wait until the slot has another stamp.
+    Busy { slot: GlobalPtr<u64>, stamp: Stamp },
+    /// Ask the owner for its new part.
+    Moved,
+    /// Ask the owner for a larger part.
+    Crowded,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Stop {
+    /// Returns what the caller of this worker waits for. Another error becomes a panic, of which
+    /// the caller is told.
+    pub(super) fn for_caller(self) -> Wait {
+        match self {
+            Self::Wait(wait) => wait,
+            Self::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub(super) fn wait<R>(wait: Wait) -> Tried<R> {
+    Err(Stop::Wait(wait))
+}
+
+/// How far a try goes.
+#[derive(Clone, Copy, Debug, Wire)]
+pub(super) struct Effort {
+    pub(super) tries: u32,
+    /// The number of slots that an insertion looks at.
+    pub(super) probes: u64,
+    /// Whether to take a slot that is marked as being read. Readers notice that.
+    pub(super) is_forced: bool,
+}
+
+/// The number of slots that an insertion looks at before it asks for a larger part. If a quarter of
+/// the slots is free, one of a thousand insertions does.
+const PROBES_BEFORE_GROWTH: u64 = 24;
+/// The number of slots that an insertion looks at. Where it finds none that is free, less than one
+/// of a hundred is.
+const PROBES_MAX: u64 = 512;
+/// Tries without progress in between.
+const TRIES_AT_ONCE: u32 = 64;
+const TRIES_MAX: u32 = 1 << 20;
+/// How long a writer waits for readers, of which one may be lost.
+const READERS_PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
+
+impl Effort {
+    pub(super) const FIRST: Self = Self { tries: 0, probes: PROBES_BEFORE_GROWTH, is_forced: false };
+    pub(super) const LAST: Self = Self { tries: 0, probes: PROBES_MAX, is_forced: true };
+}
+
+/// A try that the owner of a key makes.
+type AtOwner<K, V, A, R> = fn(&Worker, (Handle<K, V>, Effort, A)) -> Result<R, Wait>;
+
+/// What a promise means for a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    All,
+    InsertOnly,
+    FindOnly,
+    Local,
+    /// No operation of a map is permitted.
+    Nothing,
+}
+
+impl Level {
+    pub(super) fn of(promise: Promise) -> Self {
+        match (promise.permits(Op::Insert), promise.permits(Op::Find)) {
+            _ if promise.is_local() => Self::Local,
+            (true, true) => Self::All,
+            (true, false) => Self::InsertOnly,
+            (false, true) => Self::FindOnly,
+            (false, false) => Self::Nothing,
+        }
+    }
+}
+
+/// What a map does on one worker.
+pub(super) struct Core<'w, K: 'static, V: 'static> {
+    pub(super) me: &'w Worker,
+    pub(super) state: &'w State<K, V>,
+    pub(super) handle: Handle<K, V>,
+    pub(super) promise: Promise,
+    pub(super) level: Level,
+}
+
+/// Where the search for a key ended.
+enum Found {
+    /// At the slot of the key, of which a copy was made.
+    Key(GlobalPtr<u64>, Stamp),
+    /// At a slot that was never used.
+    Free(GlobalPtr<u64>, Stamp),
+    /// At a slot that was never used, which is claimed now.
+    Claimed(GlobalPtr<u64>),
+    /// Nowhere.
+    None,
+}
+
+/// Why a key is searched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    Reading,
+    Changing,
+    Inserting,
+}
+
+impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
+    #[track_caller]
+    pub(super) fn on(handle: Handle<K, V>, me: &'w Worker) -> Self {
+        Self { me, state: handle.here(me), handle, promise: Promise::ALL, level: Level::All }
+    }
+
+    #[inline]
+    pub(super) fn spot(&self, key: &K) -> Spot {
+        Spot::new((self.state.settings.placement)(bytemuck::bytes_of(key)), self.state.parts.len())
+    }
+
+    #[inline]
+    pub(super) fn part(&self, owner: usize) -> Result<Part> {
+        let part = self.state.parts[owner].get();
+        if part.slots == 0 { Err(MapError::Freed.into()) } else { Ok(part) }
+    }
+
+    /// Refuses an operation outside of the promise.
+    #[inline]
+    pub(super) fn check(&self, operation: &'static str, op: Op) -> Result<()> {
+        let is_permitted = match self.level {
+            Level::All | Level::Local => true,
+            Level::InsertOnly => op == Op::Insert,
+            Level::FindOnly => op == Op::Find,
+            Level::Nothing => false,
+        };
+        if is_permitted { Ok(()) } else { Err(MapError::Promise { operation, promise: self.promise }.into()) }
+    }
+
+    /// Whether only this worker accesses the slot of the key.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.level == Level::Local || self.state.settings.implementation == Implementation::Call
+    }
+
+    fn is_published(&self) -> bool {
+        self.state.settings.implementation == Implementation::OneSidedPublished
+    }
+
+    /// Tries until a try comes to its end.
+    #[inline]
+    pub(super) fn persist<R>(&self, spot: Spot, mut attempt: impl FnMut(Effort) -> Tried<R>) -> Result<R> {
+        let mut effort = Effort::FIRST;
+        loop {
+            match attempt(effort) {
+                Ok(result) => return Ok(result),
+                Err(stop) => self.prepare(spot, stop, &mut effort)?,
+            }
+        }
+    }
+
+    /// Has a try made by the owner of the key, until one comes to its end.
+    pub(super) fn at_owner<A: Wire, R: Wire>(
+        &self,
+        spot: Spot,
+        arguments: impl Fn() -> A,
+        attempt: AtOwner<K, V, A, R>,
+    ) -> Result<R> {
+        let owner = WorkerId::new(spot.owner as u32);
+        self.part(spot.owner)?;
+        self.persist(spot, |effort| {
+            let asked = self.me.call_return(owner, (self.handle, effort, arguments()), attempt);
+            let answer = asked.map_err(Error::from)?;
+            answer.wait()?.map_err(Stop::Wait)
+        })
+    }
+
+    /// Does what lets the next try succeed.
+    #[cold]
+    #[inline(never)]
+    fn prepare(&self, spot: Spot, stop: Stop, effort: &mut Effort) -> Result<()> {
+        effort.tries += 1;
+        if effort.tries > TRIES_MAX {
+            return Err(MapError::Contended { tries: TRIES_MAX }.into());
+        }
+        match stop {
+            Stop::Failed(error) => Err(error),
+            Stop::Wait(Wait::Again) if effort.tries.is_multiple_of(TRIES_AT_ONCE) => self.me.progress().map(drop),
+            Stop::Wait(Wait::Again) => {
+                hint::spin_loop();
+                Ok(())
+            }
+            Stop::Wait(Wait::Busy { slot, stamp }) => self.wait_for(slot, stamp, effort),
+            Stop::Wait(Wait::Moved) => self.renew(spot.owner, false).map(drop),
+            Stop::Wait(Wait::Crowded) => {
+                if !self.renew(spot.owner, true)? {
+                    if effort.probes == PROBES_MAX {
+                        let slots = self.part(spot.owner)?.slots;
+                        return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
+                    }
+                    effort.probes = PROBES_MAX;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until a slot has another stamp. Retires it if the process that holds it is lost.
+    pub(super) fn wait_for(&self, slot: GlobalPtr<u64>, stamp: Stamp, effort: &mut Effort) -> Result<()> {
+        let changed = slot.until(Comparison::Ne, stamp.0);
+        let Some(holder) = stamp.holder() else {
+            effort.is_forced = true;
+            return match changed.wait_for(self.me, READERS_PATIENCE) {
+                Ok(_) | Err(Error::Deadline { .. }) => Ok(()),
+                Err(error) => Err(error),
+            };
+        };
+        match changed.signalled_by(holder).wait(self.me) {
+            // The holder may still be about to write there, so the slot is not used again.
+            Err(Error::PeerLost { .. }) if self.me.is_lost(holder) => {
+                slot.compare_swap(self.me, stamp.0, Stamp::RETIRED).map(drop)
+            }
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Searches a key among the first `probes` slots of a part. Makes a copy of its slot.
+    #[inline]
+    fn seek(&self, part: Part, spot: Spot, key: &K, why: For, probes: u64, copy: &mut [u8]) -> Tried<Found> {
+        let layout = self.state.layout;
+        for index in spot.probes(part).take(probes as usize) {
+            let slot = part.slot(index, layout)?;
+            if why == For::Inserting && !part.is_mapped && self.claim(slot, Stamp(Stamp::EMPTY), spot.tag)? {
+                return Ok(Found::Claimed(slot));
+            }
+            let Some(stamp) = self.look(part, slot, spot.tag, copy)? else { return wait(Wait::Again) };
+            match stamp.state() {
+                Stamp::EMPTY => return Ok(Found::Free(slot, stamp)),
+                Stamp::MOVED => return wait(Wait::Moved),
+                Stamp::LOCKED if stamp.may_be(spot.tag) => return wait(Wait::Busy { slot, stamp }),
+                // It may be claimed for this key. A reader need not wait: until the entry is there,
+                // the key is not.
+                Stamp::CLAIMED if why == For::Inserting => return wait(Wait::Busy { slot, stamp }),
+                Stamp::FULL | Stamp::DEAD if stamp.may_be(spot.tag) && has_key(copy, key) => {
+                    return Ok(Found::Key(slot, stamp));
+                }
+                _ => {}
+            }
+        }
+        Ok(Found::None)
+    }
+
+    /// Reads a slot. Returns its stamp, and copies its entry if that may have this tag and no
+    /// worker is changing it. Returns `None` if the copy is of different moments.
+    #[inline]
+    pub(super) fn look(&self, part: Part, slot: GlobalPtr<u64>, tag: u64, copy: &mut [u8]) -> Result<Option<Stamp>> {
+        let entry = slot.address().checked_add(self.state.layout.entry as u64).unwrap_or_default();
+        if self.is_published() && self.level != Level::FindOnly && self.level != Level::Local {
+            // The seed's: A_FAO + R + A_FAO. The versions tell whether a writer did not wait.
+            let bit = Stamp::reader(self.me.id().number());
+            let before = Stamp(slot.fetch_or(self.me, bit)?);
+            if before.may_be(tag) {
+                look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
+            }
+            let after = Stamp(slot.fetch_and(self.me, !bit)?);
+            let is_whole = before.without_readers() == after.without_readers();
+            return Ok(is_whole.then_some(Stamp(after.0 & !bit)));
+        }
+        if !part.is_mapped {
+            look_bytes(self.me, slot.address(), copy)?;
+            return Ok(verified(copy, |stamp| stamp.may_be(tag) && self.level != Level::FindOnly));
+        }
+        // SYNC: acquire, for the release store of the writer.
+        let stamp = Stamp(slot.load(self.me)?);
+        if !stamp.may_be(tag) || stamp.state() == Stamp::LOCKED {
+            return Ok(Some(stamp));
+        }
+        look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
+        if self.level == Level::FindOnly || self.is_alone() {
+            return Ok(Some(stamp));
+        }
+        // SYNC: the copy is made before the second load. A writer has changed the stamp before it
+        // changes the entry.
+        fence(Ordering::Acquire);
+        let after = Stamp(slot.load(self.me)?);
+        Ok((after == stamp).then_some(stamp))
+    }
+
+    /// Finds the value of a key. Its copy is in `copy`.
+    #[inline]
+    pub(super) fn find(&self, spot: Spot, key: &K, copy: &mut [u8]) -> Tried<bool> {
+        let part = self.part(spot.owner)?;
+        match self.seek(part, spot, key, For::Reading, part.slots, copy)? {
+            Found::Key(_, stamp) => Ok(stamp.state() == Stamp::FULL),
+            _ => Ok(false),
+        }
+    }
+
+    /// Takes the slot of a key, so that no other worker changes it. Returns `None` if the key has
+    /// none and none is wanted. Its entry is in `copy`.
+    #[inline]
+    pub(super) fn hold(
+        &self,
+        spot: Spot,
+        key: &K,
+        why: For,
+        effort: Effort,
+        copy: &mut [u8],
+    ) -> Tried<Option<Held<'_, 'w, K, V>>> {
+        self.hold_in(self.part(spot.owner)?, spot, key, why, effort, copy)
+    }
+
+    pub(super) fn hold_in(
+        &self,
+        part: Part,
+        spot: Spot,
+        key: &K,
+        why: For,
+        effort: Effort,
+        copy: &mut [u8],
+    ) -> Tried<Option<Held<'_, 'w, K, V>>> {
+        let probes = if why == For::Inserting { effort.probes } else { part.slots };
+        let held = |slot, before| Held { core: self, slot, before, tag: spot.tag, is_mapped: part.is_mapped };
+        match self.seek(part, spot, key, why, probes, copy)? {
+            Found::Claimed(slot) => Ok(Some(held(slot, Stamp(Stamp::EMPTY)))),
+            Found::None if why == For::Inserting => wait(Wait::Crowded),
+            Found::Free(slot, stamp) if why == For::Inserting => match self.claim(slot, stamp, spot.tag)? {
+                true => Ok(Some(held(slot, Stamp(Stamp::EMPTY)))),
+                false => wait(Wait::Again),
+            },
+            Found::None | Found::Free(..) => Ok(None),
+            Found::Key(slot, stamp) => {
+                if stamp.has_readers() && !effort.is_forced {
+                    return wait(Wait::Busy { slot, stamp });
+                }
+                let locked = Stamp::new(Stamp::LOCKED, spot.tag, self.me.process().number());
+                let is_held = self.is_alone() || slot.compare_swap(self.me, stamp.0, locked.0)? == stamp.0;
+                if is_held { Ok(Some(held(slot, stamp))) } else { wait(Wait::Again) }
+            }
+        }
+    }
+
+    /// Claims a slot that was never used.
+    #[inline]
+    fn claim(&self, slot: GlobalPtr<u64>, empty: Stamp, tag: u64) -> Result<bool> {
+        let claimed = Stamp::new(Stamp::CLAIMED, tag, self.me.process().number());
+        Ok(self.is_alone() || slot.compare_swap(self.me, empty.0, claimed.0)? == empty.0)
+    }
+}
+
+/// A slot that this worker holds. It is released with the entry that it had, unless another one is
+/// published.
+pub(super) struct Held<'a, 'w, K: Slot, V: Slot> {
+    core: &'a Core<'w, K, V>,
+    slot: GlobalPtr<u64>,
+    before: Stamp,
+    tag: u64,
+    is_mapped: bool,
+}
+
+impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
+    /// Returns whether the key was there.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.before.state() == Stamp::FULL
+    }
+
+    /// Writes the entry, then the stamp.
+    #[inline]
+    pub(super) fn publish(mut self, state: u64, key: &K, value: &V) -> Result<()> {
+        let (me, layout) = (self.core.me, self.core.state.layout);
+        let version = if self.before.state() == Stamp::EMPTY { 1 } else { self.before.upper().wrapping_add(1) };
+        let stamp = Stamp::new(state, self.tag, version);
+        // A slot whose publication fails may be half-written.
+        self.before = Stamp(Stamp::RETIRED);
+        with_copy::<K, V, _>(|copy| {
+            let (head, entry) = copy.split_at_mut(HEAD_BYTES);
+            entry[..size_of::<K>()].copy_from_slice(bytemuck::bytes_of(key));
+            entry[size_of::<K>()..].copy_from_slice(bytemuck::bytes_of(value));
+            if layout.has_checksum() {
+                head[8..].copy_from_slice(&checksum(entry, stamp).to_le_bytes());
+            }
+            let data = &copy[HEAD_BYTES + 8 - layout.entry..];
+            let start = self.slot.cast::<u8>().add(8)?.address();
+            if self.core.is_published() && self.core.level != Level::InsertOnly {
+                // The seed's: W + A.
+                me.put_bytes(start, data)?;
+                self.slot.swap(me, stamp.0)?;
+                return Ok(());
+            }
+            if !self.is_mapped {
+                return me.put_signal(start, data, self.slot, Signal::Set(stamp.0));
+            }
+            me.put_bytes(start, data)?;
+            // SYNC: release, for the acquiring loads of `look`.
+            self.slot.store(me, stamp.0)
+        })?;
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
+    /// Gives back what was not published, also if a function of the program panicked.
+    fn drop(&mut self) {
+        let before = match self.before.state() {
+            Stamp::EMPTY => Stamp::RETIRED,
+            _ => self.before.without_readers().0,
+        };
+        // Whoever waits for the slot finds a failure there by its own access.
+        let _ = self.slot.store(self.core.me, before);
+    }
+}
+
+/// Reads bytes that others may be writing. The caller verifies them.
+#[inline]
+pub(super) fn look_bytes(me: &Worker, from: farside::GlobalAddress, bytes: &mut [u8]) -> Result<()> {
+    from.cast::<u8>().slice(bytes.len()).look(me, 0, bytes)
+}

@@ -1,0 +1,156 @@
+//! The entries of one part, and what each worker does with its own.
+
+use std::fmt;
+
+use farside::{Result, WorkerId};
+
+use super::MapError;
+use super::core::{Core, Effort, For, Stop, Wait, look_bytes, wait};
+use super::operations::Map;
+use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, entry_of, verified, with_copy};
+use crate::promise::Promise;
+
+/// The bytes that are read at a time where memory is not mapped.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// The entries of one worker's part, in no order: an iterator.
+pub struct Entries<'m, 'w, K: 'static, V: 'static> {
+    core: &'m Core<'w, K, V>,
+    owner: usize,
+    part: Part,
+    next: u64,
+    /// Copies of slots, the last of which is the one before `block_end`.
+    block: Vec<u8>,
+    block_end: u64,
+}
+
+impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
+    /// Returns the entries of this worker's part. It is an error if the part grows meanwhile.
+    ///
+    /// # Errors
+    /// [`MapError::Freed`]. The iterator returns those of all [operations on keys](Self#errors),
+    /// and [`MapError::Grown`].
+    pub fn local(&self) -> Result<Entries<'_, 'w, K, V>> {
+        self.stream(self.core.me.id())
+    }
+
+    /// Returns the entries of any worker's part, which this worker reads by itself. Entries that
+    /// are inserted or removed meanwhile may be among them.
+    ///
+    /// *Cost*: where the memory is not mapped, a get for each 16 KiB of slots.
+    ///
+    /// # Errors
+    /// Those of [`local`](Self::local).
+    pub fn stream(&self, of: WorkerId) -> Result<Entries<'_, 'w, K, V>> {
+        let owner = of.index();
+        if owner >= self.core.state.parts.len() {
+            return Err(farside::Error::UnknownWorker { worker: of, count: self.core.me.worker_count() });
+        }
+        self.core.renew(owner, false)?;
+        let part = self.core.part(owner)?;
+        Ok(Entries { core: &self.core, owner, part, next: 0, block: Vec::new(), block_end: 0 })
+    }
+
+    /// Keeps the entries for which `keep` returns true. Each worker passes a function for its own
+    /// part. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`local`](Self::local) and of [`Worker::barrier`](farside::Worker::barrier).
+    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) -> Result<()> {
+        let alone = self.promising(Promise::LOCAL);
+        alone.core.me.barrier()?;
+        for entry in alone.local()? {
+            let (key, mut value) = entry?;
+            let state = if keep(&key, &mut value) { Stamp::FULL } else { Stamp::DEAD };
+            with_copy::<K, V, _>(|copy| {
+                let held = alone.core.hold(alone.core.spot(&key), &key, For::Changing, Effort::LAST, copy);
+                match held {
+                    Ok(Some(held)) => held.publish(state, &key, &value),
+                    Ok(None) | Err(Stop::Wait(_)) => Err(MapError::Damaged.into()),
+                    Err(Stop::Failed(error)) => Err(error),
+                }
+            })?;
+        }
+        alone.core.me.barrier()
+    }
+
+    /// Removes all entries, and returns those of this worker's part. All workers call this, in the
+    /// same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`local`](Self::local) and [`clear`](Self::clear).
+    pub fn drain(&self) -> Result<Vec<(K, V)>> {
+        self.core.me.barrier()?;
+        let entries = self.local()?.collect::<Result<_>>()?;
+        self.clear()?;
+        Ok(entries)
+    }
+}
+
+impl<K: Slot, V: Slot> Entries<'_, '_, K, V> {
+    /// Returns the entry of a slot, if there is one.
+    fn read(&mut self, index: u64) -> Result<Option<(K, V)>> {
+        let (core, part, layout) = (self.core, self.part, self.core.state.layout);
+        if !part.is_mapped
+            && let copy = self.copy(index)?
+            && let Some(stamp) = verified(copy, |stamp| stamp.state() == Stamp::FULL)
+            && !matches!(stamp.state(), Stamp::LOCKED | Stamp::MOVED)
+        {
+            return (stamp.state() == Stamp::FULL).then(|| entry_of(copy)).transpose();
+        }
+        let slot = part.slot(index, layout)?;
+        core.persist(Spot::in_part(self.owner), |_| {
+            let stamp = Stamp(slot.load(core.me)?);
+            match stamp.state() {
+                Stamp::MOVED => Err(Stop::Failed(MapError::Grown.into())),
+                Stamp::LOCKED => wait(Wait::Busy { slot, stamp }),
+                Stamp::FULL => with_copy::<K, V, _>(|copy| match core.look(part, slot, stamp.tag(), copy)? {
+                    Some(seen) if seen.state() == Stamp::FULL => Ok(Some(entry_of(copy)?)),
+                    _ => wait(Wait::Again),
+                }),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    /// Returns the copy of a slot, from a block of them.
+    fn copy(&mut self, index: u64) -> Result<&[u8]> {
+        let slot_bytes = self.core.state.layout.slot_bytes;
+        if index == self.block_end {
+            let slots = (BLOCK_BYTES / slot_bytes).max(1).min((self.part.slots - index) as usize);
+            self.block.resize(slots * slot_bytes, 0);
+            let start = self.part.slot(index, self.core.state.layout)?;
+            look_bytes(self.core.me, start.address(), &mut self.block)?;
+            self.block_end += slots as u64;
+        }
+        let behind = (self.block_end - index) as usize * slot_bytes;
+        let start = self.block.len() - behind;
+        Ok(&self.block[start..][..HEAD_BYTES + size_of::<K>() + size_of::<V>()])
+    }
+}
+
+impl<K: Slot, V: Slot> Iterator for Entries<'_, '_, K, V> {
+    type Item = Result<(K, V)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.next < self.part.slots {
+            self.next += 1;
+            match self.read(self.next - 1).transpose() {
+                // The entries behind an error are not read.
+                Some(Err(error)) => {
+                    self.next = self.part.slots;
+                    return Some(Err(error));
+                }
+                Some(entry) => return Some(entry),
+                None => {}
+            }
+        }
+        None
+    }
+}
+
+impl<K: 'static, V: 'static> fmt::Debug for Entries<'_, '_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries").field("part", &self.part).field("next", &self.next).finish_non_exhaustive()
+    }
+}

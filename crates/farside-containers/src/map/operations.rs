@@ -1,0 +1,363 @@
+//! [`Map`]: the operations on single keys, and on the whole map.
+
+use std::fmt;
+
+use farside::{Error, Function, ProcessId, Result, Wire, WorkerId};
+
+use super::core::{Core, Effort, For, Level, Stop, Tried};
+use super::slot::{Slot, Spot, Stamp, value_of, with_copy};
+use super::{HashMap, MapError};
+use crate::promise::{Implementation, Op, Promise};
+
+/// A [`HashMap`] on one worker.
+pub struct Map<'w, K: 'static, V: 'static> {
+    pub(super) core: Core<'w, K, V>,
+    pub(super) map: HashMap<K, V>,
+}
+
+/// What an insertion did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub enum Inserted {
+    /// The key was not there.
+    New,
+    /// The key was there, with another value or the same.
+    Replaced,
+}
+
+/// # Errors
+/// For all methods that take a key: [`Error::PeerLost`] if its owner is lost; [`MapError::Freed`];
+/// [`MapError::Promise`] and [`MapError::NotLocal`] if the operation breaks the
+/// [promise](Self::promising); [`Error::Deadline`] and [`MapError::Contended`] if others keep
+/// changing the slot of the key; [`Error::InHandler`] if a handler would have to wait. Insertions
+/// also return [`MapError::Full`].
+impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
+    /// Inserts a value. A value that is there is replaced, and not read.
+    ///
+    /// *Cost*: that of a compare-and-swap and a put, for the first slot that is tried.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    #[inline]
+    pub fn insert(&self, key: K, value: V) -> Result<Inserted> {
+        self.run::<Insert>(&key, value)
+    }
+
+    /// Inserts a value if the key is not there. Otherwise the inner result is the value that is
+    /// there.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    #[inline]
+    pub fn try_insert(&self, key: K, value: V) -> Result<Result<(), V>> {
+        Ok(match self.run::<TryInsert>(&key, value)? {
+            Some(there) => Err(there),
+            None => Ok(()),
+        })
+    }
+
+    /// Returns the value of a key, after inserting `value` if the key is not there.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    #[inline]
+    pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
+        Ok(self.run::<TryInsert>(&key, value)?.unwrap_or(value))
+    }
+
+    /// Returns the value of a key.
+    ///
+    /// *Cost*: one get, for the first slot that is tried.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    #[inline]
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        self.run::<Get>(key, ())
+    }
+
+    /// Returns whether a key is there.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    #[inline]
+    pub fn contains_key(&self, key: &K) -> Result<bool> {
+        self.get(key).map(|value| value.is_some())
+    }
+
+    /// Removes a key, and returns its value.
+    ///
+    /// # Errors
+    /// Those of all [operations on keys](Self#errors).
+    #[inline]
+    pub fn remove(&self, key: &K) -> Result<Option<V>> {
+        self.run::<Remove>(key, ())
+    }
+
+    /// Changes the value of a key, and returns what `change` returns. Returns `None` if the key is
+    /// not there. No other operation on the key comes in between.
+    ///
+    /// `change` captures nothing and runs at the owner, as a handler. If it panics, the entry stays
+    /// as it was.
+    ///
+    /// # Errors
+    /// [`Error::RemotePanic`], and those of all [operations on keys](Self#errors).
+    pub fn modify<A: Wire + Clone + 'static, R: Wire + 'static>(
+        &self,
+        key: &K,
+        with: A,
+        change: fn(&mut V, A) -> R,
+    ) -> Result<Option<R>> {
+        self.run::<Modify<A, R>>(key, (Function::new(self.core.me, change)?, with))
+    }
+
+    /// Inserts a value if the key is not there. Otherwise changes the value that is there, as
+    /// [`modify`](Self::modify) does.
+    ///
+    /// # Errors
+    /// Those of [`modify`](Self::modify).
+    pub fn upsert(&self, key: K, value: V, change: fn(&mut V, V)) -> Result<()> {
+        self.run::<Upsert>(&key, (Function::new(self.core.me, change)?, value))
+    }
+
+    /// Returns the number of entries. Of entries that are inserted or removed meanwhile, any may be
+    /// counted.
+    ///
+    /// *Cost*: one call for each worker, which looks at all slots of its part.
+    ///
+    /// # Errors
+    /// [`MapError::Partial`] names the processes that are lost. Those of
+    /// [`To::call_return`](farside::To::call_return).
+    pub fn len(&self) -> Result<u64> {
+        let core = &self.core;
+        core.part(core.me.id().index())?;
+        let (mut counted, mut missing) = (0, Vec::<ProcessId>::new());
+        for worker in core.me.workers() {
+            let asked = core.me.call_return(worker, core.handle, |there, handle| {
+                Core::on(handle, there).count().unwrap_or_else(|error| panic!("{error}"))
+            });
+            match asked.map_err(Error::from).and_then(|asked| asked.wait()) {
+                Ok(count) => counted += count,
+                Err(Error::PeerLost { .. }) => missing.push(core.me.process_of(worker)),
+                Err(error) => return Err(error),
+            }
+        }
+        missing.dedup();
+        if missing.is_empty() { Ok(counted) } else { Err(MapError::Partial { missing, counted }.into()) }
+    }
+
+    /// Returns whether there is no entry.
+    ///
+    /// # Errors
+    /// Those of [`len`](Self::len).
+    pub fn is_empty(&self) -> Result<bool> {
+        self.len().map(|entries| entries == 0)
+    }
+
+    /// Removes all entries. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`MapError::Freed`]; those of [`Worker::barrier`](farside::Worker::barrier).
+    pub fn clear(&self) -> Result<()> {
+        self.core.state.clear(self.core.me)
+    }
+
+    /// Returns the worker to which a key belongs.
+    #[inline]
+    pub fn owner_of(&self, key: &K) -> WorkerId {
+        WorkerId::new(self.core.spot(key).owner as u32)
+    }
+
+    /// Returns the same map under another promise, which the program makes for all workers. They
+    /// must be separated by a collective when the promise changes. Operations outside of the promise
+    /// return [`MapError::Promise`]. If other workers break the promise, operations may read
+    /// half-written entries.
+    ///
+    /// | promise | permitted | one-sided | published, as in the seed |
+    /// |---|---|---|---|
+    /// | `ALL` | insertions, changes | `A_CAS + W` | `A_CAS + W + A_FAO` |
+    /// | `ALL` | finds | `R` | `2 A_FAO + R` |
+    /// | `INSERT_ONLY` | insertions, changes | `A_CAS + W` | `A_CAS + W` |
+    /// | `FIND_ONLY` | finds | `R`, not verified | `R` |
+    /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics | no atomics |
+    ///
+    /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
+    /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. A miss
+    /// costs an R for each slot up to the first one that was never used.
+    ///
+    /// The levels are those of Table II of the seed.
+    #[must_use]
+    pub fn promising(&self, promise: Promise) -> Map<'w, K, V> {
+        Map { core: Core { promise, level: Level::of(promise), ..self.core }, map: self.map }
+    }
+
+    /// Runs an operation here or at the owner of its key.
+    #[inline]
+    fn run<O: Operation<K, V>>(&self, key: &K, arguments: O::Arguments) -> Result<O::Answer> {
+        let core = &self.core;
+        core.check(O::NAME, O::OP)?;
+        let spot = core.spot(key);
+        if core.level == Level::Local {
+            if spot.owner != core.me.id().index() {
+                return Err(MapError::NotLocal { owner: WorkerId::new(spot.owner as u32) }.into());
+            }
+        } else if O::IS_CALL || core.state.settings.implementation == Implementation::Call {
+            let all = || (*key, arguments.clone());
+            return core.at_owner(spot, all, |there, (handle, effort, (key, arguments))| {
+                let core = Core::on(handle, there);
+                O::attempt(&core, effort, core.spot(&key), &key, arguments).map_err(Stop::for_caller)
+            });
+        }
+        core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()))
+    }
+}
+
+/// An operation on one key.
+pub(super) trait Operation<K: Slot, V: Slot> {
+    const NAME: &'static str;
+    /// What a promise must permit.
+    const OP: Op = Op::Insert;
+    /// Whether only the owner can do it.
+    const IS_CALL: bool = false;
+    type Arguments: Wire + Clone;
+    type Answer: Wire;
+
+    fn attempt(
+        core: &Core<'_, K, V>,
+        effort: Effort,
+        spot: Spot,
+        key: &K,
+        arguments: Self::Arguments,
+    ) -> Tried<Self::Answer>;
+}
+
+pub(super) struct Insert;
+struct TryInsert;
+pub(super) struct Get;
+struct Remove;
+struct Modify<A, R>(std::marker::PhantomData<(A, R)>);
+struct Upsert;
+
+impl<K: Slot, V: Slot> Operation<K, V> for Insert {
+    const NAME: &'static str = "insert";
+    type Arguments = V;
+    type Answer = Inserted;
+
+    #[inline]
+    fn attempt(core: &Core<'_, K, V>, effort: Effort, spot: Spot, key: &K, value: V) -> Tried<Inserted> {
+        with_copy::<K, V, _>(|copy| {
+            let held = core.hold(spot, key, For::Inserting, effort, copy)?.expect("an insertion makes a slot");
+            let inserted = if held.is_full() { Inserted::Replaced } else { Inserted::New };
+            held.publish(Stamp::FULL, key, &value)?;
+            Ok(inserted)
+        })
+    }
+}
+
+impl<K: Slot, V: Slot> Operation<K, V> for TryInsert {
+    const NAME: &'static str = "try_insert";
+    type Arguments = V;
+    type Answer = Option<V>;
+
+    #[inline]
+    fn attempt(core: &Core<'_, K, V>, effort: Effort, spot: Spot, key: &K, value: V) -> Tried<Option<V>> {
+        with_copy::<K, V, _>(|copy| {
+            if core.find(spot, key, copy)? {
+                return Ok(Some(value_of::<K, V>(copy)?));
+            }
+            let held = core.hold(spot, key, For::Inserting, effort, copy)?.expect("an insertion makes a slot");
+            if held.is_full() {
+                // Another worker was faster.
+                return Ok(Some(value_of::<K, V>(copy)?));
+            }
+            held.publish(Stamp::FULL, key, &value)?;
+            Ok(None)
+        })
+    }
+}
+
+impl<K: Slot, V: Slot> Operation<K, V> for Get {
+    const NAME: &'static str = "get";
+    const OP: Op = Op::Find;
+    type Arguments = ();
+    type Answer = Option<V>;
+
+    #[inline]
+    fn attempt(core: &Core<'_, K, V>, _: Effort, spot: Spot, key: &K, (): ()) -> Tried<Option<V>> {
+        with_copy::<K, V, _>(|copy| match core.find(spot, key, copy)? {
+            true => value_of::<K, V>(copy).map(Some).map_err(Stop::Failed),
+            false => Ok(None),
+        })
+    }
+}
+
+impl<K: Slot, V: Slot> Operation<K, V> for Remove {
+    const NAME: &'static str = "remove";
+    type Arguments = ();
+    type Answer = Option<V>;
+
+    #[inline]
+    fn attempt(core: &Core<'_, K, V>, effort: Effort, spot: Spot, key: &K, (): ()) -> Tried<Option<V>> {
+        with_copy::<K, V, _>(|copy| {
+            let held = core.hold(spot, key, For::Changing, effort, copy)?;
+            let Some(held) = held.filter(|held| held.is_full()) else { return Ok(None) };
+            let value = value_of::<K, V>(copy)?;
+            held.publish(Stamp::DEAD, key, &value)?;
+            Ok(Some(value))
+        })
+    }
+}
+
+impl<K: Slot, V: Slot, A: Wire + Clone + 'static, R: Wire + 'static> Operation<K, V> for Modify<A, R> {
+    const NAME: &'static str = "modify";
+    const IS_CALL: bool = true;
+    type Arguments = (Function<V, A, R>, A);
+    type Answer = Option<R>;
+
+    fn attempt(
+        core: &Core<'_, K, V>,
+        effort: Effort,
+        spot: Spot,
+        key: &K,
+        (change, with): Self::Arguments,
+    ) -> Tried<Option<R>> {
+        with_copy::<K, V, _>(|copy| {
+            let held = core.hold(spot, key, For::Changing, effort, copy)?;
+            let Some(held) = held.filter(|held| held.is_full()) else { return Ok(None) };
+            let mut value = value_of::<K, V>(copy)?;
+            let answer = change.run(core.me, &mut value, with);
+            held.publish(Stamp::FULL, key, &value)?;
+            Ok(Some(answer))
+        })
+    }
+}
+
+impl<K: Slot, V: Slot> Operation<K, V> for Upsert {
+    const NAME: &'static str = "upsert";
+    const IS_CALL: bool = true;
+    type Arguments = (Function<V, V, ()>, V);
+    type Answer = ();
+
+    fn attempt(
+        core: &Core<'_, K, V>,
+        effort: Effort,
+        spot: Spot,
+        key: &K,
+        (change, value): Self::Arguments,
+    ) -> Tried<()> {
+        with_copy::<K, V, _>(|copy| {
+            let held = core.hold(spot, key, For::Inserting, effort, copy)?.expect("an insertion makes a slot");
+            let mut value = value;
+            if held.is_full() {
+                let by = std::mem::replace(&mut value, value_of::<K, V>(copy)?);
+                change.run(core.me, &mut value, by);
+            }
+            held.publish(Stamp::FULL, key, &value).map_err(Stop::Failed)
+        })
+    }
+}
+
+impl<K: 'static, V: 'static> fmt::Debug for Map<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("promise", &self.core.promise).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,266 @@
+//! What a worker keeps of a map: its own part, and where those of the others are.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+
+use farside::memory::Registered;
+use farside::{GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
+
+use super::core::{Core, Effort, For, Level, Stop, Tried, Wait, look_bytes, wait};
+use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
+use super::{MapError, Settings};
+use crate::promise::Implementation;
+
+/// The states of a map on all workers.
+pub(super) type Handle<K, V> = PerWorker<State<K, V>>;
+
+/// The state of a map on one worker.
+pub(super) struct State<K, V> {
+    pub(super) settings: Settings,
+    pub(super) layout: Layout,
+    /// The part of each worker, as far as known. An owner marks the slots of a part that it has
+    /// left.
+    pub(super) parts: Box<[Cell<Part>]>,
+    own: RefCell<Own>,
+    /// The answers to the questions of `get_many`, and the number of its round.
+    pub(super) answers: RefCell<(u32, Vec<Option<Answer<V>>>)>,
+    pub(super) unanswered: Cell<usize>,
+    /// The entries of batches that were refused here, and the first reason.
+    pub(super) refused: RefCell<(u64, String)>,
+    keys: PhantomData<K>,
+}
+
+/// The answer of an owner: nothing if it could not wait for a worker that is changing the entry.
+pub(super) type Answer<V> = Option<Option<V>>;
+
+/// The memory of this worker.
+struct Own {
+    /// The current part is the last one. Other workers may still look at earlier ones.
+    memory: Vec<Registered>,
+    growing: Option<Growing>,
+}
+
+struct Growing {
+    memory: Registered,
+    part: Part,
+    /// The first slot that is not moved.
+    next: u64,
+}
+
+/// Number of slots that are looked at to know how full a part is.
+const SAMPLE: u64 = 512;
+/// The slots up to which a part grows fourfold, to be moved less often.
+const SMALL_SLOTS: u64 = 1 << 20;
+
+impl<K: Slot, V: Slot> State<K, V> {
+    /// Makes the part of this worker, and learns where the others are. All workers call this.
+    pub(super) fn new(me: &Worker, settings: Settings) -> Result<Self> {
+        if settings.implementation == Implementation::Checksum {
+            return Err(MapError::Implementation { implementation: settings.implementation }.into());
+        }
+        let is_far = (0..me.process_count()).map(farside::ProcessId::new).try_fold(false, |is_far, process| {
+            Ok::<_, farside::Error>(is_far || !me.is_mapped(farside::GlobalAddress::starter(process, 0))?)
+        })?;
+        let all = exchange(me, (settings.capacity, settings.implementation, settings.is_fixed, is_far))?;
+        let others = all.iter().map(|(capacity, implementation, is_fixed, _)| (capacity, implementation, is_fixed));
+        if let Some(worker) = others.clone().position(|other| Some(other) != others.clone().next()) {
+            return Err(MapError::Unequal { worker: WorkerId::new(worker as u32) }.into());
+        }
+        let layout = Layout::new(size_of::<K>() + size_of::<V>(), all.iter().any(|(.., is_far)| *is_far));
+        let made = settings.slots(all.len()).and_then(|slots| allocate(me, slots, layout));
+        let places = exchange(me, made.as_ref().ok().map(|(_, part)| (part.base, part.slots)))?;
+        let (memory, _) = made?;
+        let state = Self {
+            settings,
+            layout,
+            parts: places.iter().map(|_| Cell::new(Part::NONE)).collect(),
+            own: RefCell::new(Own { memory: vec![memory], growing: None }),
+            answers: RefCell::new((0, Vec::new())),
+            unanswered: Cell::new(0),
+            refused: RefCell::default(),
+            keys: PhantomData,
+        };
+        for (owner, place) in places.into_iter().enumerate() {
+            let Some((base, slots)) = place else {
+                let why = format!("worker {owner} has no memory for its part").into();
+                return Err(MapError::Capacity { capacity: settings.capacity, why }.into());
+            };
+            state.learn(me, owner, base, slots)?;
+        }
+        Ok(state)
+    }
+
+    /// Notes where the part of a worker is.
+    fn learn(&self, me: &Worker, owner: usize, base: GlobalPtr<u8>, slots: u64) -> Result<()> {
+        self.parts[owner].set(Part { base, slots, is_mapped: me.is_mapped(base.address())? });
+        Ok(())
+    }
+
+    /// Empties all parts. All workers call this.
+    pub(super) fn clear(&self, me: &Worker) -> Result<()> {
+        me.barrier()?;
+        let part = self.parts[me.id().index()].get();
+        if part.slots == 0 {
+            return Err(MapError::Freed.into());
+        }
+        let mut own = self.own.borrow_mut();
+        own.growing = None;
+        let earlier = own.memory.len() - 1;
+        own.memory.drain(..earlier);
+        own.memory[0].fill(0);
+        drop(own);
+        for (owner, (base, slots)) in exchange(me, (part.base, part.slots))?.into_iter().enumerate() {
+            self.learn(me, owner, base, slots)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back. All workers call this.
+    pub(super) fn free(&self, me: &Worker) -> Result<()> {
+        me.barrier()?;
+        self.parts.iter().for_each(|part| part.set(Part::NONE));
+        *self.own.borrow_mut() = Own { memory: Vec::new(), growing: None };
+        Ok(())
+    }
+}
+
+/// Returns the values of all workers, in the order of their numbers.
+pub(super) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>> {
+    let values = me.gather(WorkerId::FIRST, value)?;
+    me.broadcast(WorkerId::FIRST, values)
+}
+
+fn allocate(me: &Worker, slots: u64, layout: Layout) -> Result<(Registered, Part)> {
+    let too_large = || MapError::Capacity { capacity: slots as usize, why: "a part would be too large".into() };
+    let bytes = (slots as usize).checked_mul(layout.slot_bytes).filter(|bytes| *bytes < 1 << 40);
+    let memory = me.allocate(bytes.ok_or_else(too_large)?)?;
+    memory.fill(0);
+    let base = me.address_of(&memory)?.cast();
+    Ok((memory, Part { base, slots, is_mapped: true }))
+}
+
+impl<K: Slot, V: Slot> Core<'_, K, V> {
+    /// Asks the owner of a part for its current one, which may be larger than the one known here.
+    /// Returns whether another try is of use.
+    pub(super) fn renew(&self, owner: usize, is_crowded: bool) -> Result<bool> {
+        let known = self.part(owner)?;
+        let answer = if owner == self.me.id().index() {
+            match self.renewed(known.base, is_crowded) {
+                Err(Stop::Failed(error)) => return Err(error),
+                answer => answer.map_err(Stop::for_caller),
+            }
+        } else {
+            let arguments = (self.handle, known.base, is_crowded);
+            let asked =
+                self.me.call_return(WorkerId::new(owner as u32), arguments, |there, (handle, seen, is_crowded)| {
+                    Core::on(handle, there).renewed(seen, is_crowded).map_err(Stop::for_caller)
+                });
+            asked?.wait()?
+        };
+        match answer {
+            Ok(part) => {
+                self.state.learn(self.me, owner, part.base, part.slots)?;
+                Ok(part.base != known.base)
+            }
+            Err(Wait::Busy { slot, stamp }) => {
+                let mut effort = Effort::LAST;
+                self.wait_for(slot, stamp, &mut effort).map(|()| true)
+            }
+            Err(_) => self.me.progress().map(|_| true),
+        }
+    }
+
+    /// Returns the part of this worker, unless it is the one that was seen and can grow. In that
+    /// case it grows first.
+    pub(super) fn renewed(&self, seen: GlobalPtr<u8>, is_crowded: bool) -> Tried<Part> {
+        let mine = self.me.id().index();
+        let mut own = self.state.own.borrow_mut();
+        let now = self.part(mine)?;
+        if now.base != seen {
+            return Ok(now);
+        }
+        if own.growing.is_none() {
+            let Some(slots) = self.wanted(now)?.filter(|_| is_crowded) else { return Ok(now) };
+            // Where no memory is left, the part stays, and is filled.
+            let Ok((memory, part)) = allocate(self.me, slots, self.state.layout) else { return Ok(now) };
+            own.growing = Some(Growing { memory, part, next: 0 });
+        }
+        if let Some(growing) = &mut own.growing {
+            self.move_entries(now, growing)?;
+        }
+        if let Some(Growing { memory, part, .. }) = own.growing.take() {
+            own.memory.push(memory);
+            self.state.parts[mine].set(part);
+        }
+        self.part(mine).map_err(Stop::Failed)
+    }
+
+    /// Returns the number of slots that a part should have, if it should grow.
+    fn wanted(&self, part: Part) -> Result<Option<u64>> {
+        let (step, mut used, mut full) = ((part.slots / SAMPLE).max(1), 0, 0);
+        for index in (0..part.slots).step_by(step as usize) {
+            let stamp = Stamp(part.slot(index, self.state.layout)?.load(self.me)?);
+            used += u64::from(stamp.state() != Stamp::EMPTY);
+            full += u64::from(matches!(stamp.state(), Stamp::FULL | Stamp::LOCKED | Stamp::CLAIMED));
+        }
+        let is_full = used * 10 >= part.slots / step * 7;
+        let slots = match full * 2 < used {
+            // Most keys were removed.
+            true => part.slots,
+            false if part.slots < SMALL_SLOTS => part.slots * 4,
+            false => part.slots * 2,
+        };
+        Ok((is_full && !self.state.settings.is_fixed).then_some(slots))
+    }
+
+    /// Moves the entries of a part into a larger one, which no other worker knows yet. Each slot is
+    /// marked first: whoever finds the mark asks for the larger part, and so waits until it is
+    /// known.
+    fn move_entries(&self, from: Part, growing: &mut Growing) -> Tried<()> {
+        let alone = Core { level: Level::Local, ..*self };
+        while growing.next < from.slots {
+            let slot = from.slot(growing.next, self.state.layout)?;
+            let stamp = Stamp(slot.load(self.me)?);
+            if stamp.holder().is_some_and(|holder| !self.me.is_lost(holder)) {
+                return wait(Wait::Busy { slot, stamp });
+            }
+            // Fails if another worker has just changed it.
+            if slot.compare_swap(self.me, stamp.0, Stamp::MOVED)? != stamp.0 {
+                continue;
+            }
+            if stamp.state() == Stamp::FULL {
+                let (key, value) = self.entry(slot)?;
+                let everywhere = Effort { probes: u64::MAX, ..Effort::LAST };
+                with_copy::<K, V, _>(|copy| {
+                    let held = alone.hold_in(growing.part, self.spot(&key), &key, For::Inserting, everywhere, copy)?;
+                    held.map_or(Ok(()), |held| held.publish(Stamp::FULL, &key, &value)).map_err(Stop::Failed)
+                })?;
+            }
+            growing.next += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads an entry that no worker changes.
+    pub(super) fn entry(&self, slot: GlobalPtr<u64>) -> Result<(K, V)> {
+        let entry = slot.cast::<u8>().add(self.state.layout.entry)?;
+        with_copy::<K, V, _>(|copy| {
+            look_bytes(self.me, entry.address(), &mut copy[HEAD_BYTES..])?;
+            entry_of(copy)
+        })
+    }
+
+    /// Counts the entries of this worker's part.
+    pub(super) fn count(&self) -> Result<u64> {
+        let own = self.state.own.borrow();
+        let parts = [Some(self.part(self.me.id().index())?), own.growing.as_ref().map(|growing| growing.part)];
+        let mut count = 0;
+        for part in parts.into_iter().flatten() {
+            for index in 0..part.slots {
+                let stamp = Stamp(part.slot(index, self.state.layout)?.load(self.me)?);
+                count += u64::from(matches!(stamp.state(), Stamp::FULL | Stamp::LOCKED));
+            }
+        }
+        Ok(count)
+    }
+}

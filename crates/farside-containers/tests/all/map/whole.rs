@@ -1,0 +1,123 @@
+//! Batches, and what concerns a whole map: growth, iteration, `clear`.
+
+use farside::{Result, Worker};
+use farside_containers::map::{HashMap, Inserted};
+
+use super::{IMPLEMENTATIONS, assert_whole, times, value};
+use crate::everywhere;
+
+/// Inserts in batches, and asks for many keys at a time.
+fn batches_bring_all(me: &Worker) -> Result<()> {
+    let keys_each = times(me, 300);
+    for implementation in IMPLEMENTATIONS {
+        let map = HashMap::<u64, u64>::builder().capacity(1).implementation(implementation).build(me)?;
+        let m = map.on(me);
+        let own = u64::from(me.id().number());
+        let batch = m.batch()?;
+        batch.extend((0..keys_each).map(|key| (key + own * keys_each, 3 * key)))?;
+        batch.finish()?;
+        let all = keys_each * u64::from(me.worker_count());
+        assert_eq!(m.len()?, all);
+        let keys: Vec<_> = (0..keys_each + 10).map(|key| (key * 7919 + own) % (all + 50)).collect();
+        let values = m.get_many(&keys)?;
+        for (key, value) in keys.iter().zip(values) {
+            assert_eq!(value, (*key < all).then_some(key % keys_each * 3), "key {key}");
+        }
+        me.barrier()?;
+        map.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(batches, super::batches_bring_all);
+
+/// A map that begins with one slot grows while all workers insert, replace and read.
+fn grows_while_used(me: &Worker) -> Result<()> {
+    let keys_each = times(me, 120);
+    for implementation in IMPLEMENTATIONS {
+        let map = HashMap::<u64, [u64; 3]>::builder().capacity(1).implementation(implementation).build(me)?;
+        let m = map.on(me);
+        let (own, workers) = (u64::from(me.id().number()), u64::from(me.worker_count()));
+        for key in 0..keys_each {
+            assert_eq!(m.insert(key * workers + own, value(0, key))?, Inserted::New);
+            // What this worker has inserted stays, and what others insert is whole.
+            assert_eq!(m.get(&(key / 2 * workers + own))?, Some(value(0, key / 2)));
+            if let Some(found) = m.get(&(key * workers + (own + 1) % workers))? {
+                assert_whole(found);
+            }
+        }
+        me.barrier()?;
+        for key in 0..keys_each * workers {
+            assert_eq!(m.get(&key)?, Some(value(0, key / workers)), "key {key}");
+        }
+        assert_eq!(m.len()?, keys_each * workers);
+        me.barrier()?;
+        map.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(growth, super::grows_while_used);
+
+/// Keys that come and go do not fill a map that may be moved.
+fn removed_keys_make_room(me: &Worker) -> Result<()> {
+    let keys_each = times(me, 300).max(30);
+    let map = HashMap::<u64, u64>::new(me, 64)?;
+    let m = map.on(me);
+    let own = u64::from(me.id().number()) << 32;
+    for key in 0..keys_each {
+        m.insert(own + key, key)?;
+        if key >= 4 {
+            assert_eq!(m.remove(&(own + key - 4))?, Some(key - 4));
+        }
+    }
+    me.barrier()?;
+    assert_eq!(m.len()?, 4 * u64::from(me.worker_count()));
+    me.barrier()
+}
+everywhere!(churn, super::removed_keys_make_room);
+
+/// Iterates over the own part and over those of others, keeps some entries, and takes all.
+fn all_entries_are_met(me: &Worker) -> Result<()> {
+    let keys_each = times(me, 100);
+    for implementation in IMPLEMENTATIONS {
+        let map = HashMap::<u64, u64>::builder().capacity(2).implementation(implementation).build(me)?;
+        let m = map.on(me);
+        let all = keys_each * u64::from(me.worker_count());
+        let batch = m.batch()?;
+        batch.extend((0..keys_each).map(|key| (key + u64::from(me.id().number()) * keys_each, 1)))?;
+        batch.finish()?;
+
+        let mut keys = Vec::new();
+        for worker in me.workers() {
+            for entry in m.stream(worker)? {
+                let (key, one) = entry?;
+                assert_eq!((m.owner_of(&key), one), (worker, 1));
+                keys.push(key);
+            }
+        }
+        keys.sort_unstable();
+        assert_eq!(keys, (0..all).collect::<Vec<_>>());
+        me.barrier()?;
+
+        m.retain(|key, value| {
+            *value = *key;
+            key % 3 == 0
+        })?;
+        assert_eq!((m.get(&6)?, m.get(&7)?), (Some(6), None));
+        assert_eq!(m.len()?, all.div_ceil(3));
+        let own = m.drain()?;
+        assert!(own.iter().all(|(key, value)| key == value && m.owner_of(key) == me.id()));
+        let drained = me.all_reduce(own.len() as u64, |a, b| a + b)?;
+        assert_eq!(drained, all.div_ceil(3));
+        assert!(m.is_empty()?);
+        assert_eq!(m.get(&6)?, None);
+        me.barrier()?;
+
+        m.insert(u64::from(me.id().number()), 1)?;
+        m.clear()?;
+        assert_eq!(m.len()?, 0);
+        me.barrier()?;
+        map.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(entries, super::all_entries_are_met);
