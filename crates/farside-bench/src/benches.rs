@@ -1,7 +1,9 @@
 //! The benches, and the table of them.
 
+mod containers;
 mod copy;
 mod footprint;
+mod hash_map;
 mod heap_policy;
 mod invoke_latency;
 mod invoke_throughput;
@@ -11,6 +13,7 @@ mod multi_job;
 mod oversubscribed;
 mod pipe_latency;
 mod pipe_scaling;
+mod queue;
 mod stencil;
 mod sync;
 mod transfer_throughput;
@@ -33,6 +36,8 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "pipe-scaling", about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
     Bench { name: "stencil", about: stencil::ABOUT, cases: stencil::cases },
     Bench { name: "pipe-latency", about: pipe_latency::ABOUT, cases: pipe_latency::cases },
+    Bench { name: "queue", about: queue::ABOUT, cases: queue::cases },
+    Bench { name: "hash-map", about: hash_map::ABOUT, cases: hash_map::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 
