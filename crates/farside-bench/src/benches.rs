@@ -2,8 +2,10 @@
 
 mod attentiveness;
 mod components;
+mod containers;
 mod copy;
 mod footprint;
+mod hash_map;
 mod heap_policy;
 mod invoke_latency;
 mod invoke_throughput;
@@ -14,6 +16,7 @@ mod multi_job;
 mod oversubscribed;
 mod pipe_latency;
 mod pipe_scaling;
+mod queue;
 mod stencil;
 mod sync;
 mod transfer_throughput;
@@ -39,6 +42,8 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "components", about: components::ABOUT, cases: components::cases },
     Bench { name: "attentiveness", about: attentiveness::ABOUT, cases: attentiveness::cases },
     Bench { name: "irregular", about: irregular::ABOUT, cases: irregular::cases },
+    Bench { name: "queue", about: queue::ABOUT, cases: queue::cases },
+    Bench { name: "hash-map", about: hash_map::ABOUT, cases: hash_map::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

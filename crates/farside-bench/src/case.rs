@@ -220,10 +220,10 @@ impl Case {
     }
 
     /// The arguments of a process that takes part.
-    fn child_arguments(&self, bench: &str, options: Options, results: &Path) -> [String; 6] {
-        let [quick, operations] = options.to_arguments();
+    fn child_arguments(&self, bench: &str, options: Options, results: &Path) -> [String; 7] {
+        let [quick, operations, local_size] = options.to_arguments();
         let results = results.to_string_lossy().into_owned();
-        [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results, quick, operations]
+        [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results, quick, operations, local_size]
     }
 
     /// Runs the job: the launcher and each of its children come here.

@@ -90,6 +90,9 @@ struct Arguments {
     /// Operations in each run, instead of the number that each case chooses
     #[arg(short = 'n', long, value_name = "OPERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
+    /// Elements of a container in each process, instead of the number that each case chooses
+    #[arg(short = 's', long, value_name = "LOCAL SIZE", value_parser = clap::value_parser!(u64).range(2..=1 << 32))]
+    local_size: Option<u64>,
     /// Leave out the peers: programs of other libraries, such as Open MPI, which run beside the
     /// benches where they are installed
     #[arg(long)]
@@ -133,7 +136,8 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         return list(matrix::list(&fabric));
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
-    let options = options.peers(!arguments.no_peers);
+    let local_size = arguments.local_size.map(|size| size as usize);
+    let options = options.local_size(local_size).peers(!arguments.no_peers);
     let mut output = Output::new(arguments)?;
     let mut heading = match fabric {
         Fabric::Simulated(network) => Some(heading(network, arguments.seed)),

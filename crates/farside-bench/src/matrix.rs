@@ -116,10 +116,10 @@ fn measure_all(
 /// arguments that `run` does not give; the error of the measurement. The process that started this
 /// one learns of it from the job.
 pub(crate) fn child(arguments: &[String]) -> Result<(), BenchError> {
-    let [bench, case, results, quick, operations] = arguments else {
-        return Err(BenchError::ChildArguments { what: "there should be five" });
+    let [bench, case, results, quick, operations, local_size] = arguments else {
+        return Err(BenchError::ChildArguments { what: "there should be six" });
     };
-    let options = Options::from_arguments(quick, operations);
+    let options = Options::from_arguments([quick, operations, local_size]);
     let options = options.ok_or(BenchError::ChildArguments { what: "the options are not readable" })?;
     let (_, cases) = find(bench, &Fabric::of_job(case))?;
     let found = cases.iter().find(|found| found.name == *case);

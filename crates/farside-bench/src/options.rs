@@ -8,6 +8,8 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     /// Number of operations in a run; `None` leaves it to each case.
     pub(crate) operations: Option<u64>,
+    /// Elements of a container in each process; `None` leaves it to each case.
+    pub(crate) local_size: Option<usize>,
     /// The seed of simulations.
     pub(crate) seed: u64,
     /// Whether to measure the programs of peers, where they are installed.
@@ -16,7 +18,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, operations: None, seed: 0, peers: true }
+        Self { quick: false, operations: None, local_size: None, seed: 0, peers: true }
     }
 }
 
@@ -38,6 +40,13 @@ impl Options {
     #[must_use]
     pub(crate) fn operations(mut self, operations: Option<u64>) -> Self {
         self.operations = operations;
+        self
+    }
+
+    /// Sets the number of elements of a container in each process; `None` leaves it to each case.
+    #[must_use]
+    pub(crate) fn local_size(mut self, local_size: Option<usize>) -> Self {
+        self.local_size = local_size;
         self
     }
 
@@ -66,16 +75,26 @@ impl Options {
         self.operations.unwrap_or(if self.quick { thorough / 10 } else { thorough }).max(1)
     }
 
+    /// Number of elements of a container in each process: the number that was asked for, or
+    /// `otherwise`.
+    pub(crate) fn local_size_or(self, otherwise: usize) -> usize {
+        self.local_size.unwrap_or(otherwise).max(2)
+    }
+
     /// The options as arguments of a measuring process, which neither simulates nor starts peers.
-    pub(crate) fn to_arguments(self) -> [String; 2] {
-        [self.quick.to_string(), self.operations.unwrap_or(0).to_string()]
+    pub(crate) fn to_arguments(self) -> [String; 3] {
+        [
+            self.quick.to_string(),
+            self.operations.unwrap_or(0).to_string(),
+            self.local_size.unwrap_or(0).to_string(),
+        ]
     }
 
     /// Reads the arguments that [`to_arguments`](Self::to_arguments) wrote.
-    pub(crate) fn from_arguments(quick: &str, operations: &str) -> Option<Self> {
-        let operations: u64 = operations.parse().ok()?;
-        let operations = Some(operations).filter(|count| *count > 0);
-        Some(Self { quick: quick.parse().ok()?, operations, ..Self::default() })
+    pub(crate) fn from_arguments([quick, operations, local_size]: [&str; 3]) -> Option<Self> {
+        let operations = Some(operations.parse().ok()?).filter(|count| *count > 0);
+        let local_size = Some(local_size.parse().ok()?).filter(|size| *size > 0);
+        Some(Self { quick: quick.parse().ok()?, operations, local_size, ..Self::default() })
     }
 }
 
@@ -87,13 +106,16 @@ mod tests {
     fn options_travel_as_arguments() {
         for quick in [false, true] {
             for operations in [None, Some(1), Some(u64::MAX)] {
-                let options = Options { quick, operations, ..Options::default() };
-                let [quick, operations] = options.to_arguments();
-                assert_eq!(Options::from_arguments(&quick, &operations), Some(options));
+                for local_size in [None, Some(5)] {
+                    let options = Options { quick, operations, local_size, ..Options::default() };
+                    let arguments = options.to_arguments();
+                    assert_eq!(Options::from_arguments(arguments.each_ref().map(String::as_str)), Some(options));
+                }
             }
         }
-        assert_eq!(Options::from_arguments("maybe", "1"), None);
-        assert_eq!(Options::from_arguments("true", "-1"), None);
+        assert_eq!(Options::from_arguments(["maybe", "1", "1"]), None);
+        assert_eq!(Options::from_arguments(["true", "-1", "1"]), None);
+        assert_eq!(Options::from_arguments(["true", "1", "few"]), None);
     }
 
     #[test]

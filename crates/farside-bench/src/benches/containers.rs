@@ -1,0 +1,180 @@
+//! What the benches of containers share: a case performs one operation many times on all workers,
+//! on processes or in the simulator, beside its prediction.
+
+use std::sync::Mutex;
+
+use farside::{SimOptions, Simulation, Worker, WorkerId};
+use farside_containers::{CostModel, Load};
+
+use crate::case::Case;
+use crate::fabric::{Fabric, SimNetwork};
+use crate::metric::Metric;
+use crate::shared::Shared;
+use crate::stats::median;
+use crate::{BenchError, Options};
+
+/// Operations of each worker in a run by default: on mapped memory, over a network, and simulated.
+const MAPPED: u64 = 50_000;
+const REMOTE: u64 = 2000;
+const SIMULATED: u64 = 100;
+
+/// Processes of a job, and machines of a simulated one.
+const PROCESSES: u32 = 2;
+const MACHINES: [u32; 2] = [2, 16];
+
+/// An operation of a container, by one implementation under one promise.
+pub(super) trait Operation: Copy + Send + Sync + 'static {
+    /// The container, and what the operations of a worker are about.
+    type State;
+
+    fn name(self) -> String;
+
+    /// Returns whether this worker performs operations. All prepare them.
+    fn takes_part(self, me: &Worker) -> bool;
+
+    /// Makes the container for runs of `count` operations. `size` is its size in each process.
+    /// Collective.
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<Self::State>;
+
+    /// Prepares a run. Collective.
+    fn prepare(self, me: &Worker, state: &mut Self::State) -> farside::Result<()>;
+
+    /// Performs operation `number` of a run.
+    fn perform(self, me: &Worker, state: &mut Self::State, number: u64) -> farside::Result<()>;
+
+    /// Frees the container. Collective.
+    fn end(self, me: &Worker, state: Self::State) -> farside::Result<()>;
+
+    /// Returns the predicted nanoseconds of an operation.
+    fn predict(self, model: &CostModel, load: Load) -> Option<f64>;
+
+    /// Returns the bytes of memory in each process that the limit uses.
+    fn limit_bytes(self, size: usize) -> usize;
+
+    /// Performs the instructions that no implementation can do without, as operation `number`.
+    /// Returns a number on which those of the next operation depend.
+    fn instruct(self, memory: &Shared, size: usize, number: u64, last: u64) -> u64;
+}
+
+/// The name of what [`Operation::instruct`] performs.
+const LIMIT: &str = "bare instructions";
+
+pub(super) fn cases<O: Operation>(on: &Fabric, operations: impl Iterator<Item = O>, size: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for operation in operations {
+        match *on {
+            Fabric::Shm | Fabric::Ofi(_) => {
+                let is_mapped = *on == Fabric::Shm;
+                cases.push(Case::job(operation.name(), PROCESSES, move |me, options| {
+                    measure(me, options, operation, size, is_mapped)
+                }));
+            }
+            Fabric::Simulated(network) => {
+                for machines in MACHINES {
+                    let name = format!("{}/{machines}x1x1", operation.name());
+                    cases.push(Case::here(name, move |options| simulate(operation, network, machines, size, options)));
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// Measures on real processes, beside the bare instructions where memory is mapped.
+fn measure<O: Operation>(
+    me: &Worker,
+    options: Options,
+    operation: O,
+    size: usize,
+    is_mapped: bool,
+) -> Result<Vec<Metric>, BenchError> {
+    let size = options.local_size_or(size);
+    let count = options.operations_or(if is_mapped { MAPPED } else { REMOTE }).min(size as u64 / 2);
+    let predicted = operation.predict(&CostModel::measure(me)?, load(me));
+    let memory = Shared::new(me, operation.limit_bytes(size) * me.process_count() as usize)?;
+    let mut state = operation.begin(me, size, count)?;
+    let (mut all, mut limits) = (Vec::new(), Vec::new());
+    // The first run touches the memory and makes the connections.
+    for run in 0..=options.runs() {
+        let (all_sizes, mut last) = (size * me.process_count() as usize, 0);
+        let limit = time(me, operation, count, |number| {
+            last = operation.instruct(&memory, all_sizes, number, last);
+            Ok(())
+        })?;
+        operation.prepare(me, &mut state)?;
+        let one = time(me, operation, count, |number| operation.perform(me, &mut state, number))?;
+        if run > 0 && me.is_first() {
+            all.push(one);
+            limits.push(limit);
+        }
+    }
+    operation.end(me, state)?;
+    let mut metric = Metric::new("ns", "ns", all);
+    if is_mapped {
+        metric = metric.against(LIMIT, limits);
+    }
+    Ok([metric].into_iter().chain(predicted.map(|ns| Metric::new("predicted_ns", "ns", vec![ns]))).collect())
+}
+
+/// Measures in virtual time.
+fn simulate<O: Operation>(
+    operation: O,
+    network: SimNetwork,
+    machines: u32,
+    size: usize,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
+    // The tables of all simulated processes are in this one.
+    let size = options.local_size_or(size.min(4096));
+    let count = options.operations_or(SIMULATED).min(size as u64 / 2);
+    let found = Mutex::new(Vec::new());
+    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
+    let simulated = Simulation::new(machines, 1, options.seed).options(sim).run(|me| {
+        let predicted = operation.predict(&CostModel::measure(me)?, load(me));
+        let mut state = operation.begin(me, size, count)?;
+        operation.prepare(me, &mut state)?;
+        let one = time(me, operation, count, |number| operation.perform(me, &mut state, number))?;
+        operation.end(me, state)?;
+        if me.is_first() {
+            let metrics = [("ns", Some(one)), ("predicted_ns", predicted)];
+            let metrics = metrics.into_iter().filter_map(|(name, ns)| Some(Metric::new(name, "ns", vec![ns?])));
+            *found.lock().expect("no thread has panicked") = metrics.collect();
+        }
+        Ok(())
+    })?;
+    simulated.verdict?;
+    Ok(found.into_inner().expect("no thread has panicked"))
+}
+
+/// The circumstances: each key is as likely here as at any other process, and the owners wait.
+fn load(me: &Worker) -> Load {
+    Load { own_share: 1.0 / f64::from(me.process_count()), ..Load::default() }
+}
+
+/// Performs a run on all workers at once, and returns on worker 0 the median of the nanoseconds of
+/// one operation on each.
+fn time(
+    me: &Worker,
+    operation: impl Operation,
+    count: u64,
+    mut perform: impl FnMut(u64) -> farside::Result<()>,
+) -> farside::Result<f64> {
+    me.barrier()?;
+    let start = me.now();
+    let takes_part = operation.takes_part(me);
+    if takes_part {
+        (0..count).try_for_each(&mut perform)?;
+    }
+    let own = takes_part.then(|| (me.now() - start).as_nanos() as f64 / count as f64);
+    me.barrier()?;
+    let all = me.gather(WorkerId::FIRST, own)?;
+    Ok(all.map_or(0.0, |all| median(&all.into_iter().flatten().collect::<Vec<_>>())))
+}
+
+/// Mixes the bits of a number (splitmix64).
+pub(super) fn mix(number: u64) -> u64 {
+    let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,182 @@
+//! Operations of hash maps (Brock et al., Figure 5).
+//!
+//! All workers work at once, on random keys of all processes. Keys and values have 8 bytes. At the
+//! end of a run of insertions, and in all runs of finds, half of the slots are used.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+
+use farside::{Worker, WorkerId};
+use farside_containers::map::{HashMap, Map};
+use farside_containers::{CostModel, Implementation, Load, Op, Promise};
+
+use super::containers::{Operation, cases as cases_of, mix};
+use crate::case::Case;
+use crate::fabric::Fabric;
+use crate::shared::Shared;
+
+pub(crate) const ABOUT: &str =
+    "insertions and finds of a hash map by each implementation and promise (Brock et al., Figure 5)";
+
+/// Slots of each process.
+const SLOTS: usize = 1 << 17;
+/// Bytes of a slot with a stamp, a key and a value, as the limit spaces them.
+const SLOT_BYTES: usize = 32;
+
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let implementations = [Implementation::Call, Implementation::OneSided, Implementation::OneSidedPublished];
+    let all = [
+        (Op::Insert, [Promise::INSERT_ONLY, Promise::ALL, Promise::LOCAL]),
+        (Op::Find, [Promise::FIND_ONLY, Promise::ALL, Promise::LOCAL]),
+        (Op::FindMiss, [Promise::FIND_ONLY, Promise::ALL, Promise::LOCAL]),
+    ];
+    let one_by_one = all.into_iter().flat_map(|(op, promises)| {
+        implementations
+            .into_iter()
+            .flat_map(move |by| promises.map(|promise| MapOperation { op, by: Some(by), promise }))
+    });
+    let batched = [(Op::Insert, Promise::INSERT_ONLY), (Op::Find, Promise::FIND_ONLY)];
+    let batched = batched.into_iter().map(|(op, promise)| MapOperation { op, by: None, promise });
+    cases_of(on, one_by_one.chain(batched), SLOTS)
+}
+
+#[derive(Clone, Copy)]
+struct MapOperation {
+    op: Op,
+    /// `None`: in batches.
+    by: Option<Implementation>,
+    promise: Promise,
+}
+
+struct State {
+    map: HashMap<u64, u64>,
+    /// What this worker has in the map before each run.
+    there: Vec<u64>,
+    /// What the operations are about.
+    keys: Vec<u64>,
+}
+
+impl MapOperation {
+    fn map<'w>(self, me: &'w Worker, state: &State) -> Map<'w, u64, u64> {
+        state.map.on(me).promising(self.promise)
+    }
+
+    /// Returns keys by which the workers fill the map: this worker's, or those that it owns.
+    fn keys(self, me: &Worker, map: HashMap<u64, u64>, from: u64) -> impl Iterator<Item = u64> + use<'_> {
+        let (own, workers) = (u64::from(me.id().number()), u64::from(me.worker_count()));
+        let is_local = self.promise.is_local();
+        let numbers = (from..).map(move |number| if is_local { number } else { number * workers + own });
+        numbers.map(mix).filter(move |key| !is_local || map.on(me).owner_of(key) == me.id())
+    }
+}
+
+impl Operation for MapOperation {
+    type State = State;
+
+    fn name(self) -> String {
+        let op = match self.op {
+            Op::Insert => "insert",
+            Op::Find => "find",
+            _ => "find-miss",
+        };
+        match self.by {
+            Some(by) => format!("{op}/{by}/{}", self.promise),
+            None => format!("{op}/batched/{}", self.promise),
+        }
+    }
+
+    fn takes_part(self, _: &Worker) -> bool {
+        true
+    }
+
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State> {
+        let size = size.next_power_of_two();
+        let entries = size / 2;
+        // A map has as many slots as it needs to be three quarters full at most.
+        let capacity = size / 4 * 3 * me.worker_count() as usize;
+        let by = self.by.unwrap_or_default();
+        let map = HashMap::builder().capacity(capacity).implementation(by).fixed().build(me)?;
+        let mut there: Vec<u64> = self.keys(me, map, 0).take(entries).collect();
+        let keys = match self.op {
+            Op::Insert => there.split_off(entries - count as usize),
+            Op::FindMiss => self.keys(me, map, 1 << 40).take(count as usize).collect(),
+            _ if self.promise.is_local() => (0..count).map(|at| there[(mix(at) % entries as u64) as usize]).collect(),
+            _ => {
+                let all = entries as u64 * u64::from(me.worker_count());
+                (0..count).map(|at| mix(mix(at ^ u64::from(me.id().number()) << 32) % all)).collect()
+            }
+        };
+        let state = State { map, there, keys };
+        if self.op != Op::Insert {
+            fill(me, &state)?;
+        }
+        Ok(state)
+    }
+
+    fn prepare(self, me: &Worker, state: &mut State) -> farside::Result<()> {
+        if self.op == Op::Insert {
+            me.barrier()?;
+            if me.is_first() {
+                state.map.on(me).clear()?;
+            }
+            me.barrier()?;
+            fill(me, state)?;
+        }
+        Ok(())
+    }
+
+    fn perform(self, me: &Worker, state: &mut State, number: u64) -> farside::Result<()> {
+        let map = self.map(me, state);
+        let key = state.keys[number as usize];
+        match (self.by, self.op) {
+            (Some(_), Op::Insert) => map.insert(key, key).map(drop),
+            (Some(_), op) => {
+                let found = black_box(map.get(&key)?);
+                assert_eq!(found.is_some(), op == Op::Find, "key {key:#x}");
+                Ok(())
+            }
+            // All of them, at the first number.
+            (None, _) if number > 0 => Ok(()),
+            (None, Op::Insert) => {
+                let batch = map.batch()?;
+                batch.extend(state.keys.iter().map(|key| (*key, *key)))?;
+                batch.finish()
+            }
+            (None, _) => map.get_many(&state.keys).map(|found| assert!(found.iter().all(Option::is_some))),
+        }
+    }
+
+    fn end(self, me: &Worker, state: State) -> farside::Result<()> {
+        me.barrier()?;
+        state.map.free(me)
+    }
+
+    fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
+        model.predict(self.by?, self.op, self.promise, Load { fill: 0.5, ..load }).map(|predicted| predicted.ns)
+    }
+
+    fn limit_bytes(self, size: usize) -> usize {
+        size.next_power_of_two() * SLOT_BYTES
+    }
+
+    fn instruct(self, memory: &Shared, size: usize, number: u64, last: u64) -> u64 {
+        let slots = size.next_power_of_two() as u64;
+        let word = memory.word((mix(number ^ last) % slots) as usize * SLOT_BYTES);
+        match self.op {
+            Op::Insert => {
+                let _ = black_box(word.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst));
+                0
+            }
+            // A find waits for its line.
+            _ => word.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Fills the map up to where the runs begin. Collective.
+fn fill(me: &Worker, state: &State) -> farside::Result<()> {
+    let map = state.map.on(me);
+    let batch = map.batch()?;
+    batch.extend(state.there.iter().map(|key| (*key, *key)))?;
+    batch.finish()
+}

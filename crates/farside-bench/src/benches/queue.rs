@@ -1,0 +1,122 @@
+//! Pushes and pops of queues (Brock et al., Figure 4).
+//!
+//! All workers use one queue in process 0 at once. With the promise `local` that process uses it
+//! alone. Items have 8 bytes.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+
+use farside::{ProcessId, Worker};
+use farside_containers::queue::Queue;
+use farside_containers::{CostModel, Implementation, Load, Op, Promise};
+
+use super::containers::{Operation, cases as cases_of};
+use crate::case::Case;
+use crate::fabric::Fabric;
+use crate::shared::{Shared, WORD_DISTANCE};
+
+pub(crate) const ABOUT: &str = "pushes and pops of a queue by each implementation and promise (Brock et al., Figure 4)";
+
+/// Items of each worker for which there is room.
+const ITEMS: usize = 1 << 17;
+/// Bytes of a slot with a stamp and an item.
+const SLOT_BYTES: usize = 16;
+
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
+    let all = [
+        (Op::Push, [Promise::PUSH_ONLY, Promise::ALL, Promise::LOCAL]),
+        (Op::Pop, [Promise::POP_ONLY, Promise::ALL, Promise::LOCAL]),
+    ];
+    let operations = all.into_iter().flat_map(|(op, promises)| {
+        [Call, OneSided, OneSidedPublished, Checksum]
+            .into_iter()
+            .flat_map(move |by| promises.map(|promise| QueueOperation { op, by, promise }))
+    });
+    cases_of(on, operations, ITEMS)
+}
+
+#[derive(Clone, Copy)]
+struct QueueOperation {
+    op: Op,
+    by: Implementation,
+    promise: Promise,
+}
+
+struct State {
+    queue: Queue<u64>,
+    /// What there is to pop.
+    items: Vec<u64>,
+}
+
+impl Operation for QueueOperation {
+    type State = State;
+
+    fn name(self) -> String {
+        let op = if self.op == Op::Push { "push" } else { "pop" };
+        format!("{op}/{}/{}", self.by, self.promise)
+    }
+
+    fn takes_part(self, me: &Worker) -> bool {
+        !self.promise.is_local() || me.is_first()
+    }
+
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State> {
+        let capacity = size as u64 * u64::from(me.worker_count());
+        let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, self.by)?;
+        let items = if self.op == Op::Pop { (0..count * u64::from(me.worker_count())).collect() } else { Vec::new() };
+        Ok(State { queue, items })
+    }
+
+    fn prepare(self, me: &Worker, state: &mut State) -> farside::Result<()> {
+        me.barrier()?;
+        if me.is_first() {
+            let ends = state.queue.on(me);
+            ends.clear()?;
+            assert_eq!(ends.push_all(&state.items)?, state.items.len() as u64);
+        }
+        me.barrier()
+    }
+
+    fn perform(self, me: &Worker, state: &mut State, number: u64) -> farside::Result<()> {
+        let ends = state.queue.on(me);
+        match self.op {
+            Op::Push => ends.push_with(self.promise, number)?.expect("there is room for all"),
+            _ => drop(black_box(ends.pop_with(self.promise)?.expect("there is an item for each"))),
+        }
+        Ok(())
+    }
+
+    fn end(self, me: &Worker, state: State) -> farside::Result<()> {
+        me.barrier()?;
+        state.queue.free(me)
+    }
+
+    fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
+        // The other workers change the same counter.
+        let contenders = if self.promise.is_local() { 0.0 } else { 1.0 / load.own_share - 1.0 };
+        model.predict(self.by, self.op, self.promise, Load { contenders, ..load }).map(|predicted| predicted.ns)
+    }
+
+    fn limit_bytes(self, size: usize) -> usize {
+        WORD_DISTANCE + size * SLOT_BYTES
+    }
+
+    fn instruct(self, memory: &Shared, size: usize, _: u64, _: u64) -> u64 {
+        let counter = memory.word(0);
+        let ticket = match self.promise.is_local() {
+            true => {
+                let ticket = counter.load(Ordering::Relaxed);
+                counter.store(ticket + 1, Ordering::Relaxed);
+                ticket
+            }
+            false => counter.fetch_add(1, Ordering::SeqCst),
+        };
+        let slot = memory.word(WORD_DISTANCE + (ticket % size as u64) as usize * SLOT_BYTES);
+        match self.op {
+            Op::Push => slot.store(ticket, Ordering::Release),
+            _ => drop(black_box(slot.load(Ordering::Acquire))),
+        }
+        0
+    }
+}
