@@ -83,11 +83,7 @@ impl Options {
 
     /// The options as arguments of a measuring process, which neither simulates nor starts peers.
     pub(crate) fn to_arguments(self) -> [String; 3] {
-        [
-            self.quick.to_string(),
-            self.operations.unwrap_or(0).to_string(),
-            self.local_size.unwrap_or(0).to_string(),
-        ]
+        [self.quick.to_string(), self.operations.unwrap_or(0).to_string(), self.local_size.unwrap_or(0).to_string()]
     }
 
     /// Reads the arguments that [`to_arguments`](Self::to_arguments) wrote.

@@ -1,29 +1,26 @@
-//! Exchanges for irregular programs: many small items to many owners.
-//!
-//! In such a program every worker holds a part of the data, and every step reads or changes parts
-//! that other workers hold.
-//! A call for each item costs more than the work on it. So items travel in batches:
+//! Containers of a distributed program: maps and queues in the memory of many processes, and
+//! exchanges of many small items.
 //!
 //! | to | use |
 //! |---|---|
+//! | keep a hash table that is spread over all workers | [`map::HashMap`] |
+//! | share a bounded queue, in the memory of one process | [`queue`] |
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
-//! | keep the items of a container, or an array, in files | [`keep`] |
-//! | share a bounded queue, in the memory of one process | [`queue`] |
-//! | keep a hash table that is spread over all workers | [`map::HashMap`] |
-//! | predict what operations cost, and choose an implementation | [`CostModel`] |
-//! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
+//! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
 //! | spread one vector over all workers | [`DistVec`] |
 //! | count how often keys occur | [`CountingSet`] |
-//! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
 //! | combine what the iterators of all workers yield | [`DistIterator`] |
+//! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //! | share tasks that make further tasks | [`farside::tasks::TaskPool`] |
+//! | keep the items of a container, or an array, in files | [`keep`] |
+//! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //!
+//! A call for each small item costs more than the work on it, so most of these also work in batches.
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
 #![forbid(unsafe_code)]
 
-mod cost;
 mod array_batch;
 pub mod collections;
 mod cost;
@@ -35,11 +32,10 @@ pub mod keep;
 pub mod map;
 mod promise;
 mod query;
-mod remote;
 pub mod queue;
+mod remote;
 mod route;
 
-pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use array_batch::ArrayBatch;
 pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
-use farside::{Worker, WorkerId};
+use farside::Worker;
 use farside_containers::map::{HashMap, Map};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 

@@ -1,19 +1,15 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
-mod cost;
 mod array_batch;
 mod cost;
 mod dist;
 mod examples;
 mod exchange;
 mod keep;
-mod dist;
-mod examples;
-mod exchange;
 mod map;
 mod query;
-mod remote;
 mod queue;
+mod remote;
 
 use farside::{Result, Worker, simulate};
 
