@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::WorkerId;
 
-use super::{Collectives, Content, Mismatch};
+use super::state::{Collectives, Content, Mismatch};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::pending::Pending;
