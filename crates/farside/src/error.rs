@@ -62,10 +62,11 @@ pub enum Error {
         /// The defect.
         cause: CorruptRecord,
     },
-    /// Two workers take part in different collectives. Collectives of this job cannot continue.
+    /// Two workers take part in different collectives, or pass slices of different lengths.
+    /// Collectives of this job, or of this team, cannot continue.
     #[error(
         "{here} takes part in {ours} and {there} in {theirs}: all workers must call the same collectives, with the \
-         same types, in the same order"
+         same types and lengths, in the same order"
     )]
     CollectiveMismatch {
         /// The worker that noticed it.
@@ -165,6 +166,14 @@ pub enum Error {
         name: &'static str,
         /// The reason.
         why: NameRefusal,
+    },
+    /// A worker is not in the team where it must be, or cannot be in it.
+    #[error("{worker} cannot be used in this team: {why}; name each member once, and use a team on its members only")]
+    NotInTeam {
+        /// The worker.
+        worker: WorkerId,
+        /// The reason.
+        why: &'static str,
     },
     /// A type travels only among processes of one binary.
     #[error(

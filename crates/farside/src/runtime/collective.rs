@@ -1,33 +1,72 @@
-//! Collectives: operations in which all workers of a job take part, each in the same order.
+//! Collectives: operations in which all workers of a job take part, or all members of a [`Team`],
+//! each in the same order.
 //!
-//! They are made of calls, so they need nothing else from a transport. A worker that waits in one
-//! runs calls meanwhile. A barrier is a dissemination barrier: in round `k` every worker notifies
-//! the worker `2^k` places after it.
+//! There is one mechanism. A collective is done over an ordered list of members ([`Group`]), which
+//! number their collectives together. All workers are the list of themselves, which needs no memory
+//! and no lookup. So every operation is written once (`operations.rs`), and is a method of
+//! [`Worker`] and of [`Team`].
+//!
+//! Collectives are made of calls, so they need nothing else from a transport. A worker that waits
+//! in one runs calls meanwhile. Values go up and down binomial trees. In a barrier, in scans and in
+//! `all_gather` each member sends to the one `2^k` places away in round `k`.
 //!
 //! A program may break the order: one worker is at a barrier where another one broadcasts. So each
-//! message names its collective by number, kind and type. A worker that receives something else
-//! than it takes part in returns [`Error::CollectiveMismatch`], and never takes a value of one type
-//! for one of another.
+//! message names its collective by team, number, kind, type and length. A worker that receives
+//! something else than it takes part in returns [`Error::CollectiveMismatch`], and never takes a
+//! value of one type for one of another.
 
+mod finish;
+mod group;
 mod messages;
+mod operations;
 mod quiescence;
 mod state;
+mod team;
 mod waiting;
-
-use std::any::type_name;
 
 use farside_fabric::WorkerId;
 
-use self::messages::{ARRIVED, MISMATCH, VALUE, announce_arrival, keep_mismatch, keep_value};
+pub use self::finish::Finish;
+use self::group::Group;
 pub(crate) use self::messages::{message_kinds, register};
 pub(crate) use self::state::Collectives;
-use self::state::{Content, FOREIGN_BYTES_MAX, FOREIGN_VALUES_MAX, Kind, Mismatch, Parcel};
-use crate::error::{Error, Result};
-use crate::invoke::call::WhenFull;
+pub use self::team::Team;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::runtime::worker::Worker;
-use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes_in, to_bytes, type_hash};
+use crate::wire::Wire;
 
-impl Worker {
+/// Makes each collective of a [`Group`] a method of [`Worker`], on all workers, and of [`Team`].
+macro_rules! collectives {
+    ($(
+        $(#[doc = $doc:literal])*
+        fn $name:ident $([$($generics:tt)*])? ($($argument:ident: $type:ty),*) -> $result:ty;
+    )*) => {
+        impl Worker {
+            $(
+                $(#[doc = $doc])*
+                pub fn $name $(<$($generics)*>)? (&self, $($argument: $type),*) -> Result<$result> {
+                    Group::all(self).$name($($argument),*)
+                }
+            )*
+        }
+
+        impl Team {
+            $(
+                #[doc = concat!("Does what [`Worker::", stringify!($name), "`] does, among the members.")]
+                ///
+                /// # Errors
+                /// The same, but [`Error::PeerLost`] only if a member is lost; [`Error::NotInTeam`].
+                pub fn $name $(<$($generics)*>)? (&self, me: &Worker, $($argument: $type),*) -> Result<$result> {
+                    self.group(me)?.$name($($argument),*)
+                }
+            )*
+        }
+    };
+}
+
+collectives! {
     /// Waits until every worker of the job has called `barrier`. Earlier calls need not have run by
     /// then; [`quiesce`](Self::quiesce) waits for those. A worker that has left the barrier may
     /// call one that has not.
@@ -52,20 +91,7 @@ impl Worker {
     /// [`Error::PeerLost`] if any process of the job is lost; [`Error::CollectiveMismatch`] if
     /// another worker takes part in another collective; [`Error::Deadline`]; [`Error::InHandler`].
     /// In a job of several binaries also [`Error::CollectiveOverrun`].
-    pub fn barrier(&self) -> Result<()> {
-        self.may_begin("a barrier")?;
-        let epoch = self.access_epoch();
-        let number = self.collectives.borrow_mut().begin(Content::default());
-        let rounds = self.worker_count().next_power_of_two().trailing_zeros();
-        for round in 0..rounds {
-            self.tell(self.neighbor(1 << round), ARRIVED, (number, round), announce_arrival)?;
-            self.wait_for_all("waiting at a barrier", self.announcer(round), |worker| {
-                worker.collectives.borrow_mut().is_announced(round as usize).then_some(())
-            })?;
-        }
-        self.all_know_accesses(epoch);
-        self.wait_until_sent((0..rounds).map(|round| self.neighbor(1 << round)))
-    }
+    fn barrier() -> ();
 
     /// Sends `value` of worker `root` to all workers and returns it. The values of the other
     /// workers are ignored.
@@ -88,42 +114,131 @@ impl Worker {
     ///
     /// # Panics
     /// If the root has no value.
-    pub fn broadcast<T: Wire + Clone>(&self, root: WorkerId, value: Option<T>) -> Result<T> {
-        let parts = self.begin::<T>(Kind::Broadcast, root)?;
-        let value = if self.id() == root {
-            value.expect("the root of a broadcast must pass a value")
-        } else {
-            self.receive(&parts, self.parent(root))?
-        };
-        self.pass_on(&parts, root, &value)?;
-        Ok(value)
-    }
+    fn broadcast[T: Wire + Clone](root: WorkerId, value: Option<T>) -> T;
+
+    /// Replaces the elements of all workers by those of worker `root`, as
+    /// [`broadcast`](Self::broadcast) does with one value.
+    ///
+    /// # Errors
+    /// Those of `broadcast`; [`Error::CollectiveMismatch`] also if the slices of two workers differ
+    /// in length.
+    fn broadcast_slice[T: Wire + Clone](root: WorkerId, values: &mut [T]) -> ();
 
     /// Sends the values of all workers to worker `root`. The root gets them in the order of the
     /// workers, the others get `None`.
     ///
+    /// *Cost*: one call from each worker to the root.
+    ///
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
-    pub fn gather<T: Wire>(&self, root: WorkerId, value: T) -> Result<Option<Vec<T>>> {
-        let parts = self.begin::<T>(Kind::Gather, root)?;
-        if self.id() != root {
-            self.send_value(&parts, root, value)?;
-            self.wait_until_sent([root].into_iter())?;
-            return Ok(None);
-        }
-        let mut own = Some(value);
-        let mut gathered = Vec::with_capacity(self.worker_count() as usize);
-        for from in self.workers() {
-            gathered.push(match own.take_if(|_| from == root) {
-                Some(own) => own,
-                None => self.receive(&parts, from)?,
-            });
-        }
-        Ok(Some(gathered))
-    }
+    fn gather[T: Wire](root: WorkerId, value: T) -> Option<Vec<T>>;
 
-    /// Combines the values of all workers, always in the same order, and returns the result on all
-    /// workers.
+    /// Sends the elements of all workers to worker `root`, as [`gather`](Self::gather) does with one
+    /// value. The root gets the elements of worker 0 first, then those of worker 1, and so on.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn gather_slice[T: Wire + Clone](root: WorkerId, values: &[T]) -> Option<Vec<T>>;
+
+    /// Returns the values of all workers, in the order of the workers, on all of them.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let all = me.all_gather(10 * me.id().number())?;
+    ///     assert_eq!(all, [0, 10, 20]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call in each of log₂(workers) rounds. Each carries twice as many values as the one
+    /// before it.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Self::broadcast).
+    fn all_gather[T: Wire + Clone](value: T) -> Vec<T>;
+
+    /// Returns the elements of all workers on all of them, as [`all_gather`](Self::all_gather) does
+    /// with one value: those of worker 0 first.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn all_gather_slice[T: Wire + Clone](values: &[T]) -> Vec<T>;
+
+    /// Gives each worker one value of worker `root`, in the order of the workers. The values of the
+    /// other workers are ignored.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let root = WorkerId::new(1);
+    ///     let own = me.scatter(root, (me.id() == root).then(|| vec!["a".to_owned(), "b".into(), "c".into()]))?;
+    ///     assert_eq!(own, ["a", "b", "c"][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call from the root to each worker.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Self::broadcast).
+    ///
+    /// # Panics
+    /// If the root does not pass a value for each worker.
+    fn scatter[T: Wire](root: WorkerId, values: Option<Vec<T>>) -> T;
+
+    /// Gives each worker its part of the slice `from` of worker `root`, as
+    /// [`scatter`](Self::scatter) does with one value. The parts are as long as `into`, which is as
+    /// long on all workers. `from` of the other workers is ignored.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice), for `into`.
+    ///
+    /// # Panics
+    /// If `from` of the root is not as long as all parts together.
+    fn scatter_slice[T: Wire + Clone](root: WorkerId, from: &[T], into: &mut [T]) -> ();
+
+    /// Sends a value to each worker, and returns the values that came from each worker, both in the
+    /// order of the workers. Values may be vectors of different lengths.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let own = me.id().number();
+    ///     // To each worker as many elements as its number says.
+    ///     let sent = (0..me.worker_count()).map(|to| vec![own; to as usize]).collect();
+    ///     let received: Vec<Vec<u32>> = me.all_to_all(sent)?;
+    ///     let expected: Vec<_> = (0..me.worker_count()).map(|from| vec![from; own as usize]).collect();
+    ///     assert_eq!(received, expected);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call from each worker to each other.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Self::broadcast).
+    ///
+    /// # Panics
+    /// If the number of values is not that of the workers.
+    fn all_to_all[T: Wire](values: Vec<T>) -> Vec<T>;
+
+    /// Exchanges blocks, as [`all_to_all`](Self::all_to_all) exchanges values. The slice consists of
+    /// a block for each worker, all of the same length. Each block is replaced by the one that came
+    /// from that worker.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    ///
+    /// # Panics
+    /// If the length of the slice is no multiple of the number of workers.
+    fn all_to_all_slice[T: Wire + Clone](values: &mut [T]) -> ();
+
+    /// Combines the values of all workers, in the order of the workers, and returns the result on
+    /// all of them. `combine` must be associative; it need not be commutative.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
@@ -137,180 +252,148 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
-    pub fn all_reduce<T: Wire + Clone>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
-        let root = WorkerId::FIRST;
-        let up = self.begin::<T>(Kind::AllReduce, root)?;
-        let mut combined = value;
-        for child in self.children(root) {
-            combined = combine(combined, self.receive(&up, child)?);
-        }
-        // The result comes down as a second collective: a value is identified only by the number of
-        // its collective and its sender.
-        let combined = if self.id() == root {
-            Some(combined)
-        } else {
-            self.send_value(&up, self.parent(root), combined)?;
-            None
-        };
-        let down = self.begin::<T>(Kind::AllReduce, root)?;
-        let result = match combined {
-            Some(result) => result,
-            None => self.receive(&down, self.parent(root))?,
-        };
-        self.pass_on(&down, root, &result)?;
-        Ok(result)
-    }
+    fn all_reduce[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
 
-    /// Refuses a collective where none can be waited for.
-    fn may_begin(&self, what: &'static str) -> Result<()> {
-        self.not_in_handler(what)?;
-        if self.id().number() >= self.worker_count() {
-            return Err(self.unknown(self.id()));
-        }
-        self.flush();
-        self.collective_failure().map_or(Ok(()), Err)
-    }
-
-    /// Begins a collective in which values of type `T` travel.
-    fn begin<T: Wire>(&self, kind: Kind, root: WorkerId) -> Result<Parts> {
-        self.may_begin(match kind {
-            Kind::Barrier => "a barrier",
-            Kind::Broadcast => "a broadcast",
-            Kind::Gather => "a gather",
-            Kind::AllReduce => "an all_reduce",
-        })?;
-        if root.number() >= self.worker_count() {
-            return Err(self.unknown(root));
-        }
-        let type_hash = match self.process_handle().is_mixed() {
-            false => type_hash::<T>(),
-            true => {
-                let schema = Schema::of::<T>();
-                if let Some(type_name) = schema.unportable() {
-                    let name = "a collective in a job of several binaries";
-                    return Err(Error::NotPortable { name, type_name });
-                }
-                schema.hash()
-            }
-        };
-        let content = Content { kind, root: root.number(), type_hash, type_name: type_name::<T>().to_owned() };
-        let number = self.collectives.borrow_mut().begin(content.clone());
-        self.collective_failure().map_or(Ok(Parts { number, content }), Err)
-    }
-
-    /// Returns the worker that announces round `round` of a barrier to this one.
-    fn announcer(&self, round: u32) -> WorkerId {
-        let count = u64::from(self.worker_count());
-        let back = (1_u64 << round) % count;
-        WorkerId::new(((u64::from(self.id().number()) + count - back) % count) as u32)
-    }
-
-    /// Returns this worker's place in the binomial tree whose root is `root`. The root has place 0.
-    fn place_in_tree(&self, root: WorkerId) -> u32 {
-        let count = self.worker_count();
-        (self.id().number() + count - root.number()) % count
-    }
-
-    fn at_place(&self, root: WorkerId, place: u32) -> WorkerId {
-        WorkerId::new(((root.number() as u64 + place as u64) % self.worker_count() as u64) as u32)
-    }
-
-    /// Returns the parent: the place without its lowest bit. Must not be called on the root.
-    fn parent(&self, root: WorkerId) -> WorkerId {
-        let place = self.place_in_tree(root);
-        self.at_place(root, place & (place - 1))
-    }
-
-    /// Returns the children: the place with one bit added below its lowest bit.
-    fn children(&self, root: WorkerId) -> Vec<WorkerId> {
-        let (place, count) = (self.place_in_tree(root), self.worker_count());
-        let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
-        let places = (0..bits).map(|bit| place as u64 + (1 << bit)).take_while(|child| *child < count as u64);
-        places.map(|child| self.at_place(root, child as u32)).collect()
-    }
-
-    fn send_value<T: Wire>(&self, parts: &Parts, to: WorkerId, value: T) -> Result<()> {
-        let bytes = match self.process_handle().is_mixed() {
-            false => to_bytes(value),
-            true => wire::encode(&value, Vec::new()),
-        };
-        let Parts { number, content } = parts.clone();
-        self.tell(to, VALUE, Parcel { number, from: self.id(), content, bytes }, keep_value)
-    }
-
-    /// Sends a value to the children of this worker in the tree of `root`, and waits until it is
-    /// sent.
-    fn pass_on<T: Wire + Clone>(&self, parts: &Parts, root: WorkerId, value: &T) -> Result<()> {
-        let children = self.children(root);
-        for child in &children {
-            self.send_value(parts, *child, value.clone())?;
-        }
-        self.wait_until_sent(children.into_iter())
-    }
-
-    /// Waits for the value of another worker.
-    fn receive<T: Wire>(&self, parts: &Parts, from: WorkerId) -> Result<T> {
-        let value = self.wait_for_all("waiting for the value of another worker", from, |worker| {
-            worker.collectives.borrow_mut().take(from)
-        })?;
-        debug_assert!(value.content.is_like(&parts.content));
-        let read = match self.process_handle().is_mixed() {
-            // The shapes are the same, as `take` has compared them.
-            true => wire::decode(Decoder::new(&value.bytes).within(self), 0),
-            // SAFETY: this job is of one binary, and `keep_value` alone lets values in. `take`
-            // hands out only values whose type hash is that of `T`, which `begin` put into the
-            // current content, and `send_value` wrote the bytes as a value of the type that the
-            // hash names. They are read once, because `take` removed them.
-            false => unsafe { from_bytes_in(&value.bytes, self.process_handle()) },
-        };
-        read.map_err(|cause: WireError| Error::Wire { from, cause })
-    }
-
-    /// Waits until nothing is staged for these receivers.
+    /// Replaces each element by the combination of the elements at its index on all workers, as
+    /// [`all_reduce`](Self::all_reduce) does with one value.
     ///
-    /// A call stays staged here while its ring is not set up. If this worker then made no progress
-    /// after the collective, the receivers would wait in it for as long.
-    fn wait_until_sent(&self, receivers: impl Iterator<Item = WorkerId> + Clone) -> Result<()> {
-        let waits = |to| self.outbox(to).is_some_and(|outbox| outbox.has_staged());
-        let Some(whom) = receivers.clone().find(|to| waits(*to)) else { return Ok(()) };
-        let doing = "waiting for the ring to another worker";
-        self.wait_for_all(doing, whom, |_| (!receivers.clone().any(waits)).then_some(()))
-    }
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let mut values = [1.5, f64::from(me.id().number())];
+    ///     me.all_reduce_slice(&mut values, |a, b| a + b)?;
+    ///     assert_eq!(values, [4.5, 3.0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn all_reduce_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 
-    /// Returns the reason for which collectives cannot continue, if there is one.
-    fn collective_failure(&self) -> Option<Error> {
-        let (mismatch, is_told) = {
-            let mut collectives = self.collectives.borrow_mut();
-            let mismatch = collectives.mismatch.clone().filter(|mismatch| mismatch.number <= collectives.begun);
-            let is_told = collectives.is_told;
-            collectives.is_told |= mismatch.is_some();
-            (mismatch, is_told)
-        };
-        if let Some(mismatch) = mismatch {
-            // The others may wait for workers that have noticed it.
-            for other in self.workers().filter(|other| !is_told && *other != self.id()) {
-                // A worker that cannot be told is lost, or learns of this one's end.
-                let to = self.internal(other).when_full(WhenFull::Queue);
-                let _ = match self.runs_same_binary(other) {
-                    true => to.call(mismatch.clone(), keep_mismatch).map_err(Error::from),
-                    false => to.call_named(MISMATCH, mismatch.clone()).map_err(Error::from),
-                };
-            }
-            let Mismatch { here, ours, there, theirs, .. } = mismatch;
-            let (ours, theirs) = (ours.into(), theirs.into());
-            return Some(Error::CollectiveMismatch { here, ours, there, theirs });
-        }
-        self.collectives.borrow().is_overrun.then(|| Error::CollectiveOverrun {
-            worker: self.id(),
-            values: FOREIGN_VALUES_MAX,
-            bytes: FOREIGN_BYTES_MAX,
-        })
-    }
-}
+    /// Combines the values of all workers as [`all_reduce`](Self::all_reduce) does, and returns the
+    /// result on worker `root`. The others get `None`.
+    ///
+    /// *Cost*: a tree of calls towards worker 0, which sends the result to the root.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Self::broadcast).
+    fn reduce[T: Wire](root: WorkerId, value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
 
-/// A collective that this worker takes part in.
-#[derive(Clone, Debug)]
-struct Parts {
-    number: u64,
-    content: Content,
+    /// Replaces each element of worker `root` by the combination of the elements at its index on all
+    /// workers, as [`reduce`](Self::reduce) does with one value. Those of the other workers stay.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn reduce_slice[T: Wire + Clone](root: WorkerId, values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
+
+    /// Combines the values of the workers up to this one, in the order of the workers, with its own
+    /// (an inclusive scan). `combine` must be associative; it need not be commutative.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let sum = me.scan(me.id().number() + 1, |a, b| a + b)?;
+    ///     assert_eq!(sum, [1, 3, 6][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call in each of log₂(workers) rounds, and two combinations.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Self::broadcast).
+    fn scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
+
+    /// Replaces each element by the result of a [`scan`](Self::scan) of the elements at its index.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
+
+    /// Combines the values of the workers before this one, as [`scan`](Self::scan) does, without its
+    /// own. The first worker gets `None`.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     // The place at which each worker begins to write, if it writes `length` elements.
+    ///     let length = 10 * me.id().index();
+    ///     let start = me.exclusive_scan(length, |a, b| a + b)?.unwrap_or(0);
+    ///     assert_eq!(start, [0, 0, 10][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Self::broadcast).
+    fn exclusive_scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
+
+    /// Replaces each element by the result of an [`exclusive_scan`](Self::exclusive_scan) of the
+    /// elements at its index. Those of the first worker stay as they are.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn exclusive_scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
+
+    /// Divides the workers into teams: those that pass the same `colour` become a [`Team`], in the
+    /// order of their `key`. Workers with the same key keep their order.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     // The last two workers, in reverse order.
+    ///     let team = me.split(u64::from(me.is_first()), u64::from(9 - me.id().number()))?;
+    ///     assert_eq!(team.members().len(), if me.is_first() { 1 } else { 2 });
+    ///     assert_eq!(team.place(), [0, 1, 0][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: an [`all_gather`](Self::all_gather).
+    ///
+    /// # Errors
+    /// Those of [`barrier`](Self::barrier).
+    fn split(colour: u64, key: u64) -> Team;
+
+    /// Runs `work`, and then waits for the calls that all workers make through the scope, and for
+    /// those that the called functions make through it. Other calls are not waited for.
+    ///
+    /// ```
+    /// # use std::cell::Cell;
+    /// # use farside::prelude::*;
+    /// # use farside::Finish;
+    /// type Count = PerWorker<Cell<u64>>;
+    /// fn spread(scope: &Finish<'_>, (count, depth): (Count, u32)) {
+    ///     let here = count.here(scope);
+    ///     here.set(here.get() + 1);
+    ///     for to in scope.workers().take(depth as usize) {
+    ///         scope.call(to, (count, depth - 1), spread).unwrap();
+    ///     }
+    /// }
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let count = Count::new(me, Cell::new(0))?;
+    ///     me.finish(|scope| Ok(scope.call(me.neighbor(1), (count, 2), spread)?))?;
+    ///     let total = me.all_reduce(count.here(me).get(), |a, b| a + b)?;
+    ///     assert_eq!(total, 3 * (1 + 2 + 2));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// Everything that the calls wrote is visible then. A worker that has returned may call one
+    /// that has not. After a loss this works on the team of the
+    /// [survivors](Worker::survivors), other than [`quiesce`](Worker::quiesce).
+    ///
+    /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce), and 16 bytes with each
+    /// call.
+    ///
+    /// # Errors
+    /// The error of `work`, without waiting; those of [`barrier`](Self::barrier);
+    /// [`Error::Deadline`] if no call has run for the job's deadline and some have not.
+    fn finish[R](work: impl FnOnce(&Finish<'_>) -> Result<R>) -> R;
 }

@@ -144,6 +144,9 @@ fn take_order(process: &Process, order: ToProcess) {
         }
         ToProcess::Lost { process: lost, root, why } => {
             tracing::debug!(process = lost.number(), root = root.number(), why, "order: a process is lost");
+            if let Some(confirmed) = process.confirmed_lost().get(lost.index()) {
+                confirmed.store(true, Ordering::Relaxed);
+            }
             process.lose(lost, Loss { root, why });
         }
         ToProcess::Confirm { round } => {

@@ -2,6 +2,7 @@
 
 use farside_fabric::WorkerId;
 
+use super::group::Group;
 use super::state::{Mismatch, Parcel};
 use crate::error::{Error, Result};
 use crate::invoke::named::{Named, Names};
@@ -9,22 +10,41 @@ use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 use crate::wire::check::MessageKind;
 
-/// Announces a round of a barrier: the number of the barrier, and the round.
+/// Announces a round of a barrier of all workers: the number of the barrier, and the round.
 pub(super) const ARRIVED: Named<(u64, u32)> = Named::of_the_library("farside/arrived");
+/// Announces a round of a barrier of a team.
+pub(super) const ARRIVED_IN_TEAM: Named<Arrival> = Named::of_the_library("farside/arrived-in-team");
 /// Carries a value.
 pub(super) const VALUE: Named<Parcel> = Named::of_the_library("farside/value");
+/// Tells of a mismatch.
+pub(super) const MISMATCH: Named<Mismatch> = Named::of_the_library("farside/mismatch");
+
+/// The announcement of a round of a barrier. It names its sender, as the receiver may not have made
+/// the team yet.
+#[derive(Clone, Copy, Debug, Wire)]
+pub(super) struct Arrival {
+    /// The name of the team.
+    pub(super) team: u64,
+    /// The number of the barrier.
+    pub(super) number: u64,
+    pub(super) round: u32,
+    pub(super) from: WorkerId,
+}
 
 /// The arguments of those functions, for tests of their decoders.
 pub(crate) fn message_kinds() -> Vec<MessageKind> {
-    vec![MessageKind::of::<(u64, u32)>(), MessageKind::of::<Parcel>(), MessageKind::of::<Mismatch>()]
+    vec![
+        MessageKind::of::<(u64, u32)>(),
+        MessageKind::of::<Arrival>(),
+        MessageKind::of::<Parcel>(),
+        MessageKind::of::<Mismatch>(),
+    ]
 }
-
-/// Tells of a mismatch.
-pub(super) const MISMATCH: Named<Mismatch> = Named::of_the_library("farside/mismatch");
 
 /// Registers the functions that collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {
     names.add(ARRIVED, announce_foreign_arrival);
+    names.add(ARRIVED_IN_TEAM, announce_foreign_in_team);
     names.add(VALUE, keep_foreign_value);
     names.add(MISMATCH, keep_foreign_mismatch);
 }
@@ -33,21 +53,30 @@ pub(super) fn announce_arrival(there: &Worker, (number, round): (u64, u32)) {
     there.collectives.borrow_mut().executed += 1;
     // Another binary may send any number.
     if round < u32::BITS {
-        let from = there.announcer(round);
-        there.collectives.borrow_mut().announce(number, round as usize, from);
+        let all = Group::all(there);
+        let from = all.behind(1 << round);
+        all.sequence().announce(number, round as usize, from);
     }
+}
+
+pub(super) fn announce_in_team(there: &Worker, arrival: Arrival) {
+    let Arrival { team, number, round, from } = arrival;
+    let mut collectives = there.collectives.borrow_mut();
+    collectives.executed += 1;
+    collectives.sequence(team).announce(number, round as usize, from);
 }
 
 pub(super) fn keep_value(there: &Worker, parcel: Parcel) {
     let mut collectives = there.collectives.borrow_mut();
     collectives.executed += 1;
-    collectives.keep(parcel, false);
+    collectives.sequence(parcel.team).keep(parcel, false);
 }
 
 pub(super) fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
     let mut collectives = there.collectives.borrow_mut();
-    collectives.is_told = true;
-    collectives.mismatch.get_or_insert(mismatch);
+    let sequence = collectives.sequence(mismatch.team);
+    sequence.is_told = true;
+    sequence.mismatch.get_or_insert(mismatch);
 }
 
 // In a job of one binary, nothing is called by these names.
@@ -58,8 +87,19 @@ fn announce_foreign_arrival(there: &Worker, arrival: (u64, u32)) {
     }
 }
 
-fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
+fn announce_foreign_in_team(there: &Worker, arrival: Arrival) {
+    let has_room = || there.collectives.borrow_mut().foreign_sequence(arrival.team).is_some();
     if there.process_handle().is_mixed() {
+        match arrival.round < u32::BITS && has_room() {
+            true => announce_in_team(there, arrival),
+            false => there.collectives.borrow_mut().leave_out_executed(),
+        }
+    }
+}
+
+fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
+    let has_room = || there.collectives.borrow_mut().foreign_sequence(mismatch.team).is_some();
+    if there.process_handle().is_mixed() && has_room() {
         keep_mismatch(there, mismatch);
     }
 }
@@ -68,7 +108,9 @@ fn keep_foreign_value(there: &Worker, parcel: Parcel) {
     if there.process_handle().is_mixed() {
         let mut collectives = there.collectives.borrow_mut();
         collectives.executed += 1;
-        collectives.keep(parcel, true);
+        if let Some(sequence) = collectives.foreign_sequence(parcel.team) {
+            sequence.keep(parcel, true);
+        }
     }
 }
 

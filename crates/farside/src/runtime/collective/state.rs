@@ -1,47 +1,84 @@
-//! What a worker knows of collectives: which one it is in, and what has arrived for that one and
-//! for later ones.
+//! What a worker knows of its collectives.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
-use farside_fabric::WorkerId;
+use farside_fabric::{ProcessId, WorkerId};
 
 use crate::wire::Wire;
 
-/// A worker's state of collectives: what has arrived for those that it is in or has not reached
-/// yet.
+/// What a worker knows of its collectives.
 #[derive(Debug)]
 pub(crate) struct Collectives {
+    /// Those of all workers.
+    all: Sequence,
+    /// Those of teams, by the team's name: the teams of this worker, and those that it has not made
+    /// yet and from which something has arrived.
+    teams: HashMap<u64, Sequence>,
+    /// How often this worker has begun to make a team of the same members.
+    made: HashMap<u64, u64>,
+    /// The numbers of calls of collectives that this worker has sent and executed.
+    pub(super) sent: u64,
+    pub(super) executed: u64,
+    /// Whether this worker's body has returned, so that it begins no further collective.
+    has_returned: bool,
+}
+
+/// The name of the sequence of all workers.
+pub(super) const ALL: u64 = 0;
+
+/// The largest number of teams from which other binaries have sent something, and which this worker
+/// has not made.
+const FOREIGN_TEAMS_MAX: usize = 1024;
+
+/// The collectives of one team on one worker: which one it is in, and what has arrived for that one
+/// and for later ones.
+#[derive(Debug)]
+pub(super) struct Sequence {
     /// The worker that this is the state of.
-    pub(super) of: WorkerId,
+    of: WorkerId,
+    /// The name of the team.
+    team: u64,
+    /// The members, once this worker has made the team. Not used for all workers.
+    pub(super) members: Option<Rc<[WorkerId]>>,
     /// The number of collectives that this worker has begun, which is the number of the last one.
     pub(super) begun: u64,
     /// What the last one is.
-    pub(super) current: Content,
+    current: Content,
     /// What was announced in round `k` of barriers. Each round always has the same sender.
-    pub(super) arrived: Vec<Announced>,
+    arrived: Vec<Announced>,
     /// Values that have arrived, by collective and sender.
-    pub(super) values: HashMap<(u64, WorkerId), Value>,
-    /// The number of those values that came from other binaries.
-    pub(super) foreign_values: usize,
-    pub(super) foreign_bytes: usize,
+    values: HashMap<(u64, WorkerId), Value>,
+    /// What values from other binaries use, in all sequences of this worker.
+    foreign: Rc<Cell<Foreign>>,
     /// Whether a value was dropped because too much had arrived. No later collective can complete
     /// then.
     pub(super) is_overrun: bool,
     /// Set when two workers take part in different collectives. No later collective can complete
     /// then.
     pub(super) mismatch: Option<Mismatch>,
-    /// Whether all workers were told of it.
+    /// Whether all members were told of it.
     pub(super) is_told: bool,
     /// Whether a collective of this worker has ended in an error, so that its values may arrive
     /// late.
     pub(super) has_failed: bool,
-    /// The numbers of calls of collectives that this worker has sent and executed.
-    pub(super) sent: u64,
-    pub(super) executed: u64,
     /// The worker for which this one waits in the current collective.
     pub(super) awaited: Option<WorkerId>,
-    /// Whether this worker's body has returned, so that it begins no further collective.
-    pub(super) has_returned: bool,
+    /// The number of losses that were compared with the members, and the first lost member.
+    pub(super) losses_seen: usize,
+    pub(super) lost: Option<ProcessId>,
+    /// The numbers of calls of this team's [`Finish`](super::Finish) scopes that this worker has
+    /// sent and executed.
+    pub(super) scope_sent: u64,
+    pub(super) scope_executed: u64,
+}
+
+/// The values that came from other binaries: their number and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Foreign {
+    values: usize,
+    bytes: usize,
 }
 
 /// The announcements of one round of barriers that this worker has not passed yet.
@@ -59,6 +96,8 @@ pub(super) const ANNOUNCED_MAX: usize = 64;
 /// Two workers take part in different collectives.
 #[derive(Clone, Debug, Wire)]
 pub(super) struct Mismatch {
+    /// The name of the team.
+    pub(super) team: u64,
     /// The number of the collective. A worker may still complete those before it.
     pub(super) number: u64,
     /// The worker that noticed it.
@@ -76,6 +115,31 @@ pub(super) enum Kind {
     Broadcast,
     Gather,
     AllReduce,
+    Reduce,
+    Scan,
+    ExclusiveScan,
+    AllGather,
+    Scatter,
+    AllToAll,
+    Split,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "a barrier",
+            Self::Broadcast => "a broadcast",
+            Self::Gather => "a gather",
+            Self::AllReduce => "an all_reduce",
+            Self::Reduce => "a reduce",
+            Self::Scan => "a scan",
+            Self::ExclusiveScan => "an exclusive_scan",
+            Self::AllGather => "an all_gather",
+            Self::Scatter => "a scatter",
+            Self::AllToAll => "an all_to_all",
+            Self::Split => "a split",
+        }
+    }
 }
 
 /// What a collective is. All workers that take part in it agree on that.
@@ -89,19 +153,27 @@ pub(super) struct Content {
     pub(super) type_hash: u64,
     /// The name of the type, for errors. Two binaries may print it differently.
     pub(super) type_name: String,
+    /// The number of elements, in a collective on slices.
+    pub(super) length: Option<u64>,
 }
 
 impl Content {
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        (self.kind, self.root, self.type_hash) == (other.kind, other.root, other.type_hash)
+        let what = |content: &Self| (content.kind, content.root, content.type_hash, content.length);
+        what(self) == what(other)
     }
 
-    pub(super) fn describe(&self) -> String {
+    fn describe(&self) -> String {
+        let (name, root) = (self.kind.name(), self.root);
+        let values = match self.length {
+            None => format!("`{}`", self.type_name),
+            Some(length) => format!("{length} elements of `{}`", self.type_name),
+        };
         match self.kind {
-            Kind::Barrier => "a barrier".to_owned(),
-            Kind::Broadcast => format!("a broadcast of `{}` from worker {}", self.type_name, self.root),
-            Kind::Gather => format!("a gather of `{}` at worker {}", self.type_name, self.root),
-            Kind::AllReduce => format!("an all_reduce of `{}`", self.type_name),
+            Kind::Barrier | Kind::Split => name.to_owned(),
+            Kind::Broadcast | Kind::Scatter => format!("{name} of {values} from worker {root}"),
+            Kind::Gather | Kind::Reduce => format!("{name} of {values} at worker {root}"),
+            _ => format!("{name} of {values}"),
         }
     }
 }
@@ -109,6 +181,8 @@ impl Content {
 /// A value on its way.
 #[derive(Debug, Wire)]
 pub(super) struct Parcel {
+    /// The name of the team.
+    pub(super) team: u64,
     /// The number of the collective.
     pub(super) number: u64,
     pub(super) from: WorkerId,
@@ -136,28 +210,47 @@ pub(super) fn kept_bytes(content: &Content, bytes: &[u8]) -> usize {
 
 impl Collectives {
     pub(crate) fn new(of: WorkerId) -> Self {
-        Self {
-            of,
-            begun: 0,
-            current: Content::default(),
-            arrived: Vec::new(),
-            values: HashMap::new(),
-            foreign_values: 0,
-            foreign_bytes: 0,
-            is_overrun: false,
-            mismatch: None,
-            is_told: false,
-            has_failed: false,
-            sent: 0,
-            executed: 0,
-            awaited: None,
-            has_returned: false,
+        let all = Sequence::new(of, ALL, Rc::default());
+        Self { all, teams: HashMap::new(), made: HashMap::new(), sent: 0, executed: 0, has_returned: false }
+    }
+
+    /// Returns the collectives of a team, which this worker may not have made yet.
+    pub(super) fn sequence(&mut self, team: u64) -> &mut Sequence {
+        let (of, foreign) = (self.all.of, &self.all.foreign);
+        match team {
+            ALL => &mut self.all,
+            team => self.teams.entry(team).or_insert_with(|| Sequence::new(of, team, foreign.clone())),
         }
+    }
+
+    /// Returns the collectives of a team of which another binary has sent something. Returns `None`
+    /// if too many teams wait to be made.
+    pub(super) fn foreign_sequence(&mut self, team: u64) -> Option<&mut Sequence> {
+        let is_known = team == ALL || self.teams.contains_key(&team);
+        let unmade = || self.teams.values().filter(|sequence| sequence.members.is_none()).count();
+        (is_known || unmade() < FOREIGN_TEAMS_MAX).then(|| self.sequence(team))
+    }
+
+    /// Notes that this worker has made a team. Forgets those that the program has dropped.
+    pub(super) fn make(&mut self, team: u64, members: &Rc<[WorkerId]>) {
+        self.teams.retain(|_, sequence| sequence.is_in_use());
+        self.sequence(team).members = Some(members.clone());
+    }
+
+    /// Counts the teams that are made of the same members, and returns the number of this one.
+    pub(super) fn count_made(&mut self, of: u64) -> u64 {
+        let made = self.made.entry(of).or_default();
+        *made += 1;
+        *made
     }
 
     /// Notes that this worker's body has returned.
     pub(crate) fn end(&mut self) {
         self.has_returned = true;
+    }
+
+    pub(super) fn has_returned(&self) -> bool {
+        self.has_returned
     }
 
     /// The calls sent that quiescence does not count.
@@ -173,6 +266,36 @@ impl Collectives {
     /// Excludes one executed call from the count of quiescence.
     pub(crate) fn leave_out_executed(&mut self) {
         self.executed += 1;
+    }
+}
+
+impl Sequence {
+    fn new(of: WorkerId, team: u64, foreign: Rc<Cell<Foreign>>) -> Self {
+        Self {
+            of,
+            team,
+            members: None,
+            begun: 0,
+            current: Content::default(),
+            arrived: Vec::new(),
+            values: HashMap::new(),
+            foreign,
+            is_overrun: false,
+            mismatch: None,
+            is_told: false,
+            has_failed: false,
+            awaited: None,
+            losses_seen: 0,
+            lost: None,
+            scope_sent: 0,
+            scope_executed: 0,
+        }
+    }
+
+    /// Returns whether the program still has the team, or may make it.
+    fn is_in_use(&self) -> bool {
+        let is_dropped = self.members.as_ref().is_some_and(|members| Rc::strong_count(members) == 1);
+        !is_dropped || !self.values.is_empty()
     }
 
     /// Begins the next collective and returns its number.
@@ -233,12 +356,13 @@ impl Collectives {
     }
 
     pub(super) fn differs(&self, there: WorkerId, theirs: &Content) -> Mismatch {
-        Mismatch { number: self.begun, here: self.of, ours: self.current.describe(), there, theirs: theirs.describe() }
+        let (ours, theirs) = (self.current.describe(), theirs.describe());
+        Mismatch { team: self.team, number: self.begun, here: self.of, ours, there, theirs }
     }
 
     /// Keeps a value. Drops it if its collective is past.
     pub(super) fn keep(&mut self, parcel: Parcel, is_foreign: bool) {
-        let Parcel { number, from, content, bytes } = parcel;
+        let Parcel { number, from, content, bytes, .. } = parcel;
         if number < self.begun {
             if !is_foreign && !self.has_failed {
                 // This worker waited for all values of the collectives that it has left.
@@ -253,12 +377,13 @@ impl Collectives {
         }
         self.remove(number, from);
         if is_foreign {
-            let (count, total) = (self.foreign_values + 1, self.foreign_bytes + kept_bytes(&content, &bytes));
-            if count > FOREIGN_VALUES_MAX || total > FOREIGN_BYTES_MAX {
+            let Foreign { values, bytes: kept } = self.foreign.get();
+            let more = Foreign { values: values + 1, bytes: kept + kept_bytes(&content, &bytes) };
+            if more.values > FOREIGN_VALUES_MAX || more.bytes > FOREIGN_BYTES_MAX {
                 self.is_overrun = true;
                 return;
             }
-            (self.foreign_values, self.foreign_bytes) = (count, total);
+            self.foreign.set(more);
         }
         self.values.insert((number, from), Value { content, bytes, is_foreign });
     }
@@ -273,8 +398,9 @@ impl Collectives {
     pub(super) fn remove(&mut self, number: u64, from: WorkerId) -> Option<Value> {
         let value = self.values.remove(&(number, from))?;
         if value.is_foreign {
-            self.foreign_values -= 1;
-            self.foreign_bytes -= kept_bytes(&value.content, &value.bytes);
+            let Foreign { values, bytes } = self.foreign.get();
+            let less = kept_bytes(&value.content, &value.bytes);
+            self.foreign.set(Foreign { values: values - 1, bytes: bytes - less });
         }
         Some(value)
     }
@@ -286,67 +412,72 @@ mod tests {
 
     const FROM: WorkerId = WorkerId::new(3);
 
-    fn parcel(number: u64, from: WorkerId, bytes: Vec<u8>) -> Parcel {
-        Parcel { number, from, content: Content::default(), bytes }
+    fn sequence() -> Sequence {
+        Sequence::new(FROM, ALL, Rc::default())
     }
 
-    fn keep_foreign(collectives: &mut Collectives, number: u64, bytes: Vec<u8>) {
-        collectives.keep(parcel(number, FROM, bytes), true);
+    fn parcel(number: u64, from: WorkerId, bytes: Vec<u8>) -> Parcel {
+        Parcel { team: ALL, number, from, content: Content::default(), bytes }
+    }
+
+    fn keep_foreign(sequence: &mut Sequence, number: u64, bytes: Vec<u8>) {
+        sequence.keep(parcel(number, FROM, bytes), true);
     }
 
     #[test]
     fn messages_of_another_binary_are_bounded() {
-        let mut collectives = Collectives { begun: 5, ..Collectives::new(FROM) };
+        let mut sequence = Sequence { begun: 5, ..sequence() };
         let half = FOREIGN_BYTES_MAX / 2;
-        keep_foreign(&mut collectives, 5, vec![1; half]);
-        keep_foreign(&mut collectives, 6, vec![2; half]);
+        keep_foreign(&mut sequence, 5, vec![1; half]);
+        keep_foreign(&mut sequence, 6, vec![2; half]);
         // A second value of the same collective and sender replaces the first.
-        keep_foreign(&mut collectives, 6, vec![3; half]);
-        assert!(!collectives.is_overrun);
-        assert_eq!(collectives.remove(6, FROM).map(|value| value.bytes), Some(vec![3; half]));
-        assert_eq!((collectives.foreign_values, collectives.foreign_bytes), (1, half));
-        keep_foreign(&mut collectives, 7, vec![4; half]);
-        assert!(!collectives.is_overrun);
-        keep_foreign(&mut collectives, 8, vec![5]);
-        assert!(collectives.is_overrun);
-        assert!(collectives.remove(8, FROM).is_none());
+        keep_foreign(&mut sequence, 6, vec![3; half]);
+        assert!(!sequence.is_overrun);
+        assert_eq!(sequence.remove(6, FROM).map(|value| value.bytes), Some(vec![3; half]));
+        assert_eq!(sequence.foreign.get(), Foreign { values: 1, bytes: half });
+        keep_foreign(&mut sequence, 7, vec![4; half]);
+        assert!(!sequence.is_overrun);
+        keep_foreign(&mut sequence, 8, vec![5]);
+        assert!(sequence.is_overrun);
+        assert!(sequence.remove(8, FROM).is_none());
     }
 
     #[test]
     fn values_are_counted_and_past_ones_dropped() {
-        let mut collectives = Collectives { begun: 5, ..Collectives::new(FROM) };
-        (0..5).for_each(|number| keep_foreign(&mut collectives, number, vec![1]));
-        assert_eq!((collectives.values.len(), collectives.foreign_values), (0, 0));
+        let mut sequence = Sequence { begun: 5, ..sequence() };
+        (0..5).for_each(|number| keep_foreign(&mut sequence, number, vec![1]));
+        assert_eq!((sequence.values.len(), sequence.foreign.get()), (0, Foreign::default()));
         let last = 5 + FOREIGN_VALUES_MAX as u64;
-        (5..last).for_each(|number| keep_foreign(&mut collectives, number, Vec::new()));
-        assert!(!collectives.is_overrun);
-        assert!(collectives.take(FROM).is_some());
-        keep_foreign(&mut collectives, last, Vec::new());
-        assert!(!collectives.is_overrun);
-        keep_foreign(&mut collectives, last + 1, Vec::new());
-        assert!(collectives.is_overrun);
+        (5..last).for_each(|number| keep_foreign(&mut sequence, number, Vec::new()));
+        assert!(!sequence.is_overrun);
+        assert!(sequence.take(FROM).is_some());
+        keep_foreign(&mut sequence, last, Vec::new());
+        assert!(!sequence.is_overrun);
+        keep_foreign(&mut sequence, last + 1, Vec::new());
+        assert!(sequence.is_overrun);
     }
 
     /// Whatever comes first, the value or the collective, a value of another kind or type is
     /// noticed and not handed out.
     #[test]
     fn a_value_of_another_collective_is_a_mismatch() {
-        let kinds = [Kind::Barrier, Kind::Broadcast, Kind::Gather, Kind::AllReduce];
-        let all = kinds
-            .into_iter()
-            .flat_map(|kind| [1, 2].map(|type_hash| Content { kind, type_hash, ..Content::default() }));
+        let kinds = [Kind::Barrier, Kind::Broadcast, Kind::Scan, Kind::ExclusiveScan, Kind::AllReduce];
+        let lengths = [(1, None), (2, None), (1, Some(0)), (1, Some(1))];
+        let all = kinds.into_iter().flat_map(|kind| {
+            lengths.map(|(type_hash, length)| Content { kind, type_hash, length, ..Content::default() })
+        });
         for ours in all.clone() {
             for theirs in all.clone() {
-                let parcel = || Parcel { number: 1, from: FROM, content: theirs.clone(), bytes: vec![7] };
-                let mut early = Collectives::new(FROM);
+                let parcel = || Parcel { team: ALL, number: 1, from: FROM, content: theirs.clone(), bytes: vec![7] };
+                let mut early = sequence();
                 early.keep(parcel(), false);
                 early.begin(ours.clone());
-                let mut late = Collectives::new(FROM);
+                let mut late = sequence();
                 late.begin(ours.clone());
                 late.keep(parcel(), false);
-                for collectives in [&mut early, &mut late] {
-                    assert_eq!(collectives.take(FROM).is_some(), ours == theirs, "{ours:?} {theirs:?}");
-                    assert_eq!(collectives.mismatch.is_some(), ours != theirs, "{ours:?} {theirs:?}");
+                for sequence in [&mut early, &mut late] {
+                    assert_eq!(sequence.take(FROM).is_some(), ours == theirs, "{ours:?} {theirs:?}");
+                    assert_eq!(sequence.mismatch.is_some(), ours != theirs, "{ours:?} {theirs:?}");
                 }
             }
         }
@@ -356,33 +487,33 @@ mod tests {
     #[test]
     fn a_late_value_is_a_mismatch_unless_the_collective_failed() {
         let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
-        let late = || Parcel { number: 1, from: FROM, content: broadcast(), bytes: vec![7] };
+        let late = || Parcel { team: ALL, number: 1, from: FROM, content: broadcast(), bytes: vec![7] };
         for has_failed in [false, true] {
-            let mut collectives = Collectives { has_failed, ..Collectives::new(FROM) };
-            collectives.begin(broadcast());
-            collectives.begin(Content::default());
-            collectives.keep(late(), false);
-            assert_eq!(collectives.mismatch.is_some(), !has_failed);
-            assert!(collectives.values.is_empty());
+            let mut sequence = Sequence { has_failed, ..sequence() };
+            sequence.begin(broadcast());
+            sequence.begin(Content::default());
+            sequence.keep(late(), false);
+            assert_eq!(sequence.mismatch.is_some(), !has_failed);
+            assert!(sequence.values.is_empty());
         }
     }
 
     #[test]
     fn an_arrival_at_a_barrier_elsewhere_is_a_mismatch() {
         let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
-        let mut collectives = Collectives::new(FROM);
-        collectives.begin(broadcast());
+        let mut sequence = sequence();
+        sequence.begin(broadcast());
         // It has passed a broadcast as its root, or left a gather.
-        collectives.announce(2, 0, FROM);
-        assert!(collectives.mismatch.is_none());
-        collectives.begin(Content::default());
-        assert!(collectives.is_announced(0) && collectives.mismatch.is_none());
-        collectives.begin(broadcast());
-        collectives.announce(3, 0, FROM);
-        assert!(collectives.mismatch.is_some());
+        sequence.announce(2, 0, FROM);
+        assert!(sequence.mismatch.is_none());
+        sequence.begin(Content::default());
+        assert!(sequence.is_announced(0) && sequence.mismatch.is_none());
+        sequence.begin(broadcast());
+        sequence.announce(3, 0, FROM);
+        assert!(sequence.mismatch.is_some());
 
         // One that was at this barrier and has gone on to the next one.
-        let mut ahead = Collectives::new(FROM);
+        let mut ahead = sequence();
         ahead.begin(Content::default());
         ahead.announce(1, 0, FROM);
         ahead.announce(2, 0, FROM);
@@ -392,12 +523,12 @@ mod tests {
         ahead.announce(3, 0, FROM);
         assert!(ahead.is_announced(0) && ahead.mismatch.is_none());
 
-        let mut skipped = Collectives::new(FROM);
+        let mut skipped = sequence();
         skipped.begin(Content::default());
         skipped.announce(2, 0, FROM);
         assert!(!skipped.is_announced(0) && skipped.mismatch.is_some());
 
-        let mut early = Collectives::new(FROM);
+        let mut early = sequence();
         early.announce(1, 0, FROM);
         early.begin(broadcast());
         assert!(early.mismatch.is_some());
