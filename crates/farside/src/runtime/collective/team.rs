@@ -147,18 +147,15 @@ impl Worker {
     /// # use std::time::Duration;
     /// # use farside::prelude::*;
     /// # use farside::{Error, Simulation};
-    /// let simulation = Simulation::new(4, 1, 7).kill(ProcessId::new(2), Duration::from_micros(300));
-    /// simulation.run(|me| {
+    /// let (victim, after) = (ProcessId::new(2), Duration::from_micros(300));
+    /// let simulation = Simulation::new(4, 1, 7).kill(victim, after);
+    /// let simulated = simulation.run(|me| {
     ///     let mut team = me.survivors()?;
     ///     let mut steps = 0_u64;
     ///     while steps < 100 {
     ///         // All members go on from the same step: the earliest that one of them has reached.
-    ///         let step = team.all_reduce(me, steps, u64::min).and_then(|step| {
-    ///             team.barrier(me)?;
-    ///             Ok(step)
-    ///         });
-    ///         match step {
-    ///             Ok(step) => steps = step + 1,
+    ///         match team.all_reduce(me, steps, u64::min) {
+    ///             Ok(earliest) => steps = earliest + 1,
     ///             Err(Error::PeerLost { .. }) => team = me.survivors()?,
     ///             Err(other) => return Err(other),
     ///         }
@@ -166,13 +163,15 @@ impl Worker {
     ///     assert_eq!(team.members().len(), 3);
     ///     Ok(())
     /// })?;
+    /// assert_eq!(simulated.verdict.unwrap_err().to_string(), "process 2 was killed by signal 9");
     /// # Ok::<(), farside::Error>(())
     /// ```
     ///
     /// *Cost*: a [`barrier`](Self::barrier) among the survivors, and another one for each loss.
     ///
     /// # Errors
-    /// [`Error::CollectiveMismatch`] if a worker never comes, because its body has returned.
+    /// [`Error::CollectiveMismatch`] if a worker never comes, because its body has returned. That
+    /// also happens if a process is lost during the last collective of a program.
     /// [`Error::Deadline`] if a worker does not come, or if the job's coordinator does not confirm
     /// a loss: a network that is cut in two must not make two teams. [`Error::InHandler`];
     /// [`Error::JobEnded`].
