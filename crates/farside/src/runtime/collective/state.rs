@@ -412,7 +412,7 @@ mod tests {
 
     const FROM: WorkerId = WorkerId::new(3);
 
-    fn sequence() -> Sequence {
+    fn new_sequence() -> Sequence {
         Sequence::new(FROM, ALL, Rc::default())
     }
 
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn messages_of_another_binary_are_bounded() {
-        let mut sequence = Sequence { begun: 5, ..sequence() };
+        let mut sequence = Sequence { begun: 5, ..new_sequence() };
         let half = FOREIGN_BYTES_MAX / 2;
         keep_foreign(&mut sequence, 5, vec![1; half]);
         keep_foreign(&mut sequence, 6, vec![2; half]);
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn values_are_counted_and_past_ones_dropped() {
-        let mut sequence = Sequence { begun: 5, ..sequence() };
+        let mut sequence = Sequence { begun: 5, ..new_sequence() };
         (0..5).for_each(|number| keep_foreign(&mut sequence, number, vec![1]));
         assert_eq!((sequence.values.len(), sequence.foreign.get()), (0, Foreign::default()));
         let last = 5 + FOREIGN_VALUES_MAX as u64;
@@ -469,10 +469,10 @@ mod tests {
         for ours in all.clone() {
             for theirs in all.clone() {
                 let parcel = || Parcel { team: ALL, number: 1, from: FROM, content: theirs.clone(), bytes: vec![7] };
-                let mut early = sequence();
+                let mut early = new_sequence();
                 early.keep(parcel(), false);
                 early.begin(ours.clone());
-                let mut late = sequence();
+                let mut late = new_sequence();
                 late.begin(ours.clone());
                 late.keep(parcel(), false);
                 for sequence in [&mut early, &mut late] {
@@ -489,7 +489,7 @@ mod tests {
         let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
         let late = || Parcel { team: ALL, number: 1, from: FROM, content: broadcast(), bytes: vec![7] };
         for has_failed in [false, true] {
-            let mut sequence = Sequence { has_failed, ..sequence() };
+            let mut sequence = Sequence { has_failed, ..new_sequence() };
             sequence.begin(broadcast());
             sequence.begin(Content::default());
             sequence.keep(late(), false);
@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn an_arrival_at_a_barrier_elsewhere_is_a_mismatch() {
         let broadcast = || Content { kind: Kind::Broadcast, ..Content::default() };
-        let mut sequence = sequence();
+        let mut sequence = new_sequence();
         sequence.begin(broadcast());
         // It has passed a broadcast as its root, or left a gather.
         sequence.announce(2, 0, FROM);
@@ -513,7 +513,7 @@ mod tests {
         assert!(sequence.mismatch.is_some());
 
         // One that was at this barrier and has gone on to the next one.
-        let mut ahead = sequence();
+        let mut ahead = new_sequence();
         ahead.begin(Content::default());
         ahead.announce(1, 0, FROM);
         ahead.announce(2, 0, FROM);
@@ -523,12 +523,12 @@ mod tests {
         ahead.announce(3, 0, FROM);
         assert!(ahead.is_announced(0) && ahead.mismatch.is_none());
 
-        let mut skipped = sequence();
+        let mut skipped = new_sequence();
         skipped.begin(Content::default());
         skipped.announce(2, 0, FROM);
         assert!(!skipped.is_announced(0) && skipped.mismatch.is_some());
 
-        let mut early = sequence();
+        let mut early = new_sequence();
         early.announce(1, 0, FROM);
         early.begin(broadcast());
         assert!(early.mismatch.is_some());
