@@ -222,6 +222,7 @@ fn go_on(me: &Worker) -> Result<Report> {
     let (mut team, mut steps, mut teams) = (me.survivors()?, 0_u64, Vec::new());
     while steps < 10 {
         let step = |team: &Team| -> Result<u64> {
+            me.charge(Duration::from_micros(100));
             assert_eq!(team.all_reduce(me, 1, |a, b| a + b)?, team.members().len());
             let earliest = team.all_gather(me, steps)?.into_iter().min().unwrap();
             assert_eq!(team.scan(me, 1, |a, b| a + b)?, team.place() + 1);

@@ -153,6 +153,7 @@ impl Worker {
     ///     let mut team = me.survivors()?;
     ///     let mut steps = 0_u64;
     ///     while steps < 100 {
+    ///         me.charge(Duration::from_micros(10)); // the work of a step
     ///         // All members go on from the same step: the earliest that one of them has reached.
     ///         match team.all_reduce(me, steps, u64::min) {
     ///             Ok(earliest) => steps = earliest + 1,
