@@ -56,8 +56,7 @@ pub const BATCH_BYTES_MAX: usize = 64 << 10;
 /// *Order*: none between items. *Cost*: for an item of 8 bytes some nanoseconds at both sides
 /// together. A worker has up to the [size of a batch](Self::with_batches_of) for each next hop. A
 /// push that sends a batch waits while its receiver has no room, and runs calls that have arrived
-/// here. In handlers a push cannot wait, and a batch without room is kept without a limit. An
-/// exchange takes one of the places of [`PerWorker`] until the job ends: make it once.
+/// here. In handlers a push cannot wait, and a batch without room is kept without a limit.
 ///
 /// Items for a lost process, and items whose way leads over it, are dropped. A push that sends such
 /// a batch returns [`Error::PeerLost`], and so does `quiesce`.
@@ -65,8 +64,11 @@ pub const BATCH_BYTES_MAX: usize = 64 << 10;
 /// This is the exchange of bale (*exstack2*, *conveyors*), on calls.
 #[derive(Wire)]
 pub struct Exchange<T: 'static> {
-    part: PerWorker<Rc<Part<T>>>,
+    part: PerWorker<Place<T>>,
 }
+
+/// The place of a worker's part, which is empty after [`Exchange::free`].
+type Place<T> = RefCell<Option<Rc<Part<T>>>>;
 
 /// The function of an exchange.
 type Run<T> = dyn Fn(&Worker, Items<'_, T>);
@@ -139,7 +141,7 @@ impl<T: Wire + 'static> Exchange<T> {
         });
         // Before items can arrive, which is in the collective.
         me.look_after(&(part.clone() as Rc<dyn Batches>));
-        let exchange = Self { part: PerWorker::new(me, part.clone())? };
+        let exchange = Self { part: PerWorker::new(me, RefCell::new(Some(part.clone())))? };
         part.handle.get_or_init(|| exchange);
         Ok(exchange)
     }
@@ -147,17 +149,41 @@ impl<T: Wire + 'static> Exchange<T> {
     /// Returns what this worker pushes items with.
     ///
     /// # Panics
-    /// If the exchange is of another job, or on a thread of a pool.
+    /// If the exchange is of another job or was freed, or on a thread of a pool.
     #[track_caller]
     pub fn on(self, me: &Worker) -> Sender<'_, T> {
-        Sender { me, part: self.part.here(me) }
+        Sender { me, part: self.part_of(me) }
+    }
+
+    /// Waits until every item has been handled, as [`Worker::quiesce`] does, and frees the memory
+    /// of the exchange. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`Worker::quiesce`]. The memory is freed nevertheless.
+    ///
+    /// # Panics
+    /// If this worker still has a [`Sender`] of the exchange. Also those of [`on`](Self::on).
+    #[track_caller]
+    pub fn free(self, me: &Worker) -> Result<()> {
+        let part = self.part_of(me);
+        let quiesced = me.quiesce();
+        self.part.here(me).take();
+        let is_last = Rc::strong_count(&part) == 1;
+        assert!(is_last, "an exchange is freed after its senders are dropped");
+        quiesced
+    }
+
+    #[track_caller]
+    fn part_of(self, me: &Worker) -> Rc<Part<T>> {
+        let part = self.part.here(me).borrow().clone();
+        part.expect("an exchange is used before it is freed")
     }
 }
 
 /// Pushes items into an [`Exchange`] on one worker.
 pub struct Sender<'w, T: 'static> {
     me: &'w Worker,
-    part: &'w Part<T>,
+    part: Rc<Part<T>>,
 }
 
 impl<T: Wire + 'static> Sender<'_, T> {
@@ -174,7 +200,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// [`Worker::progress`] for calls that have run.
     #[inline]
     pub fn push(&self, to: WorkerId, item: T) -> Result<()> {
-        let part = self.part;
+        let part = &*self.part;
         if part.is_fast
             && let Some(batch) = part.batches.get(to.index())
             && let mut batch = batch.borrow_mut()
@@ -189,7 +215,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// Pushes an item that begins or ends a batch, needs an owner beside it, or varies in size.
     #[inline(never)]
     fn push_slowly(&self, to: WorkerId, item: T) -> Result<()> {
-        let (part, count) = (self.part, self.me.worker_count());
+        let (part, count) = (&*self.part, self.me.worker_count());
         if to.number() >= count {
             return Err(Error::UnknownWorker { worker: to, count });
         }
@@ -313,12 +339,12 @@ impl<T: Wire + 'static> Part<T> {
     }
 
     /// Handles items that have arrived, and passes on those of others.
-    fn receive(&self, me: &Worker, owners: Vec<u32>, mut items: Vec<T>) -> Result<()> {
+    fn receive(self: Rc<Self>, me: &Worker, owners: Vec<u32>, mut items: Vec<T>) -> Result<()> {
         if owners.is_empty() {
             (self.run)(me, Items(items.drain(..)));
             return Ok(());
         }
-        let sender = Sender { me, part: self };
+        let sender = Sender { me, part: self.clone() };
         let mut own = Vec::new();
         let mut outcome = Ok(());
         for (owner, item) in owners.into_iter().zip(items) {
@@ -345,7 +371,7 @@ fn deliver<T: Wire + 'static>(
     there: &Worker,
     (exchange, owners, items): (Exchange<T>, Vec<u32>, Vec<T>),
 ) -> Result<()> {
-    let part = exchange.part.here(there);
+    let part = exchange.part_of(there);
     // Another worker may be the first to leave the barrier in `PerWorker::new`, and this one still
     // be in it.
     part.handle.get_or_init(|| exchange);

@@ -79,6 +79,19 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
     pub fn on(self, me: &Worker) -> Asker<'_, Q> {
         Asker { own: me.id().number(), questions: self.asked.on(me) }
     }
+
+    /// Waits until every question has been answered, and frees the memory of the query. All workers
+    /// call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`Exchange::free`].
+    ///
+    /// # Panics
+    /// Those of [`Exchange::free`].
+    #[track_caller]
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.asked.free(me).and(self.answered.free(me))
+    }
 }
 
 /// Asks the questions of a [`Query`] on one worker.

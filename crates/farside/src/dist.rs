@@ -8,8 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use crate::error::{Error, Result};
-use crate::runtime::worker::{LOCALS_MAX, Worker};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
 /// A handle to one value per process, shared by the process's workers. It resolves to the value of
@@ -52,11 +54,11 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; [`Error::TooLarge`] if there are too many.
+    /// Those of [`Worker::barrier`].
     pub fn new(me: &Worker, init: impl FnOnce() -> T) -> Result<Self> {
         me.not_in_handler("making distributed state")?;
         let index = me.next_dist.replace(me.next_dist.get() + 1);
-        me.process_handle().make_shared(index as usize, || Box::new(init()))?;
+        me.process_handle().make_shared(index as usize, || Box::new(init()));
         me.barrier()?;
         Ok(Self { index, value: PhantomData })
     }
@@ -77,14 +79,11 @@ impl<T: 'static> PerWorker<T> {
     /// order as other collectives. When it returns, all values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; [`Error::TooLarge`] if there are too many.
+    /// Those of [`Worker::barrier`].
     pub fn new(me: &Worker, value: T) -> Result<Self> {
         me.not_in_handler("making per-worker state")?;
         let index = me.next_local.replace(me.next_local.get() + 1);
-        let (what, remedy) = ("a table of per-worker values", "make one for several values");
-        let too_many = Error::TooLarge { what, bytes: LOCALS_MAX + 1, max: LOCALS_MAX, remedy };
-        let cell = me.locals().get(index as usize).ok_or(too_many)?;
-        cell.get_or_init(|| Box::new(value));
+        me.locals().set_once(index as usize, || Box::new(value));
         me.barrier()?;
         Ok(Self { index, value: PhantomData })
     }
@@ -96,7 +95,7 @@ impl<T: 'static> PerWorker<T> {
     #[track_caller]
     #[inline]
     pub fn here(self, me: &Worker) -> &T {
-        let value = me.locals().get(self.index as usize).and_then(|cell| cell.get()?.downcast_ref());
+        let value = me.locals().get(self.index as usize).and_then(|value| value.downcast_ref());
         value.expect("a handle is used in the job it was made in, on a worker")
     }
 }
@@ -163,7 +162,7 @@ impl<T: 'static> PerWorker<T> {
     }
 
     fn is_on(self, worker: &Worker) -> bool {
-        worker.locals().get(self.index as usize).and_then(|cell| cell.get()).is_some_and(|value| value.is::<T>())
+        worker.locals().get(self.index as usize).is_some_and(|value| value.is::<T>())
     }
 }
 

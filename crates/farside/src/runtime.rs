@@ -16,5 +16,6 @@ pub(crate) mod room;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;
+pub(crate) mod slots;
 pub(crate) mod started_operations;
 pub(crate) mod worker;

@@ -41,6 +41,35 @@ fn every_item_arrives_once(me: &Worker) -> Result<()> {
 }
 everywhere!(every_item, super::every_item_arrives_once);
 
+/// Exchanges may be made again and again. Each keeps its memory only until it is freed.
+fn exchanges_come_and_go(me: &Worker) -> Result<()> {
+    for round in 0..20 {
+        let seen = Rc::new(Cell::new(0_u64));
+        let part = seen.clone();
+        let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
+        for to in me.workers() {
+            exchange.on(me).push(to, round)?;
+        }
+        exchange.free(me)?;
+        assert_eq!(seen.get(), round * u64::from(me.worker_count()));
+        assert_eq!(Rc::strong_count(&seen), 1, "the function is dropped");
+    }
+    me.barrier()
+}
+everywhere!(come_and_go, super::exchanges_come_and_go);
+
+#[test]
+fn a_freed_exchange_is_refused() {
+    farside::simulate(2, 1, 1, |me| {
+        let exchange = Exchange::new(me, |_, items: Items<'_, u64>| items.for_each(drop))?;
+        exchange.free(me)?;
+        let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(exchange.on(me)))).unwrap_err();
+        assert!(used.downcast_ref::<String>().is_some_and(|why| why.contains("before it is freed")));
+        me.barrier()
+    })
+    .unwrap();
+}
+
 /// Items of any size and with parts elsewhere in memory travel like others.
 fn items_may_be_strings(me: &Worker) -> Result<()> {
     let sum = Rc::new(Cell::new(0));

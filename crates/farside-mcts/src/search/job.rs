@@ -146,7 +146,7 @@ impl<'w> OnJob<'w> {
     /// other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`]; it takes one of the job's per-worker values.
+    /// Those of [`PerWorker::new`].
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
         let settings = Settings {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use farside::prelude::*;
-use farside::{AtomicChange, GlobalAddress, GlobalPtr, Result, Simulation};
+use farside::{AtomicChange, Comparison, GlobalAddress, GlobalPtr, Result, Simulation};
 
 /// Words of process 0: of its starter memory, or of a vector that it has registered and can change
 /// itself.
@@ -50,9 +50,35 @@ fn nothing_is_lost(me: &Worker, words: Words) -> Result<()> {
     assert_eq!(words.at::<i32>(6).load(me)?, last * (rounds - 1) - 5);
     assert_eq!(words.at::<i32>(7).load(me)?, 0);
     me.barrier()?;
+    stores_publish(me, words)?;
     if me.id().number() == 0 {
         one_by_one(me, words)?;
         me.put_bytes(words.0, &[0; 8 * WORDS])?;
+    }
+    me.barrier()
+}
+
+/// A worker that loads what a store wrote sees what was put before it.
+fn stores_publish(me: &Worker, words: Words) -> Result<()> {
+    const ROUNDS: u64 = 200;
+    let (flag, answer) = (words.at::<u64>(16), words.at::<u32>(17));
+    let payload = words.at::<u64>(18).slice(8);
+    for round in 1..=ROUNDS {
+        match me.id().number() {
+            0 => {
+                payload.put(me, 0, &[round; 8])?;
+                flag.store(me, round)?;
+                answer.until(Comparison::Eq, round as u32).wait(me)?;
+            }
+            1 => {
+                flag.until(Comparison::Eq, round).wait(me)?;
+                let mut values = [0; 8];
+                payload.look(me, 0, &mut values)?;
+                assert_eq!(values, [round; 8]);
+                answer.store(me, round as u32)?;
+            }
+            _ => {}
+        }
     }
     me.barrier()
 }

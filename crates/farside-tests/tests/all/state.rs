@@ -45,3 +45,21 @@ fn what_waits_inside_a_borrow_names_it() {
     })
     .unwrap();
 }
+
+#[test]
+fn there_may_be_any_number_of_values() {
+    const COUNT: u32 = 3000;
+    simulate(2, 1, 1, |me| {
+        let mut handles = Vec::new();
+        for number in 0..COUNT {
+            handles.push((PerWorker::new(me, number)?, Dist::new(me, || u64::from(number) << 32)?));
+        }
+        let peer = me.neighbor(1);
+        for (number, handle) in (0..).zip(handles).step_by(199) {
+            let there = me.call_return(peer, handle, |there, (own, shared)| (*own.here(there), *shared.here(there)))?;
+            assert_eq!(there.wait()?, (number, u64::from(number) << 32));
+        }
+        me.barrier()
+    })
+    .unwrap();
+}

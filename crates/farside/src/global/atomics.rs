@@ -41,6 +41,9 @@ mod sealed {
     pub trait Changeable: Sized {
         #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
+
+        #[track_caller]
+        fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()>;
     }
 
     pub trait Startable: Changeable {
@@ -58,6 +61,12 @@ impl Changeable for u64 {
     fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
         me.change64(address, change)
     }
+
+    #[inline]
+    #[track_caller]
+    fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()> {
+        me.store64(address, value)
+    }
 }
 
 impl Changeable for u32 {
@@ -65,6 +74,12 @@ impl Changeable for u32 {
     #[track_caller]
     fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
         me.change32(address, change)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()> {
+        me.store32(address, value)
     }
 }
 
@@ -91,7 +106,7 @@ impl Startable for u32 {
 /// Implements words. Most changes are those of the bits; those named `by_cas` are made by
 /// compare-and-swap.
 macro_rules! by_bits {
-    ($word:ty, $change:ident, $to_bits:path, $from_bits:path, by_cas: {$($kind:ident: $next:expr),*}) => {
+    ($word:ty, $change:ident, $store:ident, $to_bits:path, $from_bits:path, by_cas: {$($kind:ident: $next:expr),*}) => {
         impl Changeable for $word {
             #[inline]
             #[track_caller]
@@ -101,14 +116,20 @@ macro_rules! by_bits {
                     other => me.$change(address, in_bits(other, $to_bits)).map($from_bits),
                 }
             }
+
+            #[inline]
+            #[track_caller]
+            fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()> {
+                me.$store(address, $to_bits(value))
+            }
         }
     };
 }
 
-by_bits!(i64, change64, i64::cast_unsigned, u64::cast_signed, by_cas: {Min: i64::min, Max: i64::max});
-by_bits!(i32, change32, i32::cast_unsigned, u32::cast_signed, by_cas: {Min: i32::min, Max: i32::max});
-by_bits!(f64, change64, f64::to_bits, f64::from_bits, by_cas: {Add: std::ops::Add::add, Min: f64::min, Max: f64::max});
-by_bits!(f32, change32, f32::to_bits, f32::from_bits, by_cas: {Add: std::ops::Add::add, Min: f32::min, Max: f32::max});
+by_bits!(i64, change64, store64, i64::cast_unsigned, u64::cast_signed, by_cas: {Min: i64::min, Max: i64::max});
+by_bits!(i32, change32, store32, i32::cast_unsigned, u32::cast_signed, by_cas: {Min: i32::min, Max: i32::max});
+by_bits!(f64, change64, store64, f64::to_bits, f64::from_bits, by_cas: {Add: std::ops::Add::add, Min: f64::min, Max: f64::max});
+by_bits!(f32, change32, store32, f32::to_bits, f32::from_bits, by_cas: {Add: std::ops::Add::add, Min: f32::min, Max: f32::max});
 
 fn in_bits<W, B>(change: AtomicChange<W>, bits: impl Fn(W) -> B) -> AtomicChange<B> {
     match change {
@@ -156,8 +177,8 @@ fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) 
 
 /// Atomic changes of a word. Each returns the earlier value.
 ///
-/// They are sequentially consistent, and atomic with respect to each other and to the owner's own,
-/// whichever worker makes them.
+/// They are atomic with respect to each other and to the owner's own, whichever worker makes them.
+/// All but [`store`](Self::store) are sequentially consistent.
 ///
 /// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip,
 /// after which the owner's processor makes the change. Changes that no processor offers are made
@@ -195,17 +216,20 @@ impl<W: Word> GlobalPtr<W> {
         W::change(me, self.address(), AtomicChange::Load)
     }
 
-    /// Writes the word.
+    /// Writes the word, with release ordering: a worker that loads `value` sees all that this one
+    /// wrote before. A [`swap`](Self::swap) is ordered before later loads too.
+    ///
+    /// *Cost*: a plain store where the memory is mapped; otherwise that of a swap.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
     pub fn store(self, me: &Worker, value: W) -> Result<()> {
-        self.swap(me, value).map(drop)
+        W::store(me, self.address(), value)
     }
 
-    /// Writes the word.
+    /// Writes the word and returns the earlier value.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).

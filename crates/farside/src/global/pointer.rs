@@ -166,6 +166,25 @@ impl<T: Pod> GlobalPtr<T> {
         me.get_value(self.address, &mut value)?;
         Ok(value)
     }
+
+    /// Reads a value that other workers may write meanwhile, and that the caller verifies. It is a
+    /// [`get`](Self::get) that the [access checker](crate::check) does not report.
+    ///
+    /// This is for optimistic reads: the value may be a mix of old and new bytes, so something in
+    /// it or beside it must tell whether it is whole. A version that changes with each write does
+    /// so where the memory is mapped: [`load`](Self::load) the version, look, make a
+    /// [`fence`](std::sync::atomic::fence) with acquire ordering, and load the version again. Where
+    /// a put may arrive in pieces, only a checksum does.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    #[inline]
+    #[track_caller]
+    pub fn look(self, me: &Worker) -> Result<T> {
+        let mut value = T::zeroed();
+        me.look_value(self.address, &mut value)?;
+        Ok(value)
+    }
 }
 
 impl GlobalAddress {

@@ -114,6 +114,17 @@ impl<T: Pod> GlobalSlice<T> {
         me.get_values(self.start.add(index)?.address(), values)
     }
 
+    /// Reads values at `index` until `values` is full, as [`GlobalPtr::look`] does: other workers
+    /// may write them meanwhile, and the caller verifies what was read.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    #[track_caller]
+    pub fn look(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
+        self.check(index, values.len())?;
+        me.look_values(self.start.add(index)?.address(), values)
+    }
+
     /// Reads all values.
     ///
     /// # Errors

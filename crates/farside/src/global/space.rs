@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
@@ -405,17 +406,33 @@ impl Worker {
     #[inline]
     #[track_caller]
     pub(super) fn get_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
+        if self.get_mapped(address, value)? {
+            return Ok(());
+        }
+        self.get_slowly(address, bytemuck::bytes_of_mut(value))
+    }
+
+    /// As [`get_value`](Self::get_value), without a report to the observer of accesses.
+    #[inline]
+    pub(super) fn look_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
+        if self.get_mapped(address, value)? {
+            return Ok(());
+        }
+        self.look_slowly(address, bytemuck::bytes_of_mut(value))
+    }
+
+    /// Reads a value if its memory is mapped. Returns whether it is.
+    #[inline(always)]
+    fn get_mapped<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<bool> {
         check_alignment::<T>(address)?;
-        let Some(source) = self.mapped(address, size_of::<T>()) else {
-            return self.get_slowly(address, bytemuck::bytes_of_mut(value));
-        };
+        let Some(source) = self.mapped(address, size_of::<T>()) else { return Ok(false) };
         // SAFETY: regions begin on pages and the starter on a multiple of 128, no type needs more,
         // and `check_alignment` has checked the offset.
         unsafe { std::hint::assert_unchecked(source.addr().is_multiple_of(align_of::<T>())) };
         // SAFETY: the value is writable, and any bytes are a valid `T`; `mapped` found the source
         // range in memory that is mapped here.
         unsafe { racy::copy_in(source, ptr::from_mut(value).cast(), size_of::<T>()) };
-        Ok(())
+        Ok(true)
     }
 
     #[track_caller]
@@ -428,6 +445,49 @@ impl Worker {
     pub(super) fn get_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.get_bytes(address, bytemuck::cast_slice_mut(values))
+    }
+
+    /// As [`get_values`](Self::get_values), without a report to the observer of accesses.
+    pub(super) fn look_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
+        check_alignment::<T>(address)?;
+        let data: &mut [u8] = bytemuck::cast_slice_mut(values);
+        let Some(source) = self.mapped(address, data.len()) else {
+            return self.look_slowly(address, data);
+        };
+        // SAFETY: `data` is writable; `mapped` found the source range inside memory that is mapped
+        // here.
+        unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Writes a word, with release ordering where it is mapped.
+    #[inline]
+    #[track_caller]
+    pub(super) fn store64(&self, address: GlobalAddress, value: u64) -> Result<()> {
+        check_alignment::<u64>(address)?;
+        let Some(word) = self.mapped(address, 8) else {
+            return self.change64(address, AtomicChange::Swap(value)).map(drop);
+        };
+        // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
+        // as `mapped` found.
+        let word = unsafe { racy::atomic_u64(word) };
+        word.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// As [`store64`](Self::store64), for 32 bits.
+    #[inline]
+    #[track_caller]
+    pub(super) fn store32(&self, address: GlobalAddress, value: u32) -> Result<()> {
+        check_alignment::<u32>(address)?;
+        let Some(word) = self.mapped(address, 4) else {
+            return self.change32(address, AtomicChange::Swap(value)).map(drop);
+        };
+        // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
+        // as `mapped` found.
+        let word = unsafe { racy::atomic_u32(word) };
+        word.store(value, Ordering::Release);
+        Ok(())
     }
 
     #[inline]
@@ -499,6 +559,11 @@ impl Worker {
     fn get_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
         let touch = Touch::here(AccessKind::Read);
         self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
+    }
+
+    #[cold]
+    fn look_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
+        self.on_region(address, data.len(), None, |region, offset, deadline| region.get(offset, data, deadline))
     }
 
     /// Returns the region that a range lies in, and the range's offset in it.

@@ -391,9 +391,26 @@ where
     share_memory_among(processes, &[], body)
 }
 
+/// Runs a job as [`share_memory`] does, whose end waits only so long for the last calls.
+#[cfg(test)]
+pub(crate) fn share_memory_within<F>(processes: u32, finalize_deadline: Duration, body: F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    share_memory_as(Choices { finalize_deadline: Some(finalize_deadline), ..Choices::default() }, processes, &[], body)
+}
+
 /// Runs a job as [`share_memory`] does, with some processes of another binary.
 #[cfg(test)]
 pub(crate) fn share_memory_among<F>(processes: u32, others: &[u32], body: F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    share_memory_as(Choices::default(), processes, others, body)
+}
+
+#[cfg(test)]
+fn share_memory_as<F>(choices: Choices, processes: u32, others: &[u32], body: F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
@@ -401,7 +418,7 @@ where
     let programs = &Programs { others, ..Programs::default() };
     use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 
-    let settings = Choices { processes: Some(processes), ..Choices::default() }.resolve(&|_| None)?;
+    let settings = Choices { processes: Some(processes), ..choices }.resolve(&|_| None)?;
     let starter_bytes = HomeLayout::of(&settings).bytes();
     let random = farside_sys::process::random_bytes().expect("the system has random bytes");
     let job_id = u64::from_le_bytes(random);

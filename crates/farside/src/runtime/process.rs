@@ -24,13 +24,12 @@ use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
 use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
 use crate::runtime::service::Watch;
+use crate::runtime::slots::Slots;
 use crate::runtime::worker::Worker;
 use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
 use farside_launch::settings::Settings;
 
-/// The largest number of values shared by the workers of a process.
-const SHARED_MAX: usize = 1024;
 /// The time that the coordinator has to say why a peer's connection ended. It also suffices to
 /// notice that the link with the coordinator itself broke.
 pub(crate) const WORD_MARGIN: Duration = Duration::from_secs(1);
@@ -90,7 +89,7 @@ pub struct Process {
     observer: OnceLock<Arc<dyn Observer>>,
     /// Bytes of this process's memory that other processes hold. Written by the room `memory`.
     remote_memory_bytes: AtomicU64,
-    shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
+    shared: Slots<Box<dyn Any + Send + Sync>>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
 }
@@ -233,7 +232,7 @@ impl Process {
             outgoing: Outgoing::new(processes),
             observer: OnceLock::new(),
             remote_memory_bytes: AtomicU64::new(0),
-            shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
+            shared: Slots::new(),
             transport,
             settings,
             kill_plan,
@@ -761,15 +760,12 @@ impl Process {
 
     // Shared values.
 
-    pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) -> Result<()> {
-        let (what, remedy) = ("a table of shared values", "make one for several values");
-        let too_many = Error::TooLarge { what, bytes: SHARED_MAX + 1, max: SHARED_MAX, remedy };
-        self.shared.get(index).ok_or(too_many)?.get_or_init(make);
-        Ok(())
+    pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) {
+        self.shared.set_once(index, make);
     }
 
     pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
-        self.shared.get(index)?.get().map(|value| &**value)
+        self.shared.get(index).map(|value| &**value)
     }
 }
 

@@ -47,6 +47,7 @@ use crate::runtime::home::Home;
 use crate::runtime::pool::{Pool, Role};
 use crate::runtime::process::Process;
 use crate::runtime::room::{LocalRooms, Room};
+use crate::runtime::slots::Slots;
 use crate::runtime::started_operations::StartedOperations;
 use crate::wire::Wire;
 
@@ -90,7 +91,7 @@ pub struct Worker {
     /// Hooks that run when a process is lost.
     loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
-    locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
+    locals: Slots<Box<dyn std::any::Any>>,
     pub(crate) next_dist: Cell<u32>,
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
@@ -138,9 +139,6 @@ pub struct Counters {
 /// The largest buffer that is kept for reuse.
 const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
-/// The largest number of per-worker values.
-pub(crate) const LOCALS_MAX: usize = 256;
-
 impl Worker {
     pub(crate) fn new(process: Arc<Process>, local: usize) -> Self {
         let shape = process.shape();
@@ -168,7 +166,7 @@ impl Worker {
             lost: RefCell::default(),
             loss_hooks: RefCell::default(),
             collectives: RefCell::new(Collectives::new(id)),
-            locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
+            locals: Slots::new(),
             next_dist: Cell::new(0),
             next_local: Cell::new(0),
             in_handler: Cell::new(false),
@@ -323,8 +321,12 @@ impl Worker {
     /// Returns the lost processes. A process counts once an error ([`Error::PeerLost`]) has named
     /// it, or once everything that it had published to this worker has run.
     pub fn lost_processes(&self) -> Vec<ProcessId> {
-        let is_gone = |process: &ProcessId| self.process.is_named_lost(*process) || self.has_outlived(*process);
-        (0..self.process_count()).map(ProcessId::new).filter(is_gone).collect()
+        (0..self.process_count()).map(ProcessId::new).filter(|process| self.is_lost(*process)).collect()
+    }
+
+    /// Returns whether a process is lost, as [`lost_processes`](Self::lost_processes) counts it.
+    pub fn is_lost(&self, process: ProcessId) -> bool {
+        self.process.is_named_lost(process) || self.has_outlived(process)
     }
 
     /// Returns the lost processes whose last calls have run here: those that
@@ -582,7 +584,7 @@ impl Worker {
         &self.fetches
     }
 
-    pub(crate) fn locals(&self) -> &[OnceCell<Box<dyn std::any::Any>>] {
+    pub(crate) fn locals(&self) -> &Slots<Box<dyn std::any::Any>> {
         &self.locals
     }
 

@@ -115,6 +115,31 @@ fn refused_operations_have_no_effect(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
+/// A look may overlap with any access: its caller verifies what it has read.
+fn looks_are_not_reported(me: &Worker) -> Result<()> {
+    let blind = Blind::new(me)?;
+    let at = word(me.process_count() - 1, 3);
+    match me.id().number() {
+        0 => {
+            at.put(me, 5)?;
+            blind.reach(me, 1)?;
+            blind.wait_for(me, 2)?;
+            at.put(me, 6)?;
+        }
+        1 => {
+            blind.wait_for(me, 1)?;
+            report(at.get(me));
+            assert_eq!(at.look(me)?, 5);
+            let mut values = [0; 2];
+            at.slice(2).look(me, 0, &mut values)?;
+            assert_eq!(values[0], 5);
+            blind.reach(me, 2)?;
+        }
+        _ => {}
+    }
+    me.barrier()
+}
+
 /// Handles and addresses can name the same bytes. Ranges that only touch do not conflict, and
 /// ranges that overlap do.
 fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
@@ -152,8 +177,8 @@ fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-const BODIES: [super::support::Body; 3] =
-    [every_pair, refused_operations_have_no_effect, overlaps_are_found_to_the_byte];
+const BODIES: [super::support::Body; 4] =
+    [every_pair, refused_operations_have_no_effect, looks_are_not_reported, overlaps_are_found_to_the_byte];
 
 fn all(me: &Worker) -> Result<()> {
     BODIES.into_iter().try_for_each(|body| body(me))
