@@ -214,6 +214,56 @@ fn unequal_arguments_are_an_error_on_all_members() {
     }
 }
 
+/// A function that combines values begins another collective, in which the others take part.
+#[test]
+fn a_collective_inside_another_one_is_an_error_on_all_workers() {
+    simulate(3, 1, 1, |me| {
+        let is_mismatch = |made: &Result<()>| matches!(made, Err(Error::CollectiveMismatch { .. }));
+        let root = WorkerId::FIRST;
+        let reduced = me.reduce(root, text(me.id()), |one, other| {
+            me.barrier().unwrap();
+            join(one, other)
+        });
+        if me.id() == root {
+            let reduced = reduced.map(drop);
+            assert!(is_mismatch(&reduced), "{reduced:?}");
+            assert!(reduced.unwrap_err().to_string().contains("a barrier, which it began inside the first one"));
+        } else {
+            assert_eq!(reduced?, None);
+            me.barrier()?;
+        }
+        let barrier = me.barrier();
+        assert!(is_mismatch(&barrier), "{barrier:?}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// The members stop at different collectives, and go on to call others.
+#[test]
+fn after_a_loss_every_collective_of_a_team_returns_it() {
+    const COLLECTIVES: [fn(&Team, &Worker) -> Result<()>; 4] = [
+        |team, me| team.barrier(me),
+        |team, me| team.all_reduce(me, 1, |a, b| a + b).map(drop),
+        |team, me| team.broadcast(me, WorkerId::FIRST, Some(2)).map(drop),
+        |team, me| team.scan(me, 3_u8, |a, _| a).map(drop),
+    ];
+    let victim = ProcessId::new(2);
+    for seed in 0..12 {
+        let after = Duration::from_nanos(300_000 + 5777 * seed);
+        let simulated = Simulation::new(5, 1, seed).kill(victim, after).run(|me| {
+            let team = me.split(0, 0)?;
+            let mut failures = (0..100_000_usize).filter_map(|step| COLLECTIVES[step % 4](&team, me).err());
+            for failure in failures.by_ref().take(8) {
+                assert!(matches!(failure, Error::PeerLost { process, .. } if process == victim), "{seed}: {failure}");
+            }
+            assert!(failures.next().is_some());
+            Ok(())
+        });
+        assert_eq!(failure(simulated.unwrap().verdict), (2, ProcessEnd::Killed(9)), "seed {seed}");
+    }
+}
+
 /// The teams with which workers have completed a step, in order, and the last result.
 type Report = (WorkerId, Vec<Vec<WorkerId>>, u64);
 
@@ -414,6 +464,36 @@ fn a_scope_does_not_wait_for_other_calls() {
         me.finish(|scope| Ok(scope.call(me.neighbor(1), (count, me.workers().collect(), 2), grow)?))?;
         kept.here(me).take().into_iter().for_each(|reply| reply.send(5));
         me.quiesce()
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_scope_does_not_begin_in_a_handler() {
+    simulate(2, 1, 1, |me| {
+        let begin = |there: &Worker, ()| {
+            let begun = there.finish(|_| -> Result<()> { panic!("it has begun") });
+            matches!(begun, Err(Error::InHandler { .. }))
+        };
+        assert!(me.call_return(me.neighbor(1), (), begin)?.wait()?);
+        me.barrier()
+    })
+    .unwrap();
+}
+
+/// The panic ends a wait of the called worker, which then goes on.
+#[test]
+fn a_call_that_panics_has_run() {
+    simulate(2, 1, 1, |me| {
+        me.finish(|scope| {
+            if me.is_first() {
+                scope.call(me.neighbor(1), (), |_, ()| panic!("as planned"))?;
+            } else {
+                let panicked = me.wait_while_serving(|| false).unwrap_err();
+                assert!(panicked.to_string().contains("as planned"), "{panicked}");
+            }
+            Ok(())
+        })
     })
     .unwrap();
 }

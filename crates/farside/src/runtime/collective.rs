@@ -59,6 +59,9 @@ macro_rules! collectives {
                 /// # Errors
                 /// The same, but [`Error::PeerLost`] only if a member is lost;
                 /// [`Error::NotInTeam`].
+                ///
+                /// # Panics
+                #[doc = concat!("If [`Worker::", stringify!($name), "`] panics with these arguments.")]
                 pub fn $name $(<$($generics)*>)? (&self, me: &Worker, $($argument: $type),*) -> Result<$result> {
                     self.group(me)?.$name($($argument),*)
                 }
@@ -304,7 +307,7 @@ collectives! {
     /// # Ok::<(), farside::Error>(())
     /// ```
     ///
-    /// *Cost*: one call in each of log₂(workers) rounds, and two combinations.
+    /// *Cost*: one call and up to two combinations in each of log₂(workers) rounds.
     ///
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
@@ -389,8 +392,8 @@ collectives! {
     /// ```
     ///
     /// Everything that the calls wrote is visible then. A worker that has returned may call one
-    /// that has not. After a loss this works on the team of the
-    /// [survivors](Worker::survivors), other than [`quiesce`](Worker::quiesce).
+    /// that has not. After a loss, call [`Team::finish`] on the team of the
+    /// [survivors](Worker::survivors).
     ///
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce), and 16 bytes with each
     /// call.

@@ -148,6 +148,9 @@ fn take_order(process: &Process, order: ToProcess) {
                 confirmed.store(true, Ordering::Relaxed);
             }
             process.lose(lost, Loss { root, why });
+            // This process may have given up the other one before, so that `lose` wakes no worker
+            // that waits for the confirmation.
+            process.call_attention_of_all();
         }
         ToProcess::Confirm { round } => {
             tracing::debug!(round, "order: report the counts");

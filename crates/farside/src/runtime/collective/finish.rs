@@ -46,16 +46,18 @@ impl Finish<'_> {
         };
         let called = self.me.call(to, (self.team, operand, arguments), run::<A>);
         called.map_err(|Refused { error, arguments: (.., arguments) }| Refused { error, arguments })?;
-        self.me.collectives.borrow_mut().sequence(self.team).scope_sent += 1;
+        if let Some(sequence) = self.me.collectives.borrow_mut().of_message(self.team, false) {
+            sequence.scope_sent += 1;
+        }
         Ok(())
     }
 
     /// Refuses a call to a worker whose count is not asked for.
     fn may_call(&self, to: WorkerId) -> Result<()> {
         let mut collectives = self.me.collectives.borrow_mut();
-        let is_member = match &collectives.sequence(self.team).members {
+        let is_member = match collectives.of_message(self.team, false).and_then(|sequence| sequence.members.as_ref()) {
             Some(members) => members.contains(&to),
-            // All workers, or a team that this worker is about to make.
+            // All workers, or a team that this worker is about to make or has dropped.
             None => to.number() < self.me.worker_count(),
         };
         let why = "a call of a finish scope goes to members only";
@@ -64,17 +66,32 @@ impl Finish<'_> {
 }
 
 fn run<A: Wire>(there: &Worker, (team, operand, arguments): (u64, u32, A)) {
+    let _executed = Executed { there, team };
     // The trampoline is generic over `A`, as the function that the sender named is.
     let function: Option<fn(&Finish<'_>, A)> = ByPointer::find(there, operand);
     if let Some(function) = function {
         function(&Finish { me: there, team }, arguments);
     }
-    there.collectives.borrow_mut().sequence(team).scope_executed += 1;
+}
+
+/// Counts a call as executed when it is dropped, also if the function panics.
+struct Executed<'a> {
+    there: &'a Worker,
+    team: u64,
+}
+
+impl Drop for Executed<'_> {
+    fn drop(&mut self) {
+        if let Some(sequence) = self.there.collectives.borrow_mut().of_message(self.team, false) {
+            sequence.scope_executed += 1;
+        }
+    }
 }
 
 impl Group<'_> {
     pub(super) fn finish<R>(self, work: impl FnOnce(&Finish<'_>) -> Result<R>) -> Result<R> {
         const DOING: &str = "waiting until the calls of a finish scope have run";
+        self.may_begin(DOING)?;
         let done = work(&Finish { me: self.me, team: self.name() })?;
         self.wait_until_balanced(DOING, |group| {
             let sequence = group.sequence();

@@ -10,7 +10,9 @@ use farside_fabric::WorkerId;
 use super::messages::{
     ARRIVED, ARRIVED_IN_TEAM, Arrival, MISMATCH, VALUE, announce_arrival, announce_in_team, keep_mismatch, keep_value,
 };
-use super::state::{ALL, Content, FOREIGN_BYTES_MAX, FOREIGN_VALUES_MAX, Kind, Mismatch, Parcel, Sequence};
+use super::state::{
+    ALL, Content, FOREIGN_BYTES_MAX, FOREIGN_TEAMS_MAX, FOREIGN_VALUES_MAX, Kind, Mismatch, Parcel, Sequence,
+};
 use super::team::Team;
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
@@ -150,7 +152,10 @@ impl<'a> Group<'a> {
             return Err(self.me.unknown(self.me.id()));
         }
         self.me.flush();
-        self.failure().map_or(Ok(()), Err)
+        // After a loss the members of a team may stop at different collectives, which is no
+        // mismatch.
+        let lost = self.team.and_then(|_| self.lost_member());
+        lost.or_else(|| self.failure()).map_or(Ok(()), Err)
     }
 
     /// Begins a collective in which values of type `T` travel. Returns it with the root's place.
@@ -172,6 +177,17 @@ impl<'a> Group<'a> {
         let content = Content { kind, root: root.number(), type_hash, type_name: type_name.to_owned(), length };
         let number = self.sequence().begin(content.clone());
         self.failure().map_or(Ok((Parts { number, content, carries: PhantomData }, place)), Err)
+    }
+
+    /// Notes that a collective ends here in this error: its values may come late, and none begins
+    /// after the loss of a member.
+    pub(super) fn failed(self, error: Error) -> Error {
+        let is_of_member = |process: &_| self.team.is_some_and(|team| team.has_process(self.me, *process));
+        let lost = error.lost_process().filter(is_of_member);
+        let mut sequence = self.sequence();
+        sequence.has_failed = true;
+        sequence.lost = sequence.lost.or(lost);
+        error
     }
 
     /// Returns the error for the first member that is lost.
@@ -216,6 +232,7 @@ impl<'a> Group<'a> {
             worker: me.id(),
             values: FOREIGN_VALUES_MAX,
             bytes: FOREIGN_BYTES_MAX,
+            teams: FOREIGN_TEAMS_MAX,
         })
     }
 
@@ -224,13 +241,14 @@ impl<'a> Group<'a> {
     /// Announces a round of a barrier to the member that waits for this one.
     pub(super) fn announce(self, number: u64, round: u32) -> Result<()> {
         let (me, to) = (self.me, self.ahead(1 << round));
-        match self.team {
+        let told = match self.team {
             None => me.tell(to, ARRIVED, (number, round), announce_arrival),
             Some(team) => {
                 let arrival = Arrival { team: team.name(), number, round, from: me.id() };
                 me.tell(to, ARRIVED_IN_TEAM, arrival, announce_in_team)
             }
-        }
+        };
+        told.map_err(|error| self.failed(error))
     }
 
     pub(super) fn send_value<T: Wire>(self, parts: &Parts<T>, to: WorkerId, value: T) -> Result<()> {
@@ -241,26 +259,24 @@ impl<'a> Group<'a> {
         let Parts { number, content, .. } = parts;
         let (team, from) = (self.name(), self.me.id());
         let parcel = Parcel { team, number: *number, from, content: content.clone(), bytes };
-        self.me.tell(to, VALUE, parcel, keep_value)
+        self.me.tell(to, VALUE, parcel, keep_value).map_err(|error| self.failed(error))
     }
 
     /// Waits for the value of another member.
     pub(super) fn receive<T: Wire>(self, parts: &Parts<T>, from: WorkerId) -> Result<T> {
         let doing = "waiting for the value of another worker";
-        let value = self.wait_for_all(doing, from, || self.sequence().take(from))?;
-        debug_assert!(value.content.is_like(&parts.content));
+        let value = self.wait_for_all(doing, from, || self.sequence().take(parts.number, &parts.content, from))?;
         let process = self.me.process_handle();
         let read = match process.is_mixed() {
             // The shapes are the same, as `take` has compared them.
             true => wire::decode(Decoder::new(&value.bytes).within(self.me), 0),
             // SAFETY: this job is of one binary, and `keep_value` alone lets values in. `take`
-            // hands out only values whose type hash is that of `T`, which `begin` put into the
-            // current content when it made the `Parts<T>`, and `send_value` wrote the bytes as a
-            // value of the type that the hash names. They are read once, because `take` removed
-            // them.
+            // hands out only values whose type hash is that of `parts`. `begin` put the hash of `T`
+            // there, and `send_value` wrote the bytes as a value of the type that the hash names.
+            // They are read once, because `take` removed them.
             false => unsafe { from_bytes_in(&value.bytes, process) },
         };
-        read.map_err(|cause: WireError| Error::Wire { from, cause })
+        read.map_err(|cause: WireError| self.failed(Error::Wire { from, cause }))
     }
 
     /// Waits until nothing is staged for these receivers.

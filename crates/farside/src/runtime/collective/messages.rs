@@ -63,20 +63,25 @@ pub(super) fn announce_in_team(there: &Worker, arrival: Arrival) {
     let Arrival { team, number, round, from } = arrival;
     let mut collectives = there.collectives.borrow_mut();
     collectives.executed += 1;
-    collectives.sequence(team).announce(number, round as usize, from);
+    if let Some(sequence) = collectives.of_message(team, false) {
+        sequence.announce(number, round as usize, from);
+    }
 }
 
 pub(super) fn keep_value(there: &Worker, parcel: Parcel) {
     let mut collectives = there.collectives.borrow_mut();
     collectives.executed += 1;
-    collectives.sequence(parcel.team).keep(parcel, false);
+    if let Some(sequence) = collectives.of_message(parcel.team, false) {
+        sequence.keep(parcel, false);
+    }
 }
 
 pub(super) fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
     let mut collectives = there.collectives.borrow_mut();
-    let sequence = collectives.sequence(mismatch.team);
-    sequence.is_told = true;
-    sequence.mismatch.get_or_insert(mismatch);
+    if let Some(sequence) = collectives.of_message(mismatch.team, false) {
+        sequence.is_told = true;
+        sequence.note(mismatch);
+    }
 }
 
 // In a job of one binary, nothing is called by these names.
@@ -88,7 +93,7 @@ fn announce_foreign_arrival(there: &Worker, arrival: (u64, u32)) {
 }
 
 fn announce_foreign_in_team(there: &Worker, arrival: Arrival) {
-    let has_room = || there.collectives.borrow_mut().foreign_sequence(arrival.team).is_some();
+    let has_room = || there.collectives.borrow_mut().of_message(arrival.team, true).is_some();
     if there.process_handle().is_mixed() {
         match arrival.round < u32::BITS && has_room() {
             true => announce_in_team(there, arrival),
@@ -98,7 +103,7 @@ fn announce_foreign_in_team(there: &Worker, arrival: Arrival) {
 }
 
 fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
-    let has_room = || there.collectives.borrow_mut().foreign_sequence(mismatch.team).is_some();
+    let has_room = || there.collectives.borrow_mut().of_message(mismatch.team, true).is_some();
     if there.process_handle().is_mixed() && has_room() {
         keep_mismatch(there, mismatch);
     }
@@ -108,7 +113,7 @@ fn keep_foreign_value(there: &Worker, parcel: Parcel) {
     if there.process_handle().is_mixed() {
         let mut collectives = there.collectives.borrow_mut();
         collectives.executed += 1;
-        if let Some(sequence) = collectives.foreign_sequence(parcel.team) {
+        if let Some(sequence) = collectives.of_message(parcel.team, true) {
             sequence.keep(parcel, true);
         }
     }

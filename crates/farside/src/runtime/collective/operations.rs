@@ -245,7 +245,8 @@ impl Group<'_> {
             let from = self.ahead(distance);
             let received = self.receive(&parts, from)?;
             if received.len() != more {
-                return Err(Error::Wire { from, cause: WireError::invalid::<Vec<T>>(received.len() as u64) });
+                let cause = WireError::invalid::<Vec<T>>(received.len() as u64);
+                return Err(self.failed(Error::Wire { from, cause }));
             }
             known.extend(received);
         }

@@ -46,11 +46,9 @@ impl Group<'_> {
         let (mut before, mut changed) = (None, me.now());
         loop {
             self.may_begin(doing)?;
-            me.progress()?;
-            let own = count(self);
-            self.sequence().has_failed |= own.is_err();
+            let own = me.progress().and_then(|_| count(self)).map_err(|error| self.failed(error))?;
             let is_late = me.now() - changed >= time;
-            let all = self.all_reduce(QuiesceRound { is_late, ..own? }, QuiesceRound::and)?;
+            let all = self.all_reduce(QuiesceRound { is_late, ..own }, QuiesceRound::and)?;
             let sums = (all.sent, all.executed);
             match before.replace(sums) == Some(sums) {
                 true if all.sent == all.executed => return Ok(()),

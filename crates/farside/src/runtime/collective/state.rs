@@ -1,7 +1,8 @@
 //! What a worker knows of its collectives.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
 use std::rc::Rc;
 
 use farside_fabric::{ProcessId, WorkerId};
@@ -16,6 +17,14 @@ pub(crate) struct Collectives {
     /// Those of teams, by the team's name: the teams of this worker, and those that it has not made
     /// yet and from which something has arrived.
     teams: HashMap<u64, Sequence>,
+    /// The names of teams that the program has dropped. What still arrives for them is dropped,
+    /// too. This is bounded: when the first set is full, it replaces the second, whose names are
+    /// the oldest. A message for a team that was dropped so long ago is kept until the job ends.
+    /// Such messages come only after a failure, so they are few.
+    forgotten: [HashSet<u64>; 2],
+    /// Whether a message for a team was dropped because too many teams were not made. What it said
+    /// is unknown, so no team that is made later can be used.
+    has_lost_team: bool,
     /// How often this worker has begun to make a team of the same members.
     made: HashMap<u64, u64>,
     /// The numbers of calls of collectives that this worker has sent and executed.
@@ -30,7 +39,10 @@ pub(super) const ALL: u64 = 0;
 
 /// The largest number of teams from which other binaries have sent something, and which this worker
 /// has not made.
-const FOREIGN_TEAMS_MAX: usize = 1024;
+pub(super) const FOREIGN_TEAMS_MAX: usize = 1024;
+
+/// The number of dropped teams after which the names of older ones may be forgotten.
+const FORGOTTEN_MAX: usize = 1 << 14;
 
 /// The collectives of one team on one worker: which one it is in, and what has arrived for that one
 /// and for later ones.
@@ -92,6 +104,9 @@ pub(super) struct Announced {
 
 /// The largest number of announcements that are kept for a round.
 pub(super) const ANNOUNCED_MAX: usize = 64;
+
+/// The largest length of a text in a mismatch, in bytes. Another binary may send any.
+const TEXT_BYTES_MAX: usize = 1024;
 
 /// Two workers take part in different collectives.
 #[derive(Clone, Debug, Wire)]
@@ -211,10 +226,19 @@ pub(super) fn kept_bytes(content: &Content, bytes: &[u8]) -> usize {
 impl Collectives {
     pub(crate) fn new(of: WorkerId) -> Self {
         let all = Sequence::new(of, ALL, Rc::default());
-        Self { all, teams: HashMap::new(), made: HashMap::new(), sent: 0, executed: 0, has_returned: false }
+        Self {
+            all,
+            teams: HashMap::new(),
+            forgotten: Default::default(),
+            has_lost_team: false,
+            made: HashMap::new(),
+            sent: 0,
+            executed: 0,
+            has_returned: false,
+        }
     }
 
-    /// Returns the collectives of a team, which this worker may not have made yet.
+    /// Returns the collectives of a team that the program has, or is about to make.
     pub(super) fn sequence(&mut self, team: u64) -> &mut Sequence {
         let (of, foreign) = (self.all.of, &self.all.foreign);
         match team {
@@ -223,18 +247,45 @@ impl Collectives {
         }
     }
 
-    /// Returns the collectives of a team of which another binary has sent something. Returns `None`
-    /// if too many teams wait to be made.
-    pub(super) fn foreign_sequence(&mut self, team: u64) -> Option<&mut Sequence> {
-        let is_known = team == ALL || self.teams.contains_key(&team);
-        let unmade = || self.teams.values().filter(|sequence| sequence.members.is_none()).count();
-        (is_known || unmade() < FOREIGN_TEAMS_MAX).then(|| self.sequence(team))
+    /// Returns the collectives of a team for which a message has come. Returns `None` if the
+    /// program has dropped the team, or if another binary has sent the message and too many teams
+    /// wait to be made.
+    pub(super) fn of_message(&mut self, team: u64, is_foreign: bool) -> Option<&mut Sequence> {
+        if !self.is_known(team) {
+            if self.forgotten.iter().any(|names| names.contains(&team)) {
+                return None;
+            }
+            let unmade = || self.teams.values().filter(|sequence| sequence.members.is_none()).count();
+            if is_foreign && unmade() >= FOREIGN_TEAMS_MAX {
+                self.has_lost_team = true;
+                return None;
+            }
+        }
+        Some(self.sequence(team))
+    }
+
+    fn is_known(&self, team: u64) -> bool {
+        team == ALL || self.teams.contains_key(&team)
     }
 
     /// Notes that this worker has made a team. Forgets those that the program has dropped.
     pub(super) fn make(&mut self, team: u64, members: &Rc<[WorkerId]>) {
-        self.teams.retain(|_, sequence| sequence.is_in_use());
-        self.sequence(team).members = Some(members.clone());
+        let is_overrun = self.has_lost_team && !self.is_known(team);
+        if self.forgotten[0].len() >= FORGOTTEN_MAX {
+            self.forgotten[1] = mem::take(&mut self.forgotten[0]);
+        }
+        let forgotten = &mut self.forgotten[0];
+        self.teams.retain(|name, sequence| {
+            let is_dropped = sequence.is_dropped();
+            if is_dropped {
+                sequence.drop_values();
+                forgotten.insert(*name);
+            }
+            !is_dropped
+        });
+        let sequence = self.sequence(team);
+        sequence.members = Some(members.clone());
+        sequence.is_overrun |= is_overrun;
     }
 
     /// Counts the teams that are made of the same members, and returns the number of this one.
@@ -292,10 +343,16 @@ impl Sequence {
         }
     }
 
-    /// Returns whether the program still has the team, or may make it.
-    fn is_in_use(&self) -> bool {
-        let is_dropped = self.members.as_ref().is_some_and(|members| Rc::strong_count(members) == 1);
-        !is_dropped || !self.values.is_empty()
+    /// Returns whether the program has made the team and has it no more.
+    fn is_dropped(&self) -> bool {
+        self.members.as_ref().is_some_and(|members| Rc::strong_count(members) == 1)
+    }
+
+    fn drop_values(&mut self) {
+        let kept: Vec<_> = self.values.keys().copied().collect();
+        for (number, from) in kept {
+            self.remove(number, from);
+        }
     }
 
     /// Begins the next collective and returns its number.
@@ -351,7 +408,10 @@ impl Sequence {
     }
 
     /// Notes a mismatch. The first one stays.
-    pub(super) fn note(&mut self, mismatch: Mismatch) {
+    pub(super) fn note(&mut self, mut mismatch: Mismatch) {
+        for text in [&mut mismatch.ours, &mut mismatch.theirs] {
+            text.truncate((0..=TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+        }
         self.mismatch.get_or_insert(mismatch);
     }
 
@@ -388,11 +448,23 @@ impl Sequence {
         self.values.insert((number, from), Value { content, bytes, is_foreign });
     }
 
-    /// Takes a value of the current collective.
-    pub(super) fn take(&mut self, from: WorkerId) -> Option<Value> {
-        // `begin` and `keep` look at the content of what they let in. What does not match the
-        // current collective is never handed out.
-        self.remove(self.begun, from).filter(|value| value.content.is_like(&self.current))
+    /// Takes a value of a collective. What does not match its content is never handed out.
+    pub(super) fn take(&mut self, number: u64, content: &Content, from: WorkerId) -> Option<Value> {
+        if number != self.begun {
+            // Code of the program has begun another collective inside this one, in a function that
+            // combines, clones or encodes values.
+            let theirs = format!("{}, which it began inside the first one", self.current.describe());
+            self.note(Mismatch {
+                team: self.team,
+                number,
+                here: self.of,
+                ours: content.describe(),
+                there: self.of,
+                theirs,
+            });
+            return None;
+        }
+        self.remove(number, from).filter(|value| value.content.is_like(content))
     }
 
     pub(super) fn remove(&mut self, number: u64, from: WorkerId) -> Option<Value> {
@@ -450,7 +522,7 @@ mod tests {
         let last = 5 + FOREIGN_VALUES_MAX as u64;
         (5..last).for_each(|number| keep_foreign(&mut sequence, number, Vec::new()));
         assert!(!sequence.is_overrun);
-        assert!(sequence.take(FROM).is_some());
+        assert!(sequence.take(5, &Content::default(), FROM).is_some());
         keep_foreign(&mut sequence, last, Vec::new());
         assert!(!sequence.is_overrun);
         keep_foreign(&mut sequence, last + 1, Vec::new());
@@ -476,11 +548,73 @@ mod tests {
                 late.begin(ours.clone());
                 late.keep(parcel(), false);
                 for sequence in [&mut early, &mut late] {
-                    assert_eq!(sequence.take(FROM).is_some(), ours == theirs, "{ours:?} {theirs:?}");
+                    assert_eq!(sequence.take(1, &ours, FROM).is_some(), ours == theirs, "{ours:?} {theirs:?}");
                     assert_eq!(sequence.mismatch.is_some(), ours != theirs, "{ours:?} {theirs:?}");
                 }
             }
         }
+    }
+
+    /// Code of the program may begin a collective inside another one.
+    #[test]
+    fn a_value_of_a_collective_inside_another_one_is_not_taken_for_it() {
+        let [outer, inner] = [1, 2].map(|type_hash| Content { kind: Kind::Reduce, type_hash, ..Content::default() });
+        let mut sequence = new_sequence();
+        let first = sequence.begin(outer.clone());
+        let second = sequence.begin(inner.clone());
+        sequence.keep(Parcel { content: inner.clone(), ..parcel(second, FROM, vec![7]) }, false);
+        assert!(sequence.take(first, &outer, FROM).is_none());
+        assert!(sequence.mismatch.take().is_some_and(|mismatch| mismatch.number == first));
+        assert!(sequence.take(second, &inner, FROM).is_some() && sequence.mismatch.is_none());
+    }
+
+    #[test]
+    fn texts_of_a_mismatch_are_short() {
+        let mut sequence = new_sequence();
+        let (ours, theirs) = ("ä".repeat(TEXT_BYTES_MAX), "a".to_owned() + &"€".repeat(TEXT_BYTES_MAX));
+        sequence.note(Mismatch { ours, theirs, ..sequence.differs(FROM, &Content::default()) });
+        let Mismatch { ours, theirs, .. } = sequence.mismatch.unwrap();
+        assert_eq!((ours.len(), theirs.len()), (TEXT_BYTES_MAX, TEXT_BYTES_MAX));
+        assert!(ours.ends_with('ä') && theirs.ends_with('€'));
+    }
+
+    #[test]
+    fn a_dropped_team_takes_nothing_more() {
+        let mut collectives = Collectives::new(FROM);
+        let members: Rc<[WorkerId]> = [FROM].into();
+        collectives.make(7, &members);
+        let value = || Parcel { team: 7, ..parcel(1, FROM, vec![7]) };
+        collectives.of_message(7, true).unwrap().keep(value(), true);
+        assert_eq!(collectives.all.foreign.get(), Foreign { values: 1, bytes: 1 });
+        drop(members);
+        let other: Rc<[WorkerId]> = [FROM].into();
+        collectives.make(8, &other);
+        assert_eq!(collectives.all.foreign.get(), Foreign::default());
+        assert!(collectives.of_message(7, false).is_none() && collectives.of_message(7, true).is_none());
+        assert!(collectives.of_message(9, false).is_some(), "it is not made yet");
+
+        // The names of many dropped teams take bounded memory.
+        for name in 10..10 + 3 * FORGOTTEN_MAX as u64 {
+            collectives.make(name, &[FROM].into());
+            assert!(name == 10 || collectives.of_message(name - 1, false).is_none());
+        }
+        assert!(collectives.forgotten.iter().map(HashSet::len).sum::<usize>() <= 2 * FORGOTTEN_MAX);
+        assert_eq!(collectives.teams.len(), 3, "the one that is held, the one that is not made, and the last one");
+    }
+
+    #[test]
+    fn messages_for_too_many_teams_are_an_error_of_later_teams() {
+        let mut collectives = Collectives::new(FROM);
+        let members: Rc<[WorkerId]> = [FROM].into();
+        collectives.make(7, &members);
+        for team in 0..FOREIGN_TEAMS_MAX as u64 {
+            assert!(collectives.of_message(100 + team, true).is_some());
+        }
+        assert!(collectives.of_message(7, true).is_some() && !collectives.has_lost_team);
+        assert!(collectives.of_message(5000, true).is_none());
+        [100, 5000, 5001].into_iter().for_each(|team| collectives.make(team, &members));
+        let overrun = [ALL, 7, 100, 5000, 5001].map(|team| collectives.sequence(team).is_overrun);
+        assert_eq!(overrun, [false, false, false, true, true]);
     }
 
     /// After an error, values of the collective that failed may still arrive.

@@ -22,7 +22,8 @@ use crate::wire;
 /// disturb each other: a worker may be in several, and each counts its own collectives.
 ///
 /// A collective on a team fails with [`Error::PeerLost`] if a member is lost, and not if another
-/// worker is.
+/// worker is. Teams have no `survivors` of their own: after such a loss, all workers that are left
+/// call [`Worker::survivors`], and [split](Self::split) that team.
 ///
 /// ```
 /// # use farside::prelude::*;
@@ -174,8 +175,9 @@ impl Worker {
     /// [`Error::CollectiveMismatch`] if a worker never comes, because its body has returned. That
     /// also happens if a process is lost during the last collective of a program.
     /// [`Error::Deadline`] if a worker does not come, or if the job's coordinator does not confirm
-    /// a loss: a network that is cut in two must not make two teams. [`Error::InHandler`];
-    /// [`Error::JobEnded`].
+    /// a loss: a network that is cut in two must not make two teams. That error is final: the
+    /// worker must not call this again, because others may have returned with a team that includes
+    /// it. [`Error::InHandler`]; [`Error::JobEnded`].
     pub fn survivors(&self) -> Result<Team> {
         let time = self.default_deadline();
         loop {

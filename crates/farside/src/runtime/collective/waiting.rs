@@ -37,7 +37,8 @@ impl Collectives {
     /// Returns where this worker stands with a collective of a team.
     fn standing(&mut self, team: u64, number: u64) -> Standing {
         let has_returned = self.has_returned();
-        let Sequence { begun, awaited, .. } = *self.sequence(team);
+        // A dropped team has passed all its collectives here.
+        let Some(&mut Sequence { begun, awaited, .. }) = self.of_message(team, false) else { return Standing::Begun };
         match awaited {
             _ if begun > number => Standing::Begun,
             _ if begun < number && has_returned => Standing::Returned,
@@ -117,13 +118,9 @@ impl Group<'_> {
             }
             time = pace.min(end.map_or(pace, |end| end.saturating_duration_since(self.me.now())));
         };
-        let mut sequence = self.sequence();
-        match &result {
-            Ok(_) => sequence.awaited = None,
-            Err(_) => sequence.has_failed = true,
-        }
-        drop(sequence);
-        result
+        let found = result.map_err(|error| self.failed(error))?;
+        self.sequence().awaited = None;
+        Ok(found)
     }
 
     /// Asks a worker where it stands with the current collective. Returns `None` if it cannot be
