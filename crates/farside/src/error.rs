@@ -23,7 +23,8 @@ pub enum Error {
     /// reaches them.
     #[error(
         "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not \
-         reached: check that all of them call the same collectives, or let them wait for each other at a barrier now and then"
+         reached, or messages for more than {teams} teams that it has not made: check that all of them call the same \
+         collectives, or let them wait for each other at a barrier now and then"
     )]
     CollectiveOverrun {
         /// The worker that received the values.
@@ -32,6 +33,8 @@ pub enum Error {
         values: usize,
         /// The largest number of bytes that it keeps.
         bytes: usize,
+        /// The largest number of teams for which it keeps messages before it makes them.
+        teams: usize,
     },
     /// A handler called an operation that waits.
     #[error(
@@ -62,10 +65,11 @@ pub enum Error {
         /// The defect.
         cause: CorruptRecord,
     },
-    /// Two workers take part in different collectives. Collectives of this job cannot continue.
+    /// Two workers take part in different collectives, or pass slices of different lengths.
+    /// Collectives of this job, or of this team, cannot continue.
     #[error(
-        "{here} takes part in {ours} and {there} in {theirs}: all workers must call the same collectives, with the \
-         same types, in the same order"
+        "{here} takes part in {ours} and {there} in {theirs}: all members must call the same collectives, with the \
+         same types and lengths, in the same order"
     )]
     CollectiveMismatch {
         /// The worker that noticed it.
@@ -165,6 +169,14 @@ pub enum Error {
         name: &'static str,
         /// The reason.
         why: NameRefusal,
+    },
+    /// A worker is not in the team where it must be, or cannot be in it.
+    #[error("{worker} cannot be used in this team: {why}; name each member once, and use a team on its members only")]
+    NotInTeam {
+        /// The worker.
+        worker: WorkerId,
+        /// The reason.
+        why: &'static str,
     },
     /// A type travels only among processes of one binary.
     #[error(

@@ -43,6 +43,7 @@
 //! | spread arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
 //! | copy between any places, in a defined order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
+//! | meet, combine values, exchange them; go on after a loss | [`Worker::barrier`], [`Worker::all_reduce`] and others; [`Team`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
 //! | share tasks that make further tasks among all workers | [`tasks`] |
 //! | share structures: locks, combining, read-modify-write by name | [`sync`] |
@@ -115,6 +116,7 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
+pub use runtime::collective::{Finish, Team};
 pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Batches, Counters, Scope, Worker};
 pub use wire::Wire;

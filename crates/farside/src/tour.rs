@@ -131,6 +131,33 @@
 //! # }
 //! ```
 //!
+//! ## Collectives and teams
+//!
+//! All workers meet, combine values and exchange them. A [`Team`] does so among its members. When a
+//! process is lost, the collectives of its teams end with an error, and the survivors go on with a
+//! team of their own.
+//!
+//! ```no_run
+//! # use farside::prelude::*;
+//! # use farside::Error;
+//! # fn level(me: &Worker) -> farside::Result<()> {
+//! let row = me.split(u64::from(me.id().number() / 4), 0)?;
+//! let length = row.all_reduce(me, me.counters().executed, u64::max)?;
+//! let start = me.exclusive_scan(length, |a, b| a + b)?.unwrap_or(0);
+//!
+//! // After a loss the survivors go on from the earliest step that one of them has reached.
+//! let (mut team, mut step) = (me.survivors()?, start);
+//! while step < 100 {
+//!     match team.all_reduce(me, step, u64::min) {
+//!         Ok(earliest) => step = earliest + 1,
+//!         Err(Error::PeerLost { .. }) => team = me.survivors()?,
+//!         Err(other) => return Err(other),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! ## Heaps and pipes
 //!
 //! A worker that sends to one peer repeatedly need not ask it for memory each time. A
@@ -215,3 +242,4 @@
 //! `work_stealing`, `lock_service`, `linked_list`, `pipe` and `stencil` are whole programs.
 //!
 //! [`GlobalPtr`]: crate::GlobalPtr
+//! [`Team`]: crate::Team

@@ -13,6 +13,7 @@ mod broadcast;
 mod buffers;
 mod callers;
 mod calls;
+mod collectives;
 mod compile_fail;
 mod examples;
 mod faults;

@@ -13,6 +13,7 @@ use super::outcome::{Outcome, settle};
 use super::payload::BUFFER_LENGTH_BYTES;
 use super::reply::{Reply, ReplyAddress, Returned, Status, answer};
 use super::table::Remote;
+use crate::runtime::collective::Finish;
 use crate::runtime::worker::Worker;
 use crate::wire::{Reader, Wire};
 
@@ -47,6 +48,7 @@ macro_rules! by_pointer {
 by_pointer!(fn(&Worker, A) -> R);
 by_pointer!(fn(&Worker, A, Reply<R>));
 by_pointer!(fn(&Worker, A, &[u8]) -> R);
+by_pointer!(fn(&Finish<'_>, A) -> R);
 
 impl<F: Copy + 'static> Callee<F> for ByType {
     #[inline(always)]

@@ -64,6 +64,8 @@ pub struct Process {
     pub(crate) watch: Watch,
     /// Why each peer was given up, if it was.
     lost: Box<[OnceLock<Loss>]>,
+    /// Whether the coordinator has said that a peer is lost.
+    confirmed_lost: Box<[AtomicBool]>,
     recent_loss: RecentLoss,
     /// Peers whose connection ended, with the time by which the coordinator should have said why.
     suspects: Mutex<Vec<(ProcessId, Instant)>>,
@@ -218,6 +220,7 @@ impl Process {
             losses: AtomicU32::new(0),
             unsendable: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
+            confirmed_lost: (0..processes).map(|_| AtomicBool::new(false)).collect(),
             recent_loss: RecentLoss::default(),
             suspects: Mutex::default(),
             named_lost: (0..processes).map(|_| AtomicBool::new(false)).collect(),
@@ -554,6 +557,10 @@ impl Process {
     #[inline]
     pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
         self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
+    }
+
+    pub(crate) fn confirmed_lost(&self) -> &[AtomicBool] {
+        &self.confirmed_lost
     }
 
     /// Returns the number of processes that were given up and to which no lane leads any more.

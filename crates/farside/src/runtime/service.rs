@@ -144,7 +144,13 @@ fn take_order(process: &Process, order: ToProcess) {
         }
         ToProcess::Lost { process: lost, root, why } => {
             tracing::debug!(process = lost.number(), root = root.number(), why, "order: a process is lost");
+            if let Some(confirmed) = process.confirmed_lost().get(lost.index()) {
+                confirmed.store(true, Ordering::Relaxed);
+            }
             process.lose(lost, Loss { root, why });
+            // This process may have given up the other one before, so that `lose` wakes no worker
+            // that waits for the confirmation.
+            process.call_attention_of_all();
         }
         ToProcess::Confirm { round } => {
             tracing::debug!(round, "order: report the counts");

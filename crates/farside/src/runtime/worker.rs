@@ -343,6 +343,10 @@ impl Worker {
         self.lost.borrow().clone()
     }
 
+    pub(crate) fn outlived_count(&self) -> usize {
+        self.lost.borrow().len()
+    }
+
     fn has_outlived(&self, process: ProcessId) -> bool {
         self.lost.borrow().contains(&process)
     }

@@ -9,17 +9,18 @@
 //! The coordinator counts whole processes that make no more calls of their own, and goes on without
 //! those that are lost. Here workers count each other, by a collective, so a loss is an error.
 
+use super::group::Group;
 use crate::error::{Error, Result};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
 /// What one worker, or all of them together, have counted in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-struct QuiesceRound {
-    sent: u64,
-    executed: u64,
+pub(super) struct QuiesceRound {
+    pub(super) sent: u64,
+    pub(super) executed: u64,
     /// Whether a worker has found the same sums for as long as the deadline.
-    is_late: bool,
+    pub(super) is_late: bool,
 }
 
 impl QuiesceRound {
@@ -29,6 +30,32 @@ impl QuiesceRound {
             sent: self.sent.wrapping_add(other.sent),
             executed: self.executed.wrapping_add(other.executed),
             is_late: self.is_late | other.is_late,
+        }
+    }
+}
+
+impl Group<'_> {
+    /// Counts in rounds until two rounds in a row find the same sums, and as many calls executed as
+    /// sent.
+    pub(super) fn wait_until_balanced(
+        self,
+        doing: &'static str,
+        mut count: impl FnMut(Self) -> Result<QuiesceRound>,
+    ) -> Result<()> {
+        let (me, time) = (self.me, self.me.default_deadline());
+        let (mut before, mut changed) = (None, me.now());
+        loop {
+            self.may_begin(doing)?;
+            let own = me.progress().and_then(|_| count(self)).map_err(|error| self.failed(error))?;
+            let is_late = me.now() - changed >= time;
+            let all = self.all_reduce(QuiesceRound { is_late, ..own }, QuiesceRound::and)?;
+            let sums = (all.sent, all.executed);
+            match before.replace(sums) == Some(sums) {
+                true if all.sent == all.executed => return Ok(()),
+                true if all.is_late => return Err(Error::deadline(doing, time)),
+                true => {}
+                false => changed = me.now(),
+            }
         }
     }
 }
@@ -64,6 +91,10 @@ impl Worker {
     /// Everything that the calls wrote is visible then. A worker that has returned may call one
     /// that has not: [`superstep`](Self::superstep) keeps phases apart.
     ///
+    /// The counts include calls to and from every worker, so `quiesce` is one of all workers, and
+    /// returns [`Error::PeerLost`] for ever after a loss. [`Team::finish`](crate::Team::finish)
+    /// waits for the calls of survivors.
+    ///
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce).
     ///
     /// # Errors
@@ -72,26 +103,12 @@ impl Worker {
     /// waits for a result that does not come.
     pub fn quiesce(&self) -> Result<()> {
         const DOING: &str = "waiting until all calls have run";
-        let time = self.default_deadline();
-        let (mut before, mut changed) = (None, self.now());
-        loop {
-            self.may_begin(DOING)?;
-            self.progress()?;
-            let own = self.watch_until(DOING, time, |worker| match worker.count_if_settled() {
+        Group::all(self).wait_until_balanced(DOING, |all| {
+            self.watch_until(DOING, self.default_deadline(), |worker| match worker.count_if_settled() {
                 Some(counted) => Some(Ok(counted)),
-                None => worker.any_lost().or_else(|| worker.collective_failure()).map(Err),
-            });
-            self.collectives.borrow_mut().has_failed |= own.is_err();
-            let is_late = self.now() - changed >= time;
-            let all = self.all_reduce(QuiesceRound { is_late, ..own? }, QuiesceRound::and)?;
-            let sums = (all.sent, all.executed);
-            match before.replace(sums) == Some(sums) {
-                true if all.sent == all.executed => return Ok(()),
-                true if all.is_late => return Err(Error::deadline(DOING, time)),
-                true => {}
-                false => changed = self.now(),
-            }
-        }
+                None => all.lost_member().or_else(|| all.failure()).map(Err),
+            })
+        })
     }
 
     /// Runs one phase of a program in phases: `call` makes the calls of this phase, and `take`

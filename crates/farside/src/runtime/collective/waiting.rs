@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::WorkerId;
 
-use super::{Collectives, Content, Mismatch};
+use super::group::Group;
+use super::state::{Collectives, Content, Mismatch, Sequence};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::pending::Pending;
@@ -33,16 +34,22 @@ enum Standing {
 }
 
 impl Collectives {
-    fn standing(&self, number: u64) -> Standing {
-        match self.awaited {
-            _ if self.begun > number => Standing::Begun,
-            _ if self.begun < number && self.has_returned => Standing::Returned,
+    /// Returns where this worker stands with a collective of a team.
+    fn standing(&mut self, team: u64, number: u64) -> Standing {
+        let has_returned = self.has_returned();
+        // A dropped team has passed all its collectives here.
+        let Some(&mut Sequence { begun, awaited, .. }) = self.of_message(team, false) else { return Standing::Begun };
+        match awaited {
+            _ if begun > number => Standing::Begun,
+            _ if begun < number && has_returned => Standing::Returned,
             Some(other) => Standing::Waits(other),
-            None if self.begun == number => Standing::Begun,
+            None if begun == number => Standing::Begun,
             None => Standing::Before,
         }
     }
+}
 
+impl Sequence {
     /// Notes that a worker will never come to the current collective.
     fn note_returned(&mut self, there: WorkerId) {
         let theirs = "none, because its body has returned".into();
@@ -57,29 +64,29 @@ enum Seen<T> {
     Heard(Standing),
 }
 
-impl Worker {
-    /// Waits for a condition that depends on every worker of the job, and on `whom` first.
+impl Group<'_> {
+    /// Waits for a condition that depends on every member, and on `whom` first.
     ///
     /// # Errors
     /// [`Error::Deadline`] with the worker that did not come; [`Error::PeerLost`];
     /// [`Error::CollectiveMismatch`], also if a worker can never come.
     pub(super) fn wait_for_all<T>(
-        &self,
+        self,
         doing: &'static str,
         whom: WorkerId,
-        mut look: impl FnMut(&Self) -> Option<T>,
+        mut look: impl FnMut() -> Option<T>,
     ) -> Result<T> {
-        self.collectives.borrow_mut().awaited = Some(whom);
-        let total = self.default_deadline();
+        self.sequence().awaited = Some(whom);
+        let total = self.me.default_deadline();
         let pace = ASK_AFTER.min(total / 4);
         let (mut time, mut end) = (pace, None::<Instant>);
         let (mut missing, mut asked, mut chain) = (whom, None::<(WorkerId, Pending<'_, Standing>)>, 0);
         let result = loop {
-            let seen = self.wait_until(doing, time, |worker| {
-                if let Some(found) = look(worker) {
+            let seen = self.me.wait_until(doing, time, |_| {
+                if let Some(found) = look() {
                     return Some(Ok(Seen::Found(found)));
                 }
-                if let Some(failure) = worker.any_lost().or_else(|| worker.collective_failure()) {
+                if let Some(failure) = self.lost_member().or_else(|| self.failure()) {
                     return Some(Err(failure));
                 }
                 let (_, answer) = asked.as_mut()?;
@@ -92,11 +99,11 @@ impl Worker {
                     chain += 1;
                 }
                 (Ok(Seen::Heard(Standing::Returned)), Some((there, _))) => {
-                    self.collectives.borrow_mut().note_returned(there);
+                    self.sequence().note_returned(there);
                 }
                 (Ok(Seen::Heard(_)), Some((there, _))) => missing = there,
                 (Err(Error::Deadline { .. }), unanswered) => {
-                    let now = self.now();
+                    let now = self.me.now();
                     if now >= *end.get_or_insert(now + total.saturating_sub(time)) {
                         break Err(Error::Deadline { doing, after: total, waiting_for: vec![missing] });
                     }
@@ -109,23 +116,20 @@ impl Worker {
                 (Err(error), _) => break Err(error),
                 (Ok(Seen::Heard(_)), None) => {}
             }
-            time = pace.min(end.map_or(pace, |end| end.saturating_duration_since(self.now())));
+            time = pace.min(end.map_or(pace, |end| end.saturating_duration_since(self.me.now())));
         };
-        let mut collectives = self.collectives.borrow_mut();
-        match &result {
-            Ok(_) => collectives.awaited = None,
-            Err(_) => collectives.has_failed = true,
-        }
-        result
+        let found = result.map_err(|error| self.failed(error))?;
+        self.sequence().awaited = None;
+        Ok(found)
     }
 
     /// Asks a worker where it stands with the current collective. Returns `None` if it cannot be
     /// asked.
     fn ask(&self, whom: WorkerId) -> Option<(WorkerId, Pending<'_, Standing>)> {
-        let number = self.collectives.borrow().begun;
-        let can_answer = whom != self.id() && self.runs_same_binary(whom);
-        let to = self.to(whom).when_full(WhenFull::Queue);
-        let ask = || to.call_return(number, |there, number| there.collectives.borrow().standing(number)).ok();
-        Some((whom, can_answer.then(ask)??))
+        let (team, number) = (self.name(), self.sequence().begun);
+        let can_answer = whom != self.me.id() && self.me.runs_same_binary(whom);
+        let to = self.me.to(whom).when_full(WhenFull::Queue);
+        let answer = |there: &Worker, (team, number)| there.collectives.borrow_mut().standing(team, number);
+        Some((whom, can_answer.then(|| to.call_return((team, number), answer).ok())??))
     }
 }

@@ -1,0 +1,204 @@
+//! [`Team`]: some workers of a job, in an order, with collectives of their own.
+//!
+//! A team needs no registry: its name is a hash of its members and of what else its members agree
+//! on. So each of them makes it alone, and a message that comes earlier waits under that name.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use farside_fabric::{ProcessId, WorkerId};
+use farside_sys::image::hash_bytes;
+
+use super::group::Group;
+use crate::error::{Error, Result};
+use crate::runtime::worker::Worker;
+use crate::wire;
+
+/// Some workers of a job, in an order: [`Worker::team`], [`Worker::split`], [`Worker::survivors`].
+///
+/// All collectives of a [`Worker`] exist on a team, too, with the worker as first argument. All
+/// members of the team call them, in the same order. Other workers take no part. Teams do not
+/// disturb each other: a worker may be in several, and each counts its own collectives.
+///
+/// A collective on a team fails with [`Error::PeerLost`] if a member is lost, and not if another
+/// worker is. Teams have no `survivors` of their own: after such a loss, all workers that are left
+/// call [`Worker::survivors`], and [split](Self::split) that team.
+///
+/// ```
+/// # use farside::prelude::*;
+/// farside::simulate(5, 1, 1, |me| {
+///     let parity = u64::from(me.id().number() % 2);
+///     let team = me.split(parity, 0)?;
+///     let sum = team.all_reduce(me, me.id().number(), |a, b| a + b)?;
+///     assert_eq!(sum, [6, 4][parity as usize]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside::Error>(())
+/// ```
+///
+/// A clone is the same team. *Cost*: some hundred bytes and a list of the members, until the last
+/// clone is dropped and another team is made.
+#[derive(Clone, Debug)]
+pub struct Team {
+    name: u64,
+    place: usize,
+    members: Rc<[WorkerId]>,
+}
+
+/// What the name of a team that was not split from another one begins with.
+const LISTED: u64 = 1;
+const SURVIVORS: u64 = 2;
+
+fn name(context: [u64; 2], members: &[WorkerId]) -> u64 {
+    let bytes = wire::encode(&(context, members.to_vec()), Vec::new());
+    hash_bytes(0, &bytes).max(SURVIVORS + 1)
+}
+
+impl Team {
+    /// Makes the team that its members name by `context` and their list.
+    pub(super) fn new(me: &Worker, context: [u64; 2], members: Vec<WorkerId>) -> Result<Self> {
+        let mut seen = HashSet::new();
+        for worker in &members {
+            if worker.number() >= me.worker_count() {
+                return Err(me.unknown(*worker));
+            }
+            if !seen.insert(*worker) {
+                return Err(Error::NotInTeam { worker: *worker, why: "it is named twice" });
+            }
+        }
+        let place = members.iter().position(|member| *member == me.id());
+        let place = place.ok_or(Error::NotInTeam { worker: me.id(), why: "it is not among the members" })?;
+        let team = Self { name: name(context, &members), place, members: members.into() };
+        me.collectives.borrow_mut().make(team.name, &team.members);
+        Ok(team)
+    }
+
+    /// Makes a team of a list. A team that is made again of the same list is another one.
+    fn of_list(me: &Worker, kind: u64, members: Vec<WorkerId>) -> Result<Self> {
+        let made = me.collectives.borrow_mut().count_made(name([kind, 0], &members));
+        Self::new(me, [kind, made], members)
+    }
+
+    /// Returns the members, in the order of the team.
+    pub fn members(&self) -> &[WorkerId] {
+        &self.members
+    }
+
+    /// Returns the index of this worker among the members.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    pub(super) fn name(&self) -> u64 {
+        self.name
+    }
+
+    pub(super) fn has_process(&self, me: &Worker, process: ProcessId) -> bool {
+        self.members.iter().any(|member| me.process_of(*member) == process)
+    }
+
+    /// # Errors
+    /// [`Error::NotInTeam`] on a thread of a pool, which is no member.
+    pub(super) fn group<'a>(&'a self, me: &'a Worker) -> Result<Group<'a>> {
+        match self.members[self.place] == me.id() {
+            true => Ok(Group::of_team(me, self)),
+            false => Err(Error::NotInTeam { worker: me.id(), why: "the team was made on another worker" }),
+        }
+    }
+}
+
+impl Worker {
+    /// Makes a team of these workers, in this order. All members call this with the same list, and
+    /// no other worker does. If they make several teams of the same list, each call makes another
+    /// team, so they call this equally often.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(4, 1, 1, |me| {
+    ///     if !me.is_first() {
+    ///         let team = me.team((1..4).map(WorkerId::new))?;
+    ///         assert_eq!(team.all_gather(me, me.id())?, team.members());
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: no message; 16 bytes for each different list, until the job ends. If the members
+    /// pass different lists, their first collective ends with [`Error::Deadline`].
+    ///
+    /// # Errors
+    /// [`Error::NotInTeam`] if this worker is not in the list, or a worker is in it twice;
+    /// [`Error::UnknownWorker`].
+    pub fn team(&self, members: impl IntoIterator<Item = WorkerId>) -> Result<Team> {
+        Team::of_list(self, LISTED, members.into_iter().collect())
+    }
+
+    /// Waits until all workers that are not lost have called this, and returns the team of these
+    /// workers, in their order. After a loss, a program goes on with the collectives of this team.
+    ///
+    /// The survivors agree: all of them return with the same team, or with an error. If another
+    /// process is lost meanwhile, they agree on the rest. A process may be lost at the very end,
+    /// when some workers have returned and others have not. Then the team that some have got is of
+    /// no more use: its collectives return [`Error::PeerLost`], and these workers call this again.
+    /// The others wait for them here. So call this in the loop that handles [`Error::PeerLost`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farside::prelude::*;
+    /// # use farside::{Error, Simulation};
+    /// let (victim, after) = (ProcessId::new(2), Duration::from_micros(300));
+    /// let simulation = Simulation::new(4, 1, 7).kill(victim, after);
+    /// let simulated = simulation.run(|me| {
+    ///     let mut team = me.survivors()?;
+    ///     let mut steps = 0_u64;
+    ///     while steps < 100 {
+    ///         me.charge(Duration::from_micros(10)); // the work of a step
+    ///         // All members go on from the same step: the earliest that one of them has reached.
+    ///         match team.all_reduce(me, steps, u64::min) {
+    ///             Ok(earliest) => steps = earliest + 1,
+    ///             Err(Error::PeerLost { .. }) => team = me.survivors()?,
+    ///             Err(other) => return Err(other),
+    ///         }
+    ///     }
+    ///     assert_eq!(team.members().len(), 3);
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(simulated.verdict.unwrap_err().to_string(), "process 2 was killed by signal 9");
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: a [`barrier`](Self::barrier) among the survivors, and another one for each loss.
+    ///
+    /// # Errors
+    /// [`Error::CollectiveMismatch`] if a worker never comes, because its body has returned. That
+    /// also happens if a process is lost during the last collective of a program.
+    /// [`Error::Deadline`] if a worker does not come, or if the job's coordinator does not confirm
+    /// a loss: a network that is cut in two must not make two teams. That error is final: the
+    /// worker must not call this again, because others may have returned with a team that includes
+    /// it. [`Error::InHandler`]; [`Error::JobEnded`].
+    pub fn survivors(&self) -> Result<Team> {
+        let time = self.default_deadline();
+        loop {
+            let process = self.process_handle();
+            let is_confirmed = |lost: &ProcessId| process.confirmed_lost()[lost.index()].load(Ordering::Relaxed);
+            self.wait_until("waiting until the coordinator confirms a loss", time, |worker| {
+                worker.outlived_processes().iter().all(is_confirmed).then_some(Ok(()))
+            })?;
+            let lost = self.outlived_processes();
+            let members = self.workers().filter(|worker| !lost.contains(&self.process_of(*worker)));
+            let team = Team::of_list(self, SURVIVORS, members.collect())?;
+            match team.barrier(self) {
+                Ok(()) => return Ok(team),
+                Err(Error::PeerLost { process, .. }) if team.has_process(self, process) => {
+                    // An error of a call may name a loss before its notice comes.
+                    self.wait_until("waiting for the notice of a loss", time, |worker| {
+                        worker.outlived_processes().contains(&process).then_some(Ok(()))
+                    })?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+}
