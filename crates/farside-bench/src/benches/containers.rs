@@ -25,7 +25,7 @@ const MACHINES: [u32; 2] = [2, 16];
 /// An operation of a container, by one implementation under one promise.
 pub(super) trait Operation: Copy + Send + Sync + 'static {
     /// The container, and what the operations of a worker are about.
-    type State;
+    type State<'w>;
 
     fn name(self) -> String;
 
@@ -34,16 +34,16 @@ pub(super) trait Operation: Copy + Send + Sync + 'static {
 
     /// Makes the container for runs of `count` operations. `size` is its size in each process.
     /// Collective.
-    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<Self::State>;
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<Self::State<'_>>;
 
     /// Prepares a run. Collective.
-    fn prepare(self, me: &Worker, state: &mut Self::State) -> farside::Result<()>;
+    fn prepare(self, me: &Worker, state: &mut Self::State<'_>) -> farside::Result<()>;
 
     /// Performs operation `number` of a run.
-    fn perform(self, me: &Worker, state: &mut Self::State, number: u64) -> farside::Result<()>;
+    fn perform(self, me: &Worker, state: &mut Self::State<'_>, number: u64) -> farside::Result<()>;
 
     /// Frees the container. Collective.
-    fn end(self, me: &Worker, state: Self::State) -> farside::Result<()>;
+    fn end(self, me: &Worker, state: Self::State<'_>) -> farside::Result<()>;
 
     /// Returns the predicted nanoseconds of an operation.
     fn predict(self, model: &CostModel, load: Load) -> Option<f64>;

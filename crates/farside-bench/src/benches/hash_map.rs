@@ -48,8 +48,10 @@ struct MapOperation {
     promise: Promise,
 }
 
-struct State {
+struct State<'w> {
     map: HashMap<u64, u64>,
+    /// What this worker works with.
+    ends: Map<'w, u64, u64>,
     /// What this worker has in the map before each run.
     there: Vec<u64>,
     /// What the operations are about.
@@ -57,10 +59,6 @@ struct State {
 }
 
 impl MapOperation {
-    fn map<'w>(self, me: &'w Worker, state: &State) -> Map<'w, u64, u64> {
-        state.map.on(me).promising(self.promise)
-    }
-
     /// Returns keys by which the workers fill the map: this worker's, or those that it owns.
     fn keys(self, me: &Worker, map: HashMap<u64, u64>, from: u64) -> impl Iterator<Item = u64> + use<'_> {
         let (own, workers) = (u64::from(me.id().number()), u64::from(me.worker_count()));
@@ -71,7 +69,7 @@ impl MapOperation {
 }
 
 impl Operation for MapOperation {
-    type State = State;
+    type State<'w> = State<'w>;
 
     fn name(self) -> String {
         let op = match self.op {
@@ -89,7 +87,7 @@ impl Operation for MapOperation {
         true
     }
 
-    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State> {
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_>> {
         let size = size.next_power_of_two();
         let entries = size / 2;
         // A map has as many slots as it needs to be three quarters full at most.
@@ -106,27 +104,23 @@ impl Operation for MapOperation {
                 (0..count).map(|at| mix(mix(at ^ u64::from(me.id().number()) << 32) % all)).collect()
             }
         };
-        let state = State { map, there, keys };
+        let state = State { map, ends: map.on(me).promising(self.promise), there, keys };
         if self.op != Op::Insert {
             fill(me, &state)?;
         }
         Ok(state)
     }
 
-    fn prepare(self, me: &Worker, state: &mut State) -> farside::Result<()> {
+    fn prepare(self, me: &Worker, state: &mut State<'_>) -> farside::Result<()> {
         if self.op == Op::Insert {
-            me.barrier()?;
-            if me.is_first() {
-                state.map.on(me).clear()?;
-            }
-            me.barrier()?;
+            state.map.on(me).clear()?;
             fill(me, state)?;
         }
         Ok(())
     }
 
-    fn perform(self, me: &Worker, state: &mut State, number: u64) -> farside::Result<()> {
-        let map = self.map(me, state);
+    fn perform(self, _: &Worker, state: &mut State<'_>, number: u64) -> farside::Result<()> {
+        let map = &state.ends;
         let key = state.keys[number as usize];
         match (self.by, self.op) {
             (Some(_), Op::Insert) => map.insert(key, key).map(drop),
@@ -146,7 +140,7 @@ impl Operation for MapOperation {
         }
     }
 
-    fn end(self, me: &Worker, state: State) -> farside::Result<()> {
+    fn end(self, me: &Worker, state: State<'_>) -> farside::Result<()> {
         me.barrier()?;
         state.map.free(me)
     }
@@ -174,7 +168,7 @@ impl Operation for MapOperation {
 }
 
 /// Fills the map up to where the runs begin. Collective.
-fn fill(me: &Worker, state: &State) -> farside::Result<()> {
+fn fill(me: &Worker, state: &State<'_>) -> farside::Result<()> {
     let map = state.map.on(me);
     let batch = map.batch()?;
     batch.extend(state.there.iter().map(|key| (*key, *key)))?;

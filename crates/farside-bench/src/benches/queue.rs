@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use farside::{ProcessId, Worker};
-use farside_containers::queue::Queue;
+use farside_containers::queue::{Ends, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
 use super::containers::{Operation, cases as cases_of};
@@ -43,14 +43,16 @@ struct QueueOperation {
     promise: Promise,
 }
 
-struct State {
+struct State<'w> {
     queue: Queue<u64>,
+    /// What this worker works with.
+    ends: Ends<'w, u64>,
     /// What there is to pop.
     items: Vec<u64>,
 }
 
 impl Operation for QueueOperation {
-    type State = State;
+    type State<'w> = State<'w>;
 
     fn name(self) -> String {
         let op = if self.op == Op::Push { "push" } else { "pop" };
@@ -61,25 +63,25 @@ impl Operation for QueueOperation {
         !self.promise.is_local() || me.is_first()
     }
 
-    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State> {
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_>> {
         let capacity = size as u64 * u64::from(me.worker_count());
         let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, self.by)?;
         let items = if self.op == Op::Pop { (0..count * u64::from(me.worker_count())).collect() } else { Vec::new() };
-        Ok(State { queue, items })
+        Ok(State { queue, ends: queue.on(me), items })
     }
 
-    fn prepare(self, me: &Worker, state: &mut State) -> farside::Result<()> {
+    fn prepare(self, me: &Worker, state: &mut State<'_>) -> farside::Result<()> {
         me.barrier()?;
         if me.is_first() {
-            let ends = state.queue.on(me);
+            let ends = &state.ends;
             ends.clear()?;
             assert_eq!(ends.push_all(&state.items)?, state.items.len() as u64);
         }
         me.barrier()
     }
 
-    fn perform(self, me: &Worker, state: &mut State, number: u64) -> farside::Result<()> {
-        let ends = state.queue.on(me);
+    fn perform(self, _: &Worker, state: &mut State<'_>, number: u64) -> farside::Result<()> {
+        let ends = &state.ends;
         match self.op {
             Op::Push => ends.push_with(self.promise, number)?.expect("there is room for all"),
             _ => drop(black_box(ends.pop_with(self.promise)?.expect("there is an item for each"))),
@@ -87,7 +89,7 @@ impl Operation for QueueOperation {
         Ok(())
     }
 
-    fn end(self, me: &Worker, state: State) -> farside::Result<()> {
+    fn end(self, me: &Worker, state: State<'_>) -> farside::Result<()> {
         me.barrier()?;
         state.queue.free(me)
     }
