@@ -365,17 +365,17 @@ fn a_push_that_fails_blocks_no_other() {
                 seen.take(ends.pop_within(LONG)?.expect("it comes"));
                 me.call(WorkerId::new(1), (), |_, ()| Err::<(), _>("it fails"))?;
             }
-            while own == 1 {
-                let batch: Vec<_> = (next..next + items).map(|number| entry(own, number)).collect();
-                next += items;
-                match ends.push_all(&batch) {
-                    Ok(pushed) => assert_eq!(pushed, items),
-                    Err(Error::HandlerFailed { .. }) => break,
-                    Err(error) => return Err(error),
-                }
-                ends.pop_many(9)?.into_iter().for_each(|item| seen.take(item));
-            }
             if own == 1 {
+                loop {
+                    let batch: Vec<_> = (next..next + items).map(|number| entry(own, number)).collect();
+                    next += items;
+                    match ends.push_all(&batch) {
+                        Ok(pushed) => assert_eq!(pushed, items),
+                        Err(Error::HandlerFailed { .. }) => break,
+                        Err(error) => return Err(error),
+                    }
+                    ends.pop_many(9)?.into_iter().for_each(|item| seen.take(item));
+                }
                 assert_eq!(ends.len()?, items, "the tickets are taken");
                 assert_eq!(ends.push(entry(own, next))?, Ok(()));
             }
