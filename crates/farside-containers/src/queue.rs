@@ -136,9 +136,9 @@ impl From<QueueError> for Error {
 /// # }).unwrap();
 /// ```
 ///
-/// The queue has room for `capacity` items. If several workers push at the same
-/// time into a queue that is almost full, each may bring one [batch](Ends::push_all) more. The items of one worker are popped
-/// in the order in which it pushed them.
+/// The queue has room for `capacity` items. If several workers push at the same time into a queue
+/// that is almost full, each may bring one [batch](Ends::push_all) more. The items of one worker
+/// are popped in the order in which it pushed them.
 ///
 /// The [`Implementation`] says how the queue works, and a [`Promise`] makes it cheaper:
 ///

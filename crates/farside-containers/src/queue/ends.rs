@@ -278,8 +278,8 @@ impl<T: Item> Ends<'_, T> {
         try_pod_read_unaligned(bytes).map_err(|_| QueueError::NoValue { ticket }.into())
     }
 
-    /// Returns the items without taking them, at the worker that answers the calls of the queue, while
-    /// no other worker uses it.
+    /// Returns the items without taking them, while no other worker uses the queue. For the worker
+    /// that answers its calls.
     pub(super) fn contents(&self) -> Result<Vec<T>> {
         let ring = self.ring()?;
         if self.implementation == Implementation::Call {
@@ -289,7 +289,8 @@ impl<T: Item> Ends<'_, T> {
         tickets.filter_map(|ticket| self.settled(&ring, ticket).transpose()).collect()
     }
 
-    /// Fills the queue, which has got an empty ring, with what its [`contents`](Self::contents) were.
+    /// Fills the queue, which has got an empty ring, with what [`contents`](Self::contents)
+    /// returned.
     pub(super) fn refill(&self, items: Vec<T>) -> Result<()> {
         let ring = self.ring()?;
         self.part.items.borrow_mut().clear();

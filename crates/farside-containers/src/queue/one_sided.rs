@@ -380,6 +380,7 @@ impl<T: Item> Ends<'_, T> {
             }
             tail = tail.wrapping_add(1);
             ring.tail().put(self.me, tail)?;
+            self.part.tail.set(tail);
             if self.implementation == Implementation::OneSidedPublished {
                 ring.published().put(self.me, tail)?;
             }

@@ -16,6 +16,8 @@ use super::{Item, Usage};
 
 /// The number of attempts between looks at the clock.
 const ATTEMPTS_PER_CLOCK: u32 = 64;
+/// The time that the attempts take in a simulation.
+const TURN: Duration = Duration::from_nanos(500);
 /// The time that a counter stands still before a loss is the reason.
 const STANDSTILL: Duration = Duration::from_secs(1);
 
@@ -54,6 +56,8 @@ impl<T: Item> Ends<'_, T> {
                 continue;
             }
             thread::yield_now();
+            // In a simulation, the others go on while this worker charges time.
+            me.charge(TURN);
             let since = match seen {
                 Some((value, since)) if value == found => since,
                 _ => me.now(),
