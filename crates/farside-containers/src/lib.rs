@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod array_batch;
 pub mod collections;
 mod counting_set;
@@ -29,6 +30,7 @@ mod query;
 mod remote;
 mod route;
 
+pub use agreement::ContainerError;
 pub use array_batch::ArrayBatch;
 pub use counting_set::CountingSet;
 pub use dist_iterator::DistIterator;
