@@ -1,12 +1,15 @@
 //! [`ArrayBatch`]: many changes of the values of an array, in batches.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use farside::bytemuck::Pod;
-use farside::{GlobalArray, Result, Wire, Worker};
+use farside::{Error, GlobalArray, Result, Wire, Worker};
 
+use crate::agreement::{ContainerError, fail_together};
 use crate::exchange::Exchange;
 use crate::query::Query;
 
@@ -15,6 +18,8 @@ use crate::query::Query;
 /// The changes are pairs of an index and an operand: any iterator. They run at the owner of the
 /// index, one at a time, so none is lost. Direct accesses to the same values meanwhile are not part
 /// of that: an [atomic operation](farside::GlobalPtr::fetch_add) between may be overwritten.
+///
+/// If the operation panics, its value stays as it is, and the other changes are made.
 ///
 /// | to change | pass |
 /// |---|---|
@@ -49,6 +54,8 @@ pub struct ArrayBatch<T: 'static, A: 'static> {
     fetches: Query<(u64, A), T>,
     /// The old values that have arrived, at the places of their indices.
     fetched: Rc<RefCell<Vec<Option<T>>>>,
+    /// The first failure of a change of `fetch` at this worker.
+    failed: Rc<RefCell<Option<String>>>,
 }
 
 impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
@@ -59,21 +66,37 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     /// Those of [`Exchange::new`].
     pub fn new(me: &Worker, array: Rc<GlobalArray<T>>, operation: impl Fn(T, A) -> T + 'static) -> Result<Self> {
         let own = array.clone();
-        let change = Rc::new(move |me: &Worker, index: u64, operand: A| -> Result<T> {
-            let old = own.get(me, index as usize)?;
-            own.put(me, index as usize, operation(old, operand))?;
-            Ok(old)
+        let change = Rc::new(move |me: &Worker, index: u64, operand: A| -> Result<T, String> {
+            let change = || {
+                let old = own.get(me, index as usize)?;
+                own.put(me, index as usize, operation(old, operand))?;
+                Ok::<T, Error>(old)
+            };
+            // An operation that panics has put nothing.
+            match catch_unwind(AssertUnwindSafe(change)) {
+                Ok(changed) => changed.map_err(|error| error.to_string()),
+                Err(panic) => Err(message_of(&*panic)),
+            }
         });
         let changing = change.clone();
         let changes = Exchange::new(me, move |me, items| {
+            let mut failed = None;
             for (index, operand) in items {
-                changing(me, index, operand).expect("the array is as long as at the sender, and its own part is here");
+                failed = failed.or(changing(me, index, operand).err());
+            }
+            // After all changes of the batch, of which most are of other callers.
+            if let Some(why) = failed {
+                resume_unwind(Box::new(why));
             }
         })?;
-        let fetched = Rc::new(RefCell::new(Vec::new()));
-        let arrived = fetched.clone();
+        let (fetched, failed) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(None)));
+        let (arrived, first) = (fetched.clone(), failed.clone());
         let answer = move |me: &Worker, (index, operand)| {
-            change(me, index, operand).expect("the array is as long as at the sender, and its own part is here")
+            change(me, index, operand).unwrap_or_else(|why| {
+                first.borrow_mut().get_or_insert(why);
+                // `fetch` fails on all workers, so this is not seen.
+                T::zeroed()
+            })
         };
         let fetches = Query::new(me, answer, move |_, tag, old| {
             // What arrives after a failed `fetch` has no place.
@@ -81,7 +104,7 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
                 *place = Some(old);
             }
         })?;
-        Ok(Self { array, changes, fetches, fetched })
+        Ok(Self { array, changes, fetches, fetched, failed })
     }
 
     /// Changes values.
@@ -102,7 +125,8 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     /// in the same order as other collectives; each may have any changes, or none.
     ///
     /// # Errors
-    /// Those of [`apply`](Self::apply) and [`Worker::quiesce`].
+    /// Those of [`apply`](Self::apply) and [`Worker::quiesce`]. If a change fails at its owner, all
+    /// workers get [`ContainerError::Failed`]; the other changes are made.
     pub fn fetch(&self, me: &Worker, changes: impl IntoIterator<Item = (usize, A)>) -> Result<Vec<T>> {
         let asker = self.fetches.on(me);
         self.fetched.borrow_mut().clear();
@@ -112,8 +136,13 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
             asker.ask(owner, tag, (index as u64, operand))
         });
         // Also after an error: the others wait here.
-        me.quiesce().and(asked)?;
-        Ok(self.fetched.take().into_iter().flatten().collect())
+        me.quiesce()?;
+        fail_together(me, self.failed.take())?;
+        asked?;
+        let fetched = self.fetched.take();
+        let (missing, count) = (fetched.iter().filter(|old| old.is_none()).count(), fetched.len());
+        let fetched: Option<Vec<T>> = fetched.into_iter().collect();
+        fetched.ok_or_else(|| ContainerError::Unanswered { missing, count }.into())
     }
 
     /// Waits until all changes are made, and frees the memory of the batch. The array stays. All
@@ -130,4 +159,10 @@ impl<T: Pod, A> fmt::Debug for ArrayBatch<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArrayBatch").field("len", &self.array.len()).finish_non_exhaustive()
     }
+}
+
+/// Returns the message of a panic.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -54,6 +54,12 @@ pub trait Collection: 'static {
     /// Adds items: before the item `at`, or at the end. A sorted collection puts each where it
     /// belongs.
     fn give(&mut self, at: usize, items: Vec<Self::Item>);
+
+    /// Takes items back that were [taken](Self::take) from the place `at` and could not be moved. A
+    /// map keeps the values that its keys got meanwhile.
+    fn give_back(&mut self, at: usize, items: Vec<Self::Item>) {
+        self.give(at, items);
+    }
 }
 
 /// Limits a range to a length.
@@ -123,6 +129,12 @@ impl<K: Wire + Clone + Ord, V: Wire + Clone> Collection for BTreeMap<K, V> {
     fn give(&mut self, _: usize, items: Vec<(K, V)>) {
         self.extend(items);
     }
+
+    fn give_back(&mut self, _: usize, items: Vec<(K, V)>) {
+        for (key, value) in items {
+            self.entry(key).or_insert(value);
+        }
+    }
 }
 
 impl<T: Wire + Clone + Ord> Collection for BTreeSet<T> {
@@ -161,8 +173,11 @@ impl<T> Default for Multiset<T> {
 impl<T: Ord> Multiset<T> {
     /// Adds an item `count` times. Returns how often the set has it then.
     pub fn insert_many(&mut self, item: T, count: u64) -> u64 {
+        if count == 0 {
+            return self.count(&item);
+        }
         let now = self.0.entry(item).or_default();
-        *now += count;
+        *now = now.saturating_add(count);
         *now
     }
 
@@ -184,7 +199,7 @@ impl<T: Ord> Multiset<T> {
 
 impl<T: Ord> Extend<(T, u64)> for Multiset<T> {
     fn extend<I: IntoIterator<Item = (T, u64)>>(&mut self, items: I) {
-        for (item, count) in items.into_iter().filter(|(_, count)| *count > 0) {
+        for (item, count) in items {
             self.insert_many(item, count);
         }
     }
@@ -233,7 +248,6 @@ macro_rules! sequence {
             len() -> usize = |items| items.len();
             is_empty() -> bool = |items| items.is_empty();
             capacity() -> usize = |items| items.capacity();
-            reserve(additional: usize) -> () = |items| items.reserve(additional);
             clear() -> () = |items| items.clear();
             truncate(len: usize) -> () = |items| items.truncate(len);
             get(index: usize) -> Option<T> = |items| items.get(index).cloned();
@@ -243,6 +257,19 @@ macro_rules! sequence {
             extend(values: Vec<T>) -> () = |items| items.extend(values);
             drain(start: usize, end: usize) -> Vec<T> = |items| items.drain(start..end).collect();
         });
+
+        impl<T: Wire + Clone> Remote<$type<T>> {
+            /// `try_reserve` of the collection, at the owner: a caller cannot end its process. The
+            /// answer may be [`RemoteError::NotReserved`].
+            pub fn reserve(self, me: &Worker, additional: usize) -> Answer<'_, ()> {
+                let sent = me.call_return(self.owner(), (self, additional), |there, (this, additional)| {
+                    let owner = there.id();
+                    let reserved = this.at_owner(there, |items| items.try_reserve(additional))?;
+                    reserved.map_err(|error| RemoteError::NotReserved { owner, additional, why: error.to_string() })
+                });
+                Answer::new(me, sent.map_err(Into::into))
+            }
+        }
     };
 }
 
@@ -280,9 +307,10 @@ methods!(impl[T: Wire + Clone + Ord] VecDeque<T> {
     contains(value: T) -> bool = |items| items.contains(&value);
     sort() -> () = |items| items.make_contiguous().sort();
     dedup() -> () = |items| {
-        let mut contents: Vec<T> = std::mem::take(items).into();
-        contents.dedup();
-        *items = contents.into();
+        // Before the first item is removed, because a comparison may panic.
+        let repeats: Vec<bool> = items.iter().zip(items.iter().skip(1)).map(|(one, next)| one == next).collect();
+        let mut repeats = std::iter::once(false).chain(repeats);
+        items.retain(|_| !repeats.next().unwrap_or_default());
     };
 });
 
@@ -358,10 +386,23 @@ impl<C: Collection> Remote<C> {
     /// Moves all items of another collection here, behind those that this one has. Returns their
     /// number.
     ///
-    /// This is [`splice`](Remote::splice) of everything. In a map they replace the values of equal
-    /// keys.
+    /// This is [`append_range`](Self::append_range) of everything, and so fails if the items do not
+    /// fit into a call.
     pub fn append<D: Collection<Item = C::Item>>(self, me: &Worker, from: Remote<D>) -> Answer<'_, usize> {
-        move_items(me, from, 0..usize::MAX, self, usize::MAX)
+        self.append_range(me, from, 0..usize::MAX)
+    }
+
+    /// Moves a range of another collection here, as [`splice`](Remote::splice) does, and behind the
+    /// items that this one has. In a map they replace the values of equal keys.
+    ///
+    /// To move a large set to another one, move its first items until there are none.
+    pub fn append_range<D: Collection<Item = C::Item>>(
+        self,
+        me: &Worker,
+        from: Remote<D>,
+        range: Range<usize>,
+    ) -> Answer<'_, usize> {
+        move_items(me, from, range, self, usize::MAX)
     }
 }
 
@@ -376,7 +417,8 @@ macro_rules! splice {
             /// The items go from owner to owner, as one call. At no time both collections have
             /// them, and for a moment none has. They return to their old place if the other owner
             /// refuses them: then the error is [`RemoteError::NotMoved`], [`RemoteError::Gone`] or
-            /// [`RemoteError::OtherType`]. If the process of the new owner is lost meanwhile, they
+            /// [`RemoteError::OtherType`]. A map that has got new values for their keys meanwhile
+            /// keeps these. If the process of the new owner is lost meanwhile, they
             /// are lost as if they had arrived ([`RemoteError::LostOnTheWay`]). The loss of this
             /// worker changes nothing.
             ///
@@ -396,6 +438,9 @@ macro_rules! splice {
 
 splice!(Vec);
 splice!(VecDeque);
+
+/// The answer of a new owner, with the items if it refuses them.
+type Given<T> = Result<(), (Vec<T>, RemoteError)>;
 
 /// Moves items from one owner to another. The caller only waits for the outcome.
 fn move_items<'w, S: Collection, D: Collection<Item = S::Item>>(
@@ -423,7 +468,7 @@ fn send_items<S: Collection, D: Collection<Item = S::Item>>(
     let count = items.len();
     // If the source was freed meanwhile, the items are dropped like the others in it.
     let refuse = move |me: &Worker, items, error, reply: Reply<Told<usize>>| {
-        let _ = from.at_owner(me, |source| source.give(start, items));
+        let _ = from.at_owner(me, |source| source.give_back(start, items));
         reply.send(Err(error));
     };
     let sent = there.call_return(to.owner(), (to, at, items), |dest, (to, at, items)| {
@@ -437,13 +482,11 @@ fn send_items<S: Collection, D: Collection<Item = S::Item>>(
             let why = refused.error.to_string();
             refuse(there, refused.arguments.2, RemoteError::NotMoved { to, why }, reply);
         }
-        Ok(pending) => {
-            pending.then(move |me, outcome: Result<Result<(), (Vec<S::Item>, RemoteError)>>| match outcome {
-                Ok(Ok(())) => reply.send(Ok(count)),
-                Ok(Err((items, error))) => refuse(me, items, error, reply),
-                Err(error) => reply.send(Err(RemoteError::LostOnTheWay { to, count, why: error.to_string() })),
-            })
-        }
+        Ok(pending) => pending.then(move |me, outcome: Result<Given<S::Item>>| match outcome {
+            Ok(Ok(())) => reply.send(Ok(count)),
+            Ok(Err((items, error))) => refuse(me, items, error, reply),
+            Err(error) => reply.send(Err(RemoteError::LostOnTheWay { to, count, why: error.to_string() })),
+        }),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
-use farside::{Pending, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
+use crate::agreement::agree;
 use crate::dist_iterator::DistIterator;
 use crate::exchange::Exchange;
 
@@ -48,9 +49,32 @@ pub struct CountingSet<K: 'static> {
 /// The part of one worker.
 struct Part<K> {
     /// The counts of the worker's own keys.
-    counts: HashMap<K, u64>,
+    counts: Counts<K>,
     /// Keys that this worker has inserted and not sent.
-    cache: HashMap<K, u64>,
+    cache: Counts<K>,
+}
+
+type Counts<K> = HashMap<K, u64, Salted>;
+
+/// Hashes alike in every run, so that simulations repeat, and unlike `owner`: the keys of one
+/// worker would share parts of their hashes.
+#[derive(Clone, Copy, Default)]
+struct Salted;
+
+impl BuildHasher for Salted {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u8(1);
+        hasher
+    }
+}
+
+impl<K> Part<K> {
+    fn new() -> Self {
+        Self { counts: Counts::default(), cache: Counts::default() }
+    }
 }
 
 impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
@@ -59,8 +83,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part: PerWorker<RefCell<Part<K>>> =
-            PerWorker::new(me, RefCell::new(Part { counts: HashMap::new(), cache: HashMap::new() }))?;
+        let part: PerWorker<RefCell<Part<K>>> = PerWorker::new(me, RefCell::new(Part::new()))?;
         let exchange = Exchange::new(me, move |me, items| {
             part.with(me, |part| items.for_each(|(key, count)| *part.counts.entry(key).or_default() += count));
         })?;
@@ -82,15 +105,21 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
         if is_full { self.flush(me) } else { Ok(()) }
     }
 
-    /// Sends the keys of the cache.
+    /// Sends the keys of the cache. After an error the keys that were not sent stay in it.
     fn flush(self, me: &Worker) -> Result<()> {
         let cached = self.part.with(me, |part| std::mem::take(&mut part.cache));
         let sender = self.exchange.on(me);
+        let mut cached = cached.into_iter();
         let mut outcome = Ok(());
-        for (key, count) in cached {
-            // After an error the others go on: most errors are of one owner.
+        for (key, count) in cached.by_ref() {
             outcome = outcome.and(sender.push(self.owner(me, &key), (key, count)));
+            // Keys of a lost owner go nowhere, and those of other owners go on. Any other error
+            // would meet each key, and each could wait for a deadline.
+            if !matches!(outcome, Ok(()) | Err(Error::PeerLost { .. })) {
+                break;
+            }
         }
+        self.part.with(me, |part| cached.for_each(|(key, count)| *part.cache.entry(key).or_default() += count));
         outcome
     }
 
@@ -99,10 +128,14 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     ///
     /// # Errors
     /// Those of [`Worker::quiesce`] and [`Sender::push`](crate::Sender::push).
+    /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not send.
+    /// The next `settle` sends what this one did not, except keys that no call can hold.
     pub fn settle(self, me: &Worker) -> Result<()> {
         loop {
             let flushed = self.flush(me);
-            me.quiesce().and(flushed)?;
+            // Also after an error: the others wait here.
+            me.quiesce()?;
+            agree(me, flushed)?;
             let is_settled = self.part.with(me, |part| part.cache.is_empty());
             if me.all_reduce(is_settled, |one, other| one && other)? {
                 return Ok(());
@@ -149,7 +182,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Those of [`Exchange::free`]. The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
         let freed = self.exchange.free(me);
-        self.part.with(me, |part| *part = Part { counts: HashMap::new(), cache: HashMap::new() });
+        self.part.with(me, |part| *part = Part::new());
         freed
     }
 

@@ -5,6 +5,8 @@ use std::fmt;
 
 use farside::{Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
+use crate::agreement::agree;
+
 /// The size of the calls in which items move.
 const CALL_BYTES: usize = 64 << 10;
 
@@ -34,8 +36,16 @@ const CALL_BYTES: usize = 64 << 10;
 /// The handle is `Copy` and travels: called functions use the part of the worker on which they run.
 /// The parts are kept until the job ends; `with(me, std::mem::take)` takes their memory away.
 ///
+/// [`rebalance`](Self::rebalance) and [`sort`](Self::sort) move items. Nothing may be pushed while
+/// any worker is in one of them: the items would stay, but at the end of a part, in no order.
+///
+/// If a worker cannot send its items, every worker gets an error. Each item is then at one worker,
+/// but perhaps not at the one to which it belongs. After other errors, items that are on their way
+/// are lost, and with a process its part. The other workers keep what they have not sent and what
+/// has arrived.
+///
 /// *Cost*: none for one's own part. What moves items waits for all workers, and sends the items in
-/// calls of 64 KiB. If it fails, items that were on their way are lost.
+/// calls of 64 KiB.
 #[derive(Wire)]
 pub struct DistVec<T: 'static> {
     part: PerWorker<RefCell<Part<T>>>,
@@ -44,7 +54,9 @@ pub struct DistVec<T: 'static> {
 /// The part of one worker.
 struct Part<T> {
     items: Vec<T>,
-    /// Items that move here, with their senders.
+    /// The number of exchanges that have ended here.
+    ended: u64,
+    /// Items that move here in the exchange after that, with their senders.
     arrived: Vec<(u32, Vec<T>)>,
 }
 
@@ -54,7 +66,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part = Part { items: Vec::new(), arrived: Vec::new() };
+        let part = Part { items: Vec::new(), ended: 0, arrived: Vec::new() };
         Ok(Self { part: PerWorker::new(me, RefCell::new(part))? })
     }
 
@@ -141,17 +153,19 @@ impl<T: Wire + Clone> DistVec<T> {
     ///
     /// # Errors
     /// Those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
+    /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not send.
     pub fn gather(self, me: &Worker, root: WorkerId) -> Result<Option<Vec<T>>> {
-        let copied = self.exchange(me, vec![(root, self.with(me, |items| items.clone()))])?;
-        Ok((me.id() == root).then_some(copied))
+        let (copied, outcome) = self.exchange(me, vec![(root, self.with(me, |items| items.clone()))]);
+        outcome.map(|()| (me.id() == root).then_some(copied))
     }
 
     /// Moves items so that the lengths of any two parts differ by one at most. Their order stays.
-    /// All workers call this.
+    /// First waits for all calls, as [`Worker::quiesce`] does. All workers call this.
     ///
     /// # Errors
     /// Those of [`gather`](Self::gather).
     pub fn rebalance(self, me: &Worker) -> Result<()> {
+        me.quiesce()?;
         let lengths = me.gather(WorkerId::FIRST, self.with(me, |items| items.len()))?;
         let lengths = me.broadcast(WorkerId::FIRST, lengths)?;
         let begin: usize = lengths[..me.id().index()].iter().sum();
@@ -164,13 +178,14 @@ impl<T: Wire + Clone> DistVec<T> {
             let kept = first.saturating_sub(begin).min(rest.len());
             pieces.push((to, rest.split_off(kept)));
         }
-        let items = self.exchange(me, pieces)?;
-        self.with(me, |own| *own = items);
-        Ok(())
+        let (items, outcome) = self.exchange(me, pieces);
+        self.put_in_front(me, items);
+        outcome
     }
 
-    /// Sorts the whole. All workers call this. Items that are equal come to one worker, so parts
-    /// may differ in length: [`rebalance`](Self::rebalance) evens them out.
+    /// Sorts the whole. First waits for all calls, as [`Worker::quiesce`] does. All workers call
+    /// this. Items that are equal come to one worker, so parts may differ in length:
+    /// [`rebalance`](Self::rebalance) evens them out.
     ///
     /// This is a sample sort: each worker sorts its part, and `P` samples of each of the `P`
     /// workers tell which items come to which.
@@ -181,6 +196,7 @@ impl<T: Wire + Clone> DistVec<T> {
     where
         T: Ord,
     {
+        me.quiesce()?;
         let workers = me.worker_count() as usize;
         let samples = self.with(me, |items| {
             items.sort();
@@ -195,44 +211,75 @@ impl<T: Wire + Clone> DistVec<T> {
         });
         let splitters = me.broadcast(WorkerId::FIRST, splitters)?;
         let mut rest = self.with(me, std::mem::take);
+        // Called functions may have changed it since.
+        rest.sort();
         let mut pieces = Vec::new();
         for to in (0..me.worker_count()).rev().map(WorkerId::new) {
             let least = to.index().checked_sub(1).and_then(|before| splitters.get(before));
             let first = least.map_or(0, |least| rest.partition_point(|item| item < least));
             pieces.push((to, rest.split_off(first)));
         }
-        let mut items = self.exchange(me, pieces)?;
+        let (mut items, outcome) = self.exchange(me, pieces);
         // Finds the sorted runs of the workers.
         items.sort();
-        self.with(me, |own| *own = items);
-        Ok(())
+        self.put_in_front(me, items);
+        outcome
     }
 
-    /// Sends pieces to their workers, and returns those that come here, in the order of their
-    /// senders.
-    fn exchange(self, me: &Worker, pieces: Vec<(WorkerId, Vec<T>)>) -> Result<Vec<T>> {
-        let send = || {
-            for (to, items) in pieces {
-                let mut items = items.into_iter().peekable();
-                while items.peek().is_some() {
-                    let mut bytes = 0;
-                    let mut fits = |item: &T| {
-                        let fits = bytes < CALL_BYTES;
-                        bytes += item.wire_bytes().max(1);
-                        fits
-                    };
-                    let sent: Vec<T> = std::iter::from_fn(|| items.next_if(&mut fits)).collect();
-                    me.call(to, (self, me.id().number(), sent), |there, (this, from, items)| {
-                        this.part.with(there, |part| part.arrived.push((from, items)));
-                    })?;
+    /// Gives a worker its items back, before those that were pushed meanwhile.
+    fn put_in_front(self, me: &Worker, items: Vec<T>) {
+        self.with(me, |own| {
+            let pushed = std::mem::replace(own, items);
+            own.extend(pushed);
+        });
+    }
+
+    /// Sends pieces to their workers. Returns those that come here, in the order of their senders,
+    /// or after an error all items that this worker has.
+    fn exchange(self, me: &Worker, pieces: Vec<(WorkerId, Vec<T>)>) -> (Vec<T>, Result<()>) {
+        let number = self.part.with(me, |part| part.ended);
+        let (mut kept, mut sent) = (Vec::new(), Ok(()));
+        for (to, items) in pieces {
+            let mut items = items.into_iter().peekable();
+            while to != me.id() && sent.is_ok() && items.peek().is_some() {
+                let mut bytes = 0;
+                let mut fits = |item: &T| {
+                    let fits = bytes < CALL_BYTES;
+                    bytes += item.wire_bytes().max(1);
+                    fits
+                };
+                let block: Vec<T> = std::iter::from_fn(|| items.next_if(&mut fits)).collect();
+                let arrive = |there: &Worker, (this, number, from, items): (Self, u64, u32, Vec<T>)| {
+                    this.part.with(there, |part| {
+                        // What comes after an exchange has failed here is late.
+                        if number == part.ended {
+                            part.arrived.push((from, items));
+                        }
+                    });
+                };
+                if let Err(refused) = me.call(to, (self, number, me.id().number(), block), arrive) {
+                    kept.extend(refused.arguments.3);
+                    sent = Err(refused.error);
                 }
             }
-            Ok(())
-        };
-        let mut arrived = me.superstep(send, || self.part.with(me, |part| std::mem::take(&mut part.arrived)))?;
+            kept.extend(items);
+        }
+        // Also after an error: the others wait here.
+        let quiesced = me.quiesce();
+        let mut arrived = self.part.with(me, |part| {
+            part.ended += 1;
+            std::mem::take(&mut part.arrived)
+        });
+        arrived.push((me.id().number(), kept));
         // Stable: the calls of one worker have run in their order.
         arrived.sort_by_key(|(from, _)| *from);
-        Ok(arrived.into_iter().flat_map(|(_, items)| items).collect())
+        let items = arrived.into_iter().flat_map(|(_, items)| items).collect();
+        // No worker begins the next exchange before all have taken the items of this one.
+        let outcome = match quiesced {
+            Ok(()) => agree(me, sent),
+            Err(error) => sent.and(Err(error)),
+        };
+        (items, outcome)
     }
 }
 

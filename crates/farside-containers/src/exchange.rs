@@ -284,12 +284,18 @@ impl<T: Wire + 'static> Part<T> {
         let to = when_full.map_or(to, |when_full| to.when_full(when_full));
         let handle = *self.handle.get().expect("an exchange is used after it was made");
         let Err(refused) = to.call((handle, owners, items), deliver) else { return Ok(()) };
-        // The others would be refused for ever.
-        let may_pass = matches!(
+        // All others may pass. A send that waits also returns errors of calls that run meanwhile,
+        // which have nothing to do with this batch.
+        let is_final = matches!(
             refused.error,
-            Error::Full { .. } | Error::Deadline { .. } | Error::InHandler { .. } | Error::Borrowed { .. }
+            Error::PeerLost { .. }
+                | Error::UnknownWorker { .. }
+                | Error::TooLarge { .. }
+                | Error::DifferentBinaries { .. }
+                | Error::ForeignFunction { .. }
+                | Error::JobEnded { .. }
         );
-        if may_pass {
+        if !is_final {
             let (_, owners, items) = refused.arguments;
             self.put_back(Batch { next, items, owners, bytes });
         }

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod array_batch;
 pub mod collections;
 mod cost;
@@ -36,6 +37,7 @@ pub mod queue;
 mod remote;
 mod route;
 
+pub use agreement::ContainerError;
 pub use array_batch::ArrayBatch;
 pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;

@@ -36,6 +36,16 @@ pub enum RemoteError {
         /// The worker that wanted it.
         here: WorkerId,
     },
+    /// There was no memory for more items.
+    #[error("{owner} cannot reserve room for {additional} more items: {why}; reserve less")]
+    NotReserved {
+        /// The worker that has the collection.
+        owner: WorkerId,
+        /// The number of items.
+        additional: usize,
+        /// The reason.
+        why: String,
+    },
     /// Items could not be moved. They are where they were.
     #[error("no items were moved to {to}: {why}; they are where they were")]
     NotMoved {
@@ -197,15 +207,19 @@ impl<C: 'static> Remote<C> {
 
     /// Runs `function(value, arguments)` at the owner, without a result.
     ///
-    /// If it panics, or the value is gone, the owner gets the error from whatever makes progress
-    /// there, as with [`To::call`](farside::To::call).
+    /// If it panics, the owner gets the error from whatever makes progress there, as with
+    /// [`To::call`](farside::To::call). The owner drops the call if the value was freed or has
+    /// another type, because the mistake is the caller's. To be told, use [`with`](Self::with).
     ///
     /// # Errors
     /// Those of [`To::call`](farside::To::call), and [`Error::ForeignFunction`].
     pub fn send<A: Wire>(self, me: &Worker, arguments: A, function: fn(&mut C, A)) -> Result<()> {
         let function = Function::new(me, function)?;
         let run = |there: &Worker, (this, function, arguments): (Self, Function<C, A, ()>, A)| {
-            this.at_owner(there, |value| function.run(there, value, arguments))
+            let ran = this.at_owner(there, |value| function.run(there, value, arguments));
+            if let Err(error) = ran {
+                tracing::debug!(%error, "remote: a call without a result was dropped");
+            }
         };
         Ok(me.call(self.owner, (self, function, arguments), run)?)
     }
@@ -279,7 +293,7 @@ impl<'w, R: Wire> Answer<'w, R> {
     }
 
     /// Runs `next` on this worker when the result has arrived, as a handler. So a handler can
-    /// continue without waiting.
+    /// continue without waiting. If the call was not sent, `next` runs before this returns.
     pub fn then(self, next: impl FnOnce(&Worker, Result<R>) + 'static) {
         match self.sent {
             Ok(pending) => pending.then(|me, told| next(me, told.and_then(|told| Ok(told?)))),

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use farside::{Distribution, Result, Worker};
-use farside_containers::ArrayBatch;
+use farside::{Distribution, Error, Result, Worker};
+use farside_containers::{ArrayBatch, ContainerError};
 
 use crate::everywhere;
 
@@ -47,3 +47,44 @@ fn batches_change_every_value(me: &Worker) -> Result<()> {
     Ok(())
 }
 everywhere!(changes, super::batches_change_every_value);
+
+/// Adds, and panics if the operand is 13.
+fn add_but_13(value: u64, by: u64) -> u64 {
+    assert!(by != 13, "no 13 here");
+    value + by
+}
+
+/// An operation that panics changes nothing, and those after it in its batch run.
+#[test]
+fn a_panicking_change_stops_no_other() {
+    farside::simulate(1, 1, 1, |me| {
+        let array = Rc::new(me.global_array::<u64>(50)?);
+        let adding = ArrayBatch::new(me, array.clone(), add_but_13)?;
+        adding.apply(me, (0..50).map(|index| (index, if index == 20 { 13 } else { 1 })))?;
+        let told = me.quiesce();
+        assert!(matches!(&told, Err(Error::HandlerPanicked { message, .. }) if message == "no 13 here"), "{told:?}");
+        me.quiesce()?;
+        for index in 0..50 {
+            assert_eq!(array.get(me, index)?, u64::from(index != 20), "value {index}");
+        }
+        Ok(())
+    })
+    .unwrap();
+    // With old values: all workers learn it.
+    for (processes, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
+        farside::simulate(processes, 1, seed, |me| {
+            let array = Rc::new(me.global_array::<u64>(50)?);
+            let adding = ArrayBatch::new(me, array.clone(), add_but_13)?;
+            let by = |index| if me.is_first() && index == 20 { 13 } else { 1 };
+            let failed = adding.fetch(me, (0..50).map(|index| (index, by(index)))).expect_err("a change panics");
+            let expected = ContainerError::Failed { at: array.worker_of(me, 20)?, why: "no 13 here".to_owned() };
+            assert_eq!(failed.room_error(), Some(&expected), "{failed}");
+            me.barrier()?;
+            let old = adding.fetch(me, (0..50).map(|index| (index, 0)))?;
+            let workers = u64::from(me.worker_count());
+            assert!((0..).zip(old).all(|(index, old)| old == workers - u64::from(index == 20)));
+            me.barrier()
+        })
+        .unwrap();
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId};
-use farside_containers::{CountingSet, DistIterator, DistVec};
+use farside_containers::{ContainerError, CountingSet, DistIterator, DistVec};
 
 use crate::everywhere;
 
@@ -127,6 +127,123 @@ fn keys_are_counted(me: &Worker) -> Result<()> {
     words.free(me)
 }
 everywhere!(counts, super::keys_are_counted);
+
+/// What is pushed while others still move their items stays.
+#[test]
+fn items_pushed_meanwhile_stay() {
+    for (processes, seed) in [(2, 1), (3, 2), (3, 3), (5, 4), (5, 5)] {
+        farside::simulate(processes, 1, seed, |me| {
+            let numbers = DistVec::new(me)?;
+            numbers.with(me, |part| part.extend(items_of(me.id().number().into())));
+            let mut oracle = items_of_all(me);
+            for round in 0..20 {
+                if round % 2 == 0 {
+                    numbers.rebalance(me)?
+                } else {
+                    numbers.sort(me)?
+                }
+                numbers.push_to(me, me.neighbor(1), round)?;
+                oracle.extend(me.workers().map(|_| round));
+            }
+            numbers.sort(me)?;
+            oracle.sort_unstable();
+            compare(me, numbers, &oracle)
+        })
+        .unwrap();
+    }
+}
+
+/// Checks that the last worker returned its own error, and the others one that names it.
+fn check_that_last_failed(me: &Worker, outcome: Result<()>) {
+    let last = WorkerId::new(me.worker_count() - 1);
+    let error = outcome.expect_err("the last worker cannot send");
+    match error.room_error() {
+        None => assert!(me.id() == last && matches!(error, Error::TooLarge { .. }), "{error}"),
+        Some(ContainerError::Failed { at, .. }) => assert!(me.id() != last && *at == last, "{error}"),
+        Some(_) => panic!("{error}"),
+    }
+}
+
+/// If one worker cannot send, all workers fail, and can go on with what they have.
+#[test]
+fn a_worker_that_cannot_send_fails_all() {
+    for (processes, seed) in [(2, 1), (3, 2), (5, 3)] {
+        farside::simulate(processes, 1, seed, |me| {
+            let last = WorkerId::new(me.worker_count() - 1);
+            let too_long = || "x".repeat(5 << 20);
+            // The last worker has most, and an item first that it cannot send.
+            let texts = DistVec::new(me)?;
+            let own = if me.id() == last { 300 } else { 10 };
+            texts.with(me, |part| {
+                part.extend((me.id() == last).then(too_long));
+                part.extend((0..own).map(|x| format!("{x} of {}", me.id())));
+            });
+            let count = texts.len(me)?;
+            check_that_last_failed(me, texts.rebalance(me));
+            assert_eq!(texts.len(me)?, count);
+            check_that_last_failed(me, texts.gather(me, WorkerId::FIRST).map(drop));
+            texts.with(me, |part| part.retain(|text| text.len() < 100));
+            texts.rebalance(me)?;
+            texts.sort(me)?;
+            let mut oracle: Vec<_> = me.workers().flat_map(|of| (0..10).map(move |x| format!("{x} of {of}"))).collect();
+            oracle.extend((10..300).map(|x| format!("{x} of {last}")));
+            oracle.sort_unstable();
+            compare(me, texts, &oracle)?;
+
+            let words = CountingSet::new(me)?;
+            if me.id() == last {
+                words.insert(me, too_long())?;
+            }
+            (0..100).try_for_each(|x| words.insert(me, x.to_string()))?;
+            check_that_last_failed(me, words.settle(me));
+            words.settle(me)?;
+            assert_eq!(words.iter(me).all_count(me)?, 100);
+            for x in 0..100 {
+                assert_eq!(words.count(me, x.to_string())?.wait()?, u64::from(me.worker_count()), "{x}");
+            }
+            me.barrier()
+        })
+        .unwrap();
+    }
+}
+
+/// When a process is lost while items move, each survivor keeps items, and no item is at two.
+#[test]
+fn a_loss_amid_a_sort_doubles_nothing() {
+    const SURVIVORS: usize = 3;
+    let dying = ProcessId::new(1);
+    let mut met = 0;
+    for seed in 1..8 {
+        let ends = Mutex::new(Vec::new());
+        let after = Duration::from_micros(1300 + 37 * seed);
+        let simulated = Simulation::new(SURVIVORS as u32 + 1, 1, seed).kill(dying, after).run(|me| {
+            let numbers = DistVec::new(me)?;
+            numbers.with(me, |part| part.extend((0..100).map(|x| (0, 100 * me.id().number() + x))));
+            let outcome = (0..u32::MAX).try_for_each(|round| {
+                // Keys by which most items move.
+                let key = |item: u32| (item + 1).wrapping_mul(2 * round + 1).wrapping_mul(2_654_435_761);
+                numbers.with(me, |part| part.iter_mut().for_each(|item| item.0 = key(item.1)));
+                numbers.sort(me)
+            });
+            ends.lock().unwrap().push((outcome, numbers.with(me, std::mem::take)));
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+        let ends = ends.into_inner().unwrap();
+        met += ends.len();
+        let mut all = Vec::new();
+        for (outcome, items) in ends {
+            assert!(matches!(outcome, Err(Error::PeerLost { process, .. }) if process == dying), "{outcome:?}");
+            assert!(!items.is_empty(), "seed {seed}");
+            all.extend(items.into_iter().map(|(_, item)| item));
+        }
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "seed {seed}: an item is at two workers");
+    }
+    assert!(met > SURVIVORS, "the loss is amid a sort");
+}
 
 /// After a loss each collective names it, and nothing hangs.
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId};
+use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::{Exchange, Items};
 
 use crate::everywhere;
@@ -238,6 +238,48 @@ fn a_flood_waits_for_its_receiver(me: &Worker) -> Result<()> {
 #[farside::test(processes = 3, threads = 1)]
 fn floods_wait(me: &Worker) -> Result<()> {
     a_flood_waits_for_its_receiver(me)
+}
+
+/// A send that waits for room returns errors of calls that run meanwhile. Its batch is sent later.
+#[test]
+fn errors_of_others_drop_no_batch() {
+    const ITEMS: u64 = 60_000;
+    const FAILURES: u32 = 100;
+    for seed in 1..4 {
+        farside::simulate(2, 1, seed, |me| {
+            let failures = PerWorker::new(me, Cell::new(0_u32))?;
+            let fail = move |there: &Worker, to: WorkerId| {
+                there.call(to, failures, |me, failures| {
+                    failures.here(me).set(failures.here(me).get() + 1);
+                    Err::<(), _>("of no concern")
+                })
+            };
+            let sum = Rc::new(Cell::new(0_u64));
+            let (part, made) = (sum.clone(), Cell::new(0));
+            let exchange = Exchange::new(me, move |there, items: Items<'_, [u64; 4]>| {
+                items.for_each(|item| part.set(part.get() + item[3]));
+                there.charge(Duration::from_micros(20));
+                if made.get() < FAILURES {
+                    made.set(made.get() + 1);
+                    fail(there, WorkerId::FIRST).unwrap();
+                }
+            })?;
+            if !me.is_first() {
+                return me.wait_while_serving(|| sum.get() == ITEMS);
+            }
+            let concerns = |outcome: Result<()>| match outcome {
+                Err(Error::HandlerFailed { .. }) => Ok(()),
+                other => other,
+            };
+            let sender = exchange.on(me);
+            (0..ITEMS).try_for_each(|_| concerns(sender.push(me.neighbor(1), [0, 0, 0, 1])))?;
+            while failures.here(me).get() < FAILURES {
+                concerns(me.wait_while_serving(|| failures.here(me).get() == FAILURES))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
 }
 
 /// After a loss, items for the lost process are dropped, and `quiesce` names it. Those for others

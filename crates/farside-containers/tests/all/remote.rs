@@ -133,6 +133,11 @@ fn sorted_collections_do_what_those_of_std_do(me: &Worker) -> Result<()> {
     compare(me, map, map_of_std)?;
     compare(me, set, set_of_std)?;
     compare(me, multiset, counts)?;
+    multiset.extend(me, vec![(1000, 0), (1001, u64::MAX), (1001, 1)]).wait()?;
+    assert_eq!(multiset.count(me, 1001).wait()?, u64::MAX);
+    assert_eq!(multiset.with(me, 1000, |set, item| set.insert_many(item, 0)).wait()?, 0);
+    assert!(!multiset.remove(me, 1000).wait()?);
+    assert!(multiset.with(me, (), |set, ()| set.block(None, 1000).0.iter().all(|(_, count)| *count > 0)).wait()?);
     me.barrier()
 }
 everywhere!(sorted, super::sorted_collections_do_what_those_of_std_do);
@@ -158,6 +163,13 @@ fn items_move_between_workers(me: &Worker) -> Result<()> {
         there.append(me, set).wait()?;
         assert_eq!(there.splice(me, usize::MAX, there, 0..9).wait()?, 9);
         assert_eq!(there.first(me).wait()?, Some(9));
+        // In several ranges.
+        let other: Remote<BTreeSet<u64>> = remotes.create(me, me.neighbor(1)).wait()?;
+        set.extend(me, (0..10).collect()).wait()?;
+        for moved in [4, 4, 2, 0] {
+            assert_eq!(other.append_range(me, set, 0..4).wait()?, moved);
+        }
+        compare(me, other, 0..10)?;
     }
     me.barrier()
 }
@@ -181,6 +193,27 @@ fn a_refused_move_changes_nothing(me: &Worker) -> Result<()> {
     assert_eq!(source.len(me).wait()?, 8 << 20);
     assert_eq!(source.get(me, 99).wait()?, Some(99));
     me.barrier()
+}
+
+/// Values that a map gets while items are on their way stay when these come back.
+#[test]
+fn a_refused_move_keeps_newer_values() {
+    for seed in 1..4 {
+        farside::simulate(3, 1, seed, |me| {
+            let remotes = Remotes::new(me)?;
+            let source: Remote<BTreeMap<u64, u64>> = remotes.create(me, me.neighbor(1)).wait()?;
+            let target: Remote<BTreeMap<u64, u64>> = remotes.create(me, me.neighbor(2)).wait()?;
+            source.extend(me, (0..10).map(|key| (key, 1)).collect()).wait()?;
+            target.free(me).wait()?;
+            // The second call runs right behind the first, before the items are back.
+            let (moved, inserted) = (target.append(me, source), source.insert(me, 3, 2));
+            assert_eq!(reason(moved.wait()), RemoteError::Gone { owner: target.owner() });
+            assert_eq!(inserted.wait()?, None, "the items were on their way");
+            compare(me, source, (0..10).map(|key| (key, if key == 3 { 2 } else { 1 })))?;
+            me.barrier()
+        })
+        .unwrap();
+    }
 }
 
 #[farside::test(processes = 3, threads = 1)]
@@ -236,6 +269,14 @@ fn wrong_handles_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(reason(strings.pop(me).wait()), RemoteError::OtherType { owner: new.owner() });
     assert_eq!(reason(strings.free(me).wait()), RemoteError::OtherType { owner: new.owner() });
     compare(me, new, [1])?;
+    // A call without a result is dropped.
+    old.send(me, 2, |items, x: u64| items.push(x))?;
+    strings.send(me, (), |items, ()| items.clear())?;
+    me.quiesce()?;
+    compare(me, new, [1])?;
+    let reserved = reason(new.reserve(me, usize::MAX).wait());
+    assert!(matches!(reserved, RemoteError::NotReserved { owner, .. } if owner == new.owner()), "{reserved}");
+    new.reserve(me, 10).wait()?;
     let nowhere = remotes.create::<Vec<u64>>(me, WorkerId::new(me.worker_count())).wait();
     assert!(matches!(nowhere, Err(Error::UnknownWorker { .. })), "{nowhere:?}");
     match new.owner() == me.id() {
@@ -276,6 +317,17 @@ fn a_handle_of_another_job_is_refused() {
     .unwrap();
 }
 
+/// A number that refuses to be compared with 7.
+#[derive(Clone, Debug, Eq, PartialOrd, Ord, Wire)]
+struct Touchy(u64);
+
+impl PartialEq for Touchy {
+    fn eq(&self, other: &Self) -> bool {
+        assert!(other.0 != 7, "no 7 here");
+        self.0 == other.0
+    }
+}
+
 /// A panic is told to the caller, and the value goes on.
 fn a_panic_is_told(me: &Worker) -> Result<()> {
     let remotes = Remotes::new(me)?;
@@ -290,6 +342,10 @@ fn a_panic_is_told(me: &Worker) -> Result<()> {
     assert!(is_told, "{told:?}");
     assert!(matches!(items.remove(me, 1).wait(), Err(Error::RemotePanic { .. })));
     compare(me, items, [7])?;
+    let touchy: Remote<VecDeque<Touchy>> = at_next(me, remotes)?;
+    touchy.extend(me, [1, 1, 7, 7].map(Touchy).into()).wait()?;
+    assert!(matches!(touchy.dedup(me).wait(), Err(Error::RemotePanic { .. })));
+    assert_eq!(touchy.len(me).wait()?, 4);
     me.barrier()
 }
 everywhere!(panics, super::a_panic_is_told);
@@ -360,7 +416,7 @@ fn a_lost_owner_is_named() {
 fn every_item_is_accounted_for() {
     const ITEMS: usize = 100_000;
     let dying = ProcessId::new(1);
-    let mut met = 0;
+    let (mut met, mut named) = (0, 0);
     for seed in 1..8 {
         let ends = Mutex::new(Vec::new());
         let after = Duration::from_micros(1000 + 130 * seed);
@@ -392,7 +448,9 @@ fn every_item_is_accounted_for() {
             };
             assert!(left.iter().copied().eq(moved + lost..ITEMS), "seed {seed}: {moved} moved, {lost} lost");
             met += u32::from(moved > 0);
+            named += lost;
         }
     }
     assert!(met > 0, "some items were moved before the loss");
+    assert!(named > 0, "some items were on their way");
 }

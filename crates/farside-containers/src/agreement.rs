@@ -1,0 +1,45 @@
+//! [`ContainerError`], and how all workers learn that one of them failed.
+
+use farside::{Error, Result, Worker, WorkerId};
+
+/// Why a collective operation of a container failed.
+///
+/// It arrives as [`Error::Room`]; [`Error::room_error`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContainerError {
+    /// One worker could not do its share, so the operation failed on all of them.
+    #[error("the operation failed on all workers because of {at}: {why}; mend that, and call it again")]
+    Failed {
+        /// The first worker that failed.
+        at: WorkerId,
+        /// Its reason.
+        why: String,
+    },
+    /// Old values did not arrive.
+    #[error("{missing} of {count} old values did not arrive: their owners failed; look for the errors there")]
+    Unanswered {
+        /// The number of values that are missing.
+        missing: usize,
+        /// The number of values.
+        count: usize,
+    },
+}
+
+impl From<ContainerError> for Error {
+    fn from(error: ContainerError) -> Self {
+        Self::Room(Box::new(error))
+    }
+}
+
+/// Fails on all workers if one of them has an error. A collective.
+pub(crate) fn agree(me: &Worker, own: Result<()>) -> Result<()> {
+    let told = fail_together(me, own.as_ref().err().map(ToString::to_string));
+    own.and(told)
+}
+
+/// Fails on all workers if one of them has a reason. A collective.
+pub(crate) fn fail_together(me: &Worker, why: Option<String>) -> Result<()> {
+    let failed = me.all_reduce(why.map(|why| (me.id(), why)), Option::or)?;
+    failed.map_or(Ok(()), |(at, why)| Err(ContainerError::Failed { at, why }.into()))
+}
