@@ -12,7 +12,7 @@ use crate::everywhere;
 
 /// Returns the error of a map, or fails.
 #[track_caller]
-fn map_error<T: std::fmt::Debug>(result: &Result<T>) -> &MapError {
+pub(super) fn map_error<T: std::fmt::Debug>(result: &Result<T>) -> &MapError {
     match result {
         Err(error) => error.room_error().unwrap_or_else(|| panic!("{error} is no error of a map")),
         Ok(value) => panic!("{value:?} is no error"),
