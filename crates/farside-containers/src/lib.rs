@@ -40,6 +40,6 @@ pub use counting_set::CountingSet;
 pub use dist_iterator::DistIterator;
 pub use dist_vec::DistVec;
 pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};
-pub use promise::{Implementation, Op, Promise};
+pub use promise::{Choice, Implementation, Op, Promise};
 pub use query::{Asker, Query};
 pub use remote::{Answer, Remote, RemoteError, Remotes};

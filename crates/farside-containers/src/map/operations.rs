@@ -200,7 +200,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
             if spot.owner != core.me.id().index() {
                 return Err(MapError::NotLocal { owner: WorkerId::new(spot.owner as u32) }.into());
             }
-        } else if O::IS_CALL || core.state.settings.implementation == Implementation::Call {
+        } else if O::IS_CALL || core.state.implementation == Implementation::Call {
             let all = || (*key, arguments.clone());
             return core.at_owner(spot, all, |there, (handle, effort, (key, arguments))| {
                 let core = Core::on(handle, there);

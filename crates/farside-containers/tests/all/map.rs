@@ -1,5 +1,6 @@
 //! Maps: like one `std::collections::HashMap`, whoever uses them, and wherever an entry lies.
 
+mod choice;
 mod concurrent;
 mod faults;
 mod kills;
