@@ -16,6 +16,7 @@
 //! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
 //! | combine what the iterators of all workers yield | [`DistIterator`] |
 //! | share tasks that make further tasks | [`farside::tasks::TaskPool`] |
+//! | keep the items of a container, or an array, in files | [`keep`] |
 //!
 //! Everything here stands on the public interface of [`farside`]: a program could have written it.
 
@@ -30,6 +31,7 @@ mod dist_vec;
 mod exchange;
 pub mod map;
 mod promise;
+pub mod keep;
 mod query;
 mod remote;
 mod route;

@@ -6,6 +6,7 @@ mod dist;
 mod examples;
 mod exchange;
 mod map;
+mod keep;
 mod query;
 mod remote;
 
