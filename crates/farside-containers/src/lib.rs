@@ -22,22 +22,22 @@
 
 #![forbid(unsafe_code)]
 
-mod cost;
 mod array_batch;
 pub mod collections;
+mod cost;
 mod counting_set;
 mod dist_iterator;
 mod dist_vec;
 mod exchange;
+pub mod keep;
 pub mod map;
 mod promise;
-pub mod keep;
 mod query;
 mod remote;
 mod route;
 
-pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use array_batch::ArrayBatch;
+pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;
 pub use dist_iterator::DistIterator;
 pub use dist_vec::DistVec;

@@ -5,6 +5,7 @@ mod choice;
 mod core;
 mod entries;
 mod error;
+mod keeping;
 mod operations;
 mod phases;
 mod slot;

@@ -6,9 +6,9 @@ use std::sync::atomic::{Ordering, fence};
 use farside::bytemuck;
 use farside::{Comparison, Error, GlobalPtr, Result, Signal, Wire, Worker, WorkerId};
 
+use super::MapError;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
 use super::state::{Handle, State};
-use super::MapError;
 use crate::promise::{Implementation, Op, Promise};
 
 /// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may

@@ -1,12 +1,12 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
-mod cost;
 mod array_batch;
+mod cost;
 mod dist;
 mod examples;
 mod exchange;
-mod map;
 mod keep;
+mod map;
 mod query;
 mod remote;
 

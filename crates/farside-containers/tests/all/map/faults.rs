@@ -98,7 +98,9 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     assert!(matches!(map_error(&inserting.get(&1)), MapError::Promise { operation: "get", .. }));
     for promise in [Promise::PUSH_ONLY, Promise::POP_ONLY] {
         let queue = m.promising(promise);
-        assert!(matches!(map_error(&queue.insert(1, 1)), MapError::Promise { promise: named, .. } if *named == promise));
+        assert!(
+            matches!(map_error(&queue.insert(1, 1)), MapError::Promise { promise: named, .. } if *named == promise)
+        );
         assert!(matches!(map_error(&queue.get(&1)), MapError::Promise { .. }));
         assert!(matches!(map_error(&queue.batch()), MapError::Promise { .. }));
     }
