@@ -8,7 +8,7 @@
 //! |---|---|
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
-//! | keep a hash table that is spread over all workers | [`map::HashMap`] |
+//! | keep a hash table that is spread over all workers | [`map::HashMap`], [`map::WireMap`] |
 //! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //! | spread one vector over all workers | [`DistVec`] |

@@ -1,4 +1,5 @@
-//! [`HashMap`]: a hash table that is spread over all workers.
+//! [`HashMap`]: a hash table that is spread over all workers, and [`WireMap`], one of types such as
+//! `String`.
 
 mod batch;
 mod choice;
@@ -10,6 +11,7 @@ mod operations;
 mod phases;
 mod slot;
 mod state;
+mod wire_map;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,6 +31,7 @@ pub use self::error::MapError;
 pub use self::operations::{Inserted, Map};
 pub use self::phases::{Finding, Inserting};
 pub use self::slot::{Slot, placement_hash};
+pub use self::wire_map::{CallMap, WireMap};
 
 /// A hash table that is spread over all workers: a key belongs to one of them, and any worker reads
 /// and writes it there.

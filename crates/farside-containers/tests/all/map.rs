@@ -6,6 +6,7 @@ mod faults;
 mod kills;
 mod snapshots;
 mod whole;
+mod wire;
 
 use std::collections::HashMap as Oracle;
 
