@@ -8,6 +8,9 @@
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
 //! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
+//! | keep a hash table that is spread over all workers | [`map::HashMap`], [`map::WireMap`] |
+//! | predict what operations cost, and choose an implementation | [`CostModel`] |
+//! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //! | spread one vector over all workers | [`DistVec`] |
 //! | count how often keys occur | [`CountingSet`] |
 //! | combine what the iterators of all workers yield | [`DistIterator`] |
@@ -44,6 +47,6 @@ pub use counting_set::CountingSet;
 pub use dist_iterator::DistIterator;
 pub use dist_vec::DistVec;
 pub use exchange::{BATCH_BYTES_MAX, DEFAULT_BATCH_BYTES, Exchange, Items, Sender};
-pub use promise::{Implementation, Op, Promise};
+pub use promise::{Choice, Implementation, Op, Promise};
 pub use query::{Asker, Query};
 pub use remote::{Answer, Remote, RemoteError, Remotes};

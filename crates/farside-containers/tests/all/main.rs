@@ -14,9 +14,12 @@ mod remote;
 use farside::{Result, Worker, simulate};
 
 /// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, and in simulations with
-/// few and with many workers.
+/// few and with many workers, by `simulated` if the test has no function of its own for that.
 macro_rules! everywhere {
     ($name:ident, $body:path) => {
+        crate::everywhere!($name, $body, crate::simulated);
+    };
+    ($name:ident, $body:path, $simulated:path) => {
         mod $name {
             #[farside::test(processes = 2, threads = 2)]
             fn by_processes(me: &farside::Worker) -> farside::Result<()> {
@@ -30,7 +33,7 @@ macro_rules! everywhere {
 
             #[test]
             fn simulated() {
-                crate::simulated($body);
+                $simulated($body);
             }
         }
     };
