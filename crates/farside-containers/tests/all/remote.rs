@@ -280,7 +280,7 @@ fn wrong_handles_are_refused(me: &Worker) -> Result<()> {
     let nowhere = remotes.create::<Vec<u64>>(me, WorkerId::new(me.worker_count())).wait();
     assert!(matches!(nowhere, Err(Error::UnknownWorker { .. })), "{nowhere:?}");
     match new.owner() == me.id() {
-        true => assert_eq!(new.here(me, |items| std::mem::take(items))?, [1]),
+        true => assert_eq!(new.here(me, std::mem::take)?, [1]),
         false => {
             let elsewhere = RemoteError::Elsewhere { owner: new.owner(), here: me.id() };
             assert_eq!(reason(new.here(me, |_| ())), elsewhere);
