@@ -4,13 +4,11 @@
 //! | to | use |
 //! |---|---|
 //! | keep a hash table that is spread over all workers | [`map::HashMap`] |
+//! | keep a hash table that is spread over all workers | [`map::HashMap`], [`map::WireMap`] |
 //! | share a bounded queue, in the memory of one process | [`queue`] |
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
 //! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
-//! | keep a hash table that is spread over all workers | [`map::HashMap`], [`map::WireMap`] |
-//! | predict what operations cost, and choose an implementation | [`CostModel`] |
-//! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
 //! | spread one vector over all workers | [`DistVec`] |
 //! | count how often keys occur | [`CountingSet`] |
 //! | combine what the iterators of all workers yield | [`DistIterator`] |
