@@ -499,8 +499,10 @@ impl Worker {
         self.rooms.get::<R>()
     }
 
+    /// Returns the job's [deadline](crate::Job::deadline): the longest time that an operation waits
+    /// if it is given no other.
     #[inline]
-    pub(crate) fn default_deadline(&self) -> Duration {
+    pub fn default_deadline(&self) -> Duration {
         self.process.settings().deadline
     }
 
