@@ -2,6 +2,7 @@
 
 mod concurrent;
 mod faults;
+mod mended;
 mod whole;
 
 use std::collections::HashMap as Oracle;
