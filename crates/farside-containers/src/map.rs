@@ -72,13 +72,17 @@ pub use self::wire_map::{CallMap, WireMap};
 ///
 /// *Size*: a part grows by itself when three quarters of its slots are used, unless the map is
 /// [`fixed`](Builder::fixed). The owner moves its entries when it serves a call. Until it has done
-/// so, operations on the part wait. The memory of earlier parts, which is less than that of the
-/// present one, returns with [`clear`](Map::clear) and [`free`](Self::free). A removed key keeps
-/// its slot until its part grows.
+/// so, operations on the part wait. A removed key keeps its slot until its part is moved: if most
+/// of the used slots are those of removed keys, to one of the same size. The memory of earlier
+/// parts returns when all workers meet in [`Batch::finish`], [`Map::inserting`], [`Map::finding`],
+/// [`Map::retain`], [`Map::drain`], [`Map::clear`] or [`free`](Self::free). So keys that come and go
+/// use more and more memory between two of them.
 ///
 /// *Losses*: operations on keys of a lost process return
 /// [`Error::PeerLost`](farside::Error::PeerLost). An entry that a process was changing when it was
-/// lost is removed, and its slot is never used again.
+/// lost is removed, and its slot is not used again. What that process still had sent changes
+/// nothing. An insertion that returns [`Error::Deadline`](farside::Error::Deadline) may take effect
+/// later, or may have removed the key.
 ///
 /// The seed is *RDMA vs. RPC for Implementing Distributed Data Structures*, which measures the hash
 /// map of BCL.
@@ -155,7 +159,8 @@ impl<K: Slot, V: Slot> Builder<K, V> {
     }
 
     /// The map never grows. Where a part has no slot for a key, an insertion returns
-    /// [`MapError::Full`].
+    /// [`MapError::Full`]. Where removed keys have used the slots up, the owner moves the others to
+    /// a part of the same size.
     pub fn fixed(mut self) -> Self {
         self.settings.is_fixed = true;
         self
@@ -211,16 +216,15 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     /// after the last operation. Later operations return [`MapError::Freed`].
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`].
+    /// Those of [`Worker::quiesce`]. The memory is freed nevertheless.
     ///
     /// # Panics
     /// If this worker still has a [`Batch`] of the map.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.on(me).core.part(me.id().index())?;
-        self.batches.free(me)?;
-        self.questions.free(me)?;
-        self.state.here(me).free(me)
+        // All of them, so that no worker leaves the others waiting.
+        self.batches.free(me).and(self.questions.free(me)).and(self.state.here(me).free(me))
     }
 }
 

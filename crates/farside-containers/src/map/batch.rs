@@ -5,16 +5,17 @@ use std::fmt;
 use farside::{PerWorker, Result, Worker, WorkerId};
 
 use super::MapError;
-use super::core::{Core, Effort, Stop, Wait};
+use super::core::{Core, Effort, Kind, Level, Stop, Wait};
 use super::operations::{Get, Insert, Map, Operation};
 use super::slot::Slot;
-use super::state::{Answer, State, exchange as exchange_all};
+use super::state::{Answer, State};
 use crate::exchange::{Exchange, Sender};
-use crate::promise::Op;
 use crate::query::Query;
 
 /// The number of keys that `get_many` asks for at a time.
 const ROUND: usize = 1 << 16;
+/// The number of tries of an insertion in a handler.
+const TRIES: u32 = 64;
 
 /// The questions of `get_many`, with the number of the round.
 pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
@@ -47,16 +48,20 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     /// Inserts a value, some time before [`finish`](Self::finish) returns.
     ///
     /// # Errors
-    /// Those of [`Sender::push`].
+    /// Those of [`Sender::push`]; [`MapError::NotLocal`].
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Result<()> {
-        self.sender.push(self.map.owner_of(&key), (key, value))
+        let owner = self.map.owner_of(&key);
+        if self.map.core.level == Level::Local && owner != self.map.core.me.id() {
+            return Err(MapError::NotLocal { owner }.into());
+        }
+        self.sender.push(owner, (key, value))
     }
 
     /// Inserts many values.
     ///
     /// # Errors
-    /// Those of [`Sender::push`].
+    /// Those of [`insert`](Self::insert).
     pub fn extend(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<()> {
         pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
     }
@@ -69,9 +74,16 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     /// [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
         let core = &self.map.core;
-        self.sender.flush()?;
-        core.me.quiesce()?;
-        let refused = exchange_all(core.me, core.state.refused.take())?;
+        let here = Core::on(core.handle, core.me);
+        // A worker that fails goes on to the collectives, where the others wait.
+        let sent = self.sender.flush().and(core.me.quiesce());
+        for (key, value) in core.state.pending.take() {
+            let spot = here.spot(&key);
+            here.note(here.persist(spot, |effort| Insert::attempt(&here, effort, spot, &key, value)).map(drop));
+        }
+        let refused = core.state.meet(core.me, core.state.refused.take());
+        sent?;
+        let refused = refused?;
         let count = refused.iter().map(|(count, _)| count).sum();
         match refused.into_iter().find(|(count, _)| *count > 0) {
             Some((_, first)) => Err(MapError::Batch { count, first }.into()),
@@ -86,7 +98,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// [`MapError::Freed`]; [`MapError::Promise`] if the promise permits no insertions.
     pub fn batch(&self) -> Result<Batch<'_, 'w, K, V>> {
-        self.core.check("batch", Op::Insert)?;
+        self.core.check("batch", Kind::Insert)?;
         self.core.part(self.core.me.id().index())?;
         Ok(Batch { map: self, sender: self.map.batches.on(self.core.me) })
     }
@@ -98,70 +110,69 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Those of all [operations on keys](Self#errors).
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let (core, mut values) = (&self.core, Vec::with_capacity(keys.len()));
-        core.check("get_many", Op::Find)?;
+        core.check("get_many", Kind::Find)?;
+        core.part(core.me.id().index())?;
         for keys in keys.chunks(ROUND) {
-            let is_asked = |key: &K| core.part(core.spot(key).owner).map(|part| !part.is_mapped);
-            let round = {
-                let mut answers = core.state.answers.borrow_mut();
-                answers.0 = answers.0.wrapping_add(1);
-                answers.1.clear();
-                answers.1.resize_with(keys.len(), || None);
-                core.state.unanswered.set(0);
-                answers.0
-            };
-            let mut is_any_asked = false;
-            {
-                let asker = self.map.questions.on(core.me);
-                for (tag, key) in keys.iter().enumerate() {
-                    if is_asked(key)? {
-                        let owner = self.owner_of(key);
-                        core.state.unanswered.set(core.state.unanswered.get() + 1);
-                        asker.ask(owner, tag as u32, (round, *key))?;
-                        is_any_asked = true;
-                    }
-                }
-                asker.flush()?;
-            }
-            let losses = core.me.lost_processes().len();
-            if is_any_asked {
-                core.me.wait_while_serving(|| {
-                    core.state.unanswered.get() == 0 || core.me.lost_processes().len() > losses
-                })?;
-            }
-            let answers = std::mem::take(&mut core.state.answers.borrow_mut().1);
-            for (key, answer) in keys.iter().zip(answers) {
+            let mut answers = self.ask(keys)?;
+            for (index, key) in keys.iter().enumerate() {
                 // What was not asked for, or not answered, is read.
-                values.push(match answer {
-                    Some(Some(value)) => value,
-                    _ => self.get(key)?,
+                values.push(match answers.get_mut(index).and_then(Option::take).flatten() {
+                    Some(value) => value,
+                    None => self.get(key)?,
                 });
             }
         }
         Ok(values)
     }
+
+    /// Asks the owners of keys whose memory is not mapped here, and returns their answers.
+    fn ask(&self, keys: &[K]) -> Result<Vec<Option<Answer<V>>>> {
+        let (core, state) = (&self.core, self.core.state);
+        let is_any_lost = || !core.me.lost_processes().is_empty();
+        let is_asked = |key: &K| core.part(core.spot(key).owner).map(|part| !part.is_mapped);
+        // Questions that pass a lost process are dropped.
+        if core.level == Level::Local || is_any_lost() {
+            return Ok(Vec::new());
+        }
+        let mut round = None;
+        let asker = self.map.questions.on(core.me);
+        for (tag, key) in keys.iter().enumerate() {
+            if !is_asked(key)? {
+                continue;
+            }
+            let round = *round.get_or_insert_with(|| {
+                let mut answers = state.answers.borrow_mut();
+                let round = answers.0.wrapping_add(1);
+                *answers = (round, vec![None; keys.len()]);
+                state.unanswered.set(0);
+                round
+            });
+            state.unanswered.set(state.unanswered.get() + 1);
+            asker.ask(self.owner_of(key), tag as u32, (round, *key))?;
+        }
+        asker.flush()?;
+        // A handler that runs meanwhile may begin a round of its own.
+        let is_mine = || Some(state.answers.borrow().0) == round;
+        if round.is_some() {
+            core.me.wait_while_serving(|| !is_mine() || state.unanswered.get() == 0 || is_any_lost())?;
+        }
+        Ok(if is_mine() { std::mem::take(&mut state.answers.borrow_mut().1) } else { Vec::new() })
+    }
 }
 
 /// Makes the exchange that carries the insertions of batches.
 pub(super) fn exchange<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Exchange<(K, V)>> {
-    let itself = std::rc::Rc::new(std::cell::OnceCell::<Exchange<(K, V)>>::new());
-    let known = itself.clone();
-    let made = Exchange::new(me, move |me, items| {
+    Exchange::new(me, move |me, items| {
         let core = Core::on(state, me);
         for (key, value) in items {
             match core.insert_here(&key, value) {
                 Ok(true) => {}
-                // Another worker is changing the slot: later, after its turn.
-                Ok(false) if known.get().is_some() => {
-                    let again = known.get().map(|exchange| exchange.on(me).push(me.id(), (key, value)));
-                    core.note(again.unwrap_or(Ok(())));
-                }
-                Ok(false) => core.note(Err(MapError::Contended { tries: 1 }.into())),
+                // Another worker is changing the slot. `finish` waits for it.
+                Ok(false) => core.state.pending.borrow_mut().push((key, value)),
                 Err(error) => core.note(Err(error)),
             }
         }
-    })?;
-    itself.get_or_init(|| made);
-    Ok(made)
+    })
 }
 
 /// Makes the query that carries the questions of `get_many`.
@@ -187,7 +198,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     fn insert_here(&self, key: &K, value: V) -> Result<bool> {
         let spot = self.spot(key);
         let mut effort = Effort::FIRST;
-        loop {
+        for _ in 0..TRIES {
             match Insert::attempt(self, effort, spot, key, value) {
                 Ok(_) => return Ok(true),
                 Err(Stop::Failed(error)) => return Err(error),
@@ -204,9 +215,12 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
                         Err(Stop::Wait(_)) => return Ok(false),
                     }
                 }
+                Err(Stop::Wait(Wait::Again)) => {}
+                Err(Stop::Wait(Wait::Busy { slot, stamp })) if self.retire_if_lost(slot, stamp)? => {}
                 Err(Stop::Wait(_)) => return Ok(false),
             }
         }
+        Ok(false)
     }
 
     /// Keeps a failure for [`Batch::finish`].

@@ -2,13 +2,14 @@
 
 use std::hint;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 use farside::bytemuck;
-use farside::{Comparison, Error, GlobalPtr, Result, Signal, Wire, Worker, WorkerId};
+use farside::{Comparison, Error, GlobalPtr, ProcessId, Result, Wire, Worker, WorkerId};
 
 use super::MapError;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
-use super::state::{Handle, State};
+use super::state::{Doubt, Handle, State};
 use crate::promise::{Implementation, Op, Promise};
 
 /// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may
@@ -32,6 +33,21 @@ pub(super) enum Wait {
     Moved,
     /// Ask the owner for a larger part.
     Crowded,
+    /// Give up: the owner has freed the map.
+    Freed,
+    /// Give up: the owner has found bytes that are no entry.
+    Damaged,
+}
+
+impl Wait {
+    /// Returns why no other try is of use.
+    pub(super) fn refusal(self) -> Option<MapError> {
+        match self {
+            Self::Freed => Some(MapError::Freed),
+            Self::Damaged => Some(MapError::Damaged),
+            _ => None,
+        }
+    }
 }
 
 impl From<Error> for Stop {
@@ -46,7 +62,11 @@ impl Stop {
     pub(super) fn for_caller(self) -> Wait {
         match self {
             Self::Wait(wait) => wait,
-            Self::Failed(error) => panic!("{error}"),
+            Self::Failed(error) => match error.room_error() {
+                Some(MapError::Freed) => Wait::Freed,
+                Some(MapError::Damaged) => Wait::Damaged,
+                _ => panic!("{error}"),
+            },
         }
     }
 }
@@ -68,12 +88,14 @@ pub(super) struct Effort {
 /// The number of slots that an insertion looks at before it asks for a larger part. If a quarter of
 /// the slots is free, one of a thousand insertions does.
 const PROBES_BEFORE_GROWTH: u64 = 24;
-/// The number of slots that an insertion looks at. Where it finds none that is free, less than one
-/// of a hundred is.
+/// The number of slots that any operation looks at. Where an insertion finds none that is free,
+/// less than one of a hundred is.
 const PROBES_MAX: u64 = 512;
 /// Tries without progress in between.
 const TRIES_AT_ONCE: u32 = 64;
 const TRIES_MAX: u32 = 1 << 20;
+/// Tries to change the stamp of a slot that this worker holds, in which readers set their bits.
+const TRIES_BESIDE_READERS: u32 = 1 << 10;
 /// How long a writer waits for readers, of which one may be lost.
 const READERS_PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
 
@@ -106,6 +128,16 @@ impl Level {
             (false, false) => Self::Nothing,
         }
     }
+}
+
+/// What an operation does to the entries of a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Find,
+    /// Inserts, and changes what is there.
+    Insert,
+    /// Changes or removes what is there.
+    Change,
 }
 
 /// What a map does on one worker.
@@ -156,11 +188,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
 
     /// Refuses an operation outside of the promise.
     #[inline]
-    pub(super) fn check(&self, operation: &'static str, op: Op) -> Result<()> {
+    pub(super) fn check(&self, operation: &'static str, kind: Kind) -> Result<()> {
         let is_permitted = match self.level {
             Level::All | Level::Local => true,
-            Level::InsertOnly => op == Op::Insert,
-            Level::FindOnly => op == Op::Find,
+            Level::InsertOnly => kind == Kind::Insert,
+            Level::FindOnly => kind == Kind::Find,
             Level::Nothing => false,
         };
         if is_permitted { Ok(()) } else { Err(MapError::Promise { operation, promise: self.promise }.into()) }
@@ -179,11 +211,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     /// Tries until a try comes to its end.
     #[inline]
     pub(super) fn persist<R>(&self, spot: Spot, mut attempt: impl FnMut(Effort) -> Tried<R>) -> Result<R> {
-        let mut effort = Effort::FIRST;
+        let (mut effort, mut end) = (Effort::FIRST, None);
         loop {
             match attempt(effort) {
                 Ok(result) => return Ok(result),
-                Err(stop) => self.prepare(spot, stop, &mut effort)?,
+                Err(stop) => self.prepare(spot, stop, &mut effort, &mut end)?,
             }
         }
     }
@@ -204,24 +236,31 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         })
     }
 
-    /// Does what lets the next try succeed.
+    /// Does what lets the next try succeed. The operation ends one deadline of the job after its
+    /// first try.
     #[cold]
     #[inline(never)]
-    fn prepare(&self, spot: Spot, stop: Stop, effort: &mut Effort) -> Result<()> {
+    fn prepare(&self, spot: Spot, stop: Stop, effort: &mut Effort, end: &mut Option<Instant>) -> Result<()> {
+        let wait = match stop {
+            Stop::Failed(error) => return Err(error),
+            Stop::Wait(wait) => wait,
+        };
         effort.tries += 1;
-        if effort.tries > TRIES_MAX {
-            return Err(MapError::Contended { tries: TRIES_MAX }.into());
+        let now = self.me.now();
+        if effort.tries > TRIES_MAX || now > *end.get_or_insert(now + self.me.default_deadline()) {
+            return Err(MapError::Contended { tries: effort.tries }.into());
         }
-        match stop {
-            Stop::Failed(error) => Err(error),
-            Stop::Wait(Wait::Again) if effort.tries.is_multiple_of(TRIES_AT_ONCE) => self.me.progress().map(drop),
-            Stop::Wait(Wait::Again) => {
+        match wait {
+            Wait::Freed => Err(MapError::Freed.into()),
+            Wait::Damaged => Err(MapError::Damaged.into()),
+            Wait::Again if effort.tries.is_multiple_of(TRIES_AT_ONCE) => self.me.progress().map(drop),
+            Wait::Again => {
                 hint::spin_loop();
                 Ok(())
             }
-            Stop::Wait(Wait::Busy { slot, stamp }) => self.wait_for(slot, stamp, effort),
-            Stop::Wait(Wait::Moved) => self.renew(spot.owner, false).map(drop),
-            Stop::Wait(Wait::Crowded) => {
+            Wait::Busy { slot, stamp } => self.wait_for(slot, stamp, effort),
+            Wait::Moved => self.renew(spot.owner, false).map(drop),
+            Wait::Crowded => {
                 if !self.renew(spot.owner, true)? {
                     if effort.probes == PROBES_MAX {
                         let slots = self.part(spot.owner)?.slots;
@@ -237,20 +276,76 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     /// Waits until a slot has another stamp. Retires it if the process that holds it is lost.
     pub(super) fn wait_for(&self, slot: GlobalPtr<u64>, stamp: Stamp, effort: &mut Effort) -> Result<()> {
         let changed = slot.until(Comparison::Ne, stamp.0);
-        let Some(holder) = stamp.holder() else {
+        let Some(holder) = self.holder(stamp) else {
             effort.is_forced = true;
             return match changed.wait_for(self.me, READERS_PATIENCE) {
                 Ok(_) | Err(Error::Deadline { .. }) => Ok(()),
                 Err(error) => Err(error),
             };
         };
+        if stamp.holder() == Some(self.me.id()) {
+            // It changes one slot at a time, so a request that it gave up has taken this one.
+            self.settle();
+            return self.me.progress().map(drop);
+        }
         match changed.signalled_by(holder).wait(self.me) {
-            // The holder may still be about to write there, so the slot is not used again.
-            Err(Error::PeerLost { .. }) if self.me.is_lost(holder) => {
-                slot.compare_swap(self.me, stamp.0, Stamp::RETIRED).map(drop)
-            }
+            Err(Error::PeerLost { .. }) if self.retire_if_lost(slot, stamp)? => Ok(()),
             outcome => outcome.map(drop),
         }
+    }
+
+    /// Returns the process that holds a slot.
+    fn holder(&self, stamp: Stamp) -> Option<ProcessId> {
+        let worker = stamp.holder().filter(|worker| worker.number() < self.me.worker_count())?;
+        Some(self.me.process_of(worker))
+    }
+
+    /// Retires a slot if the process that holds it is lost. Its data may still arrive, so the slot
+    /// is not used again; its stamp cannot, since it would replace that of the holder.
+    pub(super) fn retire_if_lost(&self, slot: GlobalPtr<u64>, stamp: Stamp) -> Result<bool> {
+        let is_lost = self.holder(stamp).is_some_and(|holder| self.me.is_lost(holder));
+        if is_lost {
+            self.replace(slot, stamp, Stamp::RETIRED)?;
+        }
+        Ok(is_lost)
+    }
+
+    /// Replaces a stamp, whatever readers set meanwhile. Returns whether it was still there.
+    fn replace(&self, slot: GlobalPtr<u64>, stamp: Stamp, new: u64) -> Result<bool> {
+        beside_readers(stamp, |expected| slot.compare_swap(self.me, expected, new))
+    }
+
+    /// Takes a slot with the stamp `from`.
+    #[inline]
+    fn take(&self, slot: GlobalPtr<u64>, from: Stamp, held: Stamp, back_to: u64) -> Result<bool> {
+        match slot.compare_swap(self.me, from.0, held.0) {
+            Ok(found) => {
+                if found == from.0 && self.state.is_doubtful() {
+                    // The owner carries requests out in their order, so none takes it later.
+                    self.state.doubtful.borrow_mut().retain(|doubt| doubt.slot != slot);
+                }
+                Ok(found == from.0)
+            }
+            Err(error) => {
+                self.state.doubt(&error, Doubt { slot, held, back_to });
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives back the slots that requests of this worker may have taken after it gave them up.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle(&self) {
+        let mut doubts = self.state.doubtful.take().into_iter();
+        for doubt in doubts.by_ref() {
+            // An answer says that the owner has carried out what was requested before.
+            if let Err(error) = self.replace(doubt.slot, doubt.held, doubt.back_to) {
+                self.state.doubt(&error, doubt);
+                break;
+            }
+        }
+        self.state.doubtful.borrow_mut().extend(doubts);
     }
 
     /// Searches a key among the first `probes` slots of a part. Makes a copy of its slot.
@@ -284,14 +379,16 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline]
     pub(super) fn look(&self, part: Part, slot: GlobalPtr<u64>, tag: u64, copy: &mut [u8]) -> Result<Option<Stamp>> {
         let entry = slot.address().checked_add(self.state.layout.entry as u64).unwrap_or_default();
-        if self.is_published() && self.level != Level::FindOnly && self.level != Level::Local {
+        if self.is_published() && self.level == Level::All {
             // The seed's: A_FAO + R + A_FAO. The versions tell whether a writer did not wait.
             let bit = Stamp::reader(self.me.id().number());
             let before = Stamp(slot.fetch_or(self.me, bit)?);
-            if before.may_be(tag) {
-                look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
-            }
+            let read = match before.may_be(tag) {
+                true => look_bytes(self.me, entry, &mut copy[HEAD_BYTES..]),
+                false => Ok(()),
+            };
             let after = Stamp(slot.fetch_and(self.me, !bit)?);
+            read?;
             let is_whole = before.without_readers() == after.without_readers();
             return Ok(is_whole.then_some(Stamp(after.0 & !bit)));
         }
@@ -305,7 +402,8 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             return Ok(Some(stamp));
         }
         look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
-        if self.level == Level::FindOnly || self.is_alone() {
+        let is_own = || part.base == self.state.parts[self.me.id().index()].get().base;
+        if matches!(self.level, Level::FindOnly | Level::Local) || self.is_alone() && is_own() {
             return Ok(Some(stamp));
         }
         // SYNC: the copy is made before the second load. A writer has changed the stamp before it
@@ -319,7 +417,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline]
     pub(super) fn find(&self, spot: Spot, key: &K, copy: &mut [u8]) -> Tried<bool> {
         let part = self.part(spot.owner)?;
-        match self.seek(part, spot, key, For::Reading, part.slots, copy)? {
+        match self.seek(part, spot, key, For::Reading, PROBES_MAX, copy)? {
             Found::Key(_, stamp) => Ok(stamp.state() == Stamp::FULL),
             _ => Ok(false),
         }
@@ -348,13 +446,15 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         effort: Effort,
         copy: &mut [u8],
     ) -> Tried<Option<Held<'_, 'w, K, V>>> {
-        let probes = if why == For::Inserting { effort.probes } else { part.slots };
-        let held = |slot, before| Held { core: self, slot, before, tag: spot.tag, is_mapped: part.is_mapped };
+        let probes = if why == For::Inserting { effort.probes } else { PROBES_MAX };
+        let (locked, claimed) = (self.held(Stamp::LOCKED, spot.tag), self.held(Stamp::CLAIMED, spot.tag));
+        let hold = |slot, before, held| Held { core: self, slot, before, held, is_mapped: part.is_mapped };
+        let empty = Stamp(Stamp::EMPTY);
         match self.seek(part, spot, key, why, probes, copy)? {
-            Found::Claimed(slot) => Ok(Some(held(slot, Stamp(Stamp::EMPTY)))),
+            Found::Claimed(slot) => Ok(Some(hold(slot, empty, claimed))),
             Found::None if why == For::Inserting => wait(Wait::Crowded),
             Found::Free(slot, stamp) if why == For::Inserting => match self.claim(slot, stamp, spot.tag)? {
-                true => Ok(Some(held(slot, Stamp(Stamp::EMPTY)))),
+                true => Ok(Some(hold(slot, empty, claimed))),
                 false => wait(Wait::Again),
             },
             Found::None | Found::Free(..) => Ok(None),
@@ -362,9 +462,18 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
                 if stamp.has_readers() && !effort.is_forced {
                     return wait(Wait::Busy { slot, stamp });
                 }
-                let locked = Stamp::new(Stamp::LOCKED, spot.tag, self.me.process().number());
-                let is_held = self.is_alone() || slot.compare_swap(self.me, stamp.0, locked.0)? == stamp.0;
-                if is_held { Ok(Some(held(slot, stamp))) } else { wait(Wait::Again) }
+                let is_held = match self.level {
+                    Level::Local => true,
+                    _ if self.is_alone() => {
+                        slot.store(self.me, locked.0)?;
+                        // SYNC: other workers may read the entry, and see this stamp if they see
+                        // any of the next entry.
+                        fence(Ordering::Release);
+                        true
+                    }
+                    _ => self.take(slot, stamp, locked, stamp.without_readers().0)?,
+                };
+                if is_held { Ok(Some(hold(slot, stamp, locked))) } else { wait(Wait::Again) }
             }
         }
     }
@@ -372,9 +481,31 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     /// Claims a slot that was never used.
     #[inline]
     fn claim(&self, slot: GlobalPtr<u64>, empty: Stamp, tag: u64) -> Result<bool> {
-        let claimed = Stamp::new(Stamp::CLAIMED, tag, self.me.process().number());
-        Ok(self.is_alone() || slot.compare_swap(self.me, empty.0, claimed.0)? == empty.0)
+        Ok(self.is_alone() || self.take(slot, empty, self.held(Stamp::CLAIMED, tag), Stamp::RETIRED)?)
     }
+
+    /// The stamp of a slot that this worker holds.
+    fn held(&self, state: u64, tag: u64) -> Stamp {
+        Stamp::new(state, tag, self.me.id().number())
+    }
+}
+
+/// Changes a stamp by a change that expects one and returns the one that it found. Repeats it as long
+/// as only the bits of readers differ. Returns whether it was changed.
+#[inline]
+fn beside_readers(stamp: Stamp, change: impl Fn(u64) -> Result<u64>) -> Result<bool> {
+    let mut expected = stamp.0;
+    for _ in 0..TRIES_BESIDE_READERS {
+        let found = change(expected)?;
+        if found == expected {
+            return Ok(true);
+        }
+        if Stamp(found).without_readers() != stamp.without_readers() {
+            return Ok(false);
+        }
+        expected = found;
+    }
+    Err(MapError::Contended { tries: TRIES_BESIDE_READERS }.into())
 }
 
 /// A slot that this worker holds. It is released with the entry that it had, unless another one is
@@ -383,7 +514,7 @@ pub(super) struct Held<'a, 'w, K: Slot, V: Slot> {
     core: &'a Core<'w, K, V>,
     slot: GlobalPtr<u64>,
     before: Stamp,
-    tag: u64,
+    held: Stamp,
     is_mapped: bool,
 }
 
@@ -394,15 +525,16 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
         self.before.state() == Stamp::FULL
     }
 
-    /// Writes the entry, then the stamp.
+    /// Writes the entry, then the stamp, unless others took this process for lost and retired the
+    /// slot.
     #[inline]
     pub(super) fn publish(mut self, state: u64, key: &K, value: &V) -> Result<()> {
-        let (me, layout) = (self.core.me, self.core.state.layout);
+        let (core, layout) = (self.core, self.core.state.layout);
         let version = if self.before.state() == Stamp::EMPTY { 1 } else { self.before.upper().wrapping_add(1) };
-        let stamp = Stamp::new(state, self.tag, version);
+        let stamp = Stamp::new(state, self.held.tag(), version);
         // A slot whose publication fails may be half-written.
         self.before = Stamp(Stamp::RETIRED);
-        with_copy::<K, V, _>(|copy| {
+        let is_published = with_copy::<K, V, _>(|copy| {
             let (head, entry) = copy.split_at_mut(HEAD_BYTES);
             entry[..size_of::<K>()].copy_from_slice(bytemuck::bytes_of(key));
             entry[size_of::<K>()..].copy_from_slice(bytemuck::bytes_of(value));
@@ -411,33 +543,45 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
             }
             let data = &copy[HEAD_BYTES + 8 - layout.entry..];
             let start = self.slot.cast::<u8>().add(8)?.address();
-            if self.core.is_published() && self.core.level != Level::InsertOnly {
+            if core.is_alone() {
+                core.me.put_bytes(start, data)?;
+                // SYNC: release, for the acquiring loads of `look`.
+                return self.slot.store(core.me, stamp.0).map(|()| true);
+            }
+            if self.is_mapped || core.is_published() && core.level != Level::InsertOnly {
                 // The seed's: W + A.
-                me.put_bytes(start, data)?;
-                self.slot.swap(me, stamp.0)?;
-                return Ok(());
+                core.me.put_bytes(start, data)?;
+                return core.replace(self.slot, self.held, stamp.0);
             }
-            if !self.is_mapped {
-                return me.put_signal(start, data, self.slot, Signal::Set(stamp.0));
-            }
-            me.put_bytes(start, data)?;
-            // SYNC: release, for the acquiring loads of `look`.
-            self.slot.store(me, stamp.0)
+            beside_readers(self.held, |held| core.me.put_compare_swap(start, data, self.slot, held, stamp.0))
         })?;
-        std::mem::forget(self);
-        Ok(())
+        match is_published {
+            true => {
+                std::mem::forget(self);
+                Ok(())
+            }
+            false => Err(MapError::Retired.into()),
+        }
     }
 }
 
 impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
     /// Gives back what was not published, also if a function of the program panicked.
     fn drop(&mut self) {
-        let before = match self.before.state() {
+        let (core, slot, held) = (self.core, self.slot, self.held);
+        let back_to = match self.before.state() {
+            // Alone, a worker claims nothing.
+            Stamp::EMPTY if core.is_alone() => return,
             Stamp::EMPTY => Stamp::RETIRED,
             _ => self.before.without_readers().0,
         };
-        // Whoever waits for the slot finds a failure there by its own access.
-        let _ = self.slot.store(self.core.me, before);
+        let released = match core.is_alone() {
+            true => slot.store(core.me, back_to),
+            false => core.replace(slot, held, back_to).map(drop),
+        };
+        if let Err(error) = released {
+            core.state.doubt(&error, Doubt { slot, held, back_to });
+        }
     }
 }
 
@@ -446,3 +590,6 @@ impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
 pub(super) fn look_bytes(me: &Worker, from: farside::GlobalAddress, bytes: &mut [u8]) -> Result<()> {
     from.cast::<u8>().slice(bytes.len()).look(me, 0, bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use farside::{Result, WorkerId};
+use farside::global::GlobalError;
+use farside::{AddressFault, Error, Result, WorkerId};
 
 use super::MapError;
-use super::core::{Core, Effort, For, Stop, Wait, look_bytes, wait};
+use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, look_bytes, wait};
 use super::operations::Map;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, entry_of, verified, with_copy};
 use crate::promise::Promise;
@@ -40,13 +41,18 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: where the memory is not mapped, a get for each 16 KiB of slots.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local).
+    /// Those of [`local`](Self::local); [`MapError::NotLocal`].
     pub fn stream(&self, of: WorkerId) -> Result<Entries<'_, 'w, K, V>> {
         let owner = of.index();
         if owner >= self.core.state.parts.len() {
-            return Err(farside::Error::UnknownWorker { worker: of, count: self.core.me.worker_count() });
+            return Err(Error::UnknownWorker { worker: of, count: self.core.me.worker_count() });
         }
-        self.core.renew(owner, false)?;
+        self.core.check("stream", Kind::Find)?;
+        if self.core.level == Level::Local && of != self.core.me.id() {
+            return Err(MapError::NotLocal { owner: of }.into());
+        }
+        // Until the part is not growing.
+        while self.core.renew(owner, false)? {}
         let part = self.core.part(owner)?;
         Ok(Entries { core: &self.core, owner, part, next: 0, block: Vec::new(), block_end: 0 })
     }
@@ -56,14 +62,23 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     ///
     /// # Errors
     /// Those of [`local`](Self::local) and of [`Worker::barrier`](farside::Worker::barrier).
-    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) -> Result<()> {
-        let alone = self.promising(Promise::LOCAL);
-        alone.core.me.barrier()?;
-        for entry in alone.local()? {
+    pub fn retain(&self, keep: impl FnMut(&K, &mut V) -> bool) -> Result<()> {
+        self.core.check("retain", Kind::Change)?;
+        let state = self.core.state;
+        state.meet(self.core.me, ())?;
+        let kept = self.promising(Promise::LOCAL).retain_here(keep);
+        // A worker that fails goes on to the collective, where the others wait.
+        kept.and(state.meet(self.core.me, ()).map(drop))
+    }
+
+    /// Keeps some entries of this worker's part, which no other worker accesses.
+    fn retain_here(&self, mut keep: impl FnMut(&K, &mut V) -> bool) -> Result<()> {
+        let core = &self.core;
+        for entry in self.local()? {
             let (key, mut value) = entry?;
             let state = if keep(&key, &mut value) { Stamp::FULL } else { Stamp::DEAD };
             with_copy::<K, V, _>(|copy| {
-                let held = alone.core.hold(alone.core.spot(&key), &key, For::Changing, Effort::LAST, copy);
+                let held = core.hold(core.spot(&key), &key, For::Changing, Effort::LAST, copy);
                 match held {
                     Ok(Some(held)) => held.publish(state, &key, &value),
                     Ok(None) | Err(Stop::Wait(_)) => Err(MapError::Damaged.into()),
@@ -71,17 +86,24 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                 }
             })?;
         }
-        alone.core.me.barrier()
+        Ok(())
     }
 
     /// Removes all entries, and returns those of this worker's part. All workers call this, in the
-    /// same order as other collectives.
+    /// same order as other collectives. If any worker cannot read its part, nothing is removed.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local) and [`clear`](Self::clear).
+    /// Those of [`local`](Self::local) and [`clear`](Self::clear); [`MapError::Undrained`].
     pub fn drain(&self) -> Result<Vec<(K, V)>> {
-        self.core.me.barrier()?;
-        let entries = self.local()?.collect::<Result<_>>()?;
+        self.core.check("drain", Kind::Change)?;
+        let state = self.core.state;
+        state.meet(self.core.me, ())?;
+        let entries = self.local().and_then(|entries| entries.collect::<Result<Vec<_>>>());
+        let are_read = state.meet(self.core.me, entries.is_ok());
+        let entries = entries?;
+        if let Some(worker) = are_read?.iter().position(|is_read| !is_read) {
+            return Err(MapError::Undrained { worker: WorkerId::new(worker as u32) }.into());
+        }
         self.clear()?;
         Ok(entries)
     }
@@ -139,7 +161,7 @@ impl<K: Slot, V: Slot> Iterator for Entries<'_, '_, K, V> {
                 // The entries behind an error are not read.
                 Some(Err(error)) => {
                     self.next = self.part.slots;
-                    return Some(Err(error));
+                    return Some(Err(if is_stale(&error) { MapError::Grown.into() } else { error }));
                 }
                 Some(entry) => return Some(entry),
                 None => {}
@@ -147,6 +169,11 @@ impl<K: Slot, V: Slot> Iterator for Entries<'_, '_, K, V> {
         }
         None
     }
+}
+
+/// Whether the memory is gone: the map has freed an earlier part.
+fn is_stale(error: &Error) -> bool {
+    matches!(error.room_error(), Some(GlobalError::Address { why: AddressFault::Stale, .. }))
 }
 
 impl<K: 'static, V: 'static> fmt::Debug for Entries<'_, '_, K, V> {

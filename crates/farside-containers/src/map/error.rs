@@ -74,9 +74,18 @@ pub enum MapError {
     /// Bytes of the map are no entry.
     #[error("the memory of the map holds bytes that are no entry: something else has written there")]
     Damaged,
+    /// Other workers took this worker's process for lost while it wrote an entry.
+    #[error("others took this process for lost while it wrote the entry, and retired its slot: end this process")]
+    Retired,
     /// A part grew while its entries were read one after the other.
     #[error("the part grew while its entries were read: begin again, and insert nothing meanwhile")]
     Grown,
+    /// Another worker could not read its part, so nothing was removed.
+    #[error("{worker} could not read its entries, so no worker has removed any: see its error")]
+    Undrained {
+        /// A worker that failed.
+        worker: WorkerId,
+    },
     /// Parts of the map were lost with their processes.
     #[error("the parts of {missing:?} are lost; the others have {counted} entries")]
     Partial {

@@ -1,13 +1,14 @@
 //! [`Map`]: the operations on single keys, and on the whole map.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use farside::{Error, Function, ProcessId, Result, Wire, Worker, WorkerId};
 
-use super::core::{Core, Effort, For, Level, Stop, Tried};
+use super::core::{Core, Effort, For, Kind, Level, Stop, Tried};
 use super::slot::{Slot, Spot, Stamp, value_of, with_copy};
 use super::{HashMap, MapError};
-use crate::promise::{Implementation, Op, Promise};
+use crate::promise::{Implementation, Promise};
 
 /// A [`HashMap`] on one worker.
 pub struct Map<'w, K: 'static, V: 'static> {
@@ -129,12 +130,14 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// [`To::call_return`](farside::To::call_return).
     pub fn len(&self) -> Result<u64> {
         let core = &self.core;
+        core.check("len", Kind::Find)?;
         core.part(core.me.id().index())?;
         count_all(core.me, |worker| {
             let asked = core.me.call_return(worker, core.handle, |there, handle| {
-                Core::on(handle, there).count().unwrap_or_else(|error| panic!("{error}"))
+                Core::on(handle, there).count().map_err(|error| Stop::Failed(error).for_caller())
             });
-            asked.map_err(Error::from)?.wait()
+            let counted = asked.map_err(Error::from)?.wait()?;
+            counted.map_err(|wait| wait.refusal().unwrap_or(MapError::Damaged).into())
         })
     }
 
@@ -151,6 +154,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// [`MapError::Freed`]; those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn clear(&self) -> Result<()> {
+        self.core.check("clear", Kind::Change)?;
         self.core.state.clear(self.core.me)
     }
 
@@ -169,8 +173,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// |---|---|---|---|
     /// | `ALL` | insertions, changes | `A_CAS + W` | `A_CAS + W + A_FAO` |
     /// | `ALL` | finds | `R` | `2 A_FAO + R` |
-    /// | `INSERT_ONLY` | insertions, changes | `A_CAS + W` | `A_CAS + W` |
-    /// | `FIND_ONLY` | finds | `R`, not verified | `R` |
+    /// | `INSERT_ONLY` | insertions, `upsert`, batches | `A_CAS + W` | `A_CAS + W` |
+    /// | `FIND_ONLY` | finds, `stream`, `len` | `R`, not verified | `R` |
     /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics | no atomics |
     ///
     /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
@@ -187,11 +191,22 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     #[inline]
     fn run<O: Operation<K, V>>(&self, key: &K, arguments: O::Arguments) -> Result<O::Answer> {
         let core = &self.core;
-        core.check(O::NAME, O::OP)?;
+        core.check(O::NAME, O::KIND)?;
         let spot = core.spot(key);
+        if core.state.is_doubtful() {
+            core.settle();
+        }
         if core.level == Level::Local {
             if spot.owner != core.me.id().index() {
                 return Err(MapError::NotLocal { owner: WorkerId::new(spot.owner as u32) }.into());
+            }
+            if O::IS_CALL {
+                let run = || core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()));
+                return catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+                    let texts = (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>());
+                    let message = texts.0.cloned().or(texts.1.map(|text| (*text).into())).unwrap_or_default();
+                    Err(Error::RemotePanic { on: core.me.id(), message })
+                });
             }
         } else if O::IS_CALL || core.state.implementation == Implementation::Call {
             let all = || (*key, arguments.clone());
@@ -222,7 +237,7 @@ pub(super) fn count_all(me: &Worker, count_at: impl Fn(WorkerId) -> Result<u64>)
 pub(super) trait Operation<K: Slot, V: Slot> {
     const NAME: &'static str;
     /// What a promise must permit.
-    const OP: Op = Op::Insert;
+    const KIND: Kind;
     /// Whether only the owner can do it.
     const IS_CALL: bool = false;
     type Arguments: Wire + Clone;
@@ -246,6 +261,7 @@ struct Upsert;
 
 impl<K: Slot, V: Slot> Operation<K, V> for Insert {
     const NAME: &'static str = "insert";
+    const KIND: Kind = Kind::Insert;
     type Arguments = V;
     type Answer = Inserted;
 
@@ -262,6 +278,7 @@ impl<K: Slot, V: Slot> Operation<K, V> for Insert {
 
 impl<K: Slot, V: Slot> Operation<K, V> for TryInsert {
     const NAME: &'static str = "try_insert";
+    const KIND: Kind = Kind::Insert;
     type Arguments = V;
     type Answer = Option<V>;
 
@@ -284,7 +301,7 @@ impl<K: Slot, V: Slot> Operation<K, V> for TryInsert {
 
 impl<K: Slot, V: Slot> Operation<K, V> for Get {
     const NAME: &'static str = "get";
-    const OP: Op = Op::Find;
+    const KIND: Kind = Kind::Find;
     type Arguments = ();
     type Answer = Option<V>;
 
@@ -299,6 +316,7 @@ impl<K: Slot, V: Slot> Operation<K, V> for Get {
 
 impl<K: Slot, V: Slot> Operation<K, V> for Remove {
     const NAME: &'static str = "remove";
+    const KIND: Kind = Kind::Change;
     type Arguments = ();
     type Answer = Option<V>;
 
@@ -316,6 +334,7 @@ impl<K: Slot, V: Slot> Operation<K, V> for Remove {
 
 impl<K: Slot, V: Slot, A: Wire + Clone + 'static, R: Wire + 'static> Operation<K, V> for Modify<A, R> {
     const NAME: &'static str = "modify";
+    const KIND: Kind = Kind::Change;
     const IS_CALL: bool = true;
     type Arguments = (Function<V, A, R>, A);
     type Answer = Option<R>;
@@ -340,6 +359,7 @@ impl<K: Slot, V: Slot, A: Wire + Clone + 'static, R: Wire + 'static> Operation<K
 
 impl<K: Slot, V: Slot> Operation<K, V> for Upsert {
     const NAME: &'static str = "upsert";
+    const KIND: Kind = Kind::Insert;
     const IS_CALL: bool = true;
     type Arguments = (Function<V, V, ()>, V);
     type Answer = ();

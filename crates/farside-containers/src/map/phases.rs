@@ -54,9 +54,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    /// Those of [`Worker::gather`](farside::Worker::gather).
     pub fn inserting(&self) -> Result<Inserting<'w, K, V>> {
-        self.core.me.barrier()?;
+        self.core.state.meet(self.core.me, ())?;
         Ok(Inserting(self.promising(Promise::INSERT_ONLY)))
     }
 
@@ -64,9 +64,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// other collectives.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    /// Those of [`Worker::gather`](farside::Worker::gather).
     pub fn finding(&self) -> Result<Finding<'w, K, V>> {
-        self.core.me.barrier()?;
+        self.core.state.meet(self.core.me, ())?;
         Ok(Finding(self.promising(Promise::FIND_ONLY)))
     }
 }

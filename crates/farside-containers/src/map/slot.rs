@@ -2,7 +2,7 @@
 
 use farside::bytemuck::checked::CheckedBitPattern;
 use farside::bytemuck::{self, NoUninit};
-use farside::{GlobalPtr, ProcessId, Result, Wire};
+use farside::{GlobalPtr, Result, Wire, WorkerId};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::MapError;
@@ -56,12 +56,12 @@ impl Spot {
     }
 }
 
-/// The word of a slot that says what is in it. Changed by compare-and-swap by any worker; the
-/// worker that has claimed or locked the slot writes it with a release store, for the acquiring
-/// loads of all others.
+/// The word of a slot that says what is in it. All workers change it by compare-and-swap, so a
+/// holder that others have taken for lost publishes nothing. A worker that alone changes the slot
+/// writes it with release stores, for the acquiring loads of readers.
 ///
 /// ```text
-/// | version, or process of the holder (32) | readers (16) | tag of the key (13) | state (3) |
+/// | version, or number of the holder (32) | readers (16) | tag of the key (13) | state (3) |
 /// ```
 ///
 /// | state | entry | next |
@@ -71,7 +71,7 @@ impl Spot {
 /// | full | valid | locked, moved |
 /// | locked | being replaced | full, dead, retired |
 /// | dead | removed; the key stays | locked, moved |
-/// | retired | lost with its writer; never used again | moved |
+/// | retired | lost with its writer; never used again in this part | moved |
 /// | moved | in the larger part | - |
 ///
 /// A key keeps its slot, also when it is removed, until its part grows. So two workers that insert
@@ -94,7 +94,7 @@ impl Stamp {
     const READERS_MASK: u64 = 0xffff << Self::READERS_SHIFT;
     const VERSION_SHIFT: u32 = 32;
 
-    /// A stamp with a version, or with the number of the process that holds the slot.
+    /// A stamp with a version, or with the number of the worker that holds the slot.
     #[inline]
     pub(super) fn new(state: u64, tag: u64, upper: u32) -> Self {
         Self(u64::from(upper) << Self::VERSION_SHIFT | tag << Self::TAG_SHIFT | state)
@@ -110,9 +110,9 @@ impl Stamp {
         (self.0 >> Self::VERSION_SHIFT) as u32
     }
 
-    /// The process that has claimed or locked the slot.
-    pub(super) fn holder(self) -> Option<ProcessId> {
-        matches!(self.state(), Self::CLAIMED | Self::LOCKED).then(|| ProcessId::new(self.upper()))
+    /// The worker that has claimed or locked the slot.
+    pub(super) fn holder(self) -> Option<WorkerId> {
+        matches!(self.state(), Self::CLAIMED | Self::LOCKED).then(|| WorkerId::new(self.upper()))
     }
 
     #[inline]
@@ -231,9 +231,9 @@ pub(super) fn checksum(entry: &[u8], stamp: Stamp) -> u64 {
 /// Returns the stamp of a copy, unless its pieces are of different moments.
 pub(super) fn verified(copy: &[u8], is_held: impl Fn(Stamp) -> bool) -> Option<Stamp> {
     let word = |at: usize| u64::from_le_bytes(copy[at..at + 8].try_into().expect("eight bytes"));
-    let stamp = Stamp(word(0)).without_readers();
+    let stamp = Stamp(word(0));
     let is_whole = !is_held(stamp) || stamp.state() == Stamp::LOCKED;
-    (is_whole || word(8) == checksum(&copy[HEAD_BYTES..], stamp)).then_some(stamp)
+    (is_whole || word(8) == checksum(&copy[HEAD_BYTES..], stamp.without_readers())).then_some(stamp)
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! What a worker keeps of a map: its own part, and where those of the others are.
 
 use std::cell::{Cell, RefCell};
-use std::marker::PhantomData;
 
 use farside::memory::Registered;
-use farside::{GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
 use super::choice::Planner;
-use super::core::{Core, Effort, For, Level, Stop, Tried, Wait, look_bytes, wait};
+use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
 use crate::promise::Implementation;
@@ -30,7 +29,20 @@ pub(super) struct State<K, V> {
     pub(super) unanswered: Cell<usize>,
     /// The entries of batches that were refused here, and the first reason.
     pub(super) refused: RefCell<(u64, String)>,
-    keys: PhantomData<K>,
+    /// The entries of batches whose slots other workers were changing.
+    pub(super) pending: RefCell<Vec<(K, V)>>,
+    /// The slots that requests of this worker may have taken after it gave them up.
+    pub(super) doubtful: RefCell<Vec<Doubt>>,
+}
+
+/// A slot that a request may have taken, or may still take, whose answer did not come in time.
+#[derive(Clone, Copy)]
+pub(super) struct Doubt {
+    pub(super) slot: GlobalPtr<u64>,
+    /// Its stamp if the request has taken it.
+    pub(super) held: Stamp,
+    /// The stamp to give it back with.
+    pub(super) back_to: u64,
 }
 
 /// The answer of an owner: nothing if it could not wait for a worker that is changing the entry.
@@ -81,7 +93,8 @@ impl<K: Slot, V: Slot> State<K, V> {
             answers: RefCell::new((0, Vec::new())),
             unanswered: Cell::new(0),
             refused: RefCell::default(),
-            keys: PhantomData,
+            pending: RefCell::default(),
+            doubtful: RefCell::default(),
         };
         for (owner, place) in places.into_iter().enumerate() {
             let Some((base, slots)) = place else {
@@ -112,6 +125,8 @@ impl<K: Slot, V: Slot> State<K, V> {
         own.memory.drain(..earlier);
         own.memory[0].fill(0);
         drop(own);
+        self.pending.take();
+        self.doubtful.take();
         for (owner, (base, slots)) in exchange(me, (part.base, part.slots))?.into_iter().enumerate() {
             self.learn(me, owner, base, slots)?;
         }
@@ -120,10 +135,50 @@ impl<K: Slot, V: Slot> State<K, V> {
 
     /// Gives the memory back. All workers call this.
     pub(super) fn free(&self, me: &Worker) -> Result<()> {
-        me.barrier()?;
+        let all_came = me.barrier();
         self.parts.iter().for_each(|part| part.set(Part::NONE));
         *self.own.borrow_mut() = Own { memory: Vec::new(), growing: None };
-        Ok(())
+        self.pending.take();
+        self.doubtful.take();
+        all_came
+    }
+
+    /// Waits for all workers, returns their values, and frees the earlier parts: no worker looks at
+    /// them any more. All workers call this.
+    pub(super) fn meet<T: Wire + Clone>(&self, me: &Worker, value: T) -> Result<Vec<T>> {
+        let part = self.parts[me.id().index()].get();
+        let earlier = self.own.borrow().memory.len().saturating_sub(1);
+        let mut values = Vec::new();
+        for (owner, (value, base, slots)) in exchange(me, (value, part.base, part.slots))?.into_iter().enumerate() {
+            if slots > 0 {
+                self.learn(me, owner, base, slots)?;
+            }
+            values.push(value);
+        }
+        me.barrier()?;
+        // A handler may have added a part meanwhile.
+        let mut own = self.own.borrow_mut();
+        let earlier = earlier.min(own.memory.len().saturating_sub(1));
+        own.memory.drain(..earlier);
+        Ok(values)
+    }
+
+    /// Returns the number of parts that this worker has memory for.
+    #[cfg(test)]
+    pub(super) fn parts_held(&self) -> usize {
+        self.own.borrow().memory.len()
+    }
+
+    #[inline]
+    pub(super) fn is_doubtful(&self) -> bool {
+        !self.doubtful.borrow().is_empty()
+    }
+
+    /// Notes a slot if a request for it, which has failed, may still be carried out.
+    pub(super) fn doubt(&self, error: &Error, doubt: Doubt) {
+        if matches!(error, Error::Deadline { .. } | Error::InHandler { .. }) {
+            self.doubtful.borrow_mut().push(doubt);
+        }
     }
 }
 
@@ -169,7 +224,10 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
                 let mut effort = Effort::LAST;
                 self.wait_for(slot, stamp, &mut effort).map(|()| true)
             }
-            Err(_) => self.me.progress().map(|_| true),
+            Err(wait) => match wait.refusal() {
+                Some(refusal) => Err(refusal.into()),
+                None => self.me.progress().map(|_| true),
+            },
         }
     }
 
@@ -198,7 +256,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
         self.part(mine).map_err(Stop::Failed)
     }
 
-    /// Returns the number of slots that a part should have, if it should grow.
+    /// Returns the number of slots that the part which replaces this one should have, if one should.
     fn wanted(&self, part: Part) -> Result<Option<u64>> {
         let (step, mut used, mut full) = ((part.slots / SAMPLE).max(1), 0, 0);
         for index in (0..part.slots).step_by(step as usize) {
@@ -208,40 +266,75 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
         }
         let is_full = used * 10 >= part.slots / step * 7;
         let slots = match full * 2 < used {
+            // Only the slots of removed keys become free.
+            _ if self.state.settings.is_fixed => (full * 10 < used * 9).then_some(part.slots),
             // Most keys were removed.
-            true => part.slots,
-            false if part.slots < SMALL_SLOTS => part.slots * 4,
-            false => part.slots * 2,
+            true => Some(part.slots),
+            false if part.slots < SMALL_SLOTS => Some(part.slots * 4),
+            false => Some(part.slots * 2),
         };
-        Ok((is_full && !self.state.settings.is_fixed).then_some(slots))
+        Ok(slots.filter(|_| is_full))
     }
 
-    /// Moves the entries of a part into a larger one, which no other worker knows yet. Each slot is
-    /// marked first: whoever finds the mark asks for the larger part, and so waits until it is
-    /// known.
+    /// Moves the entries of a part into another one, which no other worker knows yet. Each slot is
+    /// marked first: whoever finds the mark asks for the other part, and so waits until it is
+    /// known. What can fail comes before the mark, so no entry is lost.
     fn move_entries(&self, from: Part, growing: &mut Growing) -> Tried<()> {
+        // Reads without atomics, whatever the implementation.
+        let reader = Core { level: Level::InsertOnly, ..*self };
         let alone = Core { level: Level::Local, ..*self };
         while growing.next < from.slots {
             let slot = from.slot(growing.next, self.state.layout)?;
             let stamp = Stamp(slot.load(self.me)?);
-            if stamp.holder().is_some_and(|holder| !self.me.is_lost(holder)) {
+            if stamp.holder().is_some() {
+                if self.retire_if_lost(slot, stamp)? {
+                    continue;
+                }
                 return wait(Wait::Busy { slot, stamp });
             }
             // Fails if another worker has just changed it.
-            if slot.compare_swap(self.me, stamp.0, Stamp::MOVED)? != stamp.0 {
-                continue;
-            }
-            if stamp.state() == Stamp::FULL {
-                let (key, value) = self.entry(slot)?;
-                let everywhere = Effort { probes: u64::MAX, ..Effort::LAST };
-                with_copy::<K, V, _>(|copy| {
-                    let held = alone.hold_in(growing.part, self.spot(&key), &key, For::Inserting, everywhere, copy)?;
-                    held.map_or(Ok(()), |held| held.publish(Stamp::FULL, &key, &value)).map_err(Stop::Failed)
-                })?;
-            }
-            growing.next += 1;
+            let mark = || slot.compare_swap(self.me, stamp.0, Stamp::MOVED).map(|found| found == stamp.0);
+            let is_marked = with_copy::<K, V, Result<bool>>(|copy| {
+                if stamp.state() != Stamp::FULL {
+                    return mark();
+                }
+                if reader.look(from, slot, stamp.tag(), copy)? != Some(stamp) {
+                    return Ok(false);
+                }
+                let (key, value) = entry_of(copy)?;
+                let held = alone.room_for(growing, &key, copy)?;
+                let is_marked = mark()?;
+                if is_marked {
+                    held.publish(Stamp::FULL, &key, &value)?;
+                }
+                Ok(is_marked)
+            })?;
+            growing.next += u64::from(is_marked);
         }
         Ok(())
+    }
+
+    /// Returns a slot for a key in a part that no other worker knows, after moving what is there to
+    /// a larger one if it has none for the key.
+    fn room_for(&self, growing: &mut Growing, key: &K, copy: &mut [u8]) -> Result<Held<'_, '_, K, V>> {
+        loop {
+            match self.hold_in(growing.part, self.spot(key), key, For::Inserting, Effort::LAST, copy) {
+                Ok(held) => return Ok(held.expect("an insertion makes a slot")),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Wait(_)) => {
+                    let (memory, part) = allocate(self.me, growing.part.slots * 2, self.state.layout)?;
+                    let mut larger = Growing { memory, part, next: 0 };
+                    for index in 0..growing.part.slots {
+                        let slot = growing.part.slot(index, self.state.layout)?;
+                        if Stamp(slot.load(self.me)?).state() == Stamp::FULL {
+                            let (key, value) = self.entry(slot)?;
+                            self.room_for(&mut larger, &key, copy)?.publish(Stamp::FULL, &key, &value)?;
+                        }
+                    }
+                    *growing = Growing { next: growing.next, ..larger };
+                }
+            }
+        }
     }
 
     /// Reads an entry that no worker changes.

@@ -4,6 +4,7 @@ mod choice;
 mod concurrent;
 mod faults;
 mod kills;
+mod mended;
 mod snapshots;
 mod whole;
 mod wire;

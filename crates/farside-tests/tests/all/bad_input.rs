@@ -86,6 +86,12 @@ const FORMS: &[AccessForm] = &[
     form("much data of a signal", (72, 1), WRITES, |me, at| {
         me.put_signal(at, &[1; 72], good(me).cast(), Signal::Set(1))
     }),
+    form("put with a compare_swap", WORD, WRITES, |me, at| {
+        me.put_compare_swap(good(me), &[1; 8], at.cast(), UNTOUCHED, 1).map(drop)
+    }),
+    form("data of a compare_swap", (9, 1), WRITES, |me, at| {
+        me.put_compare_swap(at, &[1; 9], good(me).cast(), UNTOUCHED, UNTOUCHED).map(drop)
+    }),
     form("notify", WORD, WRITES, |me, at| Notifications::in_words(words(at, 1))?.notify(me, 0, 1)),
     form("wait", WORD, LOADS, |me, at| at.cast::<u64>().wait_until(me, Comparison::Eq, UNTOUCHED).map(drop)),
     form("wait for some", WORD, LOADS, |me, at| {

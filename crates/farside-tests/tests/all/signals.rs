@@ -87,6 +87,30 @@ fn the_end_of_the_data_is_visible_with_the_signal(me: &Worker) -> Result<()> {
     reset(me)
 }
 
+/// A word that holds another value stays, and so does the data that travels with the request.
+fn words_are_replaced_if_they_are_as_expected(me: &Worker) -> Result<()> {
+    let (next, from) = (me.neighbor(1), previous(me));
+    let there = me.process_of(next);
+    let (own, word) = (word(me.process(), me.id().number()), word(there, next.number()));
+    for (round, words) in (1..).zip([0, 1, 7, 100, 1000]) {
+        let (target, sent) = (place(there, me.id()), data(round, me.id(), words));
+        let replace = |words: &[u64], expected, new| {
+            me.put_compare_swap(target, bytemuck::cast_slice(words), word, expected, new)
+        };
+        assert_eq!(replace(&sent, round - 1, round)?, round - 1);
+        assert_eq!(own.wait_until(me, Comparison::Ge, round)?, round);
+        assert_eq!(place(me.process(), from).cast::<u64>().slice(words).to_vec(me)?, data(round, from, words));
+        me.barrier()?;
+        assert_eq!(replace(&vec![9; words], round - 1, 99)?, round);
+        assert_eq!(word.load(me)?, round);
+        if words < 500 && !me.is_mapped(target)? {
+            assert_eq!(target.cast::<u64>().slice(words).to_vec(me)?, sent);
+        }
+        me.barrier()?;
+    }
+    reset(me)
+}
+
 /// Sets all starter memory to zero between two bodies.
 fn reset(me: &Worker) -> Result<()> {
     me.barrier()?;
@@ -409,7 +433,7 @@ fn to_of(memory: GlobalPtr<u64>) -> GlobalAddress {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 11] = [
+const BODIES: [Body; 12] = [
     started_data_comes_before_its_signal,
     started_signals_keep_their_order,
     a_third_process_is_told,
@@ -421,6 +445,7 @@ const BODIES: [Body; 11] = [
     any_some_and_all_are_waited_for,
     calls_are_served_meanwhile,
     bad_addresses_are_refused,
+    words_are_replaced_if_they_are_as_expected,
 ];
 
 #[test]

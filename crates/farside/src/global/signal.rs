@@ -117,6 +117,46 @@ impl Worker {
         self.put_signal_slowly(address, data, place, what)
     }
 
+    /// Writes bytes and then `new` into a word, unless the word holds another value than `expected`.
+    /// It did so if the returned value is `expected`. A worker that others have given up meanwhile
+    /// does not overwrite what they did since.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::{GlobalAddress, GlobalPtr};
+    /// # fn example(me: &Worker, slot: GlobalPtr<u64>, entry: GlobalAddress) -> farside::Result<()> {
+    /// let (held, full) = (1, 2);
+    /// if me.put_compare_swap(entry, b"an entry", slot, held, full)? != held {
+    ///     println!("another worker has taken the slot away");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// If the word holds another value, the bytes may have been written: only those that travel in
+    /// one message with the change are not. The word must differ from `expected` as long as another
+    /// worker uses the bytes.
+    ///
+    /// *Completion* and *cost*: those of [`put_signal`](Self::put_signal). Waits for the word wake
+    /// in the same way.
+    ///
+    /// # Errors
+    /// Those of [`put_signal`](Self::put_signal). After [`Error::Deadline`](crate::Error::Deadline)
+    /// the word may still be changed later.
+    #[inline]
+    #[track_caller]
+    pub fn put_compare_swap(
+        &self,
+        address: GlobalAddress,
+        data: &[u8],
+        word: GlobalPtr<u64>,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64> {
+        check_places(address, data.len(), word.address())?;
+        self.put_compare_swap_slowly(address, data, word.address(), (expected, new))
+    }
+
     /// Writes bytes and signals, if both places are mapped here. They must be
     /// [apart](check_places). Returns whether it did so.
     #[inline(always)]

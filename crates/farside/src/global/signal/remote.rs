@@ -1,6 +1,7 @@
 //! Signals in memory that is not mapped here. The owner's service thread gives them, so that it can
 //! wake workers that wait for them.
 
+use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteRegion};
 
 use super::super::movement::Failure;
@@ -43,15 +44,53 @@ impl Worker {
         if !data.is_empty() {
             self.check_address(address, data.len())?;
         }
-        let word = Touch::here(AccessKind::AtomicChange);
         if is_direct {
+            let word = Touch::here(AccessKind::AtomicChange);
             self.put_bytes(address, data)?;
             let change = what.change();
             self.on_region(place, 8, Some(word), |region, offset, now| region.atomic64(offset, change, now))?;
             process.ring_watchers_of(owner);
             return Ok(());
         }
-        let data = match goes_along(process, address, data.len(), place) {
+        let data = self.data_along(address, data, place)?;
+        self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
+            .map(drop)
+    }
+
+    /// Replaces a word after writing bytes, of which one is not mapped here.
+    #[cold]
+    #[track_caller]
+    pub(super) fn put_compare_swap_slowly(
+        &self,
+        to: GlobalAddress,
+        data: &[u8],
+        word: GlobalAddress,
+        (expected, new): (u64, u64),
+    ) -> Result<u64> {
+        self.check_address(word, 8)?;
+        let is_direct = self.is_mapped(word)?;
+        let owner = word.process().ok_or_else(|| word.refused(AddressFault::Null))?;
+        if !data.is_empty() {
+            self.check_address(to, data.len())?;
+        }
+        if is_direct {
+            self.put_bytes(to, data)?;
+            let (touch, change) = (Touch::here(AccessKind::AtomicChange), AtomicChange::CompareSwap { expected, new });
+            let found =
+                self.on_region(word, 8, Some(touch), |region, offset, now| region.atomic64(offset, change, now))?;
+            self.process_handle().ring_watchers_of(owner);
+            return Ok(found);
+        }
+        let data = self.data_along(to, data, word)?;
+        let ask = |request| SignalMessage::Replace { request, word, expected, new, to, data };
+        Ok(self.raise_there(owner, ask)?.unwrap_or(expected))
+    }
+
+    /// Returns the data that travels with a signal. Other data is written before. Notes the access
+    /// to the word.
+    #[track_caller]
+    fn data_along(&self, address: GlobalAddress, data: &[u8], place: GlobalAddress) -> Result<Vec<u8>> {
+        let data = match goes_along(self.process_handle(), address, data.len(), place) {
             true => {
                 self.touch(address, data.len(), Touch::here(AccessKind::Write))?;
                 data.to_vec()
@@ -62,12 +101,13 @@ impl Worker {
             }
         };
         // Only now, since the data is written before the signal.
-        self.touch(place, 8, word)?;
-        self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
+        self.touch(place, 8, Touch::here(AccessKind::AtomicChange))?;
+        Ok(data)
     }
 
-    /// Asks the owner for the signal, and waits for the answer.
-    fn raise_there(&self, owner: ProcessId, ask: impl FnOnce(u32) -> SignalMessage) -> Result<()> {
+    /// Asks the owner for the signal, and waits for the answer. Returns what a word holds that was
+    /// to be replaced and holds another value than expected.
+    fn raise_there(&self, owner: ProcessId, ask: impl FnOnce(u32) -> SignalMessage) -> Result<Option<u64>> {
         let doing = "giving a signal";
         self.not_in_handler(doing)?;
         let process = self.process_handle();
@@ -83,7 +123,7 @@ impl Worker {
         });
         // Without an answer, the owner may or may not have given the signal.
         process.signals().give_up(request);
-        let Some(Refused { address, why }) = answer? else { return Ok(()) };
+        let Some(Refused { address, why }) = answer? else { return Ok(None) };
         Err(address.refused(match why {
             Refusal::Stale => {
                 self.forget_segment(address.segment());
@@ -91,6 +131,7 @@ impl Worker {
             }
             Refusal::ReadOnly => AddressFault::ReadOnly,
             Refusal::Misaligned => AddressFault::Misaligned { align: 8 },
+            Refusal::Replaced { found } => return Ok(Some(found)),
         }))
     }
 }
@@ -166,6 +207,8 @@ impl RemoteSignal {
                 Refusal::Stale => Failure::Stale { is_target },
                 Refusal::ReadOnly => Failure::ReadOnly { is_target },
                 Refusal::Misaligned => Failure::Misaligned { is_target, align: 8 },
+                // No signal expects a value.
+                Refusal::Replaced { found } => Failure::Other { what: format!("a signal was refused for {found}") },
             })
         }))
     }
@@ -176,10 +219,11 @@ impl Process {
     pub(crate) fn take_signal_message(&self, from: ProcessId, message: SignalMessage) {
         match message {
             SignalMessage::Raise { request, signal, what, to, data } => {
-                let refused = self.raise_here(signal, what, to, &data).err();
-                // A process that is lost by now needs no answer.
-                let _ =
-                    self.send::<GlobalRoom>(from, &GlobalMessage::Signal(SignalMessage::Raised { request, refused }));
+                self.answer_raise(from, request, self.raise_here(signal, what.change(), to, &data));
+            }
+            SignalMessage::Replace { request, word, expected, new, to, data } => {
+                let change = AtomicChange::CompareSwap { expected, new };
+                self.answer_raise(from, request, self.raise_here(word, change, to, &data));
             }
             SignalMessage::Raised { request, refused } => {
                 let waiting = self.signals().answer(request, refused);
@@ -188,6 +232,12 @@ impl Process {
                 }
             }
         }
+    }
+
+    fn answer_raise(&self, to: ProcessId, request: u32, raised: Result<(), Refused>) {
+        let answer = SignalMessage::Raised { request, refused: raised.err() };
+        // A process that is lost by now needs no answer.
+        let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Signal(answer));
     }
 
     /// Wakes the watchers of an owner's memory, after this process has changed a word there with a
@@ -204,18 +254,35 @@ impl Process {
     ///
     /// # Errors
     /// The fault of one of the addresses. The process that asks has checked both, so their memory
-    /// existed a moment ago.
-    fn raise_here(&self, signal: GlobalAddress, what: Signal, to: GlobalAddress, data: &[u8]) -> Result<(), Refused> {
+    /// existed a moment ago. Also another value than expected, if the change expects one.
+    fn raise_here(
+        &self,
+        signal: GlobalAddress,
+        change: AtomicChange<u64>,
+        to: GlobalAddress,
+        data: &[u8],
+    ) -> Result<(), Refused> {
         let now = self.clock().now();
         let region_of =
             |address, bytes| own_range(self, address, bytes).ok_or(Refused { address, why: Refusal::Stale });
         let (region, offset) = region_of(signal, 8)?;
+        let make = |change| region.atomic64(offset, change, now).map_err(|error| Refused::because(signal, &error));
+        let expected = match change {
+            AtomicChange::CompareSwap { expected, .. } => Some(expected),
+            _ => None,
+        };
+        let is_as_expected = |found| match expected {
+            Some(expected) if found != expected => Err(Refused { address: signal, why: Refusal::Replaced { found } }),
+            _ => Ok(()),
+        };
         if !data.is_empty() {
+            if expected.is_some() {
+                is_as_expected(make(AtomicChange::Load)?)?;
+            }
             let (region, offset) = region_of(to, data.len())?;
             region.put(offset, data, now).map_err(|error| Refused::because(to, &error))?;
         }
-        let changed = region.atomic64(offset, what.change(), now);
-        changed.map_err(|error| Refused::because(signal, &error))?;
+        is_as_expected(make(change)?)?;
         self.ring_watchers_of(self.id());
         Ok(())
     }
