@@ -1,13 +1,17 @@
-//! [`HashMap`]: a hash table that is spread over all workers.
+//! [`HashMap`]: a hash table that is spread over all workers, and [`WireMap`], one of types such as
+//! `String`.
 
 mod batch;
+mod choice;
 mod core;
 mod entries;
 mod error;
+mod keeping;
 mod operations;
 mod phases;
 mod slot;
 mod state;
+mod wire_map;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,8 +21,9 @@ use farside::{PerWorker, Result, Wire, Worker};
 use self::batch::Questions;
 use self::core::Core;
 use self::state::State;
+use crate::cost::CostModel;
 use crate::exchange::Exchange;
-use crate::promise::Implementation;
+use crate::promise::{Choice, Implementation};
 
 pub use self::batch::Batch;
 pub use self::entries::Entries;
@@ -26,6 +31,7 @@ pub use self::error::MapError;
 pub use self::operations::{Inserted, Map};
 pub use self::phases::{Finding, Inserting};
 pub use self::slot::{Slot, placement_hash};
+pub use self::wire_map::{CallMap, WireMap};
 
 /// A hash table that is spread over all workers: a key belongs to one of them, and any worker reads
 /// and writes it there.
@@ -91,7 +97,8 @@ pub struct HashMap<K: 'static, V: 'static> {
 #[derive(Clone, Copy)]
 struct Settings {
     capacity: usize,
-    implementation: Implementation,
+    choice: Choice,
+    model: Option<CostModel>,
     is_fixed: bool,
     placement: fn(&[u8]) -> u64,
 }
@@ -136,9 +143,18 @@ impl<K: Slot, V: Slot> Builder<K, V> {
         self
     }
 
-    /// How operations are carried out.
-    pub fn implementation(mut self, implementation: Implementation) -> Self {
-        self.settings.implementation = implementation;
+    /// How operations are carried out. With [`Implementation::Auto`] worker 0 chooses in
+    /// [`build`](Self::build): the implementation whose insertion and find together cost least,
+    /// while nothing is promised.
+    pub fn implementation(mut self, implementation: impl Into<Choice>) -> Self {
+        self.settings.choice = implementation.into();
+        self
+    }
+
+    /// The costs that [`Implementation::Auto`] and [`Map::plan`] follow. All workers must pass a
+    /// model, or none. Without one, `Auto` [measures](CostModel::measure) it.
+    pub fn cost_model(mut self, model: CostModel) -> Self {
+        self.settings.model = Some(model);
         self
     }
 
@@ -161,7 +177,7 @@ impl<K: Slot, V: Slot> Builder<K, V> {
     ///
     /// # Errors
     /// [`MapError::Capacity`]; [`MapError::Implementation`]; [`MapError::Unequal`] if the workers pass
-    /// different settings; those of [`Worker::allocate`], [`Worker::gather`] and [`Exchange::new`].
+    /// different settings; those of [`CostModel::measure`]; those of [`Worker::allocate`], [`Worker::gather`] and [`Exchange::new`].
     pub fn build(self, me: &Worker) -> Result<HashMap<K, V>> {
         let state = PerWorker::new(me, State::new(me, self.settings)?)?;
         let batches = batch::exchange(me, state)?;
@@ -181,8 +197,8 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
 
     /// Returns a builder, for a map with other settings.
     pub fn builder() -> Builder<K, V> {
-        let implementation = Implementation::OneSided;
-        let settings = Settings { capacity: 1024, implementation, is_fixed: false, placement: placement_hash };
+        let choice = Implementation::OneSided.into();
+        let settings = Settings { capacity: 1024, choice, model: None, is_fixed: false, placement: placement_hash };
         Builder { settings, types: PhantomData }
     }
 
@@ -228,9 +244,9 @@ impl<K: 'static, V: 'static> fmt::Debug for HashMap<K, V> {
 
 impl<K, V> fmt::Debug for Builder<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { capacity, implementation, is_fixed, .. } = self.settings;
+        let Settings { capacity, choice, is_fixed, .. } = self.settings;
         let mut debug = f.debug_struct("Builder");
-        debug.field("capacity", &capacity).field("implementation", &implementation).field("is_fixed", &is_fixed);
+        debug.field("capacity", &capacity).field("choice", &choice).field("is_fixed", &is_fixed);
         debug.finish_non_exhaustive()
     }
 }

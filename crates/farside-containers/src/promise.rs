@@ -87,6 +87,22 @@ pub enum Implementation {
     Checksum,
 }
 
+impl Implementation {
+    /// The container chooses when it is built, by a [`CostModel`](crate::CostModel).
+    #[expect(non_upper_case_globals, reason = "it reads like the variants")]
+    pub const Auto: Choice = Choice(None);
+}
+
+/// An [`Implementation`], or [`Implementation::Auto`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
+pub struct Choice(pub(crate) Option<Implementation>);
+
+impl From<Implementation> for Choice {
+    fn from(implementation: Implementation) -> Self {
+        Self(Some(implementation))
+    }
+}
+
 impl fmt::Display for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -41,6 +41,9 @@ const ON_TWO_MACHINES: [&str; 6] = [
     "sync::a_lock_is_granted_in_order",
 ];
 
+/// A test in which ranks 2 and 3 kill themselves, and the others go on.
+const SURVIVORS: &str = "survivors::program";
+
 /// A program for all ranks.
 #[derive(Clone, Debug)]
 struct Plan {
@@ -57,6 +60,8 @@ enum Proof {
     Search,
     /// One test by all ranks.
     Test,
+    /// Two ranks that have gone on after the other two were killed.
+    Survivors,
 }
 
 /// Runs the given program, or the checks of this bed, under each launcher that is not left out.
@@ -81,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let deadline = Instant::now() + limit;
         if beds.contains(&Bed::Mpi) {
             for plan in &plans {
-                check("mpirun", mpirun(), plan, deadline)?;
+                check("mpirun", mpirun(plan.proof), plan, deadline)?;
             }
         }
         if beds.contains(&Bed::Slurm) {
@@ -111,6 +116,9 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     ];
     let test = |test| Plan { program: job_test::rank(&tests, test, TWO_MACHINES), proof: Proof::Test };
     plans.extend(ON_TWO_MACHINES.map(test));
+    let mut falls = job_test::rank(&tests, SURVIVORS, TWO_MACHINES);
+    falls.insert(1, "FARSIDE_TEST_FALLS=1".to_owned());
+    plans.push(Plan { program: falls, proof: Proof::Survivors });
     Ok(plans)
 }
 
@@ -129,11 +137,15 @@ fn shares() -> Result<Vec<String>, String> {
     Ok(["sh", "-c", SHARE, &file, &program].map(str::to_owned).to_vec())
 }
 
-fn mpirun() -> Command {
+fn mpirun(proof: Proof) -> Command {
     let mut command = ended_with_us("mpirun");
     // Inside the cell this user is root, and the machine may have fewer processors than ranks.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["--oversubscribe", "-n", &RANKS.to_string()]);
+    if let Proof::Survivors = proof {
+        // Otherwise the launcher ends all ranks after the first.
+        command.arg("--enable-recovery");
+    }
     command
 }
 
@@ -147,20 +159,32 @@ fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -
     let name = format!("{launcher}: {}", plan.program.join(" "));
     let mut running = Running::start(&name, &mut command, Echo::Prefixed(format!("{launcher}: ")))?;
     let status = running.wait(deadline)?;
-    if !status.success() {
-        return Err(running.failure(status).into());
-    }
-    let missing: Vec<_> = (0..RANKS).filter(|rank| !marks.join(rank.to_string()).exists()).collect();
-    if !missing.is_empty() {
-        return Err(running.failure(format!("ranks {missing:?} did not start, or PMIx gave them no number")).into());
-    }
     let printed = running.printed();
     let proven = match plan.proof {
-        Proof::None => Ok(()),
-        Proof::Search => is_one_search(&printed, RANKS),
-        Proof::Test => job_test::check(&printed, RANKS),
+        Proof::Survivors => have_survived(&printed),
+        _ if !status.success() => return Err(running.failure(status).into()),
+        _ => have_succeeded(&marks).and_then(|()| match plan.proof {
+            Proof::Search => is_one_search(&printed, RANKS),
+            Proof::Test => job_test::check(&printed, RANKS),
+            Proof::None | Proof::Survivors => Ok(()),
+        }),
     };
     proven.map_err(|why| running.failure(why))?;
     println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
+}
+
+fn have_succeeded(marks: &Path) -> Result<(), String> {
+    let missing: Vec<_> = (0..RANKS).filter(|rank| !marks.join(rank.to_string()).exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("ranks {missing:?} did not start, or PMIx gave them no number"))
+}
+
+/// Checks that both survivors have gone on, and that the verdict names a rank that was killed.
+fn have_survived(printed: &str) -> Result<(), String> {
+    let survivors = printed.lines().filter(|line| line.trim() == "well").count();
+    let is_named = ["process 2 failed", "process 3 failed"].iter().any(|words| printed.contains(words));
+    if survivors == 2 && is_named { Ok(()) } else { Err(format!("{survivors} survivors, loss named: {is_named}")) }
 }

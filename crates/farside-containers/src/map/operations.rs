@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use farside::{Error, Function, ProcessId, Result, Wire, WorkerId};
+use farside::{Error, Function, ProcessId, Result, Wire, Worker, WorkerId};
 
 use super::core::{Core, Effort, For, Kind, Level, Stop, Tried};
 use super::slot::{Slot, Spot, Stamp, value_of, with_copy};
@@ -132,20 +132,13 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         let core = &self.core;
         core.check("len", Kind::Find)?;
         core.part(core.me.id().index())?;
-        let (mut counted, mut missing) = (0, Vec::<ProcessId>::new());
-        for worker in core.me.workers() {
+        count_all(core.me, |worker| {
             let asked = core.me.call_return(worker, core.handle, |there, handle| {
                 Core::on(handle, there).count().map_err(|error| Stop::Failed(error).for_caller())
             });
-            match asked.map_err(Error::from).and_then(|asked| asked.wait()) {
-                Ok(Ok(count)) => counted += count,
-                Ok(Err(wait)) => return Err(wait.refusal().unwrap_or(MapError::Damaged).into()),
-                Err(Error::PeerLost { .. }) => missing.push(core.me.process_of(worker)),
-                Err(error) => return Err(error),
-            }
-        }
-        missing.dedup();
-        if missing.is_empty() { Ok(counted) } else { Err(MapError::Partial { missing, counted }.into()) }
+            let count = asked.map_err(Error::from)?.wait()?;
+            count.map_err(|wait| wait.refusal().unwrap_or(MapError::Damaged).into())
+        })
     }
 
     /// Returns whether there is no entry.
@@ -215,7 +208,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                     Err(Error::RemotePanic { on: core.me.id(), message })
                 });
             }
-        } else if O::IS_CALL || core.state.settings.implementation == Implementation::Call {
+        } else if O::IS_CALL || core.state.implementation == Implementation::Call {
             let all = || (*key, arguments.clone());
             return core.at_owner(spot, all, |there, (handle, effort, (key, arguments))| {
                 let core = Core::on(handle, there);
@@ -224,6 +217,20 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         }
         core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()))
     }
+}
+
+/// Adds up the entries of all workers. Names the processes that are lost.
+pub(super) fn count_all(me: &Worker, count_at: impl Fn(WorkerId) -> Result<u64>) -> Result<u64> {
+    let (mut counted, mut missing) = (0, Vec::<ProcessId>::new());
+    for worker in me.workers() {
+        match count_at(worker) {
+            Ok(count) => counted += count,
+            Err(Error::PeerLost { .. }) => missing.push(me.process_of(worker)),
+            Err(error) => return Err(error),
+        }
+    }
+    missing.dedup();
+    if missing.is_empty() { Ok(counted) } else { Err(MapError::Partial { missing, counted }.into()) }
 }
 
 /// An operation on one key.

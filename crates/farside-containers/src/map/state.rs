@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use farside::memory::Registered;
 use farside::{Error, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
+use super::choice::Planner;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
@@ -16,6 +17,8 @@ pub(super) type Handle<K, V> = PerWorker<State<K, V>>;
 /// The state of a map on one worker.
 pub(super) struct State<K, V> {
     pub(super) settings: Settings,
+    pub(super) implementation: Implementation,
+    pub(super) planner: Option<Planner>,
     pub(super) layout: Layout,
     /// The part of each worker, as far as known. An owner marks the slots of a part that it has
     /// left.
@@ -67,23 +70,23 @@ const SMALL_SLOTS: u64 = 1 << 20;
 impl<K: Slot, V: Slot> State<K, V> {
     /// Makes the part of this worker, and learns where the others are. All workers call this.
     pub(super) fn new(me: &Worker, settings: Settings) -> Result<Self> {
-        if settings.implementation == Implementation::Checksum {
-            return Err(MapError::Implementation { implementation: settings.implementation }.into());
-        }
         let is_far = (0..me.process_count()).map(farside::ProcessId::new).try_fold(false, |is_far, process| {
             Ok::<_, farside::Error>(is_far || !me.is_mapped(farside::GlobalAddress::starter(process, 0))?)
         })?;
-        let all = exchange(me, (settings.capacity, settings.implementation, settings.is_fixed, is_far))?;
-        let others = all.iter().map(|(capacity, implementation, is_fixed, _)| (capacity, implementation, is_fixed));
-        if let Some(worker) = others.clone().position(|other| Some(other) != others.clone().next()) {
+        let own = (settings.capacity, settings.choice, settings.model.is_some(), settings.is_fixed);
+        let all = exchange(me, (own, is_far))?;
+        if let Some(worker) = all.iter().position(|(other, _)| *other != all[0].0) {
             return Err(MapError::Unequal { worker: WorkerId::new(worker as u32) }.into());
         }
-        let layout = Layout::new(size_of::<K>() + size_of::<V>(), all.iter().any(|(.., is_far)| *is_far));
+        let (implementation, planner) = settings.decide(me)?;
+        let layout = Layout::new(size_of::<K>() + size_of::<V>(), all.iter().any(|(_, is_far)| *is_far));
         let made = settings.slots(all.len()).and_then(|slots| allocate(me, slots, layout));
         let places = exchange(me, made.as_ref().ok().map(|(_, part)| (part.base, part.slots)))?;
         let (memory, _) = made?;
         let state = Self {
             settings,
+            implementation,
+            planner,
             layout,
             parts: places.iter().map(|_| Cell::new(Part::NONE)).collect(),
             own: RefCell::new(Own { memory: vec![memory], growing: None }),

@@ -1,10 +1,11 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
-mod cost;
 mod array_batch;
+mod cost;
 mod dist;
 mod examples;
 mod exchange;
+mod keep;
 mod map;
 mod query;
 mod remote;
@@ -12,9 +13,12 @@ mod remote;
 use farside::{Result, Worker, simulate};
 
 /// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, and in simulations with
-/// few and with many workers.
+/// few and with many workers, by `simulated` if the test has no function of its own for that.
 macro_rules! everywhere {
     ($name:ident, $body:path) => {
+        crate::everywhere!($name, $body, crate::simulated);
+    };
+    ($name:ident, $body:path, $simulated:path) => {
         mod $name {
             #[farside::test(processes = 2, threads = 2)]
             fn by_processes(me: &farside::Worker) -> farside::Result<()> {
@@ -28,7 +32,7 @@ macro_rules! everywhere {
 
             #[test]
             fn simulated() {
-                crate::simulated($body);
+                $simulated($body);
             }
         }
     };

@@ -1,9 +1,13 @@
 //! Maps: like one `std::collections::HashMap`, whoever uses them, and wherever an entry lies.
 
+mod choice;
 mod concurrent;
 mod faults;
+mod kills;
 mod mended;
+mod snapshots;
 mod whole;
+mod wire;
 
 use std::collections::HashMap as Oracle;
 
@@ -15,6 +19,14 @@ use crate::everywhere;
 
 const IMPLEMENTATIONS: [Implementation; 3] =
     [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call];
+
+/// Simulates a body with up to 2^4 + 1 workers. Batches are also simulated in a grid of workers, by
+/// `crate::simulated`.
+fn simulated(body: fn(&Worker) -> Result<()>) {
+    for (processes, threads, seed) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (5, 1, 4), (17, 1, 5)] {
+        simulate(processes, threads, seed, body).unwrap_or_else(|error| panic!("{processes} x {threads}: {error}"));
+    }
+}
 
 /// A value that tells whether it is whole.
 type Value = [u64; 3];
@@ -105,7 +117,7 @@ fn is_like_a_map(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(like_a_map, super::is_like_a_map);
+everywhere!(like_a_map, super::is_like_a_map, crate::map::simulated);
 
 /// Many keys begin at few slots.
 #[test]
@@ -136,7 +148,7 @@ fn own_keys(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(local, super::own_keys);
+everywhere!(local, super::own_keys, crate::map::simulated);
 
 /// What was inserted in one phase is found in the next one.
 fn phases_follow_each_other(me: &Worker) -> Result<()> {
@@ -163,7 +175,7 @@ fn phases_follow_each_other(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(phases, super::phases_follow_each_other);
+everywhere!(phases, super::phases_follow_each_other, crate::map::simulated);
 
 /// Types of other sizes, and types that not all bytes are values of.
 fn small_and_large(me: &Worker) -> Result<()> {
@@ -181,4 +193,4 @@ fn small_and_large(me: &Worker) -> Result<()> {
     assert_eq!((nothing.on(me).get(&9)?, nothing.on(me).get(&8)?), (Some(()), None));
     me.barrier()
 }
-everywhere!(sizes, super::small_and_large);
+everywhere!(sizes, super::small_and_large, crate::map::simulated);

@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// The processes from this number on are killed or cut off.
 const VICTIMS: u32 = 2;
 const BUFFER_BYTES: usize = 1 << 20;
+/// The variable that has the victims kill themselves, for launchers that hide the processes.
+const FALLS: &str = "FARSIDE_TEST_FALLS";
 
 /// The number of buffers that came from each worker, and the final number once that worker has
 /// announced it.
@@ -62,6 +65,9 @@ fn program(me: &Worker) -> Result<()> {
         }
         if number == 3 {
             eprintln!("in transfer");
+            if std::env::var_os(FALLS).is_some() && me.process().number() >= VICTIMS {
+                Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status().expect("kill runs");
+            }
         }
     }
     assert_eq!(me.lost_processes(), victims);

@@ -12,7 +12,7 @@ use crate::everywhere;
 
 /// Returns the error of a map, or fails.
 #[track_caller]
-fn map_error<T: std::fmt::Debug>(result: &Result<T>) -> &MapError {
+pub(super) fn map_error<T: std::fmt::Debug>(result: &Result<T>) -> &MapError {
     match result {
         Err(error) => error.room_error().unwrap_or_else(|| panic!("{error} is no error of a map")),
         Ok(value) => panic!("{value:?} is no error"),
@@ -56,7 +56,7 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(full, super::says_that_it_is_full);
+everywhere!(full, super::says_that_it_is_full, crate::map::simulated);
 
 /// Keys that all begin at one slot fill it up to the bound of probes, also if the map may grow.
 #[test]
@@ -98,7 +98,9 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     assert!(matches!(map_error(&inserting.get(&1)), MapError::Promise { operation: "get", .. }));
     for promise in [Promise::PUSH_ONLY, Promise::POP_ONLY] {
         let queue = m.promising(promise);
-        assert!(matches!(map_error(&queue.insert(1, 1)), MapError::Promise { promise: named, .. } if *named == promise));
+        assert!(
+            matches!(map_error(&queue.insert(1, 1)), MapError::Promise { promise: named, .. } if *named == promise)
+        );
         assert!(matches!(map_error(&queue.get(&1)), MapError::Promise { .. }));
         assert!(matches!(map_error(&queue.batch()), MapError::Promise { .. }));
     }
@@ -119,7 +121,7 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     assert!(matches!(map_error(&map.free(me)), MapError::Freed));
     me.barrier()
 }
-everywhere!(bad_input, super::bad_input_is_refused);
+everywhere!(bad_input, super::bad_input_is_refused, crate::map::simulated);
 
 /// A function that panics leaves the entry as it was. Its caller is told, and others go on.
 fn a_panic_changes_nothing(me: &Worker) -> Result<()> {
@@ -141,7 +143,7 @@ fn a_panic_changes_nothing(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(panics, super::a_panic_changes_nothing);
+everywhere!(panics, super::a_panic_changes_nothing, crate::map::simulated);
 
 /// What survivors do while a process is killed that writes the same keys. Only keys of the lost
 /// process are lost.
@@ -166,6 +168,9 @@ fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
         if me.is_lost(dying) {
             break;
         }
+        if number >= 20 {
+            me.wait_while_serving(|| me.is_lost(dying))?;
+        }
     }
     // Keys of survivors can still be written, also beside slots that are retired.
     let own = 1000 * u64::from(me.id().number() + 1);
@@ -183,9 +188,9 @@ fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
 fn a_lost_writer_blocks_no_one() {
     let dying = ProcessId::new(2);
     for implementation in IMPLEMENTATIONS {
-        for time in 0..24 {
+        for time in 0..5 {
             let ends = Mutex::new(Vec::new());
-            let kill_at = Duration::from_micros(1200 + 7 * time);
+            let kill_at = Duration::from_micros(1200 + 35 * time);
             let simulated = Simulation::new(4, 1, time).kill(dying, kill_at).run(|me| {
                 let end = survive(me, dying, implementation);
                 if me.process() != dying {

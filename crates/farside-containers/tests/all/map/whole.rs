@@ -55,7 +55,7 @@ fn grows_while_used(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(growth, super::grows_while_used);
+everywhere!(growth, super::grows_while_used, crate::map::simulated);
 
 /// Keys that come and go do not fill a map that may be moved.
 fn removed_keys_make_room(me: &Worker) -> Result<()> {
@@ -73,7 +73,7 @@ fn removed_keys_make_room(me: &Worker) -> Result<()> {
     assert_eq!(m.len()?, 4 * u64::from(me.worker_count()));
     me.barrier()
 }
-everywhere!(churn, super::removed_keys_make_room);
+everywhere!(churn, super::removed_keys_make_room, crate::map::simulated);
 
 /// Iterates over the own part and over those of others, keeps some entries, and takes all.
 fn all_entries_are_met(me: &Worker) -> Result<()> {
@@ -120,4 +120,4 @@ fn all_entries_are_met(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(entries, super::all_entries_are_met);
+everywhere!(entries, super::all_entries_are_met, crate::map::simulated);

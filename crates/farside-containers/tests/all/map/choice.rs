@@ -1,0 +1,110 @@
+//! The choice of an implementation, and the predictions that it follows from.
+
+use farside::{Result, Simulation, Worker, WorkerId};
+use farside_containers::map::{HashMap, MapError};
+use farside_containers::{CostModel, Implementation, Op, Promise};
+
+use super::faults::map_error;
+use super::{IMPLEMENTATIONS, Value, compare};
+use crate::everywhere;
+
+/// A machine on which calls cost nothing.
+const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
+
+/// Whatever a map chooses, all workers choose it, and it is a map.
+fn all_choose_the_same(me: &Worker) -> Result<()> {
+    let map = HashMap::<u64, Value>::builder().implementation(Implementation::Auto).build(me)?;
+    let m = map.on(me);
+    let place = |chosen| IMPLEMENTATIONS.iter().position(|each| *each == chosen).expect("one of a map");
+    let of_first = Some(place(m.implementation())).filter(|_| me.is_first());
+    assert_eq!(place(m.implementation()), me.broadcast(WorkerId::FIRST, of_first)?);
+    for (op, promise) in [(Op::Insert, Promise::ALL), (Op::Find, Promise::FIND_ONLY), (Op::FindMiss, Promise::LOCAL)] {
+        let plan = m.plan(op, promise);
+        assert_eq!(plan.predictions.len(), 3);
+        assert_eq!(plan.choice, plan.predictions[0].implementation);
+        let text = plan.to_string();
+        assert!(IMPLEMENTATIONS.iter().all(|each| text.contains(&each.to_string())), "{text}");
+    }
+    let own = u64::from(me.id().number());
+    let keys: Vec<_> = (0..10).map(|key| key * u64::from(me.worker_count()) + own).collect();
+    compare(me, &m, &keys, 30, 1)?;
+    map.free(me)
+}
+everywhere!(auto, super::all_choose_the_same, super::simulated_measurements);
+
+/// Simulates few workers, because a measurement takes many operations.
+fn simulated_measurements(body: fn(&Worker) -> Result<()>) {
+    for (processes, threads, seed) in [(1, 1, 1), (3, 1, 2)] {
+        farside::simulate(processes, threads, seed, body).unwrap();
+    }
+}
+
+/// The cheaper implementation is chosen, by the model of worker 0.
+#[test]
+fn the_cheapest_is_chosen() {
+    let run = |me: &Worker| {
+        let auto = HashMap::<u64, u64>::builder().implementation(Implementation::Auto);
+        let models = [(CostModel::CORI, Implementation::OneSided), (CALLS_ARE_FREE, Implementation::Call)];
+        for ((of_first, expected), (of_others, _)) in models.into_iter().zip(models.into_iter().rev()) {
+            let map = auto.cost_model(if me.is_first() { of_first } else { of_others }).build(me)?;
+            assert_eq!(map.on(me).implementation(), expected);
+            map.on(me).insert(1, 1)?;
+            assert_eq!(map.on(me).get(&1)?, Some(1));
+            me.barrier()?;
+        }
+        // What was asked for is not overruled, and the plan shows what is better.
+        let asked = auto.implementation(Implementation::OneSidedPublished).cost_model(CALLS_ARE_FREE).build(me)?;
+        assert_eq!(asked.on(me).implementation(), Implementation::OneSidedPublished);
+        assert_eq!(asked.on(me).plan(Op::Find, Promise::ALL).choice, Implementation::Call);
+        me.barrier()
+    };
+    Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+/// A fuller map takes more probes.
+#[test]
+fn predictions_follow_the_capacity() {
+    let run = |me: &Worker| {
+        let insertion = |capacity| {
+            let map = HashMap::<u64, u64>::builder().capacity(capacity).cost_model(CostModel::CORI).build(me)?;
+            Ok::<_, farside::Error>(map.on(me).plan(Op::Insert, Promise::ALL).predictions[0].ns)
+        };
+        // Of 2 x 1024 slots, three quarters and a little more than three eighths.
+        assert!(insertion(1536)? > insertion(800)?);
+        me.barrier()
+    };
+    Simulation::new(2, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+/// Workers that do not agree whether to measure are told so.
+#[test]
+fn a_model_on_one_worker_is_refused() {
+    let run = |me: &Worker| {
+        let auto = HashMap::<u64, u64>::builder().implementation(Implementation::Auto);
+        let made = if me.is_first() { auto } else { auto.cost_model(CostModel::CORI) }.build(me);
+        assert!(matches!(map_error(&made), MapError::Unequal { .. }), "{made:?}");
+        me.barrier()
+    };
+    Simulation::new(2, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+#[test]
+#[should_panic(expected = "no cost model: build it with")]
+fn a_plan_needs_a_model() {
+    let run = |me: &Worker| {
+        HashMap::<u64, u64>::new(me, 10)?.on(me).plan(Op::Find, Promise::ALL);
+        Ok(())
+    };
+    Simulation::new(1, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+#[test]
+#[should_panic(expected = "maps have no Push")]
+fn a_map_plans_no_push() {
+    let run = |me: &Worker| {
+        let map = HashMap::<u64, u64>::builder().cost_model(CostModel::CORI).build(me)?;
+        map.on(me).plan(Op::Push, Promise::ALL);
+        Ok(())
+    };
+    Simulation::new(1, 1, 1).run(run).unwrap().verdict.unwrap();
+}

@@ -1,0 +1,50 @@
+//! Snapshots of maps.
+
+use std::fs;
+
+use farside::simulate;
+use farside_containers::Implementation;
+use farside_containers::keep::KeepError;
+use farside_containers::map::HashMap;
+
+use super::value;
+
+/// What a job has saved is in the map of a larger and of a smaller job, beside what was there.
+#[test]
+fn a_map_comes_back() {
+    let folder = std::env::temp_dir().join(format!("farside-map-snapshot-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let path = folder.join("map");
+    simulate(3, 1, 1, |me| {
+        let map = HashMap::<u64, [u64; 3]>::new(me, 10)?;
+        let m = map.on(me);
+        for key in (0..300).filter(|key| key % 3 == u64::from(me.id().number())) {
+            m.insert(key, value(0, key))?;
+        }
+        m.remove(&u64::from(me.id().number()))?;
+        assert_eq!(m.snapshot(&path)?, 297);
+        map.free(me)
+    })
+    .unwrap();
+    for (workers, implementation) in [(1, Implementation::OneSided), (2, Implementation::Call)] {
+        simulate(workers, 2, 2, |me| {
+            let map = HashMap::<u64, [u64; 3]>::builder().capacity(5).implementation(implementation).build(me)?;
+            let m = map.on(me);
+            m.insert(1000, value(1, 1))?;
+            assert_eq!(m.restore(&path)?, 297);
+            assert_eq!(m.len()?, 298);
+            for key in 3..300 {
+                assert_eq!(m.get(&key)?, Some(value(0, key)));
+            }
+            assert_eq!((m.get(&2)?, m.get(&1000)?), (None, Some(value(1, 1))));
+            me.barrier()?;
+            let other = HashMap::<u64, [u32; 6]>::new(me, 10)?;
+            let refused = other.on(me).restore(&path).unwrap_err();
+            assert!(refused.room_error::<KeepError>().is_some(), "{refused}");
+            assert!(other.on(me).is_empty()?);
+            me.barrier()
+        })
+        .unwrap();
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,146 @@
+//! Maps of strings and vectors, which live at their owners.
+
+use std::collections::HashMap as Oracle;
+
+use farside::{Error, Result, Simulation, Worker};
+use farside_containers::map::{HashMap, Inserted, MapError, WireMap};
+
+use super::faults::map_error;
+use super::{Random, times};
+use crate::everywhere;
+
+/// Each worker has keys of its own, and compares with an oracle.
+fn is_like_a_map(me: &Worker) -> Result<()> {
+    let map = WireMap::<String, Vec<u64>>::new(me)?;
+    let m = map.on(me);
+    let mut random = Random::new(me, 3);
+    let keys: Vec<_> = (0..12).map(|key| format!("{} of {}", "k".repeat(key), me.id())).collect();
+    let mut oracle = Oracle::<String, Vec<u64>>::new();
+    for number in 0..times(me, 200) {
+        let key = keys[random.below(12) as usize].clone();
+        let new = vec![number; random.below(5) as usize];
+        match random.below(7) {
+            0 => {
+                let expected =
+                    if oracle.insert(key.clone(), new.clone()).is_some() { Inserted::Replaced } else { Inserted::New };
+                assert_eq!(m.insert(key, new)?, expected);
+            }
+            1 => assert_eq!(m.remove(&key)?, oracle.remove(&key)),
+            2 => {
+                assert_eq!(m.try_insert(key.clone(), new.clone())?.err(), oracle.get(&key).cloned());
+                oracle.entry(key).or_insert(new);
+            }
+            3 => assert_eq!(m.get_or_insert(key.clone(), new.clone())?, *oracle.entry(key).or_insert(new)),
+            4 => {
+                let changed = m.modify(&key, new.clone(), std::mem::replace)?;
+                assert_eq!(changed, oracle.get_mut(&key).map(|value| std::mem::replace(value, new)));
+            }
+            5 => {
+                m.upsert(key.clone(), new.clone(), |value, mut new| value.append(&mut new))?;
+                oracle.entry(key).and_modify(|value| value.extend(&new)).or_insert(new);
+            }
+            _ => {
+                assert_eq!(m.get(&key)?, oracle.get(&key).cloned());
+                assert_eq!(m.contains_key(&key)?, oracle.contains_key(&key));
+            }
+        }
+    }
+    let all: Vec<_> = keys.iter().map(|key| oracle.get(key).cloned()).collect();
+    assert_eq!(m.get_many(&keys)?, all);
+    let total = me.all_reduce(oracle.len() as u64, |a, b| a + b)?;
+    assert_eq!(m.len()?, total);
+    for entry in m.local()? {
+        let (key, value) = entry?;
+        assert_eq!(m.owner_of(&key), me.id());
+        assert!(!key.ends_with(&me.id().to_string()) || oracle[&key] == value);
+    }
+    me.barrier()?;
+
+    m.retain(|key, value| {
+        value.push(7);
+        key.starts_with('k')
+    })?;
+    oracle.retain(|key, _| key.starts_with('k'));
+    for (key, value) in &oracle {
+        assert_eq!(m.get(key)?, Some([&value[..], &[7]].concat()));
+    }
+    let kept = me.all_reduce(oracle.len(), |a, b| a + b)?;
+    let own = m.drain()?;
+    assert_eq!(me.all_reduce(own.len(), |a, b| a + b)?, kept);
+    assert!(m.is_empty()?);
+    me.barrier()?;
+    m.insert(keys[0].clone(), vec![])?;
+    m.clear()?;
+    assert_eq!(m.len()?, 0);
+    map.free(me)?;
+    assert!(matches!(map_error(&m.get(&keys[0])), MapError::Freed));
+    assert!(matches!(map_error(&m.len()), MapError::Freed));
+    assert!(matches!(map_error(&map.free(me)), MapError::Freed));
+    me.barrier()
+}
+everywhere!(like_a_map, super::is_like_a_map, crate::map::simulated);
+
+/// All workers change the same keys, and a function that panics changes nothing.
+fn changes_add_up(me: &Worker) -> Result<()> {
+    let map = WireMap::<String, Vec<u32>>::new(me)?;
+    let m = map.on(me);
+    for round in 0..4 {
+        m.upsert(format!("key {}", round % 2), vec![me.id().number()], |all, mut new| all.append(&mut new))?;
+    }
+    let changed = m.modify(&"key 0".into(), (), |all, ()| -> () {
+        all.clear();
+        panic!("none is left");
+    });
+    assert!(matches!(&changed, Err(Error::RemotePanic { message, .. }) if message == "none is left"), "{changed:?}");
+    me.barrier()?;
+    let mut expected: Vec<_> = (0..me.worker_count()).flat_map(|worker| [worker; 2]).collect();
+    expected.sort_unstable();
+    for key in ["key 0", "key 1"] {
+        let mut found = m.get(&key.into())?.expect("it was inserted");
+        found.sort_unstable();
+        assert_eq!(found, expected);
+    }
+    me.barrier()
+}
+everywhere!(changes, super::changes_add_up, crate::map::simulated);
+
+/// Keys of plain types belong to the same workers in both maps.
+#[test]
+fn the_placement_is_that_of_plain_keys() {
+    farside::simulate(5, 1, 1, |me| {
+        let (plain, wire) = (HashMap::<u64, u64>::new(me, 10)?, WireMap::<u64, u64>::new(me)?);
+        for key in 0..100 {
+            assert_eq!(plain.on(me).owner_of(&key), wire.on(me).owner_of(&key));
+        }
+        me.barrier()
+    })
+    .unwrap();
+}
+
+/// Keys of a lost process are refused; others go on; `len` names it.
+#[test]
+fn a_lost_owner_is_named() {
+    let dying = farside::ProcessId::new(2);
+    let ended = std::sync::Mutex::new(0);
+    let simulated = Simulation::new(4, 1, 1).kill(dying, std::time::Duration::from_millis(3)).run(|me| {
+        let map = WireMap::<String, String>::new(me)?;
+        let m = map.on(me);
+        if me.process() == dying {
+            return me.wait_while_serving(|| false);
+        }
+        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+        for key in (0..20).map(|key| format!("{key} of {}", me.id())) {
+            let is_lost = me.process_of(m.owner_of(&key)) == dying;
+            match m.insert(key.clone(), key.clone()) {
+                Err(Error::PeerLost { process, .. }) => assert!(is_lost && process == dying),
+                inserted => assert!(inserted? == Inserted::New && !is_lost),
+            }
+        }
+        let len = m.len();
+        assert!(matches!(map_error(&len), MapError::Partial { missing, .. } if *missing == [dying]), "{len:?}");
+        *ended.lock().unwrap() += 1;
+        me.wait_while_serving(|| *ended.lock().unwrap() == 3)
+    });
+    assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+    assert_eq!(*ended.lock().unwrap(), 3);
+}
