@@ -136,8 +136,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
             let asked = core.me.call_return(worker, core.handle, |there, handle| {
                 Core::on(handle, there).count().map_err(|error| Stop::Failed(error).for_caller())
             });
-            let counted = asked.map_err(Error::from)?.wait()?;
-            counted.map_err(|wait| wait.refusal().unwrap_or(MapError::Damaged).into())
+            let count = asked.map_err(Error::from)?.wait()?;
+            count.map_err(|wait| wait.refusal().unwrap_or(MapError::Damaged).into())
         })
     }
 

@@ -201,7 +201,7 @@ fn outlive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
     for key in (0..6).filter(survives) {
         m.insert(key, value(me.id().number(), 1 << 30))?;
     }
-    let end = me.now() + Duration::from_millis(5);
+    let end = me.now() + Duration::from_millis(2);
     while me.now() < end {
         but_for_loss(me.progress().map(drop))?;
     }
@@ -225,9 +225,9 @@ fn outlive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
 fn what_the_lost_had_sent_changes_nothing() {
     let dying = ProcessId::new(2);
     for implementation in IMPLEMENTATIONS {
-        for time in 0..16 {
+        for time in 0..4 {
             let ends = Mutex::new(Vec::new());
-            let kill_at = Duration::from_micros(1200 + 11 * time);
+            let kill_at = Duration::from_micros(1200 + 40 * time);
             let simulated = Simulation::new(4, 1, time).kill(dying, kill_at).run(|me| {
                 let end = outlive(me, dying, implementation);
                 if me.process() != dying {
