@@ -128,7 +128,10 @@ impl<K: Slot, V: Slot> State<K, V> {
         self.pending.take();
         self.doubtful.take();
         for (owner, (base, slots)) in exchange(me, (part.base, part.slots))?.into_iter().enumerate() {
-            self.learn(me, owner, base, slots)?;
+            // As in `meet`.
+            if owner != me.id().index() {
+                self.learn(me, owner, base, slots)?;
+            }
         }
         Ok(())
     }
@@ -150,7 +153,8 @@ impl<K: Slot, V: Slot> State<K, V> {
         let earlier = self.own.borrow().memory.len().saturating_sub(1);
         let mut values = Vec::new();
         for (owner, (value, base, slots)) in exchange(me, (value, part.base, part.slots))?.into_iter().enumerate() {
-            if slots > 0 {
+            // The own part may have been moved meanwhile.
+            if slots > 0 && owner != me.id().index() {
                 self.learn(me, owner, base, slots)?;
             }
             values.push(value);
