@@ -39,8 +39,8 @@ pub struct CostModel {
     pub call: f64,
     /// What the called function does.
     pub handler: f64,
-    /// The first access to a line that the caches of a processor core do not hold. Memory beyond all
-    /// caches costs more.
+    /// The first access to a line that the caches of a processor core do not hold. Memory beyond
+    /// all caches costs more.
     pub line_cold: f64,
     /// One more worker that changes the same word at the same time.
     pub line_contended: f64,

@@ -116,8 +116,8 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Replaces `path` by a finished file, so that a crash leaves the one or the other. After an error
-/// nothing is replaced.
+/// Replaces `path` by a finished file, so that after a crash the old or the new file is there.
+/// After an error nothing is replaced.
 fn replace(finished: &Path, path: &Path) -> Result<(), KeepError> {
     let name = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let folder = File::open(name).during("opening the folder", name)?;

@@ -17,8 +17,9 @@
 //! | keep the items of a container, or an array, in files | [`keep`] |
 //! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //!
-//! A call for each small item costs more than the work on it, so most of these also work in batches.
-//! Everything here stands on the public interface of [`farside`]: a program could have written it.
+//! A call for each small item costs more than the work on it, so most of these also work in
+//! batches. Everything here stands on the public interface of [`farside`]: a program could have
+//! written it.
 
 #![forbid(unsafe_code)]
 

@@ -61,9 +61,9 @@ pub use self::wire_map::{CallMap, WireMap};
 /// | `OneSidedPublished`, the seed's | compare-and-swap, entry, atomic | a read between two atomics |
 /// | `Call` | one call of the owner | one call of the owner |
 ///
-/// [`Map::promising`] has the costs. Where memory is mapped, a find reads the stamp before and after the
-/// entry. Elsewhere a checksum whose key is the stamp tells whether the pieces of an entry belong
-/// together. It errs once in 2^64 such cases.
+/// [`Map::promising`] has the costs. Where memory is mapped, a find reads the stamp before and
+/// after the entry. Elsewhere a checksum whose key is the stamp tells whether the pieces of an
+/// entry belong together. It errs once in 2^64 such cases.
 ///
 /// *Completion*: when an operation returns, all workers see what it did. Operations on one key are
 /// linearizable. An operation that meets a slot which another worker is changing waits, at most for
@@ -75,8 +75,8 @@ pub use self::wire_map::{CallMap, WireMap};
 /// so, operations on the part wait. A removed key keeps its slot until its part is moved: if most
 /// of the used slots are those of removed keys, to one of the same size. The memory of earlier
 /// parts returns when all workers meet in [`Batch::finish`], [`Map::inserting`], [`Map::finding`],
-/// [`Map::retain`], [`Map::drain`], [`Map::clear`] or [`free`](Self::free). So keys that come and go
-/// use more and more memory between two of them.
+/// [`Map::retain`], [`Map::drain`], [`Map::clear`] or [`free`](Self::free). So keys that come and
+/// go use more and more memory between two of them.
 ///
 /// *Losses*: operations on keys of a lost process return
 /// [`Error::PeerLost`](farside::Error::PeerLost). An entry that a process was changing when it was
@@ -176,8 +176,9 @@ impl<K: Slot, V: Slot> Builder<K, V> {
     /// Makes the map. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Capacity`]; [`MapError::Implementation`]; [`MapError::Unequal`] if the workers pass
-    /// different settings; those of [`CostModel::measure`]; those of [`Worker::allocate`], [`Worker::gather`] and [`Exchange::new`].
+    /// [`MapError::Capacity`]; [`MapError::Implementation`]; [`MapError::Unequal`] if the workers
+    /// pass different settings; those of [`CostModel::measure`]; those of [`Worker::allocate`],
+    /// [`Worker::gather`] and [`Exchange::new`].
     pub fn build(self, me: &Worker) -> Result<HashMap<K, V>> {
         let state = PerWorker::new(me, State::new(me, self.settings)?)?;
         let batches = batch::exchange(me, state)?;

@@ -9,8 +9,9 @@
 //! histo and ig is measured before each round: the instructions of the processor on a table in
 //! shared memory (`agp`), and buffers in shared memory that both processes exchange in step
 //! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
-//! result; below 1, its ratio of seconds says that two processes are faster. The rounds of bfs are searches from different vertices. The peer of histo and ig is a
-//! program for Open MPI: one-sided operations, and buffers exchanged in step by `MPI_Alltoall`.
+//! result; below 1, its ratio of seconds says that two processes are faster. The rounds of bfs are
+//! searches from different vertices. The peer of histo and ig is a program for Open MPI: one-sided
+//! operations, and buffers exchanged in step by `MPI_Alltoall`.
 
 use std::cell::RefCell;
 use std::time::Instant;

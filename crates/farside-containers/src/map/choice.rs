@@ -83,9 +83,9 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// ```
     ///
     /// # Panics
-    /// If the map was built with neither [`Implementation::Auto`] nor a
-    /// [cost model](super::Builder::cost_model). If the operation is not one of maps, or the promise
-    /// does not permit it.
+    /// If the map was built with neither [`Implementation::Auto`] nor a [cost
+    /// model](super::Builder::cost_model). If the operation is not one of maps, or the promise does
+    /// not permit it.
     #[track_caller]
     pub fn plan(&self, op: Op, promise: Promise) -> Plan {
         assert!(!matches!(op, Op::Push | Op::Pop), "maps have no {op:?}: plan an insertion or a find");

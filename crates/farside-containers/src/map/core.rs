@@ -490,8 +490,8 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     }
 }
 
-/// Changes a stamp by a change that expects one and returns the one that it found. Repeats it as long
-/// as only the bits of readers differ. Returns whether it was changed.
+/// Changes a stamp by a change that expects one and returns the one that it found. Repeats it as
+/// long as only the bits of readers differ. Returns whether it was changed.
 #[inline]
 fn beside_readers(stamp: Stamp, change: impl Fn(u64) -> Result<u64>) -> Result<bool> {
     let mut expected = stamp.0;

@@ -19,13 +19,14 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
         keep::save(self.core.me, path, self.local()?)
     }
 
-    /// Inserts the entries that [`snapshot`](Self::snapshot) has written, in a job with any number of
-    /// workers, and returns their number. All workers call this, in the same order as other
+    /// Inserts the entries that [`snapshot`](Self::snapshot) has written, in a job with any number
+    /// of workers, and returns their number. All workers call this, in the same order as other
     /// collectives.
     ///
     /// # Errors
-    /// Those of [`keep::restore`], [`batch`](Self::batch) and [`Batch::finish`](super::Batch::finish).
-    /// After an error, some of the entries may be inserted.
+    /// Those of [`keep::restore`], [`batch`](Self::batch) and
+    /// [`Batch::finish`](super::Batch::finish). After an error, some of the entries may be
+    /// inserted.
     pub fn restore(&self, path: &Path) -> Result<u64> {
         let me = self.core.me;
         let batch = self.batch()?;

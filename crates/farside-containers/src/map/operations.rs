@@ -165,9 +165,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     }
 
     /// Returns the same map under another promise, which the program makes for all workers. They
-    /// must be separated by a collective when the promise changes. Operations outside of the promise
-    /// return [`MapError::Promise`]. If other workers break the promise, operations may read
-    /// half-written entries.
+    /// must be separated by a collective when the promise changes. Operations outside of the
+    /// promise return [`MapError::Promise`]. If other workers break the promise, operations may
+    /// read half-written entries.
     ///
     /// | promise | permitted | one-sided | published, as in the seed |
     /// |---|---|---|---|
@@ -178,8 +178,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics | no atomics |
     ///
     /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
-    /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. A miss
-    /// costs an R for each slot up to the first one that was never used.
+    /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. A
+    /// miss costs an R for each slot up to the first one that was never used.
     ///
     /// The levels are those of Table II of the seed.
     #[must_use]

@@ -260,7 +260,8 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
         self.part(mine).map_err(Stop::Failed)
     }
 
-    /// Returns the number of slots that the part which replaces this one should have, if one should.
+    /// Returns the number of slots that the part which replaces this one should have, if one
+    /// should.
     fn wanted(&self, part: Part) -> Result<Option<u64>> {
         let (step, mut used, mut full) = ((part.slots / SAMPLE).max(1), 0, 0);
         for index in (0..part.slots).step_by(step as usize) {

@@ -117,9 +117,9 @@ impl Worker {
         self.put_signal_slowly(address, data, place, what)
     }
 
-    /// Writes bytes and then `new` into a word, unless the word holds another value than `expected`.
-    /// It did so if the returned value is `expected`. A worker that others have given up meanwhile
-    /// does not overwrite what they did since.
+    /// Writes bytes and then `new` into a word, unless the word holds another value than
+    /// `expected`. It did so if the returned value is `expected`. A worker that others have given
+    /// up meanwhile does not overwrite what they did since.
     ///
     /// ```no_run
     /// # use farside::prelude::*;

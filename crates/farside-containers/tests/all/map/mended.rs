@@ -1,4 +1,5 @@
-//! Promises that are checked, maps that wear out, reads beside changes, and late messages of the lost.
+//! Promises that are checked, maps that wear out, reads beside changes, and late messages of the
+//! lost.
 
 use std::sync::Mutex;
 use std::time::Duration;
