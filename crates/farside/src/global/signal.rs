@@ -123,8 +123,8 @@ impl Worker {
     ///
     /// ```no_run
     /// # use farside::prelude::*;
-    /// # use farside::{GlobalAddress, GlobalPtr};
-    /// # fn example(me: &Worker, slot: GlobalPtr<u64>, entry: GlobalAddress) -> farside::Result<()> {
+    /// # use farside::{GlobalAddress, GlobalPtr, Result};
+    /// # fn example(me: &Worker, slot: GlobalPtr<u64>, entry: GlobalAddress) -> Result<()> {
     /// let (held, full) = (1, 2);
     /// if me.put_compare_swap(entry, b"an entry", slot, held, full)? != held {
     ///     println!("another worker has taken the slot away");
