@@ -10,6 +10,8 @@ use crate::everywhere;
 
 /// A machine on which calls cost nothing.
 const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
+/// One on which they cost as much as ten operations.
+const CALLS_ARE_DEAR: CostModel = CostModel { call: 40_000.0, ..CostModel::CORI };
 
 /// Whatever a map chooses, all workers choose it, and it is a map.
 fn all_choose_the_same(me: &Worker) -> Result<()> {
@@ -44,7 +46,7 @@ fn simulated_measurements(body: fn(&Worker) -> Result<()>) {
 fn the_cheapest_is_chosen() {
     let run = |me: &Worker| {
         let auto = HashMap::<u64, u64>::builder().implementation(Implementation::Auto);
-        let models = [(CostModel::CORI, Implementation::OneSided), (CALLS_ARE_FREE, Implementation::Call)];
+        let models = [(CALLS_ARE_DEAR, Implementation::OneSided), (CALLS_ARE_FREE, Implementation::Call)];
         for ((of_first, expected), (of_others, _)) in models.into_iter().zip(models.into_iter().rev()) {
             let map = auto.cost_model(if me.is_first() { of_first } else { of_others }).build(me)?;
             assert_eq!(map.on(me).implementation(), expected);
