@@ -95,7 +95,7 @@ fn lose(test: &str, fabric: &str) {
     let job = farside::job().processes(PROCESSES).force_fabric(fabric.parse().expect("a transport"));
     let job = job.entry([test, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
     let verdict = job.time_limit(Duration::from_secs(120)).run(|me| {
-        work(me)?;
+        work(me).inspect_err(|error| eprintln!("{}: {error}", me.process()))?;
         std::fs::write(mark(&std::env::var("FARSIDE_LAUNCHER").unwrap(), me.process()), "").unwrap();
         // A survivor that ends early is lost to the other one.
         let survivors: Vec<_> = (0..PROCESSES).map(ProcessId::new).filter(|one| !VICTIMS.contains(one)).collect();
