@@ -278,12 +278,18 @@ mod tests {
     fn a_child_checks_its_arguments() {
         let child = |arguments: &[&str]| child(&arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
         assert!(matches!(child(&[]), Err(BenchError::ChildArguments { .. })));
-        assert!(matches!(child(&["invoke-latency", "x", "y", "perhaps", "0"]), Err(BenchError::ChildArguments { .. })));
-        assert!(matches!(child(&["x", "x", "y", "true", "0"]), Err(BenchError::UnknownBench { .. })));
-        assert!(matches!(child(&["invoke-latency", "x", "y", "true", "0"]), Err(BenchError::UnknownCase { .. })));
-        assert!(matches!(child(&["mcts-scaling", "local", "y", "true", "0"]), Err(BenchError::ChildArguments { .. })));
         assert!(matches!(
-            child(&["mcts-scaling", "local/ofi", "y", "true", "0"]),
+            child(&["invoke-latency", "x", "y", "perhaps", "0", "0"]),
+            Err(BenchError::ChildArguments { .. })
+        ));
+        assert!(matches!(child(&["x", "x", "y", "true", "0", "0"]), Err(BenchError::UnknownBench { .. })));
+        assert!(matches!(child(&["invoke-latency", "x", "y", "true", "0", "0"]), Err(BenchError::UnknownCase { .. })));
+        assert!(matches!(
+            child(&["mcts-scaling", "local", "y", "true", "0", "0"]),
+            Err(BenchError::ChildArguments { .. })
+        ));
+        assert!(matches!(
+            child(&["mcts-scaling", "local/ofi", "y", "true", "0", "0"]),
             Err(BenchError::UnknownBench { .. })
         ));
     }

@@ -217,7 +217,7 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     /// after the last operation. Later operations return [`MapError::Freed`].
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. The memory is freed nevertheless.
+    /// Those of [`Worker::quiesce`]. After an error the memory stays until the job ends.
     ///
     /// # Panics
     /// If this worker still has a [`Batch`] of the map.

@@ -288,9 +288,17 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             self.settle();
             return self.me.progress().map(drop);
         }
-        match changed.signalled_by(holder).wait(self.me) {
-            Err(Error::PeerLost { .. }) if self.retire_if_lost(slot, stamp)? => Ok(()),
-            outcome => outcome.map(drop),
+        let mut changed = changed;
+        loop {
+            match changed.signalled_by(holder).wait(self.me) {
+                // Only readers have changed it. A look at the slot would set a bit again, and the
+                // holder can publish only between two changes.
+                Ok(found) if Stamp(found).without_readers() == stamp.without_readers() => {
+                    changed = slot.until(Comparison::Ne, found);
+                }
+                Err(Error::PeerLost { .. }) if self.retire_if_lost(slot, stamp)? => return Ok(()),
+                outcome => return outcome.map(drop),
+            }
         }
     }
 

@@ -110,6 +110,12 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
 }
 
 impl<K: Slot, V: Slot> Entries<'_, '_, K, V> {
+    /// Refuses to read a part that the owner has left: its memory may have another use by now.
+    fn is_current(&self) -> Result<()> {
+        let now = self.core.part(self.owner)?;
+        if now.base == self.part.base { Ok(()) } else { Err(MapError::Grown.into()) }
+    }
+
     /// Returns the entry of a slot, if there is one.
     fn read(&mut self, index: u64) -> Result<Option<(K, V)>> {
         let (core, part, layout) = (self.core, self.part, self.core.state.layout);
@@ -157,7 +163,7 @@ impl<K: Slot, V: Slot> Iterator for Entries<'_, '_, K, V> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.next < self.part.slots {
             self.next += 1;
-            match self.read(self.next - 1).transpose() {
+            match self.is_current().and_then(|()| self.read(self.next - 1)).transpose() {
                 // The entries behind an error are not read.
                 Some(Err(error)) => {
                     self.next = self.part.slots;

@@ -16,7 +16,12 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// Those of [`local`](Self::local) and [`keep::save`].
     pub fn snapshot(&self, path: &Path) -> Result<u64> {
         self.core.me.barrier()?;
-        keep::save(self.core.me, path, self.local()?)
+        // An error goes the way of an entry, so that all workers learn of it.
+        let (entries, error) = match self.local() {
+            Ok(entries) => (Some(entries), None),
+            Err(error) => (None, Some(Err(error))),
+        };
+        keep::save(self.core.me, path, error.into_iter().chain(entries.into_iter().flatten()))
     }
 
     /// Inserts the entries that [`snapshot`](Self::snapshot) has written, in a job with any number

@@ -183,6 +183,12 @@ impl Part {
     /// What stands for the parts of a map that was freed.
     pub(super) const NONE: Self = Self { base: GlobalPtr::NULL, slots: 0, is_mapped: false };
 
+    /// Returns whether a slot is in this part.
+    pub(super) fn has(self, slot: GlobalPtr<u64>, layout: Layout) -> bool {
+        let [base, slot] = [self.base.address(), slot.address()].map(bytemuck::cast::<_, u64>);
+        slot.checked_sub(base).is_some_and(|offset| offset / (layout.slot_bytes as u64) < self.slots)
+    }
+
     #[inline]
     pub(super) fn slot(self, index: u64, layout: Layout) -> Result<GlobalPtr<u64>> {
         self.base.add(index as usize * layout.slot_bytes).map(GlobalPtr::cast)

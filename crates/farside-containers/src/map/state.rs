@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use farside::memory::Registered;
-use farside::{Error, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, FabricError, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
 use super::choice::Planner;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
@@ -140,7 +140,11 @@ impl<K: Slot, V: Slot> State<K, V> {
     pub(super) fn free(&self, me: &Worker) -> Result<()> {
         let all_came = me.barrier();
         self.parts.iter().for_each(|part| part.set(Part::NONE));
-        *self.own.borrow_mut() = Own { memory: Vec::new(), growing: None };
+        let own = std::mem::replace(&mut *self.own.borrow_mut(), Own { memory: Vec::new(), growing: None });
+        if all_came.is_err() {
+            // Workers that have not come may still use it. It stays until the job ends.
+            std::mem::forget(own);
+        }
         self.pending.take();
         self.doubtful.take();
         all_came
@@ -151,15 +155,19 @@ impl<K: Slot, V: Slot> State<K, V> {
     pub(super) fn meet<T: Wire + Clone>(&self, me: &Worker, value: T) -> Result<Vec<T>> {
         let part = self.parts[me.id().index()].get();
         let earlier = self.own.borrow().memory.len().saturating_sub(1);
-        let mut values = Vec::new();
+        let (mut values, mut learned) = (Vec::new(), Ok(()));
         for (owner, (value, base, slots)) in exchange(me, (value, part.base, part.slots))?.into_iter().enumerate() {
             // The own part may have been moved meanwhile.
             if slots > 0 && owner != me.id().index() {
-                self.learn(me, owner, base, slots)?;
+                learned = learned.and(self.learn(me, owner, base, slots));
             }
             values.push(value);
         }
-        me.barrier()?;
+        // Also with an error, so that no worker leaves the others waiting.
+        me.barrier().and(learned)?;
+        self.doubtful
+            .borrow_mut()
+            .retain(|doubt| self.parts.iter().any(|part| part.get().has(doubt.slot, self.layout)));
         // A handler may have added a part meanwhile.
         let mut own = self.own.borrow_mut();
         let earlier = earlier.min(own.memory.len().saturating_sub(1));
@@ -180,7 +188,12 @@ impl<K: Slot, V: Slot> State<K, V> {
 
     /// Notes a slot if a request for it, which has failed, may still be carried out.
     pub(super) fn doubt(&self, error: &Error, doubt: Doubt) {
-        if matches!(error, Error::Deadline { .. } | Error::InHandler { .. }) {
+        let is_open = match error {
+            Error::Deadline { .. } | Error::InHandler { .. } | Error::Fabric(FabricError::Deadline { .. }) => true,
+            // Readers came in between each time.
+            other => matches!(other.room_error(), Some(MapError::Contended { .. })),
+        };
+        if is_open {
             self.doubtful.borrow_mut().push(doubt);
         }
     }

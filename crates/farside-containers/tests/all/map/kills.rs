@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Command, exit};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farside::{Error, LaunchError, ProcessEnd, ProcessId, Result, Worker};
+use farside::{Dist, Error, LaunchError, ProcessEnd, ProcessId, Result, Worker, WorkerId};
 use farside_containers::map::{HashMap, Map, MapError};
 
 use super::faults::map_error;
@@ -57,12 +58,20 @@ fn use_keys(me: &Worker, m: &Map<'_, u64, Long>, number: u64) -> Result<()> {
 fn work(me: &Worker) -> Result<()> {
     let maps = IMPLEMENTATIONS.into_iter().map(|by| HashMap::<u64, Long>::builder().implementation(by).build(me));
     let maps = maps.collect::<Result<Vec<_>>>()?;
+    let begun = Dist::new(me, || AtomicU32::new(0))?;
     me.barrier()?;
     if let Some(which) = VICTIMS.iter().position(|victim| *victim == me.process()) {
+        // Nothing dies while a survivor is still in the barrier.
+        me.wait_while_serving(|| begun.here(me).load(Ordering::Relaxed) == PROCESSES - VICTIMS.len() as u32)?;
         die_after(Duration::from_millis(20 + 15 * which as u64));
         for number in 0.. {
             use_keys(me, &maps[which].on(me), number)?;
         }
+    }
+    for victim in VICTIMS {
+        me.call(WorkerId::new(victim.number()), begun, |there, begun| {
+            begun.here(there).fetch_add(1, Ordering::Relaxed);
+        })?;
     }
     let mut number = 0;
     while VICTIMS.iter().any(|victim| !me.is_lost(*victim)) {
@@ -87,8 +96,8 @@ fn work(me: &Worker) -> Result<()> {
 
 /// Returns the file by which a survivor reports that it came to its end. The verdict of the job is
 /// its first failure, which is a loss.
-fn mark(launcher: &str, process: ProcessId) -> PathBuf {
-    std::env::temp_dir().join(format!("farside-map-kills-{launcher}-{}", process.number()))
+fn mark(fabric: &str, launcher: &str, process: ProcessId) -> PathBuf {
+    std::env::temp_dir().join(format!("farside-map-kills-{fabric}-{launcher}-{}", process.number()))
 }
 
 fn lose(test: &str, fabric: &str) {
@@ -96,13 +105,11 @@ fn lose(test: &str, fabric: &str) {
     let job = job.entry([test, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
     let verdict = job.time_limit(Duration::from_secs(120)).run(|me| {
         work(me).inspect_err(|error| eprintln!("{}: {error}", me.process()))?;
-        std::fs::write(mark(&std::env::var("FARSIDE_LAUNCHER").unwrap(), me.process()), "").unwrap();
+        let launcher = std::env::var("FARSIDE_LAUNCHER").unwrap();
+        std::fs::write(mark(fabric, &launcher, me.process()), "").unwrap();
         // A survivor that ends early is lost to the other one.
         let survivors: Vec<_> = (0..PROCESSES).map(ProcessId::new).filter(|one| !VICTIMS.contains(one)).collect();
-        me.wait_while_serving(|| {
-            let launcher = std::env::var("FARSIDE_LAUNCHER").unwrap();
-            survivors.iter().all(|survivor| mark(&launcher, *survivor).exists())
-        })
+        me.wait_while_serving(|| survivors.iter().all(|survivor| mark(fabric, &launcher, *survivor).exists()))
     });
     if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
         exit(verdict.is_err().into());
@@ -115,7 +122,7 @@ fn lose(test: &str, fabric: &str) {
     }
     let launcher = std::process::id().to_string();
     for process in [0, 4].map(ProcessId::new) {
-        std::fs::remove_file(mark(&launcher, process)).expect("the survivor came to its end");
+        std::fs::remove_file(mark(fabric, &launcher, process)).expect("the survivor came to its end");
     }
 }
 
