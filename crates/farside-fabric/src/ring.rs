@@ -7,9 +7,11 @@
 //!
 //! *Publishing.* The sender writes the payload, then a zero at the place of the next header, then
 //! the header with a release store. The receiver loads headers with acquire. So there is no
-//! separate tail word to contend for, and no zeroing of whole chunks. For a *batch*, the sender
-//! withholds only the first header. It writes the records behind it with plain stores, and they all
-//! become visible when it releases that header.
+//! separate tail word to contend for, and no zeroing of whole chunks. A sender that has many records
+//! writes them in memory of its own first. It copies them behind each other, and all become visible
+//! when it releases the first header. The wide stores of one copy wait together for the lines that
+//! the receiver read; narrow stores wait for one line after the other (measured on AMD processors:
+//! half the rate, or less).
 //!
 //! *Rotating.* When a chunk is full, the sender zeroes the first header of the next chunk and then
 //! publishes a rotate record. It may enter a chunk only after the receiver has consumed the chunk's
@@ -31,7 +33,7 @@ use std::sync::Arc;
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub use self::receiver::{Corrupt, Next, Receiver, RunEnd};
 pub use self::record::{Header, record_bytes};
@@ -75,6 +77,16 @@ pub trait RingMemory: Clone {
     #[inline]
     unsafe fn word_unchecked(&self, offset: usize) -> &AtomicU64 {
         self.word(offset)
+    }
+
+    /// Writes words from `offset` on, which belong to the sender.
+    ///
+    /// # Panics
+    /// Unless `offset` is a multiple of 8, and the words lie inside the chunk.
+    fn put(&self, offset: usize, words: &[u64]) {
+        for (index, word) in words.iter().enumerate() {
+            self.word(offset + 8 * index).store(*word, Ordering::Relaxed);
+        }
     }
 }
 
@@ -145,6 +157,17 @@ impl RingMemory for MappedChunk {
         // SAFETY: `new` checked that the chunk lies inside the mapping, aligned to 64; the mapping
         // lives as long as `self`; and `offset` is that of a whole word by the contract.
         unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
+    }
+
+    #[inline]
+    fn put(&self, offset: usize, words: &[u64]) {
+        let bytes = size_of_val(words);
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(offset.is_multiple_of(8) && is_inside, "records lie inside their chunk");
+        // SAFETY: the source is a slice of this process. The destination lies inside the mapping,
+        // by `new` and by the assertion above, and the mapping lives as long as `self`. A slice of
+        // this process is no memory of a chunk, so the two do not overlap.
+        unsafe { racy::copy_out(words.as_ptr().cast(), self.base.wrapping_add(offset), bytes) };
     }
 }
 

@@ -59,10 +59,10 @@ kill_points! {
     /// Everything from a ring that was given up has run, and its memory may be reused; its sender
     /// was not told.
     RingClosed = "ring-closed",
-    /// A record is in the ring, without its header.
+    /// A ring has room for a staged record, which is not in it.
     RecordReserved = "record-reserved",
-    /// Staged records are batched, and not published.
-    BatchOpen = "batch-open",
+    /// Staged records are published, and still counted as staged.
+    StagedPublished = "staged-published",
     /// A batch of the program was begun. In builds with debug assertions only.
     BatchBegun = "batch-begun",
     /// A reply slot of the caller is claimed, and holds no answer. In builds with debug assertions

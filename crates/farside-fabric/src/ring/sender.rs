@@ -6,24 +6,15 @@ use super::record::Header;
 use super::{CHUNK_BYTES_MIN, RingControl, RingControlMemory, RingMemory};
 use crate::sync::{Ordering, fence};
 
-/// The `batch_offset` when no batch is open.
-const NONE: usize = usize::MAX;
-
 /// Writes the records that one worker sends to another. Owned by the sending worker.
 #[derive(Debug)]
 pub struct Sender<M, C> {
     /// The chunk being filled.
     chunk: M,
-    /// Offset of the next header. The word there is zero unless a batch is open.
+    /// Offset of the next header. The word there is zero.
     offset: usize,
     /// The largest end of a record; behind it is room for one more header.
     limit: usize,
-    /// Offset of the batch whose first header is withheld, or [`NONE`].
-    batch_offset: usize,
-    batch_header: u64,
-    /// Records that [`join`](Self::join) the batch end before this offset. At most `limit + 1`; 0
-    /// when no record may join.
-    batch_end: usize,
     control: C,
     circle: Vec<Filled<M>>,
     current: usize,
@@ -63,9 +54,6 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
             chunk: first,
             offset: 0,
             limit,
-            batch_offset: NONE,
-            batch_header: 0,
-            batch_end: 0,
             control,
             circle,
             current: 0,
@@ -82,11 +70,17 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         (self.offset + record_bytes <= self.limit).then_some(self.offset)
     }
 
+    /// Returns the number of bytes that are free in the current chunk.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.limit - self.offset
+    }
+
     /// Reserves room like [`try_reserve`](Self::try_reserve), and moves on to another chunk if
     /// necessary.
     ///
     /// # Errors
-    /// [`NoRoom`]. An earlier batch has been published even then.
+    /// [`NoRoom`].
     pub fn reserve(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
         if self.offset + record_bytes > self.limit {
             self.rotate(record_bytes)?;
@@ -100,20 +94,17 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         &self.chunk
     }
 
-    /// Publishes the reserved and filled record, and all records batched before it.
+    /// Publishes the reserved and filled record.
     ///
     /// # Panics
     /// Unless `record_bytes` bytes are free, and `record_bytes` is a multiple of 8.
     #[inline(always)]
     pub fn publish(&mut self, header: Header, record_bytes: usize) {
-        if self.batch_offset != NONE {
-            self.batch(header, record_bytes);
-            self.flush();
-            return;
-        }
-        let end = self.end_of(record_bytes);
-        // SAFETY: `end` is a multiple of 8 and at most `limit`, which is 8 below the size of the
-        // chunk.
+        assert!(record_bytes.is_multiple_of(8), "records are whole words");
+        let end = self.offset.checked_add(record_bytes).filter(|end| *end <= self.limit);
+        let end = end.expect("a record lies where it was reserved");
+        // SAFETY: every end of a record is a multiple of 8. This one is at most `limit`, which is 8
+        // below the size of the chunk.
         let behind = unsafe { self.chunk.word_unchecked(end) };
         behind.store(0, Ordering::Relaxed);
         // SAFETY: `offset` is a multiple of 8 too, and at most `end`.
@@ -124,100 +115,16 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.offset = end;
     }
 
-    /// The end of a record of `record_bytes` bytes: at most `limit`, and a multiple of 8 like every
-    /// end of a record.
-    #[inline(always)]
-    fn end_of(&self, record_bytes: usize) -> usize {
-        let end = self.offset.checked_add(record_bytes).filter(|end| *end <= self.limit);
-        assert!(record_bytes.is_multiple_of(8), "records are whole words");
-        end.expect("a record lies where it was reserved")
-    }
-
-    /// Adds the reserved and filled record to the batch, which stays invisible until
-    /// [`flush`](Self::flush).
+    /// Copies whole records into the current chunk and publishes them together. The first word is
+    /// the header of the first record.
     ///
     /// # Panics
-    /// Unless `record_bytes` bytes are free, and `record_bytes` is a multiple of 8.
-    #[inline]
-    pub fn batch(&mut self, header: Header, record_bytes: usize) {
-        let end = self.end_of(record_bytes);
-        if self.batch_offset == NONE {
-            self.batch_offset = self.offset;
-            self.batch_header = header.word();
-        } else {
-            self.chunk.word(self.offset).store(header.word(), Ordering::Relaxed);
-        }
-        self.offset = end;
-    }
-
-    /// Lets records [`join`](Self::join) the open batch while it stays shorter than `batch_bytes`.
-    pub fn let_join(&mut self, batch_bytes: usize) {
-        if self.batch_offset != NONE {
-            self.batch_end = self.batch_offset.saturating_add(batch_bytes).min(self.limit + 1);
-        }
-    }
-
-    /// Returns whether a record of `record_bytes` bytes may [`join`](Self::join) the open batch.
-    #[inline(always)]
-    pub fn may_join(&self, record_bytes: usize) -> bool {
-        self.offset.checked_add(record_bytes).is_some_and(|end| end < self.batch_end)
-    }
-
-    /// Adds a record to the open batch, after `fill` has written it. This is the fast path of most
-    /// batched records. `fill` gets the chunk, and the record's offset in it.
-    ///
-    /// # Panics
-    /// Unless the record [may join](Self::may_join), and its size is a multiple of 8.
-    #[inline(always)]
-    pub fn join(&mut self, header: Header, record_bytes: usize, fill: impl FnOnce(&M, usize)) {
-        assert!(self.may_join(record_bytes) && record_bytes.is_multiple_of(8), "only a record that may join is added");
-        let (offset, end) = (self.offset, self.offset + record_bytes);
-        fill(&self.chunk, offset);
-        // SAFETY: `offset` is a sum of record sizes, which are multiples of 8. The record ends
-        // below `batch_end`, so at most at `limit`, which is 8 below the size of the chunk.
-        let word = unsafe { self.chunk.word_unchecked(offset) };
-        word.store(header.word(), Ordering::Relaxed);
-        self.offset = end;
-    }
-
-    /// Number of bytes that are batched and not published.
-    #[inline]
-    pub fn batched_bytes(&self) -> usize {
-        if self.batch_offset == NONE { 0 } else { self.offset - self.batch_offset }
-    }
-
-    /// Publishes the batch. Returns whether there was one.
-    #[inline]
-    pub fn flush(&mut self) -> bool {
-        if self.batch_offset == NONE {
-            return false;
-        }
-        self.chunk.word(self.offset).store(0, Ordering::Relaxed);
-        // SYNC: pairs with the acquire load in `Receiver::peek`: all records of the batch become
-        // visible with its first header.
-        self.chunk.word(self.batch_offset).store(self.batch_header, Ordering::Release);
-        self.batch_offset = NONE;
-        self.batch_end = 0;
-        true
-    }
-
-    /// Removes the batch instead of publishing it, for a sender whose records are transmitted by
-    /// other means. `take` gets the chunk, at whose beginning the records lie, and their total
-    /// size. Afterwards the chunk is empty.
-    ///
-    /// Such a sender has one chunk and publishes nothing.
-    pub fn take_batch<R>(&mut self, take: impl FnOnce(&M, usize) -> R) -> Option<R> {
-        if self.batch_offset == NONE {
-            return None;
-        }
-        debug_assert_eq!(self.batch_offset, 0, "a chunk with published records is never taken");
-        self.chunk.word(0).store(self.batch_header, Ordering::Relaxed);
-        let taken = take(&self.chunk, self.offset);
-        self.left_bytes += self.offset as u64;
-        self.offset = 0;
-        self.batch_offset = NONE;
-        self.batch_end = 0;
-        Some(taken)
+    /// If `records` is empty or longer than the [`room`](Self::room).
+    pub fn publish_records(&mut self, records: &[u64]) {
+        let (first, others) = records.split_first().expect("there is a record to publish");
+        assert!(size_of_val(records) <= self.room(), "the records lie where they were reserved");
+        self.chunk.put(self.offset + 8, others);
+        self.publish(Header::from_word(*first), size_of_val(records));
     }
 
     /// Adds a chunk that the receiver already knows. It is spliced in when the current chunk is
@@ -237,7 +144,7 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.circle.iter().map(|filled| filled.chunk.bytes()).sum::<usize>() + granted
     }
 
-    /// Total size of all records so far, including those of the batch.
+    /// Total size of all records so far.
     pub fn written_bytes(&self) -> u64 {
         self.left_bytes + self.offset as u64
     }
@@ -281,7 +188,6 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
     #[cold]
     #[inline(never)]
     fn rotate(&mut self, record_bytes: usize) -> Result<(), NoRoom> {
-        self.flush();
         // The receiver splices granted chunks in the order in which they were granted, so the
         // sender may not skip a short one.
         while let Some(chunk) = self.granted.pop_front() {

@@ -45,8 +45,8 @@ fn any_record_bytes() -> impl Strategy<Value = usize> {
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         8 => any_record_bytes().prop_map(|record_bytes| Operation::Publish { record_bytes }),
-        8 => any_record_bytes().prop_map(|record_bytes| Operation::Batch { record_bytes }),
-        2 => Just(Operation::Flush),
+        8 => (any_record_bytes(), 1..20_usize)
+            .prop_map(|(record_bytes, count)| Operation::PublishMany { record_bytes, count }),
         3 => (0..12_usize).prop_map(|count| Operation::Receive { count }),
         3 => (0..12_usize).prop_map(|count| Operation::Run { count }),
         1 => chunk_bytes().prop_map(|chunk_bytes| Operation::Grant { chunk_bytes }),
@@ -113,8 +113,8 @@ fn long_records_carry_their_length_in_front() {
     for payload_bytes in near.into_iter().chain([1 << 20, (2 << 20) - 24, 0]) {
         let record_bytes = record_bytes(payload_bytes);
         assert_eq!(Header::is_long_for(record_bytes), payload_bytes > longest_short);
-        with_patience(&mut harness, Operation::Batch { record_bytes });
-        with_patience(&mut harness, Operation::Batch { record_bytes: 8 });
+        with_patience(&mut harness, Operation::PublishMany { record_bytes, count: 2 });
+        with_patience(&mut harness, Operation::PublishMany { record_bytes: 8, count: 3 });
         with_patience(&mut harness, Operation::Publish { record_bytes });
     }
     harness.drain();

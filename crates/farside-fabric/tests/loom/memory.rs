@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farside_fabric::ring::{Header, Next, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 /// The size of a record with one word of payload.
@@ -61,6 +61,14 @@ impl RingMemory for Chunk {
     fn word(&self, offset: usize) -> &AtomicU64 {
         &self.0.headers[offset / 8]
     }
+
+    fn put(&self, offset: usize, words: &[u64]) {
+        // Each word may be a header or payload.
+        for (place, word) in (offset / 8..).zip(words) {
+            self.0.headers[place].store(*word, Ordering::Relaxed);
+            self.0.payload[place].write(*word);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +95,11 @@ pub(crate) fn ring(chunks: &[usize]) -> (ModelSender, ModelReceiver) {
 pub(crate) fn fill(sender: &ModelSender, offset: usize, value: u64) -> Header {
     sender.chunk().0.payload[offset / 8 + 1].write(value);
     Header::new(0, value as u32, RECORD_BYTES)
+}
+
+/// A record of one payload word.
+pub(crate) fn record(value: u64) -> [u64; RECORD_BYTES / 8] {
+    [Header::new(0, value as u32, RECORD_BYTES).word(), value]
 }
 
 /// Publishes a record if there is room.

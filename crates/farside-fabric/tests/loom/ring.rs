@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use crate::check;
-use crate::memory::{Chunk, ModelReceiver, RECORD_BYTES, fill, receive, ring, send};
+use crate::memory::{Chunk, ModelReceiver, RECORD_BYTES, fill, receive, record, ring, send};
 
 /// Takes the records 1 to `count` out.
 fn receive_all(receiver: &mut ModelReceiver, count: u64) {
@@ -30,12 +30,8 @@ fn a_batch_is_visible_with_its_first_header() {
     check(None, || {
         let (mut sender, mut receiver) = ring(&[3]);
         let sending = thread::spawn(move || {
-            for value in 1..=2 {
-                let offset = sender.reserve(RECORD_BYTES).unwrap();
-                let header = fill(&sender, offset, value);
-                sender.batch(header, RECORD_BYTES);
-            }
-            assert!(sender.flush());
+            sender.reserve(RECORD_BYTES).unwrap();
+            sender.publish_records(&[record(1), record(2)].concat());
             send(&mut sender, 3);
         });
         receive_all(&mut receiver, 3);
@@ -44,16 +40,13 @@ fn a_batch_is_visible_with_its_first_header() {
 }
 
 #[test]
-fn a_batch_is_published_when_its_chunk_is_full() {
+fn a_batch_is_visible_behind_a_rotation() {
     check(Some(3), || {
-        let (mut sender, mut receiver) = ring(&[2, 1]);
+        let (mut sender, mut receiver) = ring(&[1, 2]);
         let sending = thread::spawn(move || {
-            for value in 1..=3 {
-                let offset = sender.reserve(RECORD_BYTES).unwrap();
-                let header = fill(&sender, offset, value);
-                sender.batch(header, RECORD_BYTES);
-            }
-            assert!(sender.flush());
+            send(&mut sender, 1);
+            sender.reserve(RECORD_BYTES).unwrap();
+            sender.publish_records(&[record(2), record(3)].concat());
         });
         receive_all(&mut receiver, 3);
         sending.join().unwrap();

@@ -7,19 +7,24 @@
 //! The service thread sends them if the worker does not (`invoke/ring/backlog.rs`).
 //!
 //! A receiver whose memory is not mapped here has no ring, and neither has one for whose ring there
-//! is no memory or descriptor. Its records are collected in a batch in memory of this process: one
-//! chunk, laid out as in a ring. A batch that is long enough is staged, and staged records are sent
-//! as frames.
+//! is no memory or descriptor. Its records are staged, and staged records are sent as frames.
+//!
+//! Aggregated calls are collected in a [`Batch`] in memory of this process. Where there is a ring,
+//! a batch that is long enough is copied into it and published. The room for a batch is reserved
+//! when it begins, so the copy never waits. Where there is none, the batch is staged.
 
+mod batch;
 mod counters;
 mod ring;
 mod way;
 
 use std::time::{Duration, Instant};
 
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, Sender, record_bytes};
+use farside_fabric::ring::{Header, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
+use self::batch::Batch;
+pub(crate) use self::batch::BATCH_BYTES_MAX;
 pub use self::counters::{FlushCause, SendCounters};
 pub(crate) use self::ring::Ring;
 use self::ring::write_payload;
@@ -29,12 +34,8 @@ use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
 use crate::error::{Error, LaunchError, Result};
 use crate::invoke::message::RingName;
-use crate::runtime::extent::Extent;
 use crate::runtime::process::Process;
 use farside_launch::ring_options::RingOptions;
-
-/// The size of the chunk in which records that travel as frames are batched.
-pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;
 
 /// The sending side of the way to one receiver.
 #[derive(Debug)]
@@ -43,8 +44,9 @@ pub(crate) struct Outbox {
     /// The ring, while it is open, nothing is staged, the receiver lives, and direct calls are
     /// allowed.
     ring: Option<Ring>,
-    /// The batch for a receiver without a ring.
-    frame_batch: Option<FrameBatch>,
+    /// The open batch. If the ring is here, it has room for the batch, and nothing else is written
+    /// into it before.
+    batch: Batch,
     /// The time at which the open batch is to be published.
     batch_due: Option<Instant>,
     /// Latches of batched calls, counted down when the batch is published.
@@ -53,14 +55,6 @@ pub(crate) struct Outbox {
     calls: u64,
     flushes: [u64; counters::FLUSH_CAUSES],
     way: SharedWay,
-}
-
-/// A batch of records to be sent as a frame, in memory of this process.
-#[derive(Debug)]
-pub(crate) struct FrameBatch {
-    pub(crate) sender: Sender<MappedChunk, MappedControl>,
-    /// The memory that the batch lies in.
-    pub(crate) piece: Extent,
 }
 
 /// How one record is sent.
@@ -108,7 +102,7 @@ impl Outbox {
         Self {
             to_process,
             ring: None,
-            frame_batch: None,
+            batch: Batch::default(),
             batch_due: None,
             on_sent: Vec::new(),
             calls: 0,
@@ -128,6 +122,9 @@ impl Outbox {
     #[inline(always)]
     pub(crate) fn try_send<P: Payload>(&mut self, entry: u16, operand: u32, payload: P) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
+        if !self.batch.is_empty() {
+            self.flush_ring(FlushCause::Asked);
+        }
         let Some((ring, offset)) = self.reserve(bytes) else { return Err(payload) };
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved `bytes`
         // bytes at `offset`.
@@ -138,8 +135,8 @@ impl Outbox {
         Ok(Sent::Now)
     }
 
-    /// Writes a record into the ring as part of a batch, and publishes the batch when it reaches
-    /// `batch_bytes`. Hands the payload back if the ring is not here or has no room.
+    /// Adds a record to the batch, and publishes the batch when it reaches `batch_bytes`. Hands the
+    /// payload back if the ring is not here or has no room.
     #[inline(always)]
     pub(crate) fn try_batch<P: Payload>(
         &mut self,
@@ -149,31 +146,43 @@ impl Outbox {
         payload: P,
     ) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
-        let header = Header::new(entry, operand, bytes);
-        if let Some(sender) = self.batching()
-            && sender.may_join(bytes)
-        {
-            sender.join(header, bytes, |chunk, offset| {
-                // SAFETY: `bytes` is the size of a record with this payload, and there is room for
-                // it at `offset`.
-                unsafe { write_payload(chunk, offset, bytes, payload) };
-            });
-            self.calls += 1;
-            return Ok(Sent::Batched);
+        // SAFETY: `bytes` is the size of a record with this payload.
+        match unsafe { self.batch.join(Header::new(entry, operand, bytes), bytes, payload) } {
+            Ok(()) => {
+                self.calls += 1;
+                Ok(Sent::Batched)
+            }
+            Err(payload) => self.begin_or_end_batch(Dispatch { entry, operand, batch_bytes }, payload),
         }
-        let Some((ring, offset)) = self.reserve(bytes) else { return Err(payload) };
-        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved `bytes`
-        // bytes at `offset`.
-        unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
-        ring.sender.batch(header, bytes);
-        let batched = ring.sender.batched_bytes();
-        ring.sender.let_join(batch_bytes);
+    }
+
+    /// Adds a record that begins a batch or ends one, where there is a ring.
+    #[inline(never)]
+    fn begin_or_end_batch<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
+        let bytes = record_bytes(payload.bytes());
+        if bytes > BATCH_BYTES_MAX {
+            return self.try_send(how.entry, how.operand, payload);
+        }
+        if self.ring.is_some() && !self.batch.is_empty() && !self.batch.has_room(bytes) {
+            self.flush_ring(FlushCause::Chunk);
+        }
+        let begins = self.batch.is_empty();
+        if begins {
+            let Some((ring, _)) = self.reserve(bytes) else { return Err(payload) };
+            let room = ring.sender.room();
+            self.batch.begin(room);
+        } else if self.ring.is_none() {
+            return Err(payload);
+        }
+        // SAFETY: `bytes` is the size of a record with this payload.
+        unsafe { self.batch.push(Header::new(how.entry, how.operand, bytes), bytes, payload) };
         self.calls += 1;
-        if batched >= batch_bytes {
+        if self.batch.bytes() >= how.batch_bytes {
             self.flush_ring(FlushCause::Size);
             return Ok(Sent::Now);
         }
-        Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched })
+        self.batch.let_join(how.batch_bytes);
+        Ok(if begins { Sent::BatchBegun } else { Sent::Batched })
     }
 
     /// Writes a record: into the open batch if `batch_bytes > 0`, otherwise published at once.
@@ -182,15 +191,6 @@ impl Outbox {
             // A record for another binary is never batched.
             batch_bytes if batch_bytes == 0 || how.entry == NAMED => self.try_send(how.entry, how.operand, payload),
             batch_bytes => self.try_batch(how.entry, how.operand, batch_bytes, payload),
-        }
-    }
-
-    /// Returns the sender in which a batch may be open.
-    #[inline(always)]
-    fn batching(&mut self) -> Option<&mut Sender<MappedChunk, MappedControl>> {
-        match &mut self.ring {
-            Some(ring) => Some(&mut ring.sender),
-            None => self.frame_batch.as_mut().map(|batch| &mut batch.sender),
         }
     }
 
@@ -209,7 +209,7 @@ impl Outbox {
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, record_bytes: usize) -> Option<usize> {
-        self.flush_ring(FlushCause::Chunk);
+        debug_assert!(self.batch.is_empty(), "the rest of the chunk is reserved for an open batch");
         let ring = self.ring.as_mut()?;
         let reserved = ring.sender.reserve(record_bytes);
         // The receiver must learn of the rotation, too.
@@ -219,11 +219,11 @@ impl Outbox {
 
     /// Publishes the batch in the ring. Returns whether there was one.
     fn flush_ring(&mut self, cause: FlushCause) -> bool {
-        // Cleared even without a batch: an unbatched call may have published it already.
-        self.batch_due = None;
-        let Some(ring) = self.ring.as_mut().filter(|ring| ring.sender.batched_bytes() > 0) else { return false };
-        ring.sender.flush();
+        let Some(ring) = self.ring.as_mut().filter(|_| !self.batch.is_empty()) else { return false };
+        ring.sender.publish_records(self.batch.records());
         ring.announce();
+        self.batch.clear();
+        self.batch_due = None;
         self.flushes[cause as usize] += 1;
         true
     }
@@ -239,7 +239,7 @@ impl Outbox {
         }
         let way = self.way.clone();
         let mut way = way.lock();
-        let flushed = self.send_batch(process, &mut way, Some(cause)) | way.release(cause);
+        let flushed = self.send_batch(process, &mut way, cause) | way.release(cause);
         // An error is ignored here: the caller that waits for the records gets it.
         let _ = way.send_staged(process);
         self.take_back(&mut way);
@@ -254,8 +254,7 @@ impl Outbox {
 
     /// Counts a latch down as soon as all records sent so far are published.
     pub(crate) fn count_when_sent(&mut self, process: &Process, latch: LatchAddress) {
-        let batched = self.batching().map_or(0, |sender| sender.batched_bytes());
-        if batched > 0 {
+        if !self.batch.is_empty() {
             self.on_sent.push(latch);
             return;
         }
@@ -271,29 +270,22 @@ impl Outbox {
 
     /// Counts down the latches that waited for the batch, if it is published.
     fn count_batched(&mut self, process: &Process) {
-        if !self.on_sent.is_empty() && self.batching().is_none_or(|sender| sender.batched_bytes() == 0) {
+        if self.batch.is_empty() {
             self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
         }
     }
 
-    /// Hands the batch of records for a frame to the way. Returns whether there was one.
-    fn send_batch(&mut self, process: &Process, way: &mut Way, cause: Option<FlushCause>) -> bool {
-        let Some(batch) = &mut self.frame_batch else { return false };
-        self.batch_due = None;
-        let on_sent = &mut self.on_sent;
-        let taken = batch.sender.take_batch(|chunk, bytes| {
-            let copy = |out: &mut [u8]| {
-                assert_eq!(out.len(), bytes, "there is room for the batch");
-                // SAFETY: the batch lies at the beginning of the chunk, in memory that only this
-                // outbox knows of, and `out` has room for it.
-                unsafe { std::ptr::copy_nonoverlapping(chunk.address(0), out.as_mut_ptr(), bytes) };
-            };
-            way.take_batch(process, bytes, copy, on_sent);
-        });
-        if let Some(cause) = cause.filter(|_| taken.is_some()) {
-            self.flushes[cause as usize] += 1;
+    /// Hands the batch to the way, which has the ring or has none. Returns whether there was one.
+    fn send_batch(&mut self, process: &Process, way: &mut Way, cause: FlushCause) -> bool {
+        debug_assert!(self.ring.is_none());
+        if self.batch.is_empty() {
+            return false;
         }
-        taken.is_some()
+        way.take_batch(process, self.batch.records(), &mut self.on_sent);
+        self.batch.clear();
+        self.batch_due = None;
+        self.flushes[cause as usize] += 1;
+        true
     }
 
     /// Adds a record to the batch for a frame, and sends the batch if it is long enough. Hands the
@@ -311,26 +303,25 @@ impl Outbox {
             return Err(payload);
         }
         self.calls += 1;
-        let has_room = |batch: &FrameBatch| batch.sender.try_reserve(bytes).is_some();
-        if !self.frame_batch.as_ref().is_some_and(has_room) {
-            self.send_batch(process, way, Some(FlushCause::Chunk));
+        if !self.batch.has_room(bytes) {
+            self.send_batch(process, way, FlushCause::Chunk);
         }
-        let Some(batch) = self.frame_batch.as_mut().filter(|batch| has_room(batch)) else {
+        let begins = self.batch.is_empty();
+        if begins && (how.batch_bytes <= bytes || bytes > BATCH_BYTES_MAX) {
             way.stage_anyway(how, payload);
             return Ok(Sent::Staged);
-        };
-        let offset = batch.sender.try_reserve(bytes).unwrap_or_default();
-        // SAFETY: `bytes` is the size of a record with this payload, and there is room for `bytes`
-        // bytes at `offset`.
-        unsafe { write_payload(batch.sender.chunk(), offset, bytes, payload) };
-        batch.sender.batch(Header::new(how.entry, how.operand, bytes), bytes);
-        batch.sender.let_join(how.batch_bytes);
-        let batched = batch.sender.batched_bytes();
-        if batched < how.batch_bytes {
-            return Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched });
         }
-        self.send_batch(process, way, (how.batch_bytes > 0).then_some(FlushCause::Size));
-        Ok(Sent::Staged)
+        if begins {
+            self.batch.begin(BATCH_BYTES_MAX);
+        }
+        // SAFETY: `bytes` is the size of a record with this payload.
+        unsafe { self.batch.push(Header::new(how.entry, how.operand, bytes), bytes, payload) };
+        if self.batch.bytes() >= how.batch_bytes {
+            self.send_batch(process, way, FlushCause::Size);
+            return Ok(Sent::Staged);
+        }
+        self.batch.let_join(how.batch_bytes);
+        Ok(if begins { Sent::BatchBegun } else { Sent::Batched })
     }
 
     // The slow way.
@@ -431,7 +422,7 @@ impl Outbox {
         if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
             return Err(payload);
         }
-        self.send_batch(process, way, Some(FlushCause::Asked));
+        self.send_batch(process, way, FlushCause::Asked);
         if !way.may_stage(record_bytes(payload.bytes()), keeping.cap_bytes) {
             way.release(FlushCause::Size);
             return Err(payload);
@@ -455,19 +446,15 @@ impl Outbox {
     fn lend(&mut self, process: &Process, way: &mut Way) {
         self.flush_ring(FlushCause::Asked);
         if let Some(ring) = self.ring.take() {
-            self.count_batched_in(&ring, process);
+            self.count_batched(process);
             way.borrow(ring);
         }
     }
 
-    fn count_batched_in(&mut self, ring: &Ring, process: &Process) {
-        debug_assert_eq!(ring.sender.batched_bytes(), 0);
-        self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
-    }
-
-    /// Takes the ring back, if nothing waits.
+    /// Takes the ring back, if nothing waits. An open batch waits: no room in the ring is reserved
+    /// for it.
     fn take_back(&mut self, way: &mut Way) {
-        if self.ring.is_none() {
+        if self.ring.is_none() && self.batch.is_empty() {
             self.ring = way.give_back();
         }
     }
@@ -489,10 +476,6 @@ impl Outbox {
             if way.phase == way::Phase::Unasked {
                 way.ask(process, mapped)?;
             }
-        }
-        if self.frame_batch.is_none() && self.way.lock().is_framed() {
-            // Without memory for a batch, each record is staged by itself.
-            self.frame_batch = process.new_frame_batch();
         }
         Ok(())
     }
@@ -559,7 +542,7 @@ impl Outbox {
 
     /// Whether all calls have left this outbox.
     pub(crate) fn is_finished(&self) -> bool {
-        self.batch_due.is_none() && !self.has_staged()
+        self.batch.is_empty() && !self.has_staged()
     }
 
     /// Whether credit has arrived for staged records.
@@ -599,16 +582,14 @@ impl Outbox {
     }
 
     /// Marks the receiver as lost: nothing more will be sent.
-    pub(crate) fn lose(&mut self, process: &Process) {
+    pub(crate) fn lose(&mut self) {
         let shared = self.way.clone();
         let mut way = shared.lock();
         if let Some(ring) = self.ring.take() {
             way.borrow(ring);
         }
         way.lose();
-        if let Some(batch) = self.frame_batch.take() {
-            process.free_frame_batch(batch);
-        }
+        self.batch.clear();
         self.on_sent.clear();
         self.batch_due = None;
     }
@@ -618,9 +599,8 @@ impl Outbox {
         let way = self.way.lock();
         let mut counters = way.counters;
         let ring = self.ring.as_ref().or(way.ring.as_ref());
-        let batched = self.frame_batch.as_ref().map_or(0, |batch| batch.sender.batched_bytes() as u64);
         counters.calls += self.calls;
-        counters.bytes += ring.map_or(0, |ring| ring.sender.written_bytes()) + batched;
+        counters.bytes += ring.map_or(0, |ring| ring.sender.written_bytes()) + self.batch.bytes() as u64;
         counters.flushes.iter_mut().zip(self.flushes).for_each(|(sum, more)| *sum += more);
         counters
     }
@@ -661,9 +641,6 @@ impl Outbox {
         way.send_staged(process)?;
         if way.may_close() {
             way.close(process)?;
-            if let Some(batch) = self.frame_batch.take() {
-                process.free_frame_batch(batch);
-            }
         }
         Ok(matches!(way.phase, way::Phase::Unasked | way::Phase::Lost) && !way.has_staged())
     }
@@ -676,7 +653,7 @@ impl Outbox {
         let shared = self.way.clone();
         let mut way = shared.lock();
         way.looked_at();
-        if self.batch_due.is_none() {
+        if self.batch.is_empty() {
             self.lend(process, &mut way);
             if way.is_idle() {
                 return way.close(process);

@@ -44,11 +44,9 @@ impl Staged {
         unsafe { payload.write(room.as_mut_ptr().cast()) };
     }
 
-    /// Adds `bytes` bytes of whole records, which `copy` writes.
-    pub(crate) fn push_records(&mut self, bytes: usize, copy: impl FnOnce(&mut [u8])) {
-        let at = self.words.len();
-        self.words.resize(at + bytes / 8, 0);
-        copy(bytemuck::cast_slice_mut(&mut self.words[at..]));
+    /// Adds whole records.
+    pub(crate) fn push_records(&mut self, records: &[u64]) {
+        self.words.extend_from_slice(records);
     }
 
     /// The oldest `count` words.
@@ -74,11 +72,6 @@ impl Staged {
             end = next;
         }
         &words[..end]
-    }
-
-    /// Removes the oldest record.
-    pub(crate) fn pop(&mut self) {
-        self.pop_words(record_words(&self.words[self.first..]));
     }
 
     /// Removes the oldest records, which are `words` words long.
@@ -137,7 +130,8 @@ mod tests {
                     prop_assert_eq!(front[1] as usize, content.len());
                     let bytes: Vec<u8> = front[2..].iter().flat_map(|word| word.to_ne_bytes()).collect();
                     prop_assert_eq!(&bytes[..content.len()], &content[..]);
-                    staged.pop();
+                    let words = front.len();
+                    staged.pop_words(words);
                 }
                 prop_assert_eq!(staged.is_empty(), oracle.is_empty());
                 prop_assert_eq!(staged.bytes(), oracle.iter().map(|(_, record, _)| record).sum::<usize>());

@@ -641,7 +641,7 @@ impl Process {
         self.recent_loss.note(self.clock.now(), recent);
         self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
-        self.calls.lanes.lose(self, process);
+        self.calls.lanes.lose(process);
         // Only now: a thread that is not a worker has sent nothing to the lost process since.
         self.unsendable.fetch_add(1, Ordering::Release);
         self.rooms.lose(self, process);

@@ -1,6 +1,6 @@
 //! The level below calls: records of the same size in the same kind of ring, published 4 KiB at a
-//! time, without a call. They are written and read word by word, which is the part of the ring
-//! without unsafe code; calls copy faster.
+//! time, without a call. They are read word by word, which is the part of the ring without unsafe
+//! code; calls read faster.
 
 use std::sync::atomic::Ordering;
 
@@ -78,21 +78,20 @@ impl<const WORDS: usize> Traffic for Raw<WORDS> {
 impl<const WORDS: usize> Raw<WORDS> {
     fn send(&mut self, records: u64) -> Result<u64, BenchError> {
         let End::Sender(sender) = &mut self.end else { return Ok(0) };
-        for number in 0..records {
-            let at = match sender.try_reserve(Self::RECORD_BYTES) {
-                Some(at) => at,
-                None => self.patience.wait_for(|| sender.reserve(Self::RECORD_BYTES).ok())?,
-            };
-            let payload = at + 8;
-            for word in 0..WORDS {
-                sender.chunk().word(payload + word * 8).store(number, Ordering::Relaxed);
+        let header = Header::new(0, 0, Self::RECORD_BYTES).word();
+        let mut batch = [0; AGGREGATE_BYTES / 8];
+        let mut number = 0;
+        while number < records {
+            self.patience.wait_for(|| sender.reserve(Self::RECORD_BYTES).ok())?;
+            let count = (size_of_val(&batch).min(sender.room()) / Self::RECORD_BYTES).min((records - number) as usize);
+            let batched = &mut batch[..count * Self::RECORD_BYTES / 8];
+            for record in batched.chunks_exact_mut(Self::RECORD_BYTES / 8) {
+                record[0] = header;
+                record[1..].fill(number);
+                number += 1;
             }
-            sender.batch(Header::new(0, 0, Self::RECORD_BYTES), Self::RECORD_BYTES);
-            if sender.batched_bytes() >= AGGREGATE_BYTES {
-                sender.flush();
-            }
+            sender.publish_records(batched);
         }
-        sender.flush();
         self.runs += 1;
         // SYNC: pairs with the release store in `receive`, which makes the sum visible.
         self.patience.wait_until(|| self.memory.word(RUNS_READ).load(Ordering::Acquire) == self.runs)?;

@@ -137,13 +137,19 @@ proptest! {
         let chunks: Vec<HeapChunk> = chunk_words.iter().map(|words| HeapChunk::new(words * 8)).collect();
         let control = HeapControl::default();
         let mut sender = Sender::new(control.clone(), chunks);
-        for (credit, words, batched) in steps {
+        for (credit, words, together) in steps {
             control.control().consumed.store(credit, Ordering::Relaxed);
             let bytes = words * 8;
             let Ok(offset) = sender.reserve(bytes) else { continue };
             prop_assert!(offset.is_multiple_of(8) && offset + bytes <= sender.chunk().bytes() - 8);
             let header = Header::new(1, 0, bytes);
-            if batched { sender.batch(header, bytes) } else { sender.publish(header, bytes) }
+            if together {
+                let mut records = vec![0; sender.room() / bytes * words];
+                records.chunks_exact_mut(words).for_each(|record| record[0] = header.word());
+                sender.publish_records(&records);
+            } else {
+                sender.publish(header, bytes);
+            }
         }
     }
 }

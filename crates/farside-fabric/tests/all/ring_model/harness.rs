@@ -12,11 +12,9 @@ use crate::ring_model::oracle::{Chunk, Item, Oracle};
 pub(crate) enum Operation {
     /// Reserves, fills and publishes a record of this length.
     Publish { record_bytes: usize },
-    /// Reserves, fills and batches a record; it joins the open batch while that is shorter than
-    /// [`JOIN_BYTES`].
-    Batch { record_bytes: usize },
-    /// Publishes the batch.
-    Flush,
+    /// Reserves a record of this length, and publishes up to `count` of them together: those for
+    /// which the chunk has room.
+    PublishMany { record_bytes: usize, count: usize },
     /// Takes this many records out.
     Receive { count: usize },
     /// Takes this many records out in one call.
@@ -28,9 +26,6 @@ pub(crate) enum Operation {
     /// Begins or ends the sender's wait for credit.
     Wait { begin: bool },
 }
-
-/// Maximum length of a batch that records join.
-const JOIN_BYTES: usize = 256;
 
 /// Both ends of a ring, and their oracle.
 pub(crate) struct Harness<S: Source> {
@@ -73,32 +68,25 @@ impl<S: Source> Harness<S> {
         let mut done = true;
         match operation {
             Operation::Publish { record_bytes } => {
-                done = self.reserve_and_fill(record_bytes);
+                done = self.reserve(record_bytes).is_some_and(|offset| {
+                    let record = self.record(record_bytes, self.oracle.sequence());
+                    self.sender.chunk().put(offset + 8, &record[1..]);
+                    self.sender.publish(Header::from_word(record[0]), record_bytes);
+                    self.oracle.publish(record_bytes);
+                    true
+                });
+            }
+            Operation::PublishMany { record_bytes, count } => {
+                done = self.reserve(record_bytes).is_some();
                 if done {
-                    let header = self.header(record_bytes);
-                    self.sender.publish(header, record_bytes);
-                    self.oracle.batch(record_bytes);
-                    self.oracle.flush();
+                    let first = self.oracle.sequence();
+                    let count = count.min(self.sender.room() / record_bytes).max(1);
+                    let sequences = first..first + count as u64;
+                    let records: Vec<_> = sequences.flat_map(|sequence| self.record(record_bytes, sequence)).collect();
+                    self.sender.publish_records(&records);
+                    (0..count).for_each(|_| self.oracle.publish(record_bytes));
                 }
             }
-            Operation::Batch { record_bytes } => {
-                let may_join = self.sender.may_join(record_bytes);
-                assert_eq!(may_join, self.oracle.may_join(record_bytes, JOIN_BYTES), "{record_bytes} bytes join");
-                done = may_join || self.reserve_and_fill(record_bytes);
-                if done {
-                    let (header, sequence) = (self.header(record_bytes), self.oracle.sequence());
-                    if may_join {
-                        self.sender.join(header, record_bytes, |chunk, offset| {
-                            fill(chunk, offset, record_bytes, sequence);
-                        });
-                    } else {
-                        self.sender.batch(header, record_bytes);
-                        self.sender.let_join(JOIN_BYTES);
-                    }
-                    self.oracle.batch(record_bytes);
-                }
-            }
-            Operation::Flush => assert_eq!(self.sender.flush(), self.oracle.flush()),
             Operation::Receive { count } => {
                 (0..count).for_each(|_| self.receive());
             }
@@ -129,7 +117,7 @@ impl<S: Source> Harness<S> {
     /// Returns whether the sender considers an attempt worthwhile.
     pub(crate) fn may_try(&self, operation: Operation) -> bool {
         match operation {
-            Operation::Publish { record_bytes } | Operation::Batch { record_bytes } => {
+            Operation::Publish { record_bytes } | Operation::PublishMany { record_bytes, .. } => {
                 self.sender.has_room(record_bytes)
             }
             _ => true,
@@ -147,9 +135,8 @@ impl<S: Source> Harness<S> {
         self.needed_chunk_bytes
     }
 
-    /// Publishes the batch, and takes every record out.
+    /// Takes every record out.
     pub(crate) fn drain(&mut self) {
-        self.apply(Operation::Flush);
         while !self.oracle.is_empty() {
             self.apply(Operation::Receive { count: 1 });
         }
@@ -157,13 +144,20 @@ impl<S: Source> Harness<S> {
         assert!(self.receiver.is_empty());
     }
 
-    /// The header of the next record.
-    fn header(&self, record_bytes: usize) -> Header {
-        let sequence = self.oracle.sequence();
-        Header::new((sequence % Header::ENTRY_COUNT_MAX as u64) as u16, sequence as u32, record_bytes)
+    /// A record with this number.
+    fn record(&self, record_bytes: usize, sequence: u64) -> Vec<u64> {
+        let entry = (sequence % Header::ENTRY_COUNT_MAX as u64) as u16;
+        let header = Header::new(entry, sequence as u32, record_bytes);
+        let payload = (0..record_bytes / 8 - 1).map(|index| payload_word(sequence, index));
+        let mut words: Vec<_> = std::iter::once(header.word()).chain(payload).collect();
+        if Header::is_long_for(record_bytes) {
+            words[1] = record_bytes as u64;
+        }
+        words
     }
 
-    fn reserve_and_fill(&mut self, record_bytes: usize) -> bool {
+    /// Reserves room for a record.
+    fn reserve(&mut self, record_bytes: usize) -> Option<usize> {
         let has_room = self.sender.has_room(record_bytes);
         assert_eq!(has_room, self.oracle.has_room(record_bytes), "room for {record_bytes} bytes");
         let at_once = self.sender.try_reserve(record_bytes);
@@ -173,15 +167,14 @@ impl<S: Source> Harness<S> {
             Ok(offset) => offset,
             Err(no_room) => {
                 self.needed_chunk_bytes = no_room.needs_chunk_bytes;
-                return false;
+                return None;
             }
         };
         assert!(has_room, "`has_room` predicted the room");
         assert!(at_once.is_none_or(|at_once| at_once == offset));
         // A second reservation gets the same place.
         assert_eq!(self.sender.try_reserve(record_bytes), Some(offset));
-        fill(self.sender.chunk(), offset, record_bytes, self.oracle.sequence());
-        true
+        Some(offset)
     }
 
     fn receive(&mut self) {
@@ -261,7 +254,7 @@ impl<S: Source> Harness<S> {
 
     fn compare(&self) {
         assert_eq!(self.control.control().consumed.load(Ordering::Relaxed), self.oracle.consumed);
-        assert_eq!(self.sender.batched_bytes(), self.oracle.batched_bytes());
+        assert_eq!(self.sender.room(), self.oracle.room());
         assert_eq!(self.sender.chunk_count(), self.oracle.chunk_count());
         assert_eq!(self.sender.chunk_bytes(), self.oracle.chunk_bytes());
     }
@@ -272,17 +265,6 @@ fn new_chunk<S: Source>(source: &mut S, ledger: &Ledger, bytes: usize) -> Guarde
     poison(&chunk, 0);
     chunk.word(0).store(0, Ordering::Relaxed);
     Guarded { chunk, number: ledger.add(bytes), ledger: ledger.clone() }
-}
-
-/// Writes the payload of a record.
-fn fill(chunk: &impl RingMemory, offset: usize, record_bytes: usize, sequence: u64) {
-    let words = (offset + 8..offset + record_bytes).step_by(8);
-    for (index, word) in words.enumerate() {
-        chunk.word(word).store(payload_word(sequence, index), Ordering::Relaxed);
-    }
-    if Header::is_long_for(record_bytes) {
-        chunk.word(offset + 8).store(record_bytes as u64, Ordering::Relaxed);
-    }
 }
 
 #[track_caller]

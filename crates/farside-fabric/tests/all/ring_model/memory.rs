@@ -185,6 +185,13 @@ impl<M: RingMemory> RingMemory for Guarded<M> {
         assert!(!taken, "the sender touches offset {offset} of chunk {}, which belongs to the receiver", self.number);
         self.chunk.word(offset)
     }
+
+    fn put(&self, offset: usize, words: &[u64]) {
+        (0..words.len()).for_each(|index| {
+            self.word(offset + 8 * index);
+        });
+        self.chunk.put(offset, words);
+    }
 }
 
 /// Fills a chunk, from `offset` on, with words, some of which look like headers of records and

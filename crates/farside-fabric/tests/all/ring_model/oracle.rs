@@ -28,7 +28,6 @@ pub(crate) struct Oracle {
     free: usize,
     granted: VecDeque<Chunk>,
     offset: usize,
-    batch: Vec<Item>,
     /// Published and not received.
     stream: VecDeque<Item>,
     /// Published since the last call of `take_published`.
@@ -46,7 +45,6 @@ impl Oracle {
             free,
             granted: VecDeque::new(),
             offset: 0,
-            batch: Vec::new(),
             stream: VecDeque::new(),
             published: Vec::new(),
             consumed: 0,
@@ -77,7 +75,6 @@ impl Oracle {
         if self.fits(record_bytes) {
             return Ok(self.offset);
         }
-        self.flush();
         while let Some(chunk) = self.granted.pop_front() {
             self.leave();
             self.circle.push_front(chunk);
@@ -104,19 +101,12 @@ impl Oracle {
         self.offset = 0;
     }
 
-    /// Records that a record was reserved and filled.
-    pub(crate) fn batch(&mut self, record_bytes: usize) {
+    /// Records that a record was published.
+    pub(crate) fn publish(&mut self, record_bytes: usize) {
         let (chunk, offset, sequence) = (self.circle[0].number, self.offset, self.sequence);
         self.offset += record_bytes;
         self.sequence += 1;
-        self.batch.push(Item::Record { sequence, chunk, offset, end: self.offset });
-    }
-
-    pub(crate) fn flush(&mut self) -> bool {
-        let batch = std::mem::take(&mut self.batch);
-        let any = !batch.is_empty();
-        batch.into_iter().for_each(|item| self.publish_item(item));
-        any
+        self.publish_item(Item::Record { sequence, chunk, offset, end: self.offset });
     }
 
     fn publish_item(&mut self, item: Item) {
@@ -155,20 +145,8 @@ impl Oracle {
         self.stream.is_empty()
     }
 
-    /// Returns whether a record may join the batch, if the batch may have `batch_bytes` bytes.
-    pub(crate) fn may_join(&self, record_bytes: usize, batch_bytes: usize) -> bool {
-        let is_open = !self.batch.is_empty();
-        is_open
-            && self.batched_bytes() + record_bytes < batch_bytes
-            && self.offset + record_bytes + 8 <= self.circle[0].bytes
-    }
-
-    pub(crate) fn batched_bytes(&self) -> usize {
-        let bytes = |item: &Item| match item {
-            Item::Record { offset, end, .. } => end - offset,
-            Item::Rotation { .. } => 0,
-        };
-        self.batch.iter().map(bytes).sum()
+    pub(crate) fn room(&self) -> usize {
+        self.circle[0].bytes - 8 - self.offset
     }
 
     pub(crate) fn chunk_count(&self) -> usize {

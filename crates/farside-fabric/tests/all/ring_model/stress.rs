@@ -36,33 +36,44 @@ fn payload_words(sequence: u64) -> usize {
 }
 
 fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver<MappedChunk>) {
-    for sequence in 0..RECORDS {
-        let words = payload_words(sequence);
-        let bytes = 8 + words * 8;
+    let mut sequence = 0;
+    while sequence < RECORDS {
+        let bytes = 8 + payload_words(sequence) * 8;
         let mut patience = Patience::default();
         let offset = loop {
             match sender.reserve(bytes) {
                 Ok(offset) => break offset,
                 Err(no_room) => {
                     assert_eq!(no_room.needs_chunk_bytes, None);
-                    assert_eq!(sender.batched_bytes(), 0, "the batch is published");
                     grants.try_iter().for_each(|chunk| sender.grant(chunk));
                     patience.pause();
                 }
             }
         };
-        for index in 0..words {
-            let word = sender.chunk().word(offset + 8 + index * 8);
-            word.store(payload_word(sequence, index), Ordering::Relaxed);
-        }
-        let header = Header::new((sequence >> 32) as u16, sequence as u32, bytes);
         if sequence.is_multiple_of(3) {
-            sender.publish(header, bytes);
-        } else {
-            sender.batch(header, bytes);
+            let record = record(sequence);
+            sender.chunk().put(offset + 8, &record[1..]);
+            sender.publish(Header::from_word(record[0]), bytes);
+            sequence += 1;
+            continue;
         }
+        let mut records = Vec::new();
+        for _ in 0..=payload_word(sequence, 1) % 40 {
+            let record = record(sequence);
+            if size_of_val(&*records) + size_of_val(&*record) > sender.room() || sequence == RECORDS {
+                break;
+            }
+            records.extend(record);
+            sequence += 1;
+        }
+        sender.publish_records(&records);
     }
-    sender.flush();
+}
+
+fn record(sequence: u64) -> Vec<u64> {
+    let words = payload_words(sequence);
+    let header = Header::new((sequence >> 32) as u16, sequence as u32, 8 + words * 8);
+    std::iter::once(header.word()).chain((0..words).map(|index| payload_word(sequence, index))).collect()
 }
 
 fn receive(

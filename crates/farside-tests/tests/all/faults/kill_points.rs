@@ -283,7 +283,7 @@ fn in_asking_for_memory() {
 
 #[test]
 fn in_a_call() {
-    for point in ["record-reserved", "batch-open"] {
+    for point in ["record-reserved", "staged-published"] {
         for nth in [1, 4] {
             kill_at(point, nth, 1, false);
         }

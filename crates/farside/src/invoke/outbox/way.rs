@@ -425,28 +425,24 @@ impl Way {
         self.note_staged();
     }
 
-    /// Takes over a batch of whole records, which `copy` writes, with the latches that wait for it.
-    /// Sends it as a frame if it need not wait, and stages it otherwise.
-    pub(super) fn take_batch(
-        &mut self,
-        process: &Process,
-        bytes: usize,
-        copy: impl Fn(&mut [u8]),
-        on_sent: &mut Vec<LatchAddress>,
-    ) {
+    /// Takes over a batch of whole records, with the latches that wait for it. Sends it as a frame if
+    /// it need not wait, and stages it otherwise.
+    pub(super) fn take_batch(&mut self, process: &Process, records: &[u64], on_sent: &mut Vec<LatchAddress>) {
+        let bytes = size_of_val(records);
         self.counters.bytes += bytes as u64;
         self.on_sent.append(on_sent);
         let must_wait = self.has_staged() || self.held.is_some() || !self.is_framed();
         if !must_wait && bytes <= frame_bytes_max(process, self.to_process).min(self.frames.room()) {
+            let copy = |out: &mut [u8]| out.copy_from_slice(bytemuck::cast_slice(records));
             // An error is ignored here: the batch is staged, and who sends it gets the error.
-            if let Ok(true) = process.send_frame(self.to_process, self.frame_place(), bytes, &copy) {
+            if let Ok(true) = process.send_frame(self.to_process, self.frame_place(), bytes, copy) {
                 self.frames.advance(bytes);
                 self.count_sent(process);
                 return;
             }
             self.is_refused = true;
         }
-        self.staged.push_records(bytes, copy);
+        self.staged.push_records(records);
         self.note_staged();
     }
 
@@ -533,14 +529,13 @@ impl Way {
         !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some() || self.is_refused)
     }
 
-    /// Sends staged records through an open ring, as one batch. The batch is published at its end
-    /// and where a chunk ends.
+    /// Sends staged records through an open ring. Those that fit in one chunk are published together.
     fn send_into_ring(&mut self, process: &Process) -> Result<bool> {
         let mut sent = false;
         let mut no_room_for = None;
         while let (Some(record), Some(ring)) = (self.staged.front(), &mut self.ring) {
-            let bytes = record.len() * 8;
-            let Ok(offset) = ring.sender.reserve(bytes) else {
+            let bytes = size_of_val(record);
+            if ring.sender.reserve(bytes).is_err() {
                 // The receiver rings the doorbell when it gives credit from now on. This looks once
                 // more for credit that it gave before it saw the request.
                 ring.sender.begin_waiting();
@@ -549,26 +544,21 @@ impl Way {
                 }
                 no_room_for = Some(bytes);
                 break;
-            };
-            let target = ring.sender.chunk().address(offset + 8);
-            // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the
-            // first 8; the staged record is memory of this process.
-            unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
+            }
             process.kill_point(KillPoint::RecordReserved);
-            ring.sender.batch(Header::from_word(record[0]), bytes);
+            let records = self.staged.front_within(ring.sender.room());
+            ring.sender.publish_records(records);
+            process.kill_point(KillPoint::StagedPublished);
             // From now on the ring counts these bytes.
-            self.counters.bytes -= bytes as u64;
-            self.staged.pop();
+            self.counters.bytes -= size_of_val(records) as u64;
+            let words = records.len();
+            self.staged.pop_words(words);
             sent = true;
         }
-        if sent {
-            process.kill_point(KillPoint::BatchOpen);
-            self.counters.flushes[FlushCause::Credit as usize] += 1;
-        }
+        self.counters.flushes[FlushCause::Credit as usize] += u64::from(sent);
         // While a request to grow is open, its answer moves the records. Two workers that announce
         // nothing new would only keep each other awake.
         if let Some(ring) = self.ring.as_mut().filter(|_| sent || self.growing.is_none()) {
-            ring.sender.flush();
             ring.announce();
         }
         match no_room_for {
@@ -690,8 +680,7 @@ impl Way {
         let Some(ring) = &self.ring else { return false };
         let written = ring.sender.written_bytes();
         // A sender may be waiting for more room in a full ring.
-        let is_in_use =
-            ring.sender.batched_bytes() > 0 || !ring.sender.has_room(CHUNK_BYTES_MIN) || self.growing.is_some();
+        let is_in_use = !ring.sender.has_room(CHUNK_BYTES_MIN) || self.growing.is_some();
         let idle = self.may_close() && !is_in_use;
         idle & (self.mark.replace(written) == Some(written))
     }

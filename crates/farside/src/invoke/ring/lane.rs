@@ -40,8 +40,8 @@ impl Lanes {
     }
 
     /// Drops the records for a process that is gone.
-    pub(crate) fn lose(&self, process: &Process, lost: ProcessId) {
-        self.existing().map(lock).filter(|lane| lane.to_process() == lost).for_each(|mut lane| lane.lose(process));
+    pub(crate) fn lose(&self, lost: ProcessId) {
+        self.existing().map(lock).filter(|lane| lane.to_process() == lost).for_each(|mut lane| lane.lose());
     }
 }
 

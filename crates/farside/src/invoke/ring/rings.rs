@@ -15,8 +15,8 @@ use farside_fabric::{ProcessId, WorkerId};
 
 use crate::error::Source;
 use crate::invoke::message::{CallMessage, RingName};
-use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
-use crate::invoke::ring::pool::{ALIGN_BYTES, RingPool, Waiting};
+use crate::invoke::outbox::{Answer, Outbox, Ring, SharedWay};
+use crate::invoke::ring::pool::{RingPool, Waiting};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Announcer;
 use crate::runtime::process::{Notice, Process, lock};
@@ -64,22 +64,6 @@ impl Process {
         // Where accesses are checked, every call takes the slow way, which tells the checker.
         let is_direct = self.is_alike(process) && !self.is_observed();
         Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
-    }
-
-    /// Allocates memory of this process in which calls are batched that travel as frames. Returns
-    /// `None` if there is none.
-    pub(crate) fn new_frame_batch(&self) -> Option<FrameBatch> {
-        const CONTROL_BYTES: usize = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);
-        let piece = self.allocate_piece(CONTROL_BYTES + FRAME_CHUNK_BYTES).ok()?;
-        let control = Extent { bytes: CONTROL_BYTES as u64, ..piece };
-        let chunk = Extent { offset: control.end(), bytes: FRAME_CHUNK_BYTES as u64, ..piece };
-        let sender = Sender::new(self.new_control(control), vec![self.new_chunk(chunk)]);
-        Some(FrameBatch { sender, piece })
-    }
-
-    /// Frees the memory of a frame batch.
-    pub(crate) fn free_frame_batch(&self, batch: FrameBatch) {
-        self.free_piece(batch.piece);
     }
 
     /// Registers a way, so that answers reach it.

@@ -148,7 +148,7 @@ impl Worker {
         self.closing.borrow_mut().retain(|ring| self.process.owner_of(ring.source) != Some(process));
         for to in threads {
             if let Some(outbox) = self.outboxes[to.index()].get() {
-                outbox.borrow_mut().lose(&self.process);
+                outbox.borrow_mut().lose();
             }
         }
         // Marked last, so that a waiter sees everything that the lost process did.
