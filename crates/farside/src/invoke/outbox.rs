@@ -170,7 +170,7 @@ impl Outbox {
         if begins {
             let Some((ring, _)) = self.reserve(bytes) else { return Err(payload) };
             let room = ring.sender.room();
-            self.batch.begin(room);
+            self.batch.begin(room, how.batch_bytes, bytes);
         } else if self.ring.is_none() {
             return Err(payload);
         }
@@ -312,7 +312,7 @@ impl Outbox {
             return Ok(Sent::Staged);
         }
         if begins {
-            self.batch.begin(BATCH_BYTES_MAX);
+            self.batch.begin(BATCH_BYTES_MAX, how.batch_bytes, bytes);
         }
         // SAFETY: `bytes` is the size of a record with this payload.
         unsafe { self.batch.push(Header::new(how.entry, how.operand, bytes), bytes, payload) };

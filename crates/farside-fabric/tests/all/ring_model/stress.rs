@@ -1,6 +1,5 @@
 //! Two threads and mapped memory.
 
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};

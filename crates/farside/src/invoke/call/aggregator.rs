@@ -17,7 +17,7 @@ use crate::wire::Wire;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
     /// Always batch, and publish at this size. This gives the most calls a second. A batch never
-    /// exceeds the ring's chunk.
+    /// exceeds 16 KiB, nor the ring's chunk.
     Traditional {
         /// The size of a batch.
         bytes: usize,
@@ -45,9 +45,10 @@ pub enum Aggregation {
 /// A worker that computes and makes no progress publishes nothing. If that must not delay calls,
 /// use [`flush_within`](Self::flush_within).
 ///
-/// On shared memory each record of a batch is written straight into the receiver's ring; only its
-/// publication is delayed. So there is no copy, and no fence for each call. Calls made past the
-/// aggregator keep their order: they publish the batch with them.
+/// A batch is collected in memory of this process. It goes to the receiver in one copy, with one
+/// fence: many lines of the receiver's memory move at a time. Calls made past the aggregator keep
+/// their order: they publish the batch first. *Memory*: twice the size of a batch for each
+/// destination, from the first batch on.
 ///
 /// ```no_run
 /// # use farside::prelude::*;

@@ -11,7 +11,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 16 << 10;
 /// than stores of single records: see [`farside_fabric::ring`].
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Empty until the first record comes, then as long as the longest batch.
+    /// Long enough for the longest batch so far.
     words: Box<[u64]>,
     /// The bytes of the records so far.
     bytes: usize,
@@ -23,13 +23,16 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Begins an empty batch, for which the receiver has room for `room` bytes.
-    pub(super) fn begin(&mut self, room: usize) {
+    /// Begins a batch with a record of `record_bytes` bytes, at most [`BATCH_BYTES_MAX`]. It is
+    /// published at `batch_bytes`, and the receiver has room for `room` bytes.
+    pub(super) fn begin(&mut self, room: usize, batch_bytes: usize, record_bytes: usize) {
         debug_assert!(self.is_empty());
-        if self.words.is_empty() {
-            self.words = vec![0; BATCH_BYTES_MAX / 8].into();
+        // Twice the size, so that the record which completes the batch has room.
+        let bytes = batch_bytes.saturating_mul(2).clamp(record_bytes, BATCH_BYTES_MAX).next_multiple_of(8);
+        if size_of_val(&*self.words) < bytes {
+            self.words = vec![0; bytes / 8].into();
         }
-        self.room = room.min(BATCH_BYTES_MAX);
+        self.room = room.min(size_of_val(&*self.words));
     }
 
     pub(super) fn is_empty(&self) -> bool {
