@@ -180,9 +180,13 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
     #[cold]
     #[inline(never)]
     fn rotate(&mut self, mut header: Header) -> Result<Next, Corrupt> {
-        // A sender passes each chunk at most once without writing a record.
-        for _ in 0..=self.circle.len() + self.granted.len() {
-            self.finish_chunk(header.operand() != 0)?;
+        // A sender passes each chunk at most once without writing a record. After a round without a
+        // splice each later look would find the same.
+        let mut steps = 0;
+        while steps <= self.circle.len() {
+            let is_spliced = header.operand() != 0;
+            steps = if is_spliced { 0 } else { steps + 1 };
+            self.finish_chunk(is_spliced)?;
             // SYNC: pairs with the release stores in `Sender::publish`, `flush` and `enter`.
             let word = self.chunk.word(0).load(Ordering::Acquire);
             header = Header::from_word(word);

@@ -183,6 +183,18 @@ fn a_circle_of_rotations_ends() {
     }
 }
 
+/// One chunk leads to a granted one in each round.
+#[test]
+fn granted_chunks_are_looked_at_before_a_circle_is_corrupt() {
+    let mut receiver = receiver_of(&[&[ROTATE], &[ROTATE], &[ROTATE_AND_SPLICE]]);
+    for word in [ROTATE, ROTATE, Header::new(1, 0, 16).word()] {
+        let chunk = HeapChunk::new(64);
+        chunk.word(0).store(word, Ordering::Relaxed);
+        receiver.grant(chunk);
+    }
+    assert!(matches!(receiver.peek(), Ok(Next::Record { .. })));
+}
+
 #[test]
 fn a_record_reaches_at_most_to_the_last_word() {
     // A chunk of 8 words: the last one is for the next header.
