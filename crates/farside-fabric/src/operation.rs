@@ -161,7 +161,7 @@ macro_rules! apply {
     ($word:ty, $atomic:ty) => {
         impl AtomicChange<$word> {
             /// Changes a word, and returns its previous value. Sequentially consistent.
-            #[inline]
+            #[inline(always)]
             pub fn apply(self, word: &$atomic) -> $word {
                 match self {
                     Self::Load => word.load(Ordering::SeqCst),

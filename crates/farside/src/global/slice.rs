@@ -98,6 +98,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`]. If the values do not all fit, nothing is written.
+    #[inline]
     #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, values: &[T]) -> Result<()> {
         self.check(index, values.len())?;
@@ -108,6 +109,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`]. The contents of `values` are unspecified then.
+    #[inline]
     #[track_caller]
     pub fn get(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
         self.check(index, values.len())?;
@@ -119,6 +121,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
+    #[inline]
     #[track_caller]
     pub fn look(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
         self.check(index, values.len())?;

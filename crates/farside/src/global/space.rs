@@ -435,12 +435,14 @@ impl Worker {
         Ok(true)
     }
 
+    #[inline]
     #[track_caller]
     pub(super) fn put_values<T: Pod>(&self, address: GlobalAddress, values: &[T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.put_bytes(address, bytemuck::cast_slice(values))
     }
 
+    #[inline]
     #[track_caller]
     pub(super) fn get_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
@@ -448,6 +450,7 @@ impl Worker {
     }
 
     /// As [`get_values`](Self::get_values), without a report to the observer of accesses.
+    #[inline]
     pub(super) fn look_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
         let data: &mut [u8] = bytemuck::cast_slice_mut(values);
@@ -466,7 +469,7 @@ impl Worker {
     pub(super) fn store64(&self, address: GlobalAddress, value: u64) -> Result<()> {
         check_alignment::<u64>(address)?;
         let Some(word) = self.mapped(address, 8) else {
-            return self.change64(address, AtomicChange::Swap(value)).map(drop);
+            return self.change64_slowly(address, AtomicChange::Swap(value)).map(drop);
         };
         // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
         // as `mapped` found.
@@ -481,7 +484,7 @@ impl Worker {
     pub(super) fn store32(&self, address: GlobalAddress, value: u32) -> Result<()> {
         check_alignment::<u32>(address)?;
         let Some(word) = self.mapped(address, 4) else {
-            return self.change32(address, AtomicChange::Swap(value)).map(drop);
+            return self.change32_slowly(address, AtomicChange::Swap(value)).map(drop);
         };
         // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
         // as `mapped` found.
@@ -490,29 +493,23 @@ impl Worker {
         Ok(())
     }
 
-    #[inline]
+    /// Changes a word. The kind of the change is nearly always known where this is inlined.
+    #[inline(always)]
     #[track_caller]
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
-        let Some(word) = self.mapped(address, 8) else {
-            let touch = Touch::here(AccessKind::of(&change));
-            let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
-            return self.on_region_as(address, 8, true, Some(touch), access);
-        };
+        let Some(word) = self.mapped(address, 8) else { return self.change64_slowly(address, change) };
         // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
         // as `mapped` found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
     }
 
-    #[inline]
+    /// Changes a word. The kind of the change is nearly always known where this is inlined.
+    #[inline(always)]
     #[track_caller]
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
-        let Some(word) = self.mapped(address, 4) else {
-            let touch = Touch::here(AccessKind::of(&change));
-            let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
-            return self.on_region_as(address, 4, true, Some(touch), access);
-        };
+        let Some(word) = self.mapped(address, 4) else { return self.change32_slowly(address, change) };
         // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
         // as `mapped` found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
@@ -545,6 +542,22 @@ impl Worker {
             let changed = region.atomic64(offset + index as u64 * 8, change, now);
             changed.map_err(|error| self.access_failed(address, error))
         })
+    }
+
+    #[cold]
+    #[track_caller]
+    fn change64_slowly(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
+        let touch = Touch::here(AccessKind::of(&change));
+        let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
+        self.on_region_as(address, 8, true, Some(touch), access)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn change32_slowly(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
+        let touch = Touch::here(AccessKind::of(&change));
+        let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
+        self.on_region_as(address, 4, true, Some(touch), access)
     }
 
     #[cold]
