@@ -357,7 +357,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     }
 
     /// Searches a key among the first `probes` slots of a part. Makes a copy of its slot.
-    #[inline]
+    #[inline(always)]
     fn seek(&self, part: Part, spot: Spot, key: &K, why: For, probes: u64, copy: &mut [u8]) -> Tried<Found> {
         let layout = self.state.layout;
         for index in spot.probes(part).take(probes as usize) {
@@ -384,7 +384,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
 
     /// Reads a slot. Returns its stamp, and copies its entry if that may have this tag and no
     /// worker is changing it. Returns `None` if the copy is of different moments.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look(&self, part: Part, slot: GlobalPtr<u64>, tag: u64, copy: &mut [u8]) -> Result<Option<Stamp>> {
         let entry = slot.address().checked_add(self.state.layout.entry as u64).unwrap_or_default();
         if self.is_published() && self.level == Level::All {
@@ -422,7 +422,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     }
 
     /// Finds the value of a key. Its copy is in `copy`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, spot: Spot, key: &K, copy: &mut [u8]) -> Tried<bool> {
         let part = self.part(spot.owner)?;
         match self.seek(part, spot, key, For::Reading, PROBES_MAX, copy)? {
@@ -433,7 +433,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
 
     /// Takes the slot of a key, so that no other worker changes it. Returns `None` if the key has
     /// none and none is wanted. Its entry is in `copy`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hold(
         &self,
         spot: Spot,
@@ -445,6 +445,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         self.hold_in(self.part(spot.owner)?, spot, key, why, effort, copy)
     }
 
+    #[inline(always)]
     pub(super) fn hold_in(
         &self,
         part: Part,
@@ -535,7 +536,7 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
 
     /// Writes the entry, then the stamp, unless others took this process for lost and retired the
     /// slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn publish(mut self, state: u64, key: &K, value: &V) -> Result<()> {
         let (core, layout) = (self.core, self.core.state.layout);
         let version = if self.before.state() == Stamp::EMPTY { 1 } else { self.before.upper().wrapping_add(1) };
