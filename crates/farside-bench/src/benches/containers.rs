@@ -51,9 +51,14 @@ pub(super) trait Operation: Copy + Send + Sync + 'static {
     /// Returns the bytes of memory in each process that the limit uses.
     fn limit_bytes(self, size: usize) -> usize;
 
-    /// Performs the instructions that no implementation can do without, as operation `number`.
-    /// Returns a number on which those of the next operation depend.
-    fn instruct(self, memory: &Shared, size: usize, number: u64, last: u64) -> u64;
+    /// Prepares the memory of the limit for a run, as [`prepare`](Self::prepare) does with the
+    /// container.
+    fn prepare_limit(self, _me: &Worker, _memory: &Shared, _size: usize) {}
+
+    /// Performs the instructions that no implementation can do without, as operation `number` of
+    /// those of all workers in a run. `size` is that of the container in all processes. Returns a
+    /// number on which the instructions of the next operation depend.
+    fn instruct(self, me: &Worker, memory: &Shared, size: usize, number: u64, last: u64) -> u64;
 }
 
 /// The name of what [`Operation::instruct`] performs.
@@ -91,14 +96,16 @@ fn measure<O: Operation>(
     let size = options.local_size_or(size);
     let count = options.operations_or(if is_mapped { MAPPED } else { REMOTE }).min(size as u64 / 2);
     let predicted = operation.predict(&CostModel::measure(me)?, load(me));
-    let memory = Shared::new(me, operation.limit_bytes(size) * me.process_count() as usize)?;
+    let memory = Shared::table(me, operation.limit_bytes(size) * me.process_count() as usize)?;
     let mut state = operation.begin(me, size, count)?;
     let (mut all, mut limits) = (Vec::new(), Vec::new());
     // The first run touches the memory and makes the connections.
     for run in 0..=options.runs() {
         let (all_sizes, mut last) = (size * me.process_count() as usize, 0);
+        let before = u64::from(me.id().number()) * count;
+        operation.prepare_limit(me, &memory, size);
         let limit = time(me, operation, count, |number| {
-            last = operation.instruct(&memory, all_sizes, number, last);
+            last = operation.instruct(me, &memory, all_sizes, before + number, last);
             Ok(())
         })?;
         operation.prepare(me, &mut state)?;

@@ -1,7 +1,9 @@
 //! Operations of hash maps (Brock et al., Figure 5).
 //!
 //! All workers work at once, on random keys of all processes. Keys and values have 8 bytes. At the
-//! end of a run of insertions, and in all runs of finds, half of the slots are used.
+//! end of a run of insertions, and in all runs of finds, half of the slots are used. The limit of an
+//! insertion is a compare-and-swap, and that of a find a load on which the next one depends, each of
+//! a random slot of a table like that of the map.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
@@ -153,10 +155,30 @@ impl Operation for MapOperation {
         size.next_power_of_two() * SLOT_BYTES
     }
 
-    fn instruct(self, memory: &Shared, size: usize, number: u64, last: u64) -> u64 {
-        let slots = size.next_power_of_two() as u64;
-        let word = memory.word((mix(number ^ last) % slots) as usize * SLOT_BYTES);
+    /// Clears the slots of this worker before a run of insertions, so that their lines are where the
+    /// owner of a map has left them.
+    fn prepare_limit(self, me: &Worker, memory: &Shared, size: usize) {
+        if self.op != Op::Insert {
+            return;
+        }
+        let slots = size.next_power_of_two();
+        let first = me.id().index() * slots;
+        (first..first + slots).for_each(|slot| memory.word(slot * SLOT_BYTES).store(0, Ordering::Relaxed));
+    }
+
+    fn instruct(self, me: &Worker, memory: &Shared, size: usize, number: u64, last: u64) -> u64 {
+        let slots = (size / me.worker_count() as usize).next_power_of_two() as u64;
+        let drawn = mix(number ^ last);
+        let slot = match self.promise.is_local() {
+            true => u64::from(me.id().number()) * slots + drawn % slots,
+            false => drawn % (slots * u64::from(me.worker_count())),
+        };
+        let word = memory.word(slot as usize * SLOT_BYTES);
         match self.op {
+            Op::Insert if self.promise.is_local() => {
+                word.store(black_box(word.load(Ordering::Acquire)) + number, Ordering::Release);
+                0
+            }
             Op::Insert => {
                 let _ = black_box(word.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst));
                 0

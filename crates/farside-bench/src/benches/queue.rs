@@ -104,7 +104,7 @@ impl Operation for QueueOperation {
         WORD_DISTANCE + size * SLOT_BYTES
     }
 
-    fn instruct(self, memory: &Shared, size: usize, _: u64, _: u64) -> u64 {
+    fn instruct(self, _: &Worker, memory: &Shared, size: usize, _: u64, _: u64) -> u64 {
         let counter = memory.word(0);
         let ticket = match self.promise.is_local() {
             true => {
