@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use farside_fabric::ring::{Header, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
-use self::batch::Batch;
 pub(crate) use self::batch::BATCH_BYTES_MAX;
+use self::batch::Batch;
 pub use self::counters::{FlushCause, SendCounters};
 pub(crate) use self::ring::Ring;
 use self::ring::write_payload;
