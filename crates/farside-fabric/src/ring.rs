@@ -7,11 +7,11 @@
 //!
 //! *Publishing.* The sender writes the payload, then a zero at the place of the next header, then
 //! the header with a release store. The receiver loads headers with acquire. So there is no
-//! separate tail word to contend for, and no zeroing of whole chunks. A sender that has many records
-//! writes them in memory of its own first. It copies them behind each other, and all become visible
-//! when it releases the first header. The wide stores of one copy wait together for the lines that
-//! the receiver read; narrow stores wait for one line after the other (measured on AMD processors:
-//! half the rate, or less).
+//! separate tail word to contend for, and no zeroing of whole chunks. A sender that has many
+//! records writes them in memory of its own first. It copies them behind each other, and all become
+//! visible when it releases the first header. The wide stores of one copy wait together for the
+//! lines that the receiver read; narrow stores wait for one line after the other (measured on AMD
+//! processors: half the rate, or less).
 //!
 //! *Rotating.* When a chunk is full, the sender zeroes the first header of the next chunk and then
 //! publishes a rotate record. It may enter a chunk only after the receiver has consumed the chunk's

@@ -1,9 +1,9 @@
 //! Operations of hash maps (Brock et al., Figure 5).
 //!
 //! All workers work at once, on random keys of all processes. Keys and values have 8 bytes. At the
-//! end of a run of insertions, and in all runs of finds, half of the slots are used. The limit of an
-//! insertion is a compare-and-swap, and that of a find a load on which the next one depends, each of
-//! a random slot of a table like that of the map.
+//! end of a run of insertions, and in all runs of finds, half of the slots are used. The limit of
+//! an insertion is a compare-and-swap, and that of a find a load on which the next one depends,
+//! each of a random slot of a table like that of the map.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
@@ -155,8 +155,8 @@ impl Operation for MapOperation {
         size.next_power_of_two() * SLOT_BYTES
     }
 
-    /// Clears the slots of this worker before a run of insertions, so that their lines are where the
-    /// owner of a map has left them.
+    /// Clears the slots of this worker before a run of insertions, so that their lines are where
+    /// the owner of a map has left them.
     fn prepare_limit(self, me: &Worker, memory: &Shared, size: usize) {
         if self.op != Op::Insert {
             return;

@@ -99,12 +99,11 @@ impl Batch {
     unsafe fn write<P: Payload>(&mut self, header: Header, record_bytes: usize, payload: P) {
         let record = self.words.as_mut_ptr().wrapping_add(self.bytes / 8);
         // SAFETY: `room` is at most the size of `words`, and 0 while there are none. So the record
-        // lies in `words`. Its header is its first word, and its payload fits behind: a record that
-        // is so short has no word for its length.
-        unsafe {
-            record.write(header.word());
-            payload.write(record.wrapping_add(1).cast());
-        }
+        // lies in `words`.
+        unsafe { record.write(header.word()) };
+        // SAFETY: by the contract the payload fits behind the header: a record that is so short has
+        // no word for its length.
+        unsafe { payload.write(record.wrapping_add(1).cast()) };
         self.bytes += record_bytes;
     }
 }

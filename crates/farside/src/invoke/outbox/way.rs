@@ -425,8 +425,8 @@ impl Way {
         self.note_staged();
     }
 
-    /// Takes over a batch of whole records, with the latches that wait for it. Sends it as a frame if
-    /// it need not wait, and stages it otherwise.
+    /// Takes over a batch of whole records, with the latches that wait for it. Sends it as a frame
+    /// if it need not wait, and stages it otherwise.
     pub(super) fn take_batch(&mut self, process: &Process, records: &[u64], on_sent: &mut Vec<LatchAddress>) {
         let bytes = size_of_val(records);
         self.counters.bytes += bytes as u64;
@@ -529,7 +529,8 @@ impl Way {
         !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some() || self.is_refused)
     }
 
-    /// Sends staged records through an open ring. Those that fit in one chunk are published together.
+    /// Sends staged records through an open ring. Those that fit in one chunk are published
+    /// together.
     fn send_into_ring(&mut self, process: &Process) -> Result<bool> {
         let mut sent = false;
         let mut no_room_for = None;
