@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use farside::bytemuck::checked::try_pod_read_unaligned;
 use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
 
+use super::one_sided::mask;
 use super::ring::Ring;
 use super::{Item, Part, Queue, QueueError, Usage};
 use crate::promise::{Implementation, Op, Promise};
@@ -274,7 +275,10 @@ impl<T: Item> Ends<'_, T> {
     }
 
     /// Reads an item from the bytes that another worker has written.
-    pub(super) fn value(&self, ticket: u64, bytes: &[u8]) -> Result<T> {
+    pub(super) fn value(&self, ticket: u64, bytes: &mut [u8]) -> Result<T> {
+        if self.implementation == Implementation::Checksum {
+            mask(bytes, ticket);
+        }
         try_pod_read_unaligned(bytes).map_err(|_| QueueError::NoValue { ticket }.into())
     }
 

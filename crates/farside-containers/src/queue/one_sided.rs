@@ -36,6 +36,20 @@ fn stamp(ticket: u64, place: u64) -> u64 {
     ticket.wrapping_add(1) | place << TICKET_BITS
 }
 
+/// Changes the bytes of an item so that they differ from those of all other tickets, and back. With
+/// checksums, equal items in one slot would otherwise leave the same bytes there. The checksum alone
+/// would then show an item whose bytes are still on their way, and these would spoil a later item.
+#[inline]
+pub(super) fn mask(bytes: &mut [u8], ticket: u64) {
+    // The steps of splitmix64: all bits depend on the ticket.
+    let mut word = ticket.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    for word_bytes in bytes.chunks_mut(8) {
+        word_bytes.iter_mut().zip((word ^ word >> 31).to_ne_bytes()).for_each(|(byte, mask)| *byte ^= mask);
+    }
+}
+
 impl<T: Item> Ends<'_, T> {
     /// Pushes up to a batch of items. Returns how many.
     #[inline]
@@ -167,13 +181,16 @@ impl<T: Item> Ends<'_, T> {
 
     /// Makes a slot with its stamp or checksum.
     fn fill(&self, slot: &mut [u8], ticket: u64, place: u64, item: &T) {
-        let bytes = bytes_of(item);
-        let mark = match self.implementation {
-            Implementation::Checksum => xxh3_64_with_seed(bytes, stamp(ticket, 0)),
+        let (mark, bytes) = slot[..STAMP + size_of::<T>()].split_at_mut(STAMP);
+        bytes.copy_from_slice(bytes_of(item));
+        let stamp = match self.implementation {
+            Implementation::Checksum => {
+                mask(bytes, ticket);
+                xxh3_64_with_seed(bytes, stamp(ticket, 0))
+            }
             _ => stamp(ticket, place),
         };
-        slot[..STAMP].copy_from_slice(&mark.to_ne_bytes());
-        slot[STAMP..][..bytes.len()].copy_from_slice(bytes);
+        mark.copy_from_slice(&stamp.to_ne_bytes());
     }
 
     /// Returns whether a slot that was read holds the item of a ticket.
@@ -248,7 +265,7 @@ impl<T: Item> Ends<'_, T> {
                 let found = ring.head().compare_swap(self.me, head, next)?;
                 if found == head {
                     part.head.set(next);
-                    return self.value(head, &slot[STAMP..]).map(Some);
+                    return self.value(head, &mut slot[STAMP..]).map(Some);
                 }
                 head = found;
                 continue;
@@ -288,8 +305,8 @@ impl<T: Item> Ends<'_, T> {
                 let found = ring.head().compare_swap(self.me, head, next)?;
                 if found == head {
                     part.head.set(next);
-                    for (slot, ticket) in slots.chunks(slot_bytes).zip(head..) {
-                        items.push(self.value(ticket, &slot[STAMP..][..size_of::<T>()])?);
+                    for (slot, ticket) in slots.chunks_mut(slot_bytes).zip(head..) {
+                        items.push(self.value(ticket, &mut slot[STAMP..][..size_of::<T>()])?);
                     }
                     return Ok(());
                 }
@@ -327,7 +344,7 @@ impl<T: Item> Ends<'_, T> {
         let mut buffer = self.part.buffer.borrow_mut();
         let slot = &mut buffer[..STAMP + size_of::<T>()];
         self.look(ring.slot(ticket).address(), slot)?;
-        if self.fits(ring, slot, ticket)? { self.value(ticket, &slot[STAMP..]).map(Some) } else { Ok(None) }
+        if self.fits(ring, slot, ticket)? { self.value(ticket, &mut slot[STAMP..]).map(Some) } else { Ok(None) }
     }
 
     /// Pops an item while no worker pushes.
