@@ -10,6 +10,7 @@ use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
 use super::one_sided::mask;
 use super::ring::Ring;
 use super::{Item, Part, Queue, QueueError, Usage};
+use crate::cost::{Plan, Planner};
 use crate::promise::{Implementation, Op, Promise};
 
 /// The time after which a wait looks again by itself: for losses.
@@ -25,13 +26,14 @@ const SHORT_SLICE: Duration = Duration::from_micros(50);
 /// [`call_return`](Worker::call_return) with [`Implementation::Call`]. In called functions, only
 /// queues in mapped memory can be used, and with `Call` only those whose items this worker has.
 ///
-/// After an error of a push, its items may or may not be in the queue, and never block it. After
-/// [`Error::Deadline`] with `Call`, the call may yet run: a push then adds its items later, and
-/// what a pop takes is gone.
+/// After an error of a push, its items may or may not be in the queue, and never block it for
+/// long (see [`Queue`]). After a deadline has passed, the operation may yet take effect: a
+/// push with `Call` then adds its items later, and what a pop takes is gone.
 pub struct Ends<'w, T: 'static> {
     pub(super) me: &'w Worker,
     pub(super) queue: Queue<T>,
     pub(super) implementation: Implementation,
+    pub(super) planner: Option<&'w Planner>,
     pub(super) part: &'w Part<T>,
 }
 
@@ -205,6 +207,38 @@ impl<T: Item> Ends<'_, T> {
     /// Returns the number of items that always find room.
     pub fn capacity(&self) -> u64 {
         self.part.ring.get().capacity
+    }
+
+    /// Returns how the queue works.
+    pub fn implementation(&self) -> Implementation {
+        self.implementation
+    }
+
+    /// Predicts what an operation costs by each implementation, and says which is the cheapest and
+    /// why. The prediction is for operations of all processes, each alone, and an owner that waits
+    /// for calls. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    ///
+    /// # Panics
+    /// If the queue was made with neither [`Implementation::Auto`] nor a [cost
+    /// model](Queue::with_cost_model). If the operation is not one of queues, or the promise does
+    /// not permit it.
+    #[track_caller]
+    pub fn plan(&self, op: Op, promise: Promise) -> Plan {
+        assert!(matches!(op, Op::Push | Op::Pop), "queues have no {op:?}: plan a push or a pop");
+        match self.planner {
+            Some(planner) => planner.plan(op, promise),
+            None => panic!("the queue has no cost model: make it with `Implementation::Auto`, or `with_cost_model`"),
+        }
+    }
+
+    /// Returns the number of slots that are never used again, after losses and failed pushes. As
+    /// many fewer items may find room. [`Queue::resize`] makes new ones.
+    ///
+    /// # Errors
+    /// See [above](Self#errors).
+    pub fn retired_slots(&self) -> Result<u64> {
+        self.look_for_retired(&self.ring()?)?;
+        Ok(self.retired_count())
     }
 
     /// Returns the process that has the queue.

@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::ends::Ends;
 use super::ring::{BATCH_MAX, Ring, STAMP};
-use super::{Item, Usage};
+use super::{Item, QueueError, Usage};
 use crate::promise::Implementation;
 
 /// The bits of a stamp that tell the ticket, which is smaller than half of what they can tell. The
@@ -36,9 +36,9 @@ fn stamp(ticket: u64, place: u64) -> u64 {
     ticket.wrapping_add(1) | place << TICKET_BITS
 }
 
-/// Changes the bytes of an item so that they differ from those of all other tickets, and back. With
-/// checksums, equal items in one slot would otherwise leave the same bytes there. The checksum alone
-/// would then show an item whose bytes are still on their way, and these would spoil a later item.
+/// Mixes the ticket into the words of an item, or takes it out again. With checksums, equal items
+/// would otherwise leave the same words in a slot. The checksum alone would then show an item whose
+/// words are still on their way, and these would spoil a later item.
 #[inline]
 pub(super) fn mask(bytes: &mut [u8], ticket: u64) {
     // The steps of splitmix64: all bits depend on the ticket.
@@ -59,7 +59,7 @@ impl<T: Item> Ends<'_, T> {
             if count == 0 {
                 return Ok(0);
             }
-            let ticket = ring.tail().fetch_add(self.me, count)?;
+            let ticket = ring.tail().fetch_add(self.me, count).inspect_err(|_| self.doubt())?;
             self.part.open.set((ticket, ticket.wrapping_add(count)));
             let written = self.write(ring, usage, ticket, &items[..count as usize]);
             if written.is_err() && self.implementation != Implementation::OneSidedPublished {
@@ -69,10 +69,19 @@ impl<T: Item> Ends<'_, T> {
             self.part.open.set((0, 0));
             match written? {
                 // All tickets were for retired slots.
+                0 if self.retired_count() == ring.slots => return Err(QueueError::WornOut { slots: ring.slots }.into()),
                 0 => {}
                 written => return Ok(written),
             }
         }
+    }
+
+    /// Notes that this worker may have tickets that it does not know, after an error. They count
+    /// from its next push on, and poppers pass them.
+    #[cold]
+    fn doubt(&self) {
+        self.part.has_doubt.set(true);
+        self.part.limit.set(self.part.tail.get());
     }
 
     /// Returns how many tickets this worker may take, up to `most`.
@@ -95,6 +104,10 @@ impl<T: Item> Ends<'_, T> {
             Implementation::OneSidedPublished => ring.taken(),
             _ => ring.head(),
         };
+        if part.has_doubt.get() {
+            part.tail.set(ring.tail().load(self.me)?);
+            part.has_doubt.set(false);
+        }
         let head = freed.load(self.me)?;
         part.limit.set(head.wrapping_add(ring.capacity));
         if head.wrapping_sub(part.tail.get()).cast_signed() > 0 {
@@ -110,9 +123,16 @@ impl<T: Item> Ends<'_, T> {
         let (part, end) = (self.part, ticket.wrapping_add(items.len() as u64));
         part.tail.set(end);
         // The slots were used before, and may have been retired since this worker last looked.
-        let known = part.limit.get().wrapping_add(ring.slots - ring.capacity);
-        if end.wrapping_sub(known).cast_signed() > 0 {
+        let beyond = || {
+            let known = part.limit.get().wrapping_add(ring.slots - ring.capacity);
+            end.wrapping_sub(known).cast_signed() > 0
+        };
+        if beyond() {
             self.look_for_room(ring)?;
+            // A push that failed while it took its tickets may have done so later.
+            if beyond() {
+                return Err(QueueError::NoSlot { ticket }.into());
+            }
         }
         if self.part.retirements.get() > 0 {
             let mut left = items.iter();
