@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use farside::bytemuck::{CheckedBitPattern, NoUninit};
 use farside::global::ByteSpace;
-use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
+use farside::{AccessConflict, Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
@@ -131,6 +131,23 @@ impl From<QueueError> for Error {
     }
 }
 
+/// One worker relies on a promise, and another one does what it excludes. Found where accesses are
+/// [checked](farside::AccessConflict).
+///
+/// It arrives as [`Error::Room`]; [`Error::room_error`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a {op:?} breaks the promise {promise} of another worker at a queue: let a barrier part them, or promise less ({conflict})"
+)]
+pub struct BrokenPromise {
+    /// The promise.
+    pub promise: Promise,
+    /// The operation that it does not permit.
+    pub op: Op,
+    /// Both places in the program.
+    pub conflict: AccessConflict,
+}
+
 /// A bounded queue in the memory of one process, which all workers of the job use.
 ///
 /// The handle is `Copy` and may travel. [`on`](Self::on) returns the ends of the queue for one
@@ -200,6 +217,10 @@ impl From<QueueError> for Error {
 /// its place. Pops ask for it when they have met it for a second, or for the job's deadline if that
 /// is shorter. With `OneSidedPublished`, later operations that wait for it are [`Error::Deadline`].
 ///
+/// *Broken promises* are found where accesses are [checked](AccessConflict): if two workers push and
+/// pop at the same time, and one of them has promised that this does not happen, one gets a
+/// [`BrokenPromise`] that names both places.
+///
 /// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
 /// `ChecksumQueue`.
 #[derive(Wire)]
@@ -266,6 +287,8 @@ struct Part<T> {
     agreed: Cell<u64>,
     /// A ticket at the head whose item is not there, and when it was first seen there.
     standing: Cell<Option<(u64, Instant)>>,
+    /// Whether operations are announced, to find those that break a promise.
+    are_announced: bool,
     /// Whether a push failed while it took its tickets, so that this worker may have some that it
     /// does not know.
     has_doubt: Cell<bool>,
@@ -295,6 +318,7 @@ impl<T: Item> Part<T> {
             retired: RefCell::default(),
             agreed: Cell::default(),
             standing: Cell::default(),
+            are_announced: me.access_checks().is_some(),
             has_doubt: Cell::default(),
             buffer: RefCell::default(),
             outgoing: RefCell::default(),

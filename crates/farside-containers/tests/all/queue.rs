@@ -190,7 +190,10 @@ fn phases(me: &Worker) -> Result<()> {
                 items.into_iter().chain(popping.pop()?).for_each(|item| seen.take(item));
             }
             popping.end()?;
-            assert_eq!(me.all_reduce(seen.count, |a, b| a + b)?, 5 * workers, "{implementation:?}");
+            let pushed = |of| (5 * round..5 * round + 5).map(move |number| entry(of, number)[2]);
+            let sum: u64 = (0..me.worker_count()).flat_map(pushed).sum();
+            let all = me.all_reduce((seen.count, seen.sum), |a, b| (a.0 + b.0, a.1 + b.1))?;
+            assert_eq!(all, (5 * workers, sum), "{implementation:?}");
             let local = ends.local()?;
             if me.process() == host(me) && me.thread_index() == 0 {
                 for number in 0..7 {
@@ -533,26 +536,41 @@ fn a_lost_pusher_stops_no_other() {
     assert_eq!(by_calls.run(1), 0);
 }
 
-/// A worker that is lost while it pops takes no more than what it pops.
+/// A worker that is lost while it pops takes no more than the item that it is popping. All others
+/// are popped once, and so is what is pushed later.
 #[test]
 fn a_lost_popper_leaves_what_is_pushed_later() {
+    const ITEMS: u64 = 3000;
+    let mut taken = 0;
     for seed in 0..30 {
         let implementation = STAMPED[seed as usize % 2];
+        let promise = [Promise::ALL, Promise::POP_ONLY][seed as usize / 2 % 2];
         let dying = ProcessId::new(1);
-        let death = Duration::from_micros(350) + Duration::from_nanos(3_337 * seed);
-        let ended = Mutex::new(false);
+        let death = Duration::from_micros(400) + Duration::from_nanos(3_337 * seed);
+        let (popped, ended) = (Mutex::new(Vec::new()), Mutex::new(false));
         let simulated = Simulation::new(2, 1, seed).kill(dying, death).run(|me| {
-            let queue = Queue::with_implementation(me, ProcessId::new(0), 20, implementation)?;
+            let queue = Queue::with_implementation(me, ProcessId::new(0), ITEMS, implementation)?;
             let ends = queue.on(me);
             if me.is_first() {
-                assert_eq!(ends.push_all(&[100, 101])?, 2);
+                assert_eq!(ends.push_all(&(0..ITEMS).collect::<Vec<_>>())?, ITEMS);
             }
             me.barrier()?;
             while me.process() == dying || !me.is_lost(dying) {
-                ends.pop_with(Promise::POP_ONLY)?;
+                if me.process() == dying
+                    && let Some(item) = ends.pop_with(promise)?
+                {
+                    popped.lock().unwrap().push(item);
+                }
                 me.progress()?;
             }
-            for number in 0..30_u64 {
+            let by_lost = popped.lock().unwrap().len() as u64;
+            assert!(by_lost < ITEMS, "it is lost before it has popped all");
+            assert!(popped.lock().unwrap().iter().copied().eq(0..by_lost));
+            let rest = ends.pop_many_with(promise, ITEMS as usize)?;
+            let first = ITEMS - rest.len() as u64;
+            assert!(by_lost <= first && first <= by_lost + 1, "{by_lost} and {} were popped", rest.len());
+            assert!(rest.into_iter().eq(first..ITEMS), "{implementation:?}, seed {seed}");
+            for number in 0..30 {
                 assert_eq!(ends.push(number)?, Ok(()));
                 assert_eq!(ends.pop()?, Some(number), "{implementation:?}, seed {seed}");
             }
@@ -561,7 +579,9 @@ fn a_lost_popper_leaves_what_is_pushed_later() {
         });
         assert!(simulated.unwrap().verdict.is_err());
         assert!(ended.into_inner().unwrap(), "{implementation:?}, seed {seed}");
+        taken += u32::from(!popped.into_inner().unwrap().is_empty());
     }
+    assert!(taken > 20, "only {taken} were lost while they popped");
 }
 
 /// The loss of a process that does not use a published queue is nothing to those that use it.

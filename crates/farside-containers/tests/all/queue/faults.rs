@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use farside::{Error, LogGp, PerWorker, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
-use farside_containers::Implementation;
-use farside_containers::queue::{Ends, Queue, QueueError};
+use farside_containers::queue::{BrokenPromise, Ends, Queue, QueueError};
+use farside_containers::{Implementation, Op, Promise};
 
 use super::{Entry, LONG, entry};
 
@@ -217,4 +217,43 @@ fn a_queue_without_slots_says_so() {
         queue.free(me)
     })
     .unwrap();
+}
+
+/// One worker has promised only to pop, and another one pushes at the same time. Where accesses are
+/// checked, one of them is told, with both places.
+#[test]
+fn a_broken_promise_names_both_places() {
+    let mut told = 0;
+    for seed in 0..10 {
+        let implementation = super::ALL[seed as usize % 4];
+        let found = Mutex::new(None);
+        let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(|me| {
+            let queue = Queue::<u64>::with_implementation(me, HOST, 100, implementation)?;
+            let ends = queue.on(me);
+            me.barrier()?;
+            for number in 0..20 {
+                let outcome = match me.id().number() {
+                    1 => ends.push(number).map(drop),
+                    2 => ends.pop_with(Promise::POP_ONLY).map(drop),
+                    _ => Ok(()),
+                };
+                if let Err(error) = outcome {
+                    let broken = error.room_error::<BrokenPromise>().expect("no other error");
+                    *found.lock().unwrap() = Some(broken.clone());
+                    break;
+                }
+                me.charge(MICROSECOND);
+                me.progress()?;
+            }
+            Ok(())
+        });
+        simulated.unwrap().verdict.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        if let Some(broken) = found.into_inner().unwrap() {
+            assert_eq!((broken.promise, broken.op), (Promise::POP_ONLY, Op::Push));
+            let text = broken.to_string();
+            assert_eq!(text.matches(file!()).count(), 2, "{text}");
+            told += 1;
+        }
+    }
+    assert!(told > 5, "{told} of 10 runs");
 }
