@@ -311,15 +311,17 @@ fn one_long_item_stays_where_it_belongs() {
         farside::simulate(workers, 1, seed, |me| {
             let texts = DistVec::new(me)?;
             let own = me.id().number();
-            texts.with(me, |part| part.extend((0..20).map(|x| format!("{:03}", x * workers + own))));
-            if me.is_first() {
-                texts.with(me, |part| part.push(" ".repeat(17 << 20)));
-            }
+            // The last worker has it, and nothing else that could be a sample.
+            let is_last = own + 1 == workers;
+            texts.with(me, |part| match is_last {
+                true => part.push("~".repeat(17 << 20)),
+                false => part.extend((0..20).map(|x| format!("{:03}", x * workers + own))),
+            });
             texts.sort(me)?;
             let lengths = me.all_gather(texts.with(me, |part| part.len() as u32))?;
-            assert_eq!(lengths.iter().sum::<u32>(), 20 * workers + 1);
-            assert!(lengths.iter().all(|length| (10..=31).contains(length)), "{lengths:?}");
-            assert_eq!(texts.with(me, |part| part[0].len() > 3), me.is_first());
+            assert_eq!(lengths.iter().sum::<u32>(), 20 * (workers - 1) + 1);
+            assert!(lengths.iter().all(|length| (1..=31).contains(length)), "{lengths:?}");
+            assert_eq!(texts.with(me, |part| part.last().is_some_and(|text| text.len() > 3)), is_last);
             assert!(texts.with(me, |part| part.is_sorted()));
             me.barrier()
         })
