@@ -42,9 +42,9 @@ const SAMPLES_BYTES: usize = 1 << 20;
 /// any worker is in one of them: the items would stay, but at the end of a part, in no order.
 ///
 /// If a worker cannot send its items, every worker gets an error. After that and other errors, each
-/// item is at one worker, but perhaps not at the one to which it belongs, or still on its way there.
-/// A process that is lost takes its part and what is on its way there with it. A panic in a
-/// comparison loses nothing.
+/// item is at one worker or still on its way there, but perhaps not where it belongs. A process that
+/// is lost takes its part and what is on its way there with it. A panic in a comparison loses
+/// nothing.
 ///
 /// *Cost*: none for one's own part. What moves items waits for all workers, and sends the items in
 /// calls of 64 KiB.

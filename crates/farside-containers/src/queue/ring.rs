@@ -1,10 +1,10 @@
 //! Where things lie in the memory of a queue.
 //!
 //! ```text
-//! tail | head | retirements | published | taken | pushes | pops | retired slots, a bit each | slots
+//! tail | head | retirements | published | taken | pushes | pops | retired slots | slots
 //! ```
 //!
-//! The first seven are words with 128 bytes each.
+//! The first seven are words with 128 bytes each. A retired slot is a bit.
 //!
 //! A slot is a stamp and an item. The ticket `t` of an item is its number since the queue was made.
 //! Its slot is `t` modulo the number of slots, and its stamp says whether the item is there.
