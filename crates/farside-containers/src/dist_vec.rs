@@ -9,6 +9,8 @@ use crate::agreement::agree;
 
 /// The size of the calls in which items move.
 const CALL_BYTES: usize = 64 << 10;
+/// The bytes that a worker's samples have together, at most.
+const SAMPLES_BYTES: usize = 1 << 20;
 
 /// One vector of which each worker has a part: an ordinary `Vec`, which may have any length.
 ///
@@ -39,10 +41,10 @@ const CALL_BYTES: usize = 64 << 10;
 /// [`rebalance`](Self::rebalance) and [`sort`](Self::sort) move items. Nothing may be pushed while
 /// any worker is in one of them: the items would stay, but at the end of a part, in no order.
 ///
-/// If a worker cannot send its items, every worker gets an error. Each item is then at one worker,
-/// but perhaps not at the one to which it belongs. After other errors, items that are on their way
-/// are lost, and with a process its part. The other workers keep what they have not sent and what
-/// has arrived.
+/// If a worker cannot send its items, every worker gets an error. After that and other errors, each
+/// item is at one worker or still on its way there, but perhaps not where it belongs. A process that
+/// is lost takes its part and what is on its way there with it. A panic in a comparison loses
+/// nothing.
 ///
 /// *Cost*: none for one's own part. What moves items waits for all workers, and sends the items in
 /// calls of 64 KiB.
@@ -56,8 +58,36 @@ struct Part<T> {
     items: Vec<T>,
     /// The number of exchanges that have ended here.
     ended: u64,
-    /// Items that move here in the exchange after that, with their senders.
-    arrived: Vec<(u32, Vec<T>)>,
+    /// Items that have come here in later ones.
+    arrived: Vec<Block<T>>,
+}
+
+/// Items that go from one worker to another in an exchange.
+#[derive(Wire)]
+struct Block<T> {
+    /// The number of exchanges before this one.
+    exchange: u64,
+    from: WorkerId,
+    /// Whether the sender keeps them, too.
+    are_copies: bool,
+    items: Vec<T>,
+}
+
+impl<T> Part<T> {
+    /// Ends an exchange, and returns what has come in it.
+    fn end(&mut self) -> Vec<Block<T>> {
+        self.ended += 1;
+        let (now, later) = std::mem::take(&mut self.arrived).into_iter().partition(|one| one.exchange < self.ended);
+        self.arrived = later;
+        now
+    }
+}
+
+/// Whether an exchange moves or copies items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    Moves,
+    Copies,
 }
 
 impl<T: Wire + Clone> DistVec<T> {
@@ -155,7 +185,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
     /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not send.
     pub fn gather(self, me: &Worker, root: WorkerId) -> Result<Option<Vec<T>>> {
-        let (copied, outcome) = self.exchange(me, vec![(root, self.with(me, |items| items.clone()))]);
+        let own = self.with(me, |items| items.clone());
+        let (copied, outcome) = self.exchange(me, Sending::Copies, vec![(root, own)]);
         outcome.map(|()| (me.id() == root).then_some(copied))
     }
 
@@ -165,9 +196,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`gather`](Self::gather).
     pub fn rebalance(self, me: &Worker) -> Result<()> {
-        me.quiesce()?;
-        let lengths = me.gather(WorkerId::FIRST, self.with(me, |items| items.len()))?;
-        let lengths = me.broadcast(WorkerId::FIRST, lengths)?;
+        let lengths = self.lengths(me).inspect_err(|_| self.leave_out(me))?;
         let begin: usize = lengths[..me.id().index()].iter().sum();
         let total: usize = lengths.iter().sum();
         let mut rest = self.with(me, std::mem::take);
@@ -178,9 +207,15 @@ impl<T: Wire + Clone> DistVec<T> {
             let kept = first.saturating_sub(begin).min(rest.len());
             pieces.push((to, rest.split_off(kept)));
         }
-        let (items, outcome) = self.exchange(me, pieces);
+        let (items, outcome) = self.exchange(me, Sending::Moves, pieces);
         self.put_in_front(me, items);
         outcome
+    }
+
+    fn lengths(self, me: &Worker) -> Result<Vec<usize>> {
+        me.quiesce()?;
+        let lengths = me.gather(WorkerId::FIRST, self.with(me, |items| items.len()))?;
+        me.broadcast(WorkerId::FIRST, lengths)
     }
 
     /// Sorts the whole. First waits for all calls, as [`Worker::quiesce`] does. All workers call
@@ -188,11 +223,40 @@ impl<T: Wire + Clone> DistVec<T> {
     /// [`rebalance`](Self::rebalance) evens them out.
     ///
     /// This is a sample sort: each worker sorts its part, and `P` samples of each of the `P`
-    /// workers tell which items come to which.
+    /// workers tell which items come to which. Items of more than 1 MiB / `P` are no samples. If
+    /// most items are that long, parts differ in length.
     ///
     /// # Errors
     /// Those of [`gather`](Self::gather).
     pub fn sort(self, me: &Worker) -> Result<()>
+    where
+        T: Ord,
+    {
+        let workers = me.worker_count() as usize;
+        let splitters = self.splitters(me).inspect_err(|_| self.leave_out(me))?;
+        // All comparisons are made while the items are in the part.
+        let (mut rest, firsts) = self.with(me, |items| {
+            // Called functions may have changed it since.
+            items.sort();
+            let least = |to: usize| to.checked_sub(1).and_then(|before| splitters.get(before));
+            let first = |to| least(to).map_or(0, |least| items.partition_point(|item| item < least));
+            let firsts: Vec<_> = (0..workers).map(first).collect();
+            (std::mem::take(items), firsts)
+        });
+        let mut pieces = Vec::new();
+        for (to, first) in me.workers().zip(firsts).collect::<Vec<_>>().into_iter().rev() {
+            pieces.push((to, rest.split_off(first.min(rest.len()))));
+        }
+        let (items, outcome) = self.exchange(me, Sending::Moves, pieces);
+        let count = items.len();
+        self.put_in_front(me, items);
+        // Finds the sorted runs of the workers.
+        self.with(me, |own| own[..count].sort());
+        outcome
+    }
+
+    /// Returns the least items of all parts of the sorted whole but the first.
+    fn splitters(self, me: &Worker) -> Result<Vec<T>>
     where
         T: Ord,
     {
@@ -201,7 +265,8 @@ impl<T: Wire + Clone> DistVec<T> {
         let samples = self.with(me, |items| {
             items.sort();
             let step = items.len().div_ceil(workers).max(1);
-            items.iter().step_by(step).cloned().collect::<Vec<T>>()
+            let samples = items.iter().step_by(step).filter(|item| item.wire_bytes() <= SAMPLES_BYTES / workers);
+            samples.cloned().collect::<Vec<T>>()
         });
         // The first worker chooses, because all samples together may be longer than a call.
         let splitters = me.gather(WorkerId::FIRST, samples)?.map(|samples| {
@@ -209,21 +274,15 @@ impl<T: Wire + Clone> DistVec<T> {
             samples.sort();
             (1..workers).filter_map(|to| samples.get(samples.len() * to / workers).cloned()).collect::<Vec<T>>()
         });
-        let splitters = me.broadcast(WorkerId::FIRST, splitters)?;
-        let mut rest = self.with(me, std::mem::take);
-        // Called functions may have changed it since.
-        rest.sort();
-        let mut pieces = Vec::new();
-        for to in (0..me.worker_count()).rev().map(WorkerId::new) {
-            let least = to.index().checked_sub(1).and_then(|before| splitters.get(before));
-            let first = least.map_or(0, |least| rest.partition_point(|item| item < least));
-            pieces.push((to, rest.split_off(first)));
-        }
-        let (mut items, outcome) = self.exchange(me, pieces);
-        // Finds the sorted runs of the workers.
-        items.sort();
-        self.put_in_front(me, items);
-        outcome
+        me.broadcast(WorkerId::FIRST, splitters)
+    }
+
+    /// Leaves an exchange out in which others may take part. What they have sent stays here.
+    fn leave_out(self, me: &Worker) {
+        self.part.with(me, |part| {
+            let arrived = part.end();
+            part.items.extend(arrived.into_iter().filter(|block| !block.are_copies).flat_map(|block| block.items));
+        });
     }
 
     /// Gives a worker its items back, before those that were pushed meanwhile.
@@ -236,8 +295,8 @@ impl<T: Wire + Clone> DistVec<T> {
 
     /// Sends pieces to their workers. Returns those that come here, in the order of their senders,
     /// or after an error all items that this worker has.
-    fn exchange(self, me: &Worker, pieces: Vec<(WorkerId, Vec<T>)>) -> (Vec<T>, Result<()>) {
-        let number = self.part.with(me, |part| part.ended);
+    fn exchange(self, me: &Worker, sending: Sending, pieces: Vec<(WorkerId, Vec<T>)>) -> (Vec<T>, Result<()>) {
+        let exchange = self.part.with(me, |part| part.ended);
         let (mut kept, mut sent) = (Vec::new(), Ok(()));
         for (to, items) in pieces {
             let mut items = items.into_iter().peekable();
@@ -248,17 +307,18 @@ impl<T: Wire + Clone> DistVec<T> {
                     bytes += item.wire_bytes().max(1);
                     fits
                 };
-                let block: Vec<T> = std::iter::from_fn(|| items.next_if(&mut fits)).collect();
-                let arrive = |there: &Worker, (this, number, from, items): (Self, u64, u32, Vec<T>)| {
-                    this.part.with(there, |part| {
-                        // What comes after an exchange has failed here is late.
-                        if number == part.ended {
-                            part.arrived.push((from, items));
-                        }
+                let items: Vec<T> = std::iter::from_fn(|| items.next_if(&mut fits)).collect();
+                let block = Block { exchange, from: me.id(), are_copies: sending == Sending::Copies, items };
+                let arrive = |there: &Worker, (this, block): (Self, Block<T>)| {
+                    this.part.with(there, |part| match block.exchange < part.ended {
+                        // The exchange has failed here.
+                        true if block.are_copies => {}
+                        true => part.items.extend(block.items),
+                        false => part.arrived.push(block),
                     });
                 };
-                if let Err(refused) = me.call(to, (self, number, me.id().number(), block), arrive) {
-                    kept.extend(refused.arguments.3);
+                if let Err(refused) = me.call(to, (self, block), arrive) {
+                    kept.extend(refused.arguments.1.items);
                     sent = Err(refused.error);
                 }
             }
@@ -266,14 +326,11 @@ impl<T: Wire + Clone> DistVec<T> {
         }
         // Also after an error: the others wait here.
         let quiesced = me.quiesce();
-        let mut arrived = self.part.with(me, |part| {
-            part.ended += 1;
-            std::mem::take(&mut part.arrived)
-        });
-        arrived.push((me.id().number(), kept));
+        let mut arrived = self.part.with(me, Part::end);
+        arrived.push(Block { exchange, from: me.id(), are_copies: false, items: kept });
         // Stable: the calls of one worker have run in their order.
-        arrived.sort_by_key(|(from, _)| *from);
-        let items = arrived.into_iter().flat_map(|(_, items)| items).collect();
+        arrived.sort_by_key(|block| block.from);
+        let items = arrived.into_iter().flat_map(|block| block.items).collect();
         // No worker begins the next exchange before all have taken the items of this one.
         let outcome = match quiesced {
             Ok(()) => agree(me, sent),

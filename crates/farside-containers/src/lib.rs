@@ -3,7 +3,6 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | keep a hash table that is spread over all workers | [`map::HashMap`] |
 //! | keep a hash table that is spread over all workers | [`map::HashMap`], [`map::WireMap`] |
 //! | share a bounded queue, in the memory of one process | [`queue`] |
 //! | send many small items to many owners | [`Exchange`] |

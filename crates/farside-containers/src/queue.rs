@@ -10,15 +10,17 @@ mod ring;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::Instant;
 
 use farside::bytemuck::{CheckedBitPattern, NoUninit};
 use farside::global::ByteSpace;
-use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
+use farside::{AccessConflict, Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
-use crate::promise::{Implementation, Op, Promise};
+use crate::cost::{CostModel, Load, Planner};
+use crate::promise::{Choice, Implementation, Op, Promise};
 
 /// Types that a queue may hold: plain ones, without padding. What is read is checked to be a value.
 pub trait Item: Wire + NoUninit + CheckedBitPattern {}
@@ -98,6 +100,23 @@ pub enum QueueError {
         /// The process that has the queue.
         host: ProcessId,
     },
+    /// All slots are retired, after losses and pushes that failed.
+    #[error(
+        "all {slots} slots of the queue are retired after losses and failed pushes: resize it, or make another queue"
+    )]
+    WornOut {
+        /// The number of slots.
+        slots: u64,
+    },
+    /// The place of an item is not free yet, because earlier pushes of the worker timed out when
+    /// they took their places.
+    #[error(
+        "item {ticket} of the queue has no free slot, because earlier pushes timed out: push it again after some pops"
+    )]
+    NoSlot {
+        /// The number of the item since the queue was made.
+        ticket: u64,
+    },
     /// A slot holds what is no value of the item's type.
     #[error("item {ticket} of the queue is no value of its type: a worker overwrote the memory of the queue")]
     NoValue {
@@ -110,6 +129,23 @@ impl From<QueueError> for Error {
     fn from(error: QueueError) -> Self {
         Self::Room(Box::new(error))
     }
+}
+
+/// One worker relies on a promise, and another one does what it excludes. Found where accesses are
+/// [checked](farside::AccessConflict).
+///
+/// It arrives as [`Error::Room`]; [`Error::room_error`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a {op:?} breaks the promise {promise} of another worker at a queue: let a barrier part them, or promise less ({conflict})"
+)]
+pub struct BrokenPromise {
+    /// The promise.
+    pub promise: Promise,
+    /// The operation that it does not permit.
+    pub op: Op,
+    /// Both places in the program.
+    pub conflict: AccessConflict,
 }
 
 /// A bounded queue in the memory of one process, which all workers of the job use.
@@ -171,10 +207,19 @@ impl From<QueueError> for Error {
 /// *Loss*: without the process that has the queue, everything is [`Error::PeerLost`]. If another
 /// process is lost while it pushes, its item may be left out. The next pop that comes to its place
 /// asks all workers whether the item is theirs. Until all have answered, which they do when they
-/// make progress, pops return `None`. The slot is never used again, since the lost process may yet
-/// write there. An item that a lost process has popped is gone. With
+/// make progress, pops return `None`. So do pops in called functions, which cannot ask. The slot is
+/// never used again, since the lost process may yet write there: see
+/// [`retired_slots`](Ends::retired_slots). An item that a lost process has popped is gone. With
 /// [`Implementation::OneSidedPublished`] a loss in a push or pop stops the queue: later operations
 /// that wait for the lost process are [`Error::PeerLost`].
+///
+/// *Failed pushes* leave the same behind. A push whose request for a place times out does not know
+/// its place. Pops ask for it when they have met it for a second, or for the job's deadline if that
+/// is shorter. With `OneSidedPublished`, later operations that wait for it are [`Error::Deadline`].
+///
+/// *Broken promises* are found where accesses are [checked](AccessConflict). If two workers push
+/// and pop at the same time, and one of them has promised that this does not happen, one gets a
+/// [`BrokenPromise`] that names both places.
 ///
 /// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
 /// `ChecksumQueue`.
@@ -208,6 +253,7 @@ pub struct QueueSet<T: 'static> {
 /// What a worker knows of the queues of a set.
 struct State<T> {
     implementation: Implementation,
+    planner: Option<Planner>,
     /// The memory of all of them.
     space: RefCell<Option<ByteSpace>>,
     parts: Box<[Part<T>]>,
@@ -237,6 +283,15 @@ struct Part<T> {
     retirements: Cell<u64>,
     /// The retired slots, a bit each.
     retired: RefCell<Vec<u64>>,
+    /// The number of retirements after which all workers were asked to look at them.
+    agreed: Cell<u64>,
+    /// A ticket at the head whose item is not there, and when it was first seen there.
+    standing: Cell<Option<(u64, Instant)>>,
+    /// Whether operations are announced, to find those that break a promise.
+    are_announced: bool,
+    /// Whether a push failed while it took its tickets, so that this worker may have some that it
+    /// does not know.
+    has_doubt: Cell<bool>,
     /// Room for a batch of slots that are read. No call runs while it is borrowed.
     buffer: RefCell<Vec<u8>>,
     /// Room for a batch of slots that are written. Calls may run while it is borrowed, but only if
@@ -261,6 +316,10 @@ impl<T: Item> Part<T> {
             open: Cell::default(),
             retirements: Cell::default(),
             retired: RefCell::default(),
+            agreed: Cell::default(),
+            standing: Cell::default(),
+            are_announced: me.access_checks().is_some(),
+            has_doubt: Cell::default(),
             buffer: RefCell::default(),
             outgoing: RefCell::default(),
             items: RefCell::default(),
@@ -275,6 +334,10 @@ impl<T: Item> Part<T> {
         }
         self.whole.set(u64::MAX);
         self.retirements.set(0);
+        self.retired.take();
+        self.agreed.set(0);
+        self.standing.set(None);
+        self.has_doubt.set(false);
         for buffer in [&self.buffer, &self.outgoing] {
             *buffer.borrow_mut() = vec![0; ring.batch as usize * ring.slot_bytes()];
         }
@@ -309,12 +372,14 @@ fn make<T: Item>(
     me: &Worker,
     (first, count): (ProcessId, u32),
     capacity: u64,
-    implementation: Implementation,
+    (choice, model): (Choice, Option<CostModel>),
     start: u64,
 ) -> Result<PerWorker<State<T>>> {
+    let load = Load { own_share: 1.0 / f64::from(me.process_count()), ..Load::default() };
+    let (implementation, planner) = Planner::decide(me, choice, model, load, [Op::Push, Op::Pop])?;
     let hosts = (0..count).map(|distance| ProcessId::new(first.number().saturating_add(distance)));
     let parts = hosts.map(|host| Part::new(me, host)).collect();
-    let state = State { implementation, space: RefCell::default(), parts };
+    let state = State { implementation, planner, space: RefCell::default(), parts };
     let memory = state.allocate(me, capacity)?;
     state.begin(me, memory, start)?;
     // No worker returns before all are here, with their words stored.
@@ -374,17 +439,52 @@ impl<T: Item> Queue<T> {
         Self::with_implementation(me, host, capacity, Implementation::default())
     }
 
-    /// Makes a queue that works in another way.
+    /// Makes a queue that works in another way. With [`Implementation::Auto`] worker 0 chooses: the
+    /// implementation whose push and pop together cost least, while nothing is promised, by costs
+    /// that all workers [measure](CostModel::measure) together.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// Those of [`new`](Self::new); with `Auto` those of [`CostModel::measure`].
     pub fn with_implementation(
         me: &Worker,
         host: ProcessId,
         capacity: u64,
-        implementation: Implementation,
+        implementation: impl Into<Choice>,
     ) -> Result<Self> {
-        Self::starting_at(me, host, capacity, implementation, 0)
+        let state = make(me, (host, 1), capacity, (implementation.into(), None), 0)?;
+        Ok(Self { state, index: 0 })
+    }
+
+    /// As [`with_implementation`](Self::with_implementation), with the costs that
+    /// [`Implementation::Auto`] and [`Ends::plan`] follow.
+    ///
+    /// ```
+    /// use farside::ProcessId;
+    /// use farside_containers::queue::Queue;
+    /// use farside_containers::{CostModel, Implementation, Op, Promise};
+    ///
+    /// # farside::simulate(2, 1, 1, |me| {
+    /// let (host, model) = (ProcessId::new(0), CostModel::CORI);
+    /// let queue = Queue::<u64>::with_cost_model(me, host, 100, Implementation::Auto, model)?;
+    /// let ends = queue.on(me);
+    /// println!("{}", ends.plan(Op::Push, Promise::PUSH_ONLY));
+    /// assert_eq!(ends.plan(Op::Pop, Promise::ALL).choice, Implementation::Call);
+    /// assert_eq!(ends.implementation(), Implementation::Call);
+    /// # me.barrier()
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_cost_model(
+        me: &Worker,
+        host: ProcessId,
+        capacity: u64,
+        implementation: impl Into<Choice>,
+        model: CostModel,
+    ) -> Result<Self> {
+        let state = make(me, (host, 1), capacity, (implementation.into(), Some(model)), 0)?;
+        Ok(Self { state, index: 0 })
     }
 
     /// Makes a queue whose counters begin at `start`, for tests.
@@ -396,7 +496,7 @@ impl<T: Item> Queue<T> {
         implementation: Implementation,
         start: u64,
     ) -> Result<Self> {
-        Ok(Self { state: make(me, (host, 1), capacity, implementation, start)?, index: 0 })
+        Ok(Self { state: make(me, (host, 1), capacity, (implementation.into(), None), start)?, index: 0 })
     }
 
     /// Returns the ends of the queue for this worker.
@@ -406,7 +506,8 @@ impl<T: Item> Queue<T> {
     #[track_caller]
     pub fn on(self, me: &Worker) -> Ends<'_, T> {
         let state = self.state.here(me);
-        Ends { me, queue: self, implementation: state.implementation, part: &state.parts[self.index as usize] }
+        let (implementation, part) = (state.implementation, &state.parts[self.index as usize]);
+        Ends { me, queue: self, implementation, planner: state.planner.as_ref(), part }
     }
 
     /// Gives the queue another capacity, and moves its items. If it is one of a set, all of the set
@@ -441,13 +542,30 @@ impl<T: Item> QueueSet<T> {
         Self::with_implementation(me, capacity, Implementation::default())
     }
 
-    /// Makes queues that work in another way.
+    /// Makes queues that work in another way: [`Queue::with_implementation`].
+    ///
+    /// # Errors
+    /// Those of [`Queue::with_implementation`].
+    pub fn with_implementation(me: &Worker, capacity: u64, implementation: impl Into<Choice>) -> Result<Self> {
+        Self::make(me, capacity, (implementation.into(), None))
+    }
+
+    /// Makes queues with the costs that a choice follows: [`Queue::with_cost_model`].
     ///
     /// # Errors
     /// Those of [`Queue::new`].
-    pub fn with_implementation(me: &Worker, capacity: u64, implementation: Implementation) -> Result<Self> {
+    pub fn with_cost_model(
+        me: &Worker,
+        capacity: u64,
+        implementation: impl Into<Choice>,
+        model: CostModel,
+    ) -> Result<Self> {
+        Self::make(me, capacity, (implementation.into(), Some(model)))
+    }
+
+    fn make(me: &Worker, capacity: u64, how: (Choice, Option<CostModel>)) -> Result<Self> {
         let count = me.process_count();
-        Ok(Self { state: make(me, (ProcessId::new(0), count), capacity, implementation, 0)?, count })
+        Ok(Self { state: make(me, (ProcessId::new(0), count), capacity, how, 0)?, count })
     }
 
     /// Returns the queue in a process.

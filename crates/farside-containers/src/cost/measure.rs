@@ -56,6 +56,7 @@ impl CostModel {
         let on_warm = |operation: &dyn Fn(GlobalPtr<u64>) -> Result<u64>| {
             time(me, |random| warm(theirs, random).and_then(operation))
         };
+        let mut counted = 0;
         let costs = [
             on_warm(&|word| word.put(me, 1).map(|()| 0))?,
             on_warm(&|word| word.get(me))?,
@@ -63,6 +64,7 @@ impl CostModel {
             on_warm(&|word| persist(me, word))?,
             on_warm(&|word| word.fetch_add(me, 1))?,
             time(me, |_| theirs.fetch_add(me, 1))?,
+            time(me, |_| count_by_cas(me, theirs, &mut counted))?,
             time(me, |random| me.call_return(other, random as u64, |_, x| x)?.wait())?,
             time(me, |random| Ok(table.insert(random % WARM_WORDS, 1).unwrap_or(0)))?,
             time(me, |random| theirs.add(random % WORDS)?.get(me))?,
@@ -74,7 +76,7 @@ impl CostModel {
 
         let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;
         let workers = f64::from(me.worker_count());
-        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, call, handler, cold, own, _] =
+        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, cas_single, call, handler, cold, own, _] =
             sums.map(|sum| sum / workers);
         let remote_workers = remote_workers as f64;
         let hot = sums[sums.len() - 1] / remote_workers.max(1.0);
@@ -82,6 +84,7 @@ impl CostModel {
             put,
             get,
             cas,
+            cas_single,
             cas_persistent,
             fetch_add,
             fetch_add_single,
@@ -92,6 +95,14 @@ impl CostModel {
             own,
         })
     }
+}
+
+/// Adds 1 by a compare-and-swap, which fails only if another worker has changed the word since
+/// `counted`.
+fn count_by_cas(me: &Worker, word: GlobalPtr<u64>, counted: &mut u64) -> Result<u64> {
+    let found = word.compare_swap(me, *counted, counted.wrapping_add(1))?;
+    *counted = if found == *counted { found.wrapping_add(1) } else { found };
+    Ok(found)
 }
 
 /// Repeats a compare-and-swap until it succeeds, and at first expects what is not there.

@@ -1,58 +1,24 @@
 //! Which implementation a map gets, and what it predicts.
 
-use farside::{Result, Worker, WorkerId};
+use farside::{Result, Worker};
 
 use super::operations::Map;
 use super::slot::Slot;
 use super::{MapError, Settings};
-use crate::cost::{CostModel, Load, Plan, Probing};
-use crate::promise::{Choice, Implementation, Op, Promise};
-
-/// What the predictions of a map follow from.
-#[derive(Clone, Copy)]
-pub(super) struct Planner {
-    model: CostModel,
-    load: Load,
-}
-
-impl Planner {
-    /// Returns the implementation whose insertion and find together cost least, while nothing is
-    /// promised.
-    fn cheapest(&self) -> Implementation {
-        let cost = |by| -> f64 {
-            let cost = |op| self.model.predict(by, op, Promise::ALL, self.load).map_or(f64::INFINITY, |all| all.ns);
-            cost(Op::Insert) + cost(Op::Find)
-        };
-        use Implementation::{Call, OneSided, OneSidedPublished};
-        let all = [OneSided, OneSidedPublished, Call];
-        all.into_iter().min_by(|one, other| cost(*one).total_cmp(&cost(*other))).unwrap_or_default()
-    }
-}
+use crate::cost::{Load, Plan, Planner, Probing};
+use crate::promise::{Implementation, Op, Promise};
 
 impl Settings {
     /// Chooses the implementation. All workers call this, with the same settings but for the costs
     /// in the model, and get that of worker 0.
     pub(super) fn decide(&self, me: &Worker) -> Result<(Implementation, Option<Planner>)> {
-        let Choice(asked) = self.choice;
-        let model = match self.model {
-            None if asked.is_none() => Some(CostModel::measure(me)?),
-            model => model,
-        };
         let workers = me.worker_count() as usize;
         let fill = self.capacity.div_ceil(workers) as f64 / self.slots(workers)? as f64;
         let own_share = 1.0 / f64::from(me.process_count());
         let load = Load { fill, probing: Probing::Quadratic, own_share, ..Load::default() };
-        let planner = model.map(|model| Planner { model, load });
-        let implementation = match asked {
-            Some(implementation) => implementation,
-            None => {
-                let chosen = planner.filter(|_| me.is_first()).map(|planner| planner.cheapest());
-                me.broadcast(WorkerId::FIRST, chosen)?
-            }
-        };
-        match implementation {
-            Implementation::Checksum => Err(MapError::Implementation { implementation }.into()),
-            implementation => Ok((implementation, planner)),
+        match Planner::decide(me, self.choice, self.model, load, [Op::Insert, Op::Find])? {
+            (implementation @ Implementation::Checksum, _) => Err(MapError::Implementation { implementation }.into()),
+            decided => Ok(decided),
         }
     }
 }
@@ -89,9 +55,9 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     #[track_caller]
     pub fn plan(&self, op: Op, promise: Promise) -> Plan {
         assert!(!matches!(op, Op::Push | Op::Pop), "maps have no {op:?}: plan an insertion or a find");
-        let Some(Planner { model, load }) = self.core.state.planner else {
+        let Some(planner) = self.core.state.planner else {
             panic!("the map has no cost model: build it with `Implementation::Auto`, or with `cost_model`");
         };
-        model.plan(op, promise, load)
+        planner.plan(op, promise)
     }
 }

@@ -5,10 +5,10 @@ use std::cell::{Cell, RefCell};
 use farside::memory::Registered;
 use farside::{Error, FabricError, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
-use super::choice::Planner;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
+use crate::cost::Planner;
 use crate::promise::Implementation;
 
 /// The states of a map on all workers.

@@ -5,10 +5,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use farside::bytemuck::checked::try_pod_read_unaligned;
-use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
+use farside::{AccessConflict, Comparison, Error, ProcessId, Result, Wire, Worker};
 
+use super::one_sided::mask;
 use super::ring::Ring;
-use super::{Item, Part, Queue, QueueError, Usage};
+use super::{BrokenPromise, Item, Part, Queue, QueueError, Usage};
+use crate::cost::{Plan, Planner};
 use crate::promise::{Implementation, Op, Promise};
 
 /// The time after which a wait looks again by itself: for losses.
@@ -24,13 +26,14 @@ const SHORT_SLICE: Duration = Duration::from_micros(50);
 /// [`call_return`](Worker::call_return) with [`Implementation::Call`]. In called functions, only
 /// queues in mapped memory can be used, and with `Call` only those whose items this worker has.
 ///
-/// After an error of a push, its items may or may not be in the queue, and never block it. After
-/// [`Error::Deadline`] with `Call`, the call may yet run: a push then adds its items later, and
-/// what a pop takes is gone.
+/// After an error of a push, its items may or may not be in the queue, and never block it for
+/// long (see [`Queue`]). After a deadline has passed, the operation may yet take effect: a
+/// push with `Call` then adds its items later, and what a pop takes is gone.
 pub struct Ends<'w, T: 'static> {
     pub(super) me: &'w Worker,
     pub(super) queue: Queue<T>,
     pub(super) implementation: Implementation,
+    pub(super) planner: Option<&'w Planner>,
     pub(super) part: &'w Part<T>,
 }
 
@@ -42,6 +45,7 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// See [above](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn push(&self, item: T) -> Result<Result<(), T>> {
         self.push_with(Promise::ALL, item)
     }
@@ -52,6 +56,7 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// [`QueueError::NoValue`]; see [above](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn pop(&self) -> Result<Option<T>> {
         self.pop_with(Promise::ALL)
     }
@@ -62,13 +67,16 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// [`QueueError::NotPermitted`]; [`QueueError::NotLocal`]; see [above](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn push_with(&self, promise: Promise, item: T) -> Result<Result<(), T>> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
+        self.announce(&ring, usage)?;
         let pushed = match (self.implementation, usage) {
             (Implementation::Call, _) => self.push_by_call([item])? == 1,
             (_, Usage::Local) => self.push_locally(&ring, &item)?,
             _ => self.push_some(&ring, usage, std::slice::from_ref(&item))? == 1,
         };
+        self.note(&ring, Op::Push)?;
         Ok(if pushed { Ok(()) } else { Err(item) })
     }
 
@@ -78,15 +86,19 @@ impl<T: Item> Ends<'_, T> {
     /// # Errors
     /// Those of [`pop`](Self::pop); [`QueueError::NotPermitted`]; [`QueueError::NotLocal`].
     #[inline]
+    #[track_caller]
     pub fn pop_with(&self, promise: Promise) -> Result<Option<T>> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
-        match (self.implementation, usage) {
+        self.announce(&ring, usage)?;
+        let popped = match (self.implementation, usage) {
             (Implementation::Call, _) => self.pop_by_call(),
             (_, Usage::Local) => self.pop_locally(&ring),
             (_, Usage::PopOnly) => self.pop_settled(&ring),
             (Implementation::OneSidedPublished, _) => self.pop_published(&ring),
             _ => self.pop_one(&ring),
-        }
+        }?;
+        self.note(&ring, Op::Pop)?;
+        Ok(popped)
     }
 
     /// Adds items at the end of the queue, as many as there is room for, and returns their number.
@@ -97,6 +109,7 @@ impl<T: Item> Ends<'_, T> {
     ///
     /// # Errors
     /// See [above](Self#errors).
+    #[track_caller]
     pub fn push_all(&self, items: &[T]) -> Result<u64> {
         self.push_all_with(Promise::ALL, items)
     }
@@ -107,13 +120,15 @@ impl<T: Item> Ends<'_, T> {
     ///
     /// # Errors
     /// Those of [`push_with`](Self::push_with).
+    #[track_caller]
     pub fn push_all_with(&self, promise: Promise, items: &[T]) -> Result<u64> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
-        if self.implementation == Implementation::Call {
-            return self.push_by_call(items.to_vec());
-        }
+        self.announce(&ring, usage)?;
         let mut pushed = 0;
-        while pushed < items.len() {
+        if self.implementation == Implementation::Call {
+            pushed = self.push_by_call(items.to_vec())? as usize;
+        }
+        while pushed < items.len() && self.implementation != Implementation::Call {
             let more = match usage {
                 Usage::Local => self.push_locally(&ring, &items[pushed])?.into(),
                 _ => self.push_some(&ring, usage, &items[pushed..])?,
@@ -123,6 +138,7 @@ impl<T: Item> Ends<'_, T> {
             }
             pushed += more as usize;
         }
+        self.note(&ring, Op::Push)?;
         Ok(pushed as u64)
     }
 
@@ -133,6 +149,7 @@ impl<T: Item> Ends<'_, T> {
     ///
     /// # Errors
     /// Those of [`pop`](Self::pop). Items that were taken before are dropped.
+    #[track_caller]
     pub fn pop_many(&self, most: usize) -> Result<Vec<T>> {
         self.pop_many_with(Promise::ALL, most)
     }
@@ -143,13 +160,15 @@ impl<T: Item> Ends<'_, T> {
     ///
     /// # Errors
     /// Those of [`pop_with`](Self::pop_with). Items that were taken before are dropped.
+    #[track_caller]
     pub fn pop_many_with(&self, promise: Promise, most: usize) -> Result<Vec<T>> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
-        if self.implementation == Implementation::Call {
-            return self.pop_many_by_call(most);
-        }
+        self.announce(&ring, usage)?;
         let mut items = Vec::new();
-        while items.len() < most {
+        if self.implementation == Implementation::Call {
+            items = self.pop_many_by_call(most)?;
+        }
+        while items.len() < most && self.implementation != Implementation::Call {
             let before = items.len();
             match (self.implementation, usage) {
                 (Implementation::OneSided | Implementation::Checksum, Usage::All) => {
@@ -161,6 +180,7 @@ impl<T: Item> Ends<'_, T> {
                 break;
             }
         }
+        self.note(&ring, Op::Pop)?;
         Ok(items)
     }
 
@@ -206,6 +226,38 @@ impl<T: Item> Ends<'_, T> {
         self.part.ring.get().capacity
     }
 
+    /// Returns how the queue works.
+    pub fn implementation(&self) -> Implementation {
+        self.implementation
+    }
+
+    /// Predicts what an operation costs by each implementation, and says which is the cheapest and
+    /// why. The prediction is for operations of all processes, each alone, and an owner that waits
+    /// for calls. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    ///
+    /// # Panics
+    /// If the queue was made with neither [`Implementation::Auto`] nor a [cost
+    /// model](Queue::with_cost_model). If the operation is not one of queues, or the promise does
+    /// not permit it.
+    #[track_caller]
+    pub fn plan(&self, op: Op, promise: Promise) -> Plan {
+        assert!(matches!(op, Op::Push | Op::Pop), "queues have no {op:?}: plan a push or a pop");
+        match self.planner {
+            Some(planner) => planner.plan(op, promise),
+            None => panic!("the queue has no cost model: make it with `Implementation::Auto`, or `with_cost_model`"),
+        }
+    }
+
+    /// Returns the number of slots that are never used again, after losses and failed pushes. As
+    /// many fewer items may find room. [`Queue::resize`] makes new ones.
+    ///
+    /// # Errors
+    /// See [above](Self#errors).
+    pub fn retired_slots(&self) -> Result<u64> {
+        self.look_for_retired(&self.ring()?)?;
+        Ok(self.retired_count())
+    }
+
     /// Returns the process that has the queue.
     pub fn host(&self) -> ProcessId {
         self.part.host.0
@@ -215,6 +267,7 @@ impl<T: Item> Ends<'_, T> {
     ///
     /// # Errors
     /// Those of [`pop_many`](Self::pop_many).
+    #[track_caller]
     pub fn clear(&self) -> Result<()> {
         let len = self.len()?;
         self.pop_many(len as usize).map(drop)
@@ -243,6 +296,34 @@ impl<T: Item> Ends<'_, T> {
             return Err(QueueError::NotLocal { host }.into());
         }
         Ok(usage)
+    }
+
+    /// Where accesses are checked, meets the operations that the promise excludes and that nothing
+    /// orders before this one. They have read words of their own kind ([`note`](Self::note)), and
+    /// an atomic change conflicts with a read, but not with other atomic changes.
+    #[inline]
+    #[track_caller]
+    fn announce(&self, ring: &Ring, usage: Usage) -> Result<()> {
+        let promise = usage.promise();
+        if self.part.are_announced {
+            for op in [Op::Push, Op::Pop] {
+                let changed = if promise.permits(op) { Ok(0) } else { ring.announced(op).fetch_or(self.me, 0) };
+                if let Some(conflict) = changed.as_ref().err().and_then(Error::room_error::<AccessConflict>) {
+                    let conflict = conflict.clone();
+                    return Err(Error::Room(Box::new(BrokenPromise { promise, op, conflict })));
+                }
+                changed?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an operation where accesses are checked. At its end, because atomic changes and
+    /// signals may tell others of all earlier accesses.
+    #[inline]
+    #[track_caller]
+    fn note(&self, ring: &Ring, op: Op) -> Result<()> {
+        if self.part.are_announced { ring.announced(op).get(self.me).map(drop) } else { Ok(()) }
     }
 
     /// Tries until it succeeds or the time has passed. Looks at least once in a `slice` while there
@@ -274,7 +355,10 @@ impl<T: Item> Ends<'_, T> {
     }
 
     /// Reads an item from the bytes that another worker has written.
-    pub(super) fn value(&self, ticket: u64, bytes: &[u8]) -> Result<T> {
+    pub(super) fn value(&self, ticket: u64, bytes: &mut [u8]) -> Result<T> {
+        if self.implementation == Implementation::Checksum {
+            mask(bytes, ticket);
+        }
         try_pod_read_unaligned(bytes).map_err(|_| QueueError::NoValue { ticket }.into())
     }
 

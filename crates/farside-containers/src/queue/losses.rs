@@ -3,9 +3,21 @@
 //! It may have taken tickets, and their items do not come. The ticket does not say whose it is, and
 //! the memory of a lost process cannot be read. So a popper that finds no item at the head asks
 //! all others. Each knows its open tickets, and answers between two operations. If none of them
-//! has the ticket, a lost process had it. The lost process may yet write the slot, so the slot is
-//! retired: pushers leave it out, and poppers pass it. A worker whose push fails after it has
-//! taken tickets retires their slots itself.
+//! has the ticket, a lost process had it, or a push that failed while it took its ticket, so that
+//! it does not know which. What failed may yet write the slot, so the slot is retired: pushers
+//! leave it out, and poppers pass it. A worker whose push fails after it has taken tickets retires
+//! their slots itself.
+//!
+//! | a ticket at the head without its item | a popper |
+//! |---|---|
+//! | no process is lost, and the popper has not seen it there for long | returns |
+//! | a worker has it, or does not answer | returns |
+//! | all others have answered that they do not have it | retires the slot, and passes it |
+//! | its slot is retired, and all have answered since the popper learned that | passes it |
+//!
+//! A slot may be retired late: its item has come after all, was popped, and a pusher that does not
+//! know of the retirement has the ticket of the next lap. So a popper asks before it first passes a
+//! retired slot, and a worker that is asked looks for retired slots before its next push.
 
 use std::time::Duration;
 
@@ -17,6 +29,10 @@ use super::{Item, Queue};
 
 /// The longest time that a pop waits for the answers of other workers.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// The time that a ticket stands at the head before a failed push may be the reason.
+const STANDSTILL: Duration = Duration::from_secs(1);
+/// What a worker takes for the number of retirements if it must look.
+const UNKNOWN: u64 = u64::MAX;
 
 impl<T: Item> Ends<'_, T> {
     /// Returns whether the slot of a ticket is retired, as far as this worker knows.
@@ -41,33 +57,54 @@ impl<T: Item> Ends<'_, T> {
 
     /// Returns whether no item will come to the ticket at the head.
     pub(super) fn is_void(&self, ring: &Ring, ticket: u64) -> Result<bool> {
-        let me = self.me;
+        let (me, part) = (self.me, self.part);
         if ring.tail().load(me)? <= ticket {
             return Ok(false);
         }
         self.look_for_retired(ring)?;
-        if self.is_retired(ring, ticket) {
-            // It may have been written before its slot was retired.
-            return Ok(!self.is_there(ring, ticket)?);
+        let (is_retired, retirements) = (self.is_retired(ring, ticket), part.retirements.get());
+        if !is_retired || part.agreed.get() != retirements {
+            let any_lost = || (0..me.process_count()).any(|process| me.is_lost(ProcessId::new(process)));
+            let may_be_void = is_retired || any_lost() || self.stands_still(ticket);
+            if !may_be_void || self.is_open_anywhere(ticket)? {
+                return Ok(false);
+            }
         }
-        let any_lost = (0..me.process_count()).any(|process| me.is_lost(ProcessId::new(process)));
-        if !any_lost || self.is_open_anywhere(ticket)? {
-            return Ok(false);
-        }
-        // Its owner may have written it just before it answered. Then another worker may have
-        // popped it, and the slot may have another item.
+        // Its owner may have written it before the slot was retired, or just before it answered.
+        // Then another worker may have popped it, and the slot may have another item.
         if self.is_there(ring, ticket)? || ring.head().load(me)? != ticket {
             return Ok(false);
         }
-        self.retire(ring, ticket)?;
+        match is_retired {
+            true => part.agreed.set(retirements),
+            false => self.retire(ring, ticket)?,
+        }
         Ok(true)
     }
 
-    /// Retires the slots of tickets whose items did not all come. Items that were popped did.
+    /// Returns whether a ticket has been at the head for long, and starts again then.
+    fn stands_still(&self, ticket: u64) -> bool {
+        let now = self.me.now();
+        let since = self.part.standing.get().filter(|(standing, _)| *standing == ticket).map(|(_, since)| since);
+        let is_long = since.is_some_and(|since| now - since >= STANDSTILL.min(self.me.default_deadline()));
+        if is_long || since.is_none() {
+            self.part.standing.set(Some((ticket, now)));
+        }
+        is_long
+    }
+
+    /// Retires the slots of tickets whose items did not all come. Items that were popped did. A
+    /// ticket of a later lap has no slot yet, and poppers pass it when it has stood still.
     #[cold]
     pub(super) fn give_up(&self, ring: &Ring, ticket: u64, count: u64) -> Result<()> {
         let head = ring.head().load(self.me)?;
-        (ticket.max(head)..ticket + count).try_for_each(|ticket| self.retire(ring, ticket))
+        let end = (ticket + count).min(head + ring.slots);
+        (ticket.max(head)..end).try_for_each(|ticket| self.retire(ring, ticket))
+    }
+
+    /// Returns the number of slots that are retired, as far as this worker knows.
+    pub(super) fn retired_count(&self) -> u64 {
+        self.part.retired.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     /// Retires the slot of a ticket, for all workers.
@@ -109,9 +146,13 @@ impl<T: Item> Ends<'_, T> {
         Ok(is_open)
     }
 
-    /// Returns whether this worker is writing the item of a ticket.
+    /// Returns whether this worker is writing the item of a ticket. Its next push looks for retired
+    /// slots.
     fn holds(&self, ticket: u64) -> bool {
-        let (first, end) = self.part.open.get();
+        let part = self.part;
+        part.limit.set(part.tail.get());
+        part.retirements.set(UNKNOWN);
+        let (first, end) = part.open.get();
         first <= ticket && ticket < end
     }
 }

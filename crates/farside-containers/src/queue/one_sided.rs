@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::ends::Ends;
 use super::ring::{BATCH_MAX, Ring, STAMP};
-use super::{Item, Usage};
+use super::{Item, QueueError, Usage};
 use crate::promise::Implementation;
 
 /// The bits of a stamp that tell the ticket, which is smaller than half of what they can tell. The
@@ -36,6 +36,20 @@ fn stamp(ticket: u64, place: u64) -> u64 {
     ticket.wrapping_add(1) | place << TICKET_BITS
 }
 
+/// Mixes the ticket into the words of an item, or takes it out again. With checksums, equal items
+/// would otherwise leave the same words in a slot. The checksum alone would then show an item whose
+/// words are still on their way, and these would spoil a later item.
+#[inline]
+pub(super) fn mask(bytes: &mut [u8], ticket: u64) {
+    // The steps of splitmix64: all bits depend on the ticket.
+    let mut word = ticket.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    for word_bytes in bytes.chunks_mut(8) {
+        word_bytes.iter_mut().zip((word ^ word >> 31).to_ne_bytes()).for_each(|(byte, mask)| *byte ^= mask);
+    }
+}
+
 impl<T: Item> Ends<'_, T> {
     /// Pushes up to a batch of items. Returns how many.
     #[inline]
@@ -45,7 +59,7 @@ impl<T: Item> Ends<'_, T> {
             if count == 0 {
                 return Ok(0);
             }
-            let ticket = ring.tail().fetch_add(self.me, count)?;
+            let ticket = ring.tail().fetch_add(self.me, count).inspect_err(|_| self.doubt())?;
             self.part.open.set((ticket, ticket.wrapping_add(count)));
             let written = self.write(ring, usage, ticket, &items[..count as usize]);
             if written.is_err() && self.implementation != Implementation::OneSidedPublished {
@@ -55,10 +69,19 @@ impl<T: Item> Ends<'_, T> {
             self.part.open.set((0, 0));
             match written? {
                 // All tickets were for retired slots.
+                0 if self.retired_count() == ring.slots => return Err(QueueError::WornOut { slots: ring.slots }.into()),
                 0 => {}
                 written => return Ok(written),
             }
         }
+    }
+
+    /// Notes that this worker may have tickets that it does not know, after an error. They count
+    /// from its next push on, and poppers pass them.
+    #[cold]
+    fn doubt(&self) {
+        self.part.has_doubt.set(true);
+        self.part.limit.set(self.part.tail.get());
     }
 
     /// Returns how many tickets this worker may take, up to `most`.
@@ -81,6 +104,10 @@ impl<T: Item> Ends<'_, T> {
             Implementation::OneSidedPublished => ring.taken(),
             _ => ring.head(),
         };
+        if part.has_doubt.get() {
+            part.tail.set(ring.tail().load(self.me)?);
+            part.has_doubt.set(false);
+        }
         let head = freed.load(self.me)?;
         part.limit.set(head.wrapping_add(ring.capacity));
         if head.wrapping_sub(part.tail.get()).cast_signed() > 0 {
@@ -96,9 +123,16 @@ impl<T: Item> Ends<'_, T> {
         let (part, end) = (self.part, ticket.wrapping_add(items.len() as u64));
         part.tail.set(end);
         // The slots were used before, and may have been retired since this worker last looked.
-        let known = part.limit.get().wrapping_add(ring.slots - ring.capacity);
-        if end.wrapping_sub(known).cast_signed() > 0 {
+        let beyond = || {
+            let known = part.limit.get().wrapping_add(ring.slots - ring.capacity);
+            end.wrapping_sub(known).cast_signed() > 0
+        };
+        if beyond() {
             self.look_for_room(ring)?;
+            // A push that failed while it took its tickets may have done so later.
+            if beyond() {
+                return Err(QueueError::NoSlot { ticket }.into());
+            }
         }
         if self.part.retirements.get() > 0 {
             let mut left = items.iter();
@@ -167,13 +201,16 @@ impl<T: Item> Ends<'_, T> {
 
     /// Makes a slot with its stamp or checksum.
     fn fill(&self, slot: &mut [u8], ticket: u64, place: u64, item: &T) {
-        let bytes = bytes_of(item);
-        let mark = match self.implementation {
-            Implementation::Checksum => xxh3_64_with_seed(bytes, stamp(ticket, 0)),
+        let (mark, bytes) = slot[..STAMP + size_of::<T>()].split_at_mut(STAMP);
+        bytes.copy_from_slice(bytes_of(item));
+        let stamp = match self.implementation {
+            Implementation::Checksum => {
+                mask(bytes, ticket);
+                xxh3_64_with_seed(bytes, stamp(ticket, 0))
+            }
             _ => stamp(ticket, place),
         };
-        slot[..STAMP].copy_from_slice(&mark.to_ne_bytes());
-        slot[STAMP..][..bytes.len()].copy_from_slice(bytes);
+        mark.copy_from_slice(&stamp.to_ne_bytes());
     }
 
     /// Returns whether a slot that was read holds the item of a ticket.
@@ -248,7 +285,7 @@ impl<T: Item> Ends<'_, T> {
                 let found = ring.head().compare_swap(self.me, head, next)?;
                 if found == head {
                     part.head.set(next);
-                    return self.value(head, &slot[STAMP..]).map(Some);
+                    return self.value(head, &mut slot[STAMP..]).map(Some);
                 }
                 head = found;
                 continue;
@@ -288,8 +325,8 @@ impl<T: Item> Ends<'_, T> {
                 let found = ring.head().compare_swap(self.me, head, next)?;
                 if found == head {
                     part.head.set(next);
-                    for (slot, ticket) in slots.chunks(slot_bytes).zip(head..) {
-                        items.push(self.value(ticket, &slot[STAMP..][..size_of::<T>()])?);
+                    for (slot, ticket) in slots.chunks_mut(slot_bytes).zip(head..) {
+                        items.push(self.value(ticket, &mut slot[STAMP..][..size_of::<T>()])?);
                     }
                     return Ok(());
                 }
@@ -327,7 +364,7 @@ impl<T: Item> Ends<'_, T> {
         let mut buffer = self.part.buffer.borrow_mut();
         let slot = &mut buffer[..STAMP + size_of::<T>()];
         self.look(ring.slot(ticket).address(), slot)?;
-        if self.fits(ring, slot, ticket)? { self.value(ticket, &slot[STAMP..]).map(Some) } else { Ok(None) }
+        if self.fits(ring, slot, ticket)? { self.value(ticket, &mut slot[STAMP..]).map(Some) } else { Ok(None) }
     }
 
     /// Pops an item while no worker pushes.

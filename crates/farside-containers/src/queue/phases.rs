@@ -129,6 +129,7 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
     /// # Errors
     /// Those of [`Ends::push_with`].
     #[inline]
+    #[track_caller]
     pub fn push(&self, item: T) -> Result<Result<(), T>>
     where
         K: Pushes,
@@ -140,6 +141,7 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
     ///
     /// # Errors
     /// Those of [`Ends::push_all_with`].
+    #[track_caller]
     pub fn push_all(&self, items: &[T]) -> Result<u64>
     where
         K: Pushes,
@@ -151,6 +153,7 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
     ///
     /// # Errors
     /// Those of [`Ends::pop_many_with`].
+    #[track_caller]
     pub fn pop_many(&self, most: usize) -> Result<Vec<T>>
     where
         K: Pops,
@@ -163,6 +166,7 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
     /// # Errors
     /// Those of [`Ends::pop_with`].
     #[inline]
+    #[track_caller]
     pub fn pop(&self) -> Result<Option<T>>
     where
         K: Pops,

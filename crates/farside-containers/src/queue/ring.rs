@@ -1,10 +1,10 @@
 //! Where things lie in the memory of a queue.
 //!
 //! ```text
-//! tail | head | retirements | published | taken | retired slots, a bit each | slots
+//! tail | head | retirements | published | taken | pushes | pops | retired slots | slots
 //! ```
 //!
-//! The first five are words with 128 bytes each.
+//! The first seven are words with 128 bytes each. A retired slot is a bit.
 //!
 //! A slot is a stamp and an item. The ticket `t` of an item is its number since the queue was made.
 //! Its slot is `t` modulo the number of slots, and its stamp says whether the item is there.
@@ -12,11 +12,12 @@
 use farside::{GlobalAddress, GlobalPtr, Result};
 
 use super::{Item, QueueError};
+use crate::promise::Op;
 
 /// The distance of words that different workers change: two cache lines, fetched together.
 const APART: u64 = 128;
 /// The number of such words.
-const WORDS: u64 = 5;
+const WORDS: u64 = 7;
 /// The most items that one change of the tail makes room for.
 pub(super) const BATCH_MAX: u64 = 64;
 /// The bytes of a queue are fewer.
@@ -109,6 +110,11 @@ impl Ring {
     /// With the published algorithms: all items with smaller tickets have been read.
     pub(super) fn taken(&self) -> GlobalPtr<u64> {
         self.place(4 * APART).cast()
+    }
+
+    /// The word by which workers announce pushes, or pops, where accesses are checked. It is 0.
+    pub(super) fn announced(&self, op: Op) -> GlobalPtr<u64> {
+        self.place(if op == Op::Push { 5 * APART } else { 6 * APART }).cast()
     }
 
     /// The words of the retired slots, a bit each.

@@ -1,12 +1,13 @@
 //! Cost models that are measured.
 
-use farside::{LogGp, Result, SimOptions, Simulation, Worker, WorkerId};
-use farside_containers::{CostModel, Load, Op, Promise};
+use farside::{LogGp, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
+use farside_containers::queue::Queue;
+use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
 fn every_worker_gets_the_same_model(me: &Worker) -> Result<()> {
     let model = CostModel::measure(me)?;
-    let CostModel { put, get, cas, cas_persistent, fetch_add, fetch_add_single, call, .. } = model;
-    let measured = [put, get, cas, cas_persistent, fetch_add, fetch_add_single, call];
+    let CostModel { put, get, cas, cas_single, cas_persistent, fetch_add, fetch_add_single, call, .. } = model;
+    let measured = [put, get, cas, cas_single, cas_persistent, fetch_add, fetch_add_single, call];
     assert!(measured.iter().all(|cost| cost.is_finite() && *cost > 0.0), "{model:?}");
     assert!([model.handler, model.line_cold, model.line_contended, model.own].iter().all(|cost| *cost >= 0.0));
     let of_first = me.broadcast(WorkerId::FIRST, Some(measured).filter(|_| me.is_first()))?;
@@ -58,6 +59,43 @@ fn the_published_table_is_measured() {
             assert!((found / published - 1.0).abs() < 0.05, "{found} instead of {published}: {model:?}");
         }
         assert!(model.fetch_add_single > 1.2 * model.fetch_add, "the next one waits for the word: {model:?}");
+        Ok(())
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
+/// The predictions for queues follow what the queues do: on a network with the published latencies,
+/// operations of one remote worker take as long as predicted.
+#[test]
+fn operations_of_queues_cost_what_is_predicted() {
+    const COUNT: u64 = 50;
+    let options = SimOptions { network: LogGp::ARIES, delay_max_ns: 0, ..SimOptions::default() };
+    let simulated = Simulation::new(2, 1, 1).options(options).run(|me| {
+        use Implementation::{Checksum, OneSided, OneSidedPublished};
+        for by in [OneSided, OneSidedPublished, Checksum] {
+            for promises in [[Promise::PUSH_ONLY, Promise::POP_ONLY], [Promise::ALL, Promise::ALL]] {
+                let queue = Queue::<u64>::with_implementation(me, ProcessId::new(0), 4 * COUNT, by)?;
+                let ends = queue.on(me);
+                for (op, promise) in [Op::Push, Op::Pop].into_iter().zip(promises) {
+                    let operate = |number| match op {
+                        Op::Push => ends.push_with(promise, number).map(drop),
+                        _ => ends.pop_with(promise).map(|item| assert_eq!(item, Some(number))),
+                    };
+                    if !me.is_first() {
+                        // The first ones connect, and look at the counters.
+                        (0..2).try_for_each(operate)?;
+                        let start = me.now();
+                        (2..COUNT).try_for_each(operate)?;
+                        let found = (me.now() - start).as_nanos() as f64 / (COUNT - 2) as f64;
+                        let predicted = CostModel::CORI_BEST.predict(by, op, promise, Load::default()).unwrap().ns;
+                        let ratio = found / predicted;
+                        assert!((0.9..1.1).contains(&ratio), "{op:?}, {by}, {promise}: {found}, not {predicted}");
+                    }
+                    me.barrier()?;
+                }
+                queue.free(me)?;
+            }
+        }
         Ok(())
     });
     simulated.unwrap().verdict.unwrap();

@@ -1,11 +1,15 @@
 //! Containers of which each worker has a part: the parts together are what one of std would be.
 
+use std::cell::Cell;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId};
+use farside::{Batches, Error, ProcessId, Result, Simulation, Wire, Worker, WorkerId};
 use farside_containers::{ContainerError, CountingSet, DistIterator, DistVec};
 
 use crate::everywhere;
@@ -243,6 +247,137 @@ fn a_loss_amid_a_sort_doubles_nothing() {
         assert_eq!(all.len(), count, "seed {seed}: an item is at two workers");
     }
     assert!(met > SURVIVORS, "the loss is amid a sort");
+}
+
+/// Lets a wait of one worker fail: that in which `is_empty` is asked for the last time.
+struct Failing {
+    asks_left: Cell<u32>,
+}
+
+impl Batches for Failing {
+    fn is_empty(&self) -> bool {
+        let left = self.asks_left.get();
+        self.asks_left.set(left.saturating_sub(1));
+        left != 1
+    }
+
+    fn send(&self, _: &Worker) -> Result<()> {
+        Err(Error::program("as planned"))
+    }
+}
+
+/// Whenever a wait of one worker fails, each item stays at one worker, also if it comes late.
+#[test]
+fn a_wait_that_fails_loses_no_item() {
+    const WORKERS: u32 = 3;
+    let (mut failed, mut late) = (0, 0);
+    for asks in 1..60 {
+        let (kept, outcomes) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let simulation = Simulation::new(WORKERS, 1, asks.into()).deadline(Duration::from_millis(5));
+        let simulated = simulation.run(|me| {
+            let numbers = DistVec::new(me)?;
+            let own = me.id().number();
+            // Most items move, in several calls.
+            numbers.with(me, |part| part.extend((0..40_u32).map(|x| [WORKERS * x + WORKERS - own; 700])));
+            me.barrier()?;
+            let failing: Rc<dyn Batches> = Rc::new(Failing { asks_left: Cell::new(if own == 1 { asks } else { 0 }) });
+            me.look_after(&failing);
+            let outcome = numbers.sort(me);
+            let before = numbers.with(me, |part| part.len());
+            let end = me.now() + Duration::from_millis(20);
+            while me.now() < end {
+                me.charge(Duration::from_millis(1));
+                // Others may fail here, too.
+                let _ = me.progress();
+            }
+            outcomes.lock().unwrap().push((outcome.is_ok(), numbers.with(me, |part| part.len()) - before));
+            kept.lock().unwrap().extend(numbers.with(me, std::mem::take).into_iter().map(|item| item[0]));
+            Ok(())
+        });
+        simulated.unwrap().verdict.unwrap();
+        let (mut kept, outcomes) = (kept.into_inner().unwrap(), outcomes.into_inner().unwrap());
+        kept.sort_unstable();
+        assert!(kept.iter().copied().eq(1..=40 * WORKERS), "{asks}: {} items, {outcomes:?}", kept.len());
+        failed += outcomes.iter().filter(|(is_ok, _)| !is_ok).count();
+        late += outcomes.iter().map(|(_, late)| late).sum::<usize>();
+    }
+    assert!(failed > 0 && late > 0, "{failed} sorts failed, and {late} items came late");
+}
+
+/// An item that is too long for a call is no sample, so the others are sorted around it.
+#[test]
+fn one_long_item_stays_where_it_belongs() {
+    for (workers, seed) in [(1, 1), (3, 2), (5, 3)] {
+        farside::simulate(workers, 1, seed, |me| {
+            let texts = DistVec::new(me)?;
+            let own = me.id().number();
+            // The last worker has it, and nothing else that could be a sample.
+            let is_last = own + 1 == workers;
+            texts.with(me, |part| match is_last {
+                true => part.push("~".repeat(17 << 20)),
+                false => part.extend((0..20).map(|x| format!("{:03}", x * workers + own))),
+            });
+            texts.sort(me)?;
+            let lengths = me.all_gather(texts.with(me, |part| part.len() as u32))?;
+            assert_eq!(lengths.iter().sum::<u32>(), 20 * (workers - 1) + 1);
+            assert!(lengths.iter().all(|length| (1..=31).contains(length)), "{lengths:?}");
+            assert_eq!(texts.with(me, |part| part.last().is_some_and(|text| text.len() > 3)), is_last);
+            assert!(texts.with(me, |part| part.is_sorted()));
+            me.barrier()
+        })
+        .unwrap();
+    }
+}
+
+thread_local! {
+    /// The number of comparisons on this thread until one panics.
+    static COMPARISONS: Cell<u32> = const { Cell::new(0) };
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+struct Touchy(u32);
+
+impl PartialOrd for Touchy {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Touchy {
+    fn cmp(&self, other: &Self) -> Ordering {
+        COMPARISONS.set(COMPARISONS.get().wrapping_sub(1));
+        assert_ne!(COMPARISONS.get(), 0, "as planned");
+        self.0.cmp(&other.0)
+    }
+}
+
+/// A panic in any comparison, or in the function of `with`, loses no item.
+#[test]
+fn a_panic_in_a_comparison_loses_no_item() {
+    farside::simulate(1, 1, 1, |me| {
+        let numbers = DistVec::new(me)?;
+        let items = || (0..10).map(|x| Touchy(x * 7 % 10));
+        let mut panics = 0;
+        loop {
+            numbers.with(me, |part| *part = items().collect());
+            panics += 1;
+            COMPARISONS.set(panics);
+            let sorted = catch_unwind(AssertUnwindSafe(|| numbers.sort(me)));
+            COMPARISONS.set(0);
+            let mut kept: Vec<_> = numbers.with(me, |part| part.iter().map(|item| item.0).collect());
+            kept.sort_unstable();
+            assert!(kept.into_iter().eq(0..10), "after comparison {panics}");
+            if let Ok(sorted) = sorted {
+                break sorted?;
+            }
+        }
+        assert!(panics > 20);
+        let panicked = catch_unwind(AssertUnwindSafe(|| numbers.with(me, |_| panic!("as planned"))));
+        assert!(panicked.is_err());
+        assert_eq!(numbers.with(me, |part| part.len()), 10);
+        me.barrier()
+    })
+    .unwrap();
 }
 
 /// After a loss each collective names it, and nothing hangs.

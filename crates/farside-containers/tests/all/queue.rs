@@ -1,5 +1,8 @@
 //! Queues: every item is popped once and in order, by each implementation.
 
+mod choice;
+mod faults;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Mutex;
@@ -187,7 +190,10 @@ fn phases(me: &Worker) -> Result<()> {
                 items.into_iter().chain(popping.pop()?).for_each(|item| seen.take(item));
             }
             popping.end()?;
-            assert_eq!(me.all_reduce(seen.count, |a, b| a + b)?, 5 * workers, "{implementation:?}");
+            let pushed = |of| (5 * round..5 * round + 5).map(move |number| entry(of, number)[2]);
+            let sum: u64 = (0..me.worker_count()).flat_map(pushed).sum();
+            let all = me.all_reduce((seen.count, seen.sum), |a, b| (a.0 + b.0, a.1 + b.1))?;
+            assert_eq!(all, (5 * workers, sum), "{implementation:?}");
             let local = ends.local()?;
             if me.process() == host(me) && me.thread_index() == 0 {
                 for number in 0..7 {
@@ -410,13 +416,14 @@ struct Loss {
 }
 
 impl Loss {
-    fn run(&self, seed: u64) {
+    /// Returns the number of slots that the loss has retired.
+    fn run(&self, seed: u64) -> u64 {
         let dying = ProcessId::new(3);
         let popped = Mutex::new(HashMap::<u64, BTreeSet<u64>>::new());
-        let ends_of_jobs = Mutex::new(0);
+        let (ends_of_jobs, retired) = (Mutex::new(0), Mutex::new(0));
         let death = Duration::from_micros(400 + 1_700 * seed / 1000) + Duration::from_nanos(1_337 * seed);
         let simulated = Simulation::new(4, 1, seed).kill(dying, death).run(|me| {
-            self.body(me, dying, &popped)?;
+            self.body(me, dying, &popped, &retired)?;
             *ends_of_jobs.lock().unwrap() += 1;
             Ok(())
         });
@@ -433,9 +440,20 @@ impl Loss {
             let lost = popped.get(&3).cloned().unwrap_or_default();
             assert!(lost.iter().copied().eq(0..lost.len() as u64), "{which}: the lost process's items have a gap");
         }
+        // Only the lost process's last push has left slots behind.
+        let retired = retired.into_inner().unwrap();
+        let most = if self.in_batches { 4 } else { 1 };
+        assert!(retired <= most, "{which}: {retired} slots are retired");
+        retired
     }
 
-    fn body(&self, me: &Worker, dying: ProcessId, popped: &Mutex<HashMap<u64, BTreeSet<u64>>>) -> Result<()> {
+    fn body(
+        &self,
+        me: &Worker,
+        dying: ProcessId,
+        popped: &Mutex<HashMap<u64, BTreeSet<u64>>>,
+        retired: &Mutex<u64>,
+    ) -> Result<()> {
         let (capacity, most, more) = if self.in_batches { (20, 4, 80) } else { (6, 1, 40) };
         let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, self.implementation)?;
         let done = PerWorker::new(me, Cell::new(0_u32))?;
@@ -487,49 +505,72 @@ impl Loss {
             assert_eq!(ends.push(item)?, Ok(()));
             assert_eq!(ends.pop()?, Some(item));
         }
+        *retired.lock().unwrap() = ends.retired_slots()?;
         Ok(())
     }
 }
 
 #[test]
 fn a_lost_pusher_stops_no_other() {
+    let mut retired = HashMap::<_, u64>::new();
     for seed in 0..6 {
         for in_batches in [false, true] {
             for implementation in STAMPED {
                 let last_pops = [Promise::ALL, Promise::POP_ONLY, Promise::LOCAL][seed as usize % 3];
-                Loss { implementation, in_batches, all_pop: seed % 2 == 1, last_pops }.run(seed);
+                let loss = Loss { implementation, in_batches, all_pop: seed % 2 == 1, last_pops };
+                *retired.entry((implementation, in_batches)).or_default() += loss.run(seed);
             }
         }
     }
     // In few cases a part of a batch has arrived.
     for seed in 6..24 {
         let last_pops = Promise::ALL;
-        Loss { implementation: Implementation::OneSided, in_batches: true, all_pop: seed % 2 == 1, last_pops }
-            .run(seed);
+        let implementation = Implementation::OneSided;
+        let loss = Loss { implementation, in_batches: true, all_pop: seed % 2 == 1, last_pops };
+        *retired.entry((implementation, true)).or_default() += loss.run(seed);
     }
-    Loss { implementation: Implementation::Call, in_batches: true, all_pop: true, last_pops: Promise::ALL }.run(1);
+    // A slot that a lost process may yet write is not used again.
+    assert!(retired.len() == 4 && retired.values().all(|slots| *slots > 0), "{retired:?}");
+    let by_calls =
+        Loss { implementation: Implementation::Call, in_batches: true, all_pop: true, last_pops: Promise::ALL };
+    assert_eq!(by_calls.run(1), 0);
 }
 
-/// A worker that is lost while it pops takes no more than what it pops.
+/// A worker that is lost while it pops takes no more than the item that it is popping. All others
+/// are popped once, and so is what is pushed later.
 #[test]
 fn a_lost_popper_leaves_what_is_pushed_later() {
+    const ITEMS: u64 = 3000;
+    let mut taken = 0;
     for seed in 0..30 {
         let implementation = STAMPED[seed as usize % 2];
+        let promise = [Promise::ALL, Promise::POP_ONLY][seed as usize / 2 % 2];
         let dying = ProcessId::new(1);
-        let death = Duration::from_micros(350) + Duration::from_nanos(3_337 * seed);
-        let ended = Mutex::new(false);
+        let death = Duration::from_micros(400) + Duration::from_nanos(3_337 * seed);
+        let (popped, ended) = (Mutex::new(Vec::new()), Mutex::new(false));
         let simulated = Simulation::new(2, 1, seed).kill(dying, death).run(|me| {
-            let queue = Queue::with_implementation(me, ProcessId::new(0), 20, implementation)?;
+            let queue = Queue::with_implementation(me, ProcessId::new(0), ITEMS, implementation)?;
             let ends = queue.on(me);
             if me.is_first() {
-                assert_eq!(ends.push_all(&[100, 101])?, 2);
+                assert_eq!(ends.push_all(&(0..ITEMS).collect::<Vec<_>>())?, ITEMS);
             }
             me.barrier()?;
             while me.process() == dying || !me.is_lost(dying) {
-                ends.pop_with(Promise::POP_ONLY)?;
+                if me.process() == dying
+                    && let Some(item) = ends.pop_with(promise)?
+                {
+                    popped.lock().unwrap().push(item);
+                }
                 me.progress()?;
             }
-            for number in 0..30_u64 {
+            let by_lost = popped.lock().unwrap().len() as u64;
+            assert!(by_lost < ITEMS, "it is lost before it has popped all");
+            assert!(popped.lock().unwrap().iter().copied().eq(0..by_lost));
+            let rest = ends.pop_many_with(promise, ITEMS as usize)?;
+            let first = ITEMS - rest.len() as u64;
+            assert!(by_lost <= first && first <= by_lost + 1, "{by_lost} and {} were popped", rest.len());
+            assert!(rest.into_iter().eq(first..ITEMS), "{implementation:?}, seed {seed}");
+            for number in 0..30 {
                 assert_eq!(ends.push(number)?, Ok(()));
                 assert_eq!(ends.pop()?, Some(number), "{implementation:?}, seed {seed}");
             }
@@ -538,7 +579,9 @@ fn a_lost_popper_leaves_what_is_pushed_later() {
         });
         assert!(simulated.unwrap().verdict.is_err());
         assert!(ended.into_inner().unwrap(), "{implementation:?}, seed {seed}");
+        taken += u32::from(!popped.into_inner().unwrap().is_empty());
     }
+    assert!(taken > 20, "only {taken} were lost while they popped");
 }
 
 /// The loss of a process that does not use a published queue is nothing to those that use it.

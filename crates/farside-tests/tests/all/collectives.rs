@@ -239,6 +239,38 @@ fn a_collective_inside_another_one_is_an_error_on_all_workers() {
     .unwrap();
 }
 
+/// One of several workers begins another collective inside a reduction, and the others wait for it.
+/// All are told, and none waits until its deadline: whatever some of them have begun meanwhile, also
+/// if it is the same collective as the inner one.
+#[test]
+fn a_collective_inside_another_one_does_not_keep_others_waiting() {
+    for case in 0..3 {
+        simulate(8, 1, 1, |me| {
+            // In the last case, the values of all others have arrived before.
+            let left = Cell::<i32>::new(if case == 2 { 2 } else { 1 });
+            let combine = |one, other| {
+                left.set(left.get() - 1);
+                if me.id().number() == 4 && left.get() == 0 {
+                    let inner = me.barrier();
+                    assert!(matches!(inner, Err(Error::CollectiveMismatch { .. })), "{inner:?}");
+                }
+                join(one, other)
+            };
+            let outer = match case {
+                0 => me.all_reduce(text(me.id()), combine).map(drop),
+                _ => me.reduce(WorkerId::FIRST, text(me.id()), combine).map(drop),
+            };
+            let outcome = outer.and_then(|()| match case {
+                2 => me.barrier(),
+                _ => me.broadcast(WorkerId::FIRST, Some(1)).map(drop),
+            });
+            assert!(matches!(outcome, Err(Error::CollectiveMismatch { .. })), "{case}, {}: {outcome:?}", me.id());
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
 /// The members stop at different collectives, and go on to call others.
 #[test]
 fn after_a_loss_every_collective_of_a_team_returns_it() {
@@ -253,7 +285,13 @@ fn after_a_loss_every_collective_of_a_team_returns_it() {
         let after = Duration::from_nanos(300_000 + 5777 * seed);
         let simulated = Simulation::new(5, 1, seed).kill(victim, after).run(|me| {
             let team = me.split(0, 0)?;
-            let mut failures = (0..100_000_usize).filter_map(|step| COLLECTIVES[step % 4](&team, me).err());
+            // After the loss, each member calls them in another order.
+            let (own, mut failed) = (me.id().index(), 0);
+            let mut failures = (0..100_000_usize).filter_map(|step| {
+                let failure = COLLECTIVES[(step + failed * own) % 4](&team, me).err();
+                failed += usize::from(failure.is_some());
+                failure
+            });
             for failure in failures.by_ref().take(8) {
                 assert!(matches!(failure, Error::PeerLost { process, .. } if process == victim), "{seed}: {failure}");
                 // Messages of members that have stopped elsewhere arrive here.

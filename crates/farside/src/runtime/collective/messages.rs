@@ -79,8 +79,7 @@ pub(super) fn keep_value(there: &Worker, parcel: Parcel) {
 pub(super) fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
     let mut collectives = there.collectives.borrow_mut();
     if let Some(sequence) = collectives.of_message(mismatch.team, false) {
-        sequence.is_told = true;
-        sequence.note(mismatch);
+        sequence.is_told |= sequence.note(mismatch);
     }
 }
 

@@ -22,9 +22,11 @@ pub(crate) struct Collectives {
     /// the oldest. A message for a team that was dropped so long ago is kept until the job ends.
     /// Such messages come only after a failure, so they are few.
     forgotten: [HashSet<u64>; 2],
-    /// Whether a message for a team was dropped because too many teams were not made. What it said
-    /// is unknown, so no team that is made later can be used.
-    has_lost_team: bool,
+    /// The names of teams for which a message was dropped, because too many teams were not made.
+    /// What it said is unknown, so these teams cannot be used when they are made.
+    lost: HashSet<u64>,
+    /// Whether such names came that are not kept. Then no team that is made later can be used.
+    has_lost_more: bool,
     /// How often this worker has begun to make a team of the same members.
     made: HashMap<u64, u64>,
     /// The numbers of calls of collectives that this worker has sent and executed.
@@ -40,6 +42,9 @@ pub(super) const ALL: u64 = 0;
 /// The largest number of teams from which other binaries have sent something, and which this worker
 /// has not made.
 pub(super) const FOREIGN_TEAMS_MAX: usize = 1024;
+
+/// The largest number of names of such teams that are kept beyond that.
+const LOST_MAX: usize = 1 << 14;
 
 /// The number of dropped teams after which the names of older ones may be forgotten.
 const FORGOTTEN_MAX: usize = 1 << 14;
@@ -230,7 +235,8 @@ impl Collectives {
             all,
             teams: HashMap::new(),
             forgotten: Default::default(),
-            has_lost_team: false,
+            lost: HashSet::new(),
+            has_lost_more: false,
             made: HashMap::new(),
             sent: 0,
             executed: 0,
@@ -255,9 +261,15 @@ impl Collectives {
             if self.forgotten.iter().any(|names| names.contains(&team)) {
                 return None;
             }
+            if self.lost.contains(&team) {
+                return None;
+            }
             let unmade = || self.teams.values().filter(|sequence| sequence.members.is_none()).count();
             if is_foreign && unmade() >= FOREIGN_TEAMS_MAX {
-                self.has_lost_team = true;
+                self.has_lost_more |= self.lost.len() >= LOST_MAX;
+                if !self.has_lost_more {
+                    self.lost.insert(team);
+                }
                 return None;
             }
         }
@@ -270,7 +282,7 @@ impl Collectives {
 
     /// Notes that this worker has made a team. Forgets those that the program has dropped.
     pub(super) fn make(&mut self, team: u64, members: &Rc<[WorkerId]>) {
-        let is_overrun = self.has_lost_team && !self.is_known(team);
+        let is_overrun = self.lost.remove(&team) || self.has_lost_more && !self.is_known(team);
         if self.forgotten[0].len() >= FORGOTTEN_MAX {
             self.forgotten[1] = mem::take(&mut self.forgotten[0]);
         }
@@ -407,12 +419,18 @@ impl Sequence {
         first == Some(self.begun)
     }
 
-    /// Notes a mismatch. The first one stays.
-    pub(super) fn note(&mut self, mut mismatch: Mismatch) {
+    /// Notes a mismatch, of which no member was told. That of the earliest collective stays: other
+    /// members may still wait in it. Returns whether it is this one.
+    pub(super) fn note(&mut self, mut mismatch: Mismatch) -> bool {
+        if self.mismatch.as_ref().is_some_and(|noted| noted.number <= mismatch.number) {
+            return false;
+        }
         for text in [&mut mismatch.ours, &mut mismatch.theirs] {
             text.truncate((0..=TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
         }
-        self.mismatch.get_or_insert(mismatch);
+        self.mismatch = Some(mismatch);
+        self.is_told = false;
+        true
     }
 
     pub(super) fn differs(&self, there: WorkerId, theirs: &Content) -> Mismatch {
@@ -568,6 +586,18 @@ mod tests {
         assert!(sequence.take(second, &inner, FROM).is_some() && sequence.mismatch.is_none());
     }
 
+    /// A member that waits in an earlier collective must be told of the earliest mismatch.
+    #[test]
+    fn the_mismatch_of_the_earliest_collective_stays() {
+        let mut sequence = new_sequence();
+        let mismatch = |number| Mismatch { number, ..new_sequence().differs(FROM, &Content::default()) };
+        assert!(sequence.note(mismatch(5)));
+        sequence.is_told = true;
+        assert!(!sequence.note(mismatch(6)) && sequence.is_told);
+        assert!(sequence.note(mismatch(4)) && !sequence.is_told);
+        assert_eq!(sequence.mismatch.map(|mismatch| mismatch.number), Some(4));
+    }
+
     #[test]
     fn texts_of_a_mismatch_are_short() {
         let mut sequence = new_sequence();
@@ -610,11 +640,24 @@ mod tests {
         for team in 0..FOREIGN_TEAMS_MAX as u64 {
             assert!(collectives.of_message(100 + team, true).is_some());
         }
-        assert!(collectives.of_message(7, true).is_some() && !collectives.has_lost_team);
+        assert!(collectives.of_message(7, true).is_some() && collectives.lost.is_empty());
         assert!(collectives.of_message(5000, true).is_none());
-        [100, 5000, 5001].into_iter().for_each(|team| collectives.make(team, &members));
+        collectives.make(100, &members);
+        // There is room again, but the first message is lost.
+        assert!(collectives.of_message(5000, true).is_none());
+        [5000, 5001].into_iter().for_each(|team| collectives.make(team, &members));
         let overrun = [ALL, 7, 100, 5000, 5001].map(|team| collectives.sequence(team).is_overrun);
-        assert_eq!(overrun, [false, false, false, true, true]);
+        assert_eq!(overrun, [false, false, false, true, false]);
+
+        // One is kept as a team, and beyond a bound, names are not kept.
+        let lost = 10_000 + LOST_MAX as u64 + 1;
+        for team in 10_000..=lost {
+            let _ = collectives.of_message(team, true);
+        }
+        let kept = collectives.teams.len();
+        [lost, lost + 1].into_iter().for_each(|team| collectives.make(team, &members));
+        assert!([lost, lost + 1].into_iter().all(|team| collectives.sequence(team).is_overrun));
+        assert!(collectives.lost.len() <= LOST_MAX && collectives.teams.len() == kept + 2);
     }
 
     /// After an error, values of the collective that failed may still arrive.

@@ -27,8 +27,12 @@ enum Standing {
     Before,
     /// It never will, because its body has returned.
     Returned,
-    /// It waits for this worker, in the collective or in an earlier one.
-    Waits(WorkerId),
+    /// It waits for a worker, in the collective or in an earlier one.
+    Waits {
+        whom: WorkerId,
+        /// The number of the collective in which it waits.
+        number: u64,
+    },
     /// It has begun the collective, and waits for no worker.
     Begun,
 }
@@ -42,7 +46,7 @@ impl Collectives {
         match awaited {
             _ if begun > number => Standing::Begun,
             _ if begun < number && has_returned => Standing::Returned,
-            Some(other) => Standing::Waits(other),
+            Some(whom) => Standing::Waits { whom, number: begun },
             None if begun == number => Standing::Begun,
             None => Standing::Before,
         }
@@ -55,6 +59,14 @@ impl Sequence {
         let theirs = "none, because its body has returned".into();
         let mismatch = Mismatch { theirs, ..self.differs(there, &Content::default()) };
         self.note(mismatch);
+    }
+
+    /// Notes that a worker waits for this one in an earlier collective, inside which this one has
+    /// begun the current collective.
+    fn note_inside(&mut self, there: WorkerId, number: u64) {
+        let current = self.differs(there, &Content::default());
+        let ours = format!("{}, which it began inside an earlier one", current.ours);
+        self.note(Mismatch { number, ours, theirs: "the earlier one".into(), ..current });
     }
 }
 
@@ -81,6 +93,7 @@ impl Group<'_> {
         let pace = ASK_AFTER.min(total / 4);
         let (mut time, mut end) = (pace, None::<Instant>);
         let (mut missing, mut asked, mut chain) = (whom, None::<(WorkerId, Pending<'_, Standing>)>, 0);
+        let mut waits_for_this = None;
         let result = loop {
             let seen = self.me.wait_until(doing, time, |_| {
                 if let Some(found) = look() {
@@ -94,8 +107,15 @@ impl Group<'_> {
             });
             match (seen, asked.take()) {
                 (Ok(Seen::Found(found)), _) => break Ok(found),
-                (Ok(Seen::Heard(Standing::Waits(next))), Some(_)) if chain < CHAIN_MAX => {
-                    asked = self.ask(next);
+                (Ok(Seen::Heard(Standing::Waits { whom, number })), Some((there, _))) if whom == self.me.id() => {
+                    // It may have what it waits for when it answers, but not when it is asked again.
+                    let is_earlier = number < self.sequence().begun;
+                    if is_earlier && waits_for_this.replace((there, number)) == Some((there, number)) {
+                        self.sequence().note_inside(there, number);
+                    }
+                }
+                (Ok(Seen::Heard(Standing::Waits { whom, .. })), Some(_)) if chain < CHAIN_MAX => {
+                    asked = self.ask(whom);
                     chain += 1;
                 }
                 (Ok(Seen::Heard(Standing::Returned)), Some((there, _))) => {
