@@ -185,9 +185,9 @@ impl CostModel {
     /// and not printed. Here they follow from the text. A call costs a little less than the atomic
     /// find, 11.5 µs (Figure 5), so 10.5 µs. A push of a fetch-add and a put costs as much as a
     /// call to an owner that looks every 2 µs (Figure 6), so the fetch-add takes 8.5 µs. A
-    /// compare-and-swap of such a word differs from that as it does elsewhere: 8.4 µs. A persistent
-    /// compare-and-swap that first expects the wrong value takes two, of which the second waits for
-    /// the word: 9.4 µs with [`LogGp::ARIES`](farside::LogGp::ARIES).
+    /// compare-and-swap of such a word differs from that as it does elsewhere: 8.4 µs. A
+    /// persistent compare-and-swap that first expects the wrong value takes two, of which the
+    /// second waits for the word: 9.4 µs with [`LogGp::ARIES`](farside::LogGp::ARIES).
     pub const CORI: Self =
         Self { fetch_add_single: 8500.0, cas_single: 8400.0, cas_persistent: 9400.0, ..Self::CORI_BEST };
 

@@ -42,8 +42,8 @@ const SAMPLES_BYTES: usize = 1 << 20;
 /// any worker is in one of them: the items would stay, but at the end of a part, in no order.
 ///
 /// If a worker cannot send its items, every worker gets an error. After that and other errors, each
-/// item is at one worker or still on its way there, but perhaps not where it belongs. A process that
-/// is lost takes its part and what is on its way there with it. A panic in a comparison loses
+/// item is at one worker or still on its way there, but perhaps not where it belongs. A process
+/// that is lost takes its part and what is on its way there with it. A panic in a comparison loses
 /// nothing.
 ///
 /// *Cost*: none for one's own part. What moves items waits for all workers, and sends the items in

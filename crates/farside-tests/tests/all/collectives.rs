@@ -240,8 +240,8 @@ fn a_collective_inside_another_one_is_an_error_on_all_workers() {
 }
 
 /// One of several workers begins another collective inside a reduction, and the others wait for it.
-/// All are told, and none waits until its deadline: whatever some of them have begun meanwhile, also
-/// if it is the same collective as the inner one.
+/// All are told, and none waits until its deadline: whatever some of them have begun meanwhile,
+/// also if it is the same collective as the inner one.
 #[test]
 fn a_collective_inside_another_one_does_not_keep_others_waiting() {
     for case in 0..3 {

@@ -108,7 +108,8 @@ impl Group<'_> {
             match (seen, asked.take()) {
                 (Ok(Seen::Found(found)), _) => break Ok(found),
                 (Ok(Seen::Heard(Standing::Waits { whom, number })), Some((there, _))) if whom == self.me.id() => {
-                    // It may have what it waits for when it answers, but not when it is asked again.
+                    // It may have what it waits for when it answers, but not when it is asked
+                    // again.
                     let is_earlier = number < self.sequence().begun;
                     if is_earlier && waits_for_this.replace((there, number)) == Some((there, number)) {
                         self.sequence().note_inside(there, number);
