@@ -32,24 +32,38 @@ struct Timed<S> {
 /// Returns whether the steps can be put in a line: each between its begin and its end, and each
 /// possible in the state that those before it leave. Steps that are open may be left out.
 ///
-/// The search is that of Wing and Gong. It remembers what it has seen: the set of steps that have
-/// happened, and the state that they led to.
+/// The search is that of Wing and Gong. It remembers what it has seen: the steps that have happened,
+/// and the state that they led to.
 fn is_linearizable<S: Step>(start: S::State, mut steps: Vec<Timed<S>>) -> bool {
-    // The search goes on with the last step that it finds. One with an early end cannot wait.
-    steps.sort_by_key(|step| std::cmp::Reverse(step.end));
-    let mut open = vec![(vec![false; steps.len()], start)];
+    steps.sort_by_key(|step| step.begin);
+    // All steps before a place have happened, and some behind it.
+    let mut open = vec![(0, Vec::new(), start)];
     let mut seen = HashSet::new();
-    while let Some((done, state)) = open.pop() {
-        let left = || (0..steps.len()).filter(|index| !done[*index]);
-        let first_end = left().map(|index| steps[index].end).min().unwrap_or(OPEN);
+    while let Some((place, ahead, state)) = open.pop() {
+        let (mut first_end, mut next) = (OPEN, Vec::new());
+        for index in (place..steps.len()).filter(|index| !ahead.contains(index)) {
+            if steps[index].begin >= first_end {
+                break;
+            }
+            first_end = first_end.min(steps[index].end);
+            next.push(index);
+        }
         if first_end == OPEN {
             return true;
         }
-        for index in left().filter(|index| steps[*index].begin < first_end) {
-            for next in steps[index].step.after(&state) {
-                let mut done = done.clone();
-                done[index] = true;
-                let found = (done, next);
+        // No step begins after the end of one that has not happened. The search goes on with the
+        // last one that it finds: that with the earliest end.
+        next.retain(|index| steps[*index].begin < first_end);
+        next.sort_by_key(|index| std::cmp::Reverse(steps[*index].end));
+        for index in next {
+            for state in steps[index].step.after(&state) {
+                let (mut place, mut ahead) = (place, ahead.clone());
+                ahead.insert(ahead.partition_point(|other| *other < index), index);
+                while ahead.first() == Some(&place) {
+                    ahead.remove(0);
+                    place += 1;
+                }
+                let found = (place, ahead, state);
                 if !seen.contains(&found) {
                     seen.insert(found.clone());
                     open.push(found);
@@ -180,8 +194,11 @@ impl Step for QueueStep {
     }
 }
 
-fn map(calls: &[(u64, u64, Change, u64, Option<Option<u64>>)]) -> bool {
-    let step = |&(begin, end, change, new, answer): &(u64, u64, Change, u64, Option<Option<u64>>)| {
+/// The begin, end, operation, value and answer of a call.
+type MapCall = (u64, u64, Change, u64, Option<Option<u64>>);
+
+fn map(calls: &[MapCall]) -> bool {
+    let step = |&(begin, end, change, new, answer): &MapCall| {
         let may_remove = change == Change::Insert;
         Timed { begin, end, step: MapStep { change, new, answer, may_remove } }
     };

@@ -20,11 +20,11 @@ const QUEUES: [Implementation; 4] =
 /// The process that dies in some simulations. It owns keys, and no queue.
 const DYING: ProcessId = ProcessId::new(1);
 
-/// What is stored for a number: more than a network writes at once.
-type Entry = [u64; 4];
+/// What is stored for a number: so much that a copy takes a while.
+type Entry = [u64; 256];
 
 fn entry(number: u64) -> Entry {
-    [number, !number, number.rotate_left(7), number ^ 0x9e37_79b9_7f4a_7c15]
+    std::array::from_fn(|index| number.wrapping_mul(2 * index as u64 + 1))
 }
 
 /// What a half-written entry counts as. No operation stores it.
@@ -47,12 +47,14 @@ struct Call<S: 'static> {
 struct Record<S: 'static> {
     /// Counts the begins and ends of calls in a simulation, where one worker runs at a time.
     clock: Option<AtomicU64>,
+    /// The number of calls of a worker under each promise.
+    calls_each: u32,
     calls: Mutex<Vec<Call<S>>>,
 }
 
 impl<S> Record<S> {
-    fn new(clock: Option<AtomicU64>) -> Self {
-        Self { clock, calls: Mutex::default() }
+    fn new(clock: Option<AtomicU64>, calls_each: u32) -> Self {
+        Self { clock, calls_each, calls: Mutex::default() }
     }
 
     /// The next number. Real processes count in a word of the first one. So what has the smaller
@@ -185,10 +187,15 @@ const CALLS_AFTER: usize = 10;
 
 /// Makes calls under each promise in turn. Under a single one, until a process is lost, and then
 /// some more.
-fn in_rounds(me: &Worker, promises: &[Promise], mut call: impl FnMut(Promise) -> Result<()>) -> Result<()> {
+fn in_rounds(
+    me: &Worker,
+    promises: &[Promise],
+    calls_each: u32,
+    mut call: impl FnMut(Promise) -> Result<()>,
+) -> Result<()> {
     let [promise] = *promises else {
         return promises.iter().try_for_each(|promise| {
-            (0..10).try_for_each(|_| call(*promise))?;
+            (0..calls_each).try_for_each(|_| call(*promise))?;
             me.barrier()
         });
     };
@@ -209,7 +216,7 @@ fn with_map(
 ) -> Result<()> {
     let map = HashMap::<u64, Entry>::builder().capacity(1).implementation(implementation).build(me)?;
     let (m, mut user) = (map.on(me), User { me, implementation, random: Random::new(me, seed), record });
-    in_rounds(me, promises, |promise| user.use_map(&m, promise))
+    in_rounds(me, promises, record.calls_each, |promise| user.use_map(&m, promise))
 }
 
 fn with_queue(
@@ -221,7 +228,7 @@ fn with_queue(
     let host = ProcessId::new(me.process_count() - 1);
     let queue = Queue::with_implementation(me, host, CAPACITY as u64, implementation)?;
     let (ends, mut user) = (queue.on(me), User { me, implementation, random: Random::new(me, seed), record });
-    in_rounds(me, promises, |promise| user.use_queue(&ends, promise))
+    in_rounds(me, promises, record.calls_each, |promise| user.use_queue(&ends, promise))
 }
 
 const CAPACITY: usize = 3;
@@ -249,7 +256,7 @@ fn simulated<S: Send>(
     simulation: Simulation,
     body: impl Fn(&Worker, &Record<S>) -> Result<()> + Send + Sync,
 ) -> (Result<()>, Vec<Call<S>>) {
-    let record = Record::new(Some(AtomicU64::new(0)));
+    let record = Record::new(Some(AtomicU64::new(0)), 10);
     let verdict = simulation.run(|me| body(me, &record)).expect("a job").verdict;
     (verdict, record.calls.into_inner().unwrap())
 }
@@ -348,11 +355,11 @@ fn queues_with_deaths() {
 }
 
 /// Real processes over the transport of the job, which share memory by default.
-#[farside::test(processes = 3, threads = 2)]
+#[farside::test(processes = 2, threads = 2)]
 fn by_processes(me: &Worker) -> Result<()> {
-    for seed in 0..10 {
+    for seed in 0..4 {
         for implementation in MAPS {
-            let record = Record::new(None);
+            let record = Record::new(None, 500);
             with_map(me, (implementation, seed), &MAP_PROMISES, &record)?;
             let which = format!("a map, {implementation}, seed {seed}");
             if let Some(calls) = gathered(me, record)? {
@@ -360,12 +367,30 @@ fn by_processes(me: &Worker) -> Result<()> {
             }
         }
         for implementation in QUEUES {
-            let record = Record::new(None);
+            let record = Record::new(None, 500);
             with_queue(me, (implementation, seed), &QUEUE_PROMISES, &record)?;
             let which = format!("a queue, {implementation}, seed {seed}");
             if let Some(calls) = gathered(me, record)? {
                 assert_fit(&which, calls, &empty(implementation, me.worker_count() as usize, false));
             }
+        }
+    }
+    Ok(())
+}
+
+/// One worker writes an entry all the time, and another one reads it.
+#[farside::test(processes = 2, threads = 1)]
+fn one_entry_by_processes(me: &Worker) -> Result<()> {
+    for implementation in MAPS {
+        let map = HashMap::<u64, Entry>::builder().implementation(implementation).build(me)?;
+        let (m, record) = (map.on(me), Record::new(None, 0));
+        let step = if me.is_first() { Change::Insert } else { Change::Get };
+        for new in 0..5000 {
+            let steps = |answer| vec![MapStep { change: step, new, answer, may_remove: false }];
+            record.note(me, 0, steps, || change(&m, step, 0, new))?;
+        }
+        if let Some(calls) = gathered(me, record)? {
+            assert_fit(&format!("one entry, {implementation}"), calls, &None);
         }
     }
     Ok(())
