@@ -359,7 +359,7 @@ fn queues_with_deaths() {
 fn by_processes(me: &Worker) -> Result<()> {
     for seed in 0..4 {
         for implementation in MAPS {
-            let record = Record::new(None, 500);
+            let record = Record::new(None, 200);
             with_map(me, (implementation, seed), &MAP_PROMISES, &record)?;
             let which = format!("a map, {implementation}, seed {seed}");
             if let Some(calls) = gathered(me, record)? {
@@ -367,30 +367,12 @@ fn by_processes(me: &Worker) -> Result<()> {
             }
         }
         for implementation in QUEUES {
-            let record = Record::new(None, 500);
+            let record = Record::new(None, 200);
             with_queue(me, (implementation, seed), &QUEUE_PROMISES, &record)?;
             let which = format!("a queue, {implementation}, seed {seed}");
             if let Some(calls) = gathered(me, record)? {
                 assert_fit(&which, calls, &empty(implementation, me.worker_count() as usize, false));
             }
-        }
-    }
-    Ok(())
-}
-
-/// One worker writes an entry all the time, and another one reads it.
-#[farside::test(processes = 2, threads = 1)]
-fn one_entry_by_processes(me: &Worker) -> Result<()> {
-    for implementation in MAPS {
-        let map = HashMap::<u64, Entry>::builder().implementation(implementation).build(me)?;
-        let (m, record) = (map.on(me), Record::new(None, 0));
-        let step = if me.is_first() { Change::Insert } else { Change::Get };
-        for new in 0..5000 {
-            let steps = |answer| vec![MapStep { change: step, new, answer, may_remove: false }];
-            record.note(me, 0, steps, || change(&m, step, 0, new))?;
-        }
-        if let Some(calls) = gathered(me, record)? {
-            assert_fit(&format!("one entry, {implementation}"), calls, &None);
         }
     }
     Ok(())
