@@ -76,7 +76,9 @@ pub use self::wire_map::{CallMap, WireMap};
 /// of the used slots are those of removed keys, to one of the same size. The memory of earlier
 /// parts returns when all workers meet in [`Batch::finish`], [`Map::inserting`], [`Map::finding`],
 /// [`Map::retain`], [`Map::drain`], [`Map::clear`] or [`free`](Self::free). So keys that come and
-/// go use more and more memory between two of them.
+/// go use more and more memory between two of them. If an operation has returned
+/// [`Error::Deadline`](farside::Error::Deadline), a late request may still change that memory, so
+/// it stays until the job ends.
 ///
 /// *Losses*: operations on keys of a lost process return
 /// [`Error::PeerLost`](farside::Error::PeerLost). An entry that a process was changing when it was

@@ -5,9 +5,9 @@ use std::fmt;
 use farside::{PerWorker, Result, Worker, WorkerId};
 
 use super::MapError;
-use super::core::{Core, Effort, Kind, Level, Stop, Wait};
+use super::core::{Core, Effort, Kind, Level, Stop, Wait, lacks_memory};
 use super::operations::{Get, Insert, Map, Operation};
-use super::slot::Slot;
+use super::slot::{Part, Slot};
 use super::state::{Answer, State};
 use crate::exchange::{Exchange, Sender};
 use crate::query::Query;
@@ -202,16 +202,18 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
             match Insert::attempt(self, effort, spot, key, value) {
                 Ok(_) => return Ok(true),
                 Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::Wait(Wait::Crowded)) if effort.probes == Effort::LAST.probes => {
-                    let slots = self.part(spot.owner)?.slots;
-                    return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
-                }
                 Err(Stop::Wait(reason @ (Wait::Crowded | Wait::Moved))) => {
-                    let now = self.part(spot.owner)?;
-                    match self.renewed(now.base, matches!(reason, Wait::Crowded)) {
-                        Ok(part) if part.base == now.base => effort = Effort::LAST,
-                        Ok(_) => {}
-                        Err(Stop::Failed(error)) => return Err(error),
+                    let (now, is_crowded) = (self.part(spot.owner)?, matches!(reason, Wait::Crowded));
+                    let is_last = is_crowded && effort.probes == Effort::LAST.probes;
+                    match self.renewed(now.base, is_crowded) {
+                        Ok(part) if part.base != now.base => {}
+                        Ok(Part { slots, .. }) if is_last => {
+                            return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
+                        }
+                        Err(Stop::Failed(error)) if is_last || !is_crowded || !lacks_memory(&error) => {
+                            return Err(error);
+                        }
+                        Ok(_) | Err(Stop::Failed(_)) => effort = Effort::LAST,
                         Err(Stop::Wait(_)) => return Ok(false),
                     }
                 }

@@ -9,7 +9,7 @@ use farside::{Comparison, Error, GlobalPtr, ProcessId, Result, Wire, Worker, Wor
 
 use super::MapError;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
-use super::state::{Doubt, Handle, State};
+use super::state::{Doubt, Handle, State, stays_open};
 use crate::promise::{Implementation, Op, Promise};
 
 /// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may
@@ -37,6 +37,8 @@ pub(super) enum Wait {
     Freed,
     /// Give up: the owner has found bytes that are no entry.
     Damaged,
+    /// Give up: the owner has no memory for so many slots.
+    Memory { owner: WorkerId, slots: u64 },
 }
 
 impl Wait {
@@ -45,7 +47,8 @@ impl Wait {
         match self {
             Self::Freed => Some(MapError::Freed),
             Self::Damaged => Some(MapError::Damaged),
-            _ => None,
+            Self::Memory { owner, slots } => Some(MapError::Memory { owner, slots }),
+            Self::Again | Self::Busy { .. } | Self::Moved | Self::Crowded => None,
         }
     }
 }
@@ -65,6 +68,7 @@ impl Stop {
             Self::Failed(error) => match error.room_error() {
                 Some(MapError::Freed) => Wait::Freed,
                 Some(MapError::Damaged) => Wait::Damaged,
+                Some(&MapError::Memory { owner, slots }) => Wait::Memory { owner, slots },
                 _ => panic!("{error}"),
             },
         }
@@ -215,7 +219,10 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         loop {
             match attempt(effort) {
                 Ok(result) => return Ok(result),
-                Err(stop) => self.prepare(spot, stop, &mut effort, &mut end)?,
+                Err(stop) => {
+                    let prepared = self.prepare(spot, stop, &mut effort, &mut end);
+                    prepared.inspect_err(|error| self.state.note_late(error))?;
+                }
             }
         }
     }
@@ -250,18 +257,25 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if effort.tries > TRIES_MAX || now > *end.get_or_insert(now + self.me.default_deadline()) {
             return Err(MapError::Contended { tries: effort.tries }.into());
         }
+        if let Some(refusal) = wait.refusal() {
+            return Err(refusal.into());
+        }
         match wait {
-            Wait::Freed => Err(MapError::Freed.into()),
-            Wait::Damaged => Err(MapError::Damaged.into()),
             Wait::Again if effort.tries.is_multiple_of(TRIES_AT_ONCE) => self.me.progress().map(drop),
             Wait::Again => {
                 hint::spin_loop();
                 Ok(())
             }
+            Wait::Freed | Wait::Damaged | Wait::Memory { .. } => unreachable!("these are refusals"),
             Wait::Busy { slot, stamp } => self.wait_for(slot, stamp, effort),
             Wait::Moved => self.renew(spot.owner, false).map(drop),
             Wait::Crowded => {
-                if !self.renew(spot.owner, true)? {
+                let has_grown = match self.renew(spot.owner, true) {
+                    // First, all slots of the part are used.
+                    Err(error) if effort.probes < PROBES_MAX && lacks_memory(&error) => false,
+                    outcome => outcome?,
+                };
+                if !has_grown {
                     if effort.probes == PROBES_MAX {
                         let slots = self.part(spot.owner)?.slots;
                         return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
@@ -327,33 +341,40 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline]
     fn take(&self, slot: GlobalPtr<u64>, from: Stamp, held: Stamp, back_to: u64) -> Result<bool> {
         match slot.compare_swap(self.me, from.0, held.0) {
-            Ok(found) => {
-                if found == from.0 && self.state.is_doubtful() {
-                    // The owner carries requests out in their order, so none takes it later.
-                    self.state.doubtful.borrow_mut().retain(|doubt| doubt.slot != slot);
-                }
-                Ok(found == from.0)
-            }
+            Ok(found) => Ok(found == from.0),
             Err(error) => {
-                self.state.doubt(&error, Doubt { slot, held, back_to });
+                self.state.doubt(&error, Doubt { slot, from: Some(from), held, back_to });
                 Err(error)
             }
         }
     }
 
-    /// Gives back the slots that requests of this worker may have taken after it gave them up.
+    /// Gives back the slots that requests of this worker have taken after it gave them up. Such a
+    /// request may be carried out after later ones (rule 2.3 of the memory model). So a doubt stays
+    /// until its slot shows that the request was carried out, or never will be.
     #[cold]
     #[inline(never)]
     pub(super) fn settle(&self) {
-        let mut doubts = self.state.doubtful.take().into_iter();
-        for doubt in doubts.by_ref() {
-            // An answer says that the owner has carried out what was requested before.
-            if let Err(error) = self.replace(doubt.slot, doubt.held, doubt.back_to) {
-                self.state.doubt(&error, doubt);
-                break;
-            }
+        let mut doubts = self.state.doubtful.take();
+        doubts.retain(|doubt| match self.is_settled(doubt) {
+            Ok(is_settled) => !is_settled,
+            Err(error) => stays_open(&error),
+        });
+        self.state.doubtful.borrow_mut().append(&mut doubts);
+    }
+
+    /// Gives a slot back if a request has taken it. Returns whether it cannot be taken any more.
+    fn is_settled(&self, doubt: &Doubt) -> Result<bool> {
+        if self.replace(doubt.slot, doubt.held, doubt.back_to)? {
+            return Ok(true);
         }
-        self.state.doubtful.borrow_mut().extend(doubts);
+        // A slot that this worker held has been published late, or retired.
+        let Some(from) = doubt.from else { return Ok(true) };
+        let now = Stamp(doubt.slot.load(self.me)?);
+        // Only a holder that publishes nothing gives a slot its earlier stamp.
+        Ok(now.state() != Stamp::LOCKED
+            && now.without_readers() != from.without_readers()
+            && now.holder() != Some(self.me.id()))
     }
 
     /// Searches a key among the first `probes` slots of a part. Makes a copy of its slot.
@@ -495,7 +516,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
 
     /// The stamp of a slot that this worker holds.
     fn held(&self, state: u64, tag: u64) -> Stamp {
-        Stamp::new(state, tag, self.me.id().number())
+        Stamp::held(state, tag, self.me.id(), self.state.era())
     }
 }
 
@@ -563,7 +584,8 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
                 return core.replace(self.slot, self.held, stamp.0);
             }
             beside_readers(self.held, |held| core.me.put_compare_swap(start, data, self.slot, held, stamp.0))
-        })?;
+        });
+        let is_published = is_published.inspect_err(|error| core.state.note_late(error))?;
         match is_published {
             true => {
                 std::mem::forget(self);
@@ -589,9 +611,14 @@ impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
             false => core.replace(slot, held, back_to).map(drop),
         };
         if let Err(error) = released {
-            core.state.doubt(&error, Doubt { slot, held, back_to });
+            core.state.doubt(&error, Doubt { slot, from: None, held, back_to });
         }
     }
+}
+
+/// Whether a part could not grow for lack of memory.
+pub(super) fn lacks_memory(error: &Error) -> bool {
+    matches!(error.room_error(), Some(MapError::Memory { .. }))
 }
 
 /// Reads bytes that others may be writing. The caller verifies them.

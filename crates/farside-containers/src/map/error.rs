@@ -43,6 +43,17 @@ pub enum MapError {
         /// The number of slots of its part.
         slots: u64,
     },
+    /// The part of a worker cannot grow.
+    #[error(
+        "{owner} has no memory to let its part grow to {slots} slots: give its process more memory, or spread the map \
+         over more processes"
+    )]
+    Memory {
+        /// The owner of the part.
+        owner: WorkerId,
+        /// The number of slots that the part should have.
+        slots: u64,
+    },
     /// Operations of batches were refused.
     #[error("{count} insertions of batches were refused, the first because: {first}")]
     Batch {

@@ -61,8 +61,12 @@ impl Spot {
 /// writes it with release stores, for the acquiring loads of readers.
 ///
 /// ```text
-/// | version, or number of the holder (32) | readers (16) | tag of the key (13) | state (3) |
+/// | version, or holder (32) | readers (16) | tag of the key (13) | state (3) |
 /// ```
+///
+/// A holder is the number of a worker (22 bits) and of its era (10 bits). An era ends when the
+/// worker gives up a request, which may then take or give back a slot at any later time. No later
+/// hold of the worker has the same stamp, so such a request touches none.
 ///
 /// | state | entry | next |
 /// |---|---|---|
@@ -93,8 +97,10 @@ impl Stamp {
     const READERS_SHIFT: u32 = 16;
     const READERS_MASK: u64 = 0xffff << Self::READERS_SHIFT;
     const VERSION_SHIFT: u32 = 32;
+    const WORKER_BITS: u32 = 22;
+    pub(super) const ERA_MASK: u32 = (1 << (32 - Self::WORKER_BITS)) - 1;
 
-    /// A stamp with a version, or with the number of the worker that holds the slot.
+    /// A stamp with a version, or with a holder.
     #[inline]
     pub(super) fn new(state: u64, tag: u64, upper: u32) -> Self {
         Self(u64::from(upper) << Self::VERSION_SHIFT | tag << Self::TAG_SHIFT | state)
@@ -110,9 +116,16 @@ impl Stamp {
         (self.0 >> Self::VERSION_SHIFT) as u32
     }
 
+    /// The stamp of a slot that a worker holds.
+    #[inline]
+    pub(super) fn held(state: u64, tag: u64, worker: WorkerId, era: u32) -> Self {
+        Self::new(state, tag, era << Self::WORKER_BITS | worker.number())
+    }
+
     /// The worker that has claimed or locked the slot.
     pub(super) fn holder(self) -> Option<WorkerId> {
-        matches!(self.state(), Self::CLAIMED | Self::LOCKED).then(|| WorkerId::new(self.upper()))
+        let is_held = matches!(self.state(), Self::CLAIMED | Self::LOCKED);
+        is_held.then(|| WorkerId::new(self.upper() & ((1 << Self::WORKER_BITS) - 1)))
     }
 
     #[inline]
@@ -182,12 +195,6 @@ pub(super) struct Part {
 impl Part {
     /// What stands for the parts of a map that was freed.
     pub(super) const NONE: Self = Self { base: GlobalPtr::NULL, slots: 0, is_mapped: false };
-
-    /// Returns whether a slot is in this part.
-    pub(super) fn has(self, slot: GlobalPtr<u64>, layout: Layout) -> bool {
-        let [base, slot] = [self.base.address(), slot.address()].map(bytemuck::cast::<_, u64>);
-        slot.checked_sub(base).is_some_and(|offset| offset / (layout.slot_bytes as u64) < self.slots)
-    }
 
     #[inline]
     pub(super) fn slot(self, index: u64, layout: Layout) -> Result<GlobalPtr<u64>> {

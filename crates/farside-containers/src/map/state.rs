@@ -33,12 +33,19 @@ pub(super) struct State<K, V> {
     pub(super) pending: RefCell<Vec<(K, V)>>,
     /// The slots that requests of this worker may have taken after it gave them up.
     pub(super) doubtful: RefCell<Vec<Doubt>>,
+    /// The number of doubts so far.
+    doubts: Cell<u32>,
+    /// Whether a request of this worker was given up: it may change the map's memory at any time.
+    is_late: Cell<bool>,
 }
 
 /// A slot that a request may have taken, or may still take, whose answer did not come in time.
 #[derive(Clone, Copy)]
 pub(super) struct Doubt {
     pub(super) slot: GlobalPtr<u64>,
+    /// The stamp that the request expects. `None` if this worker has the slot already, and did not
+    /// give it back.
+    pub(super) from: Option<Stamp>,
     /// Its stamp if the request has taken it.
     pub(super) held: Stamp,
     /// The stamp to give it back with.
@@ -95,6 +102,8 @@ impl<K: Slot, V: Slot> State<K, V> {
             refused: RefCell::default(),
             pending: RefCell::default(),
             doubtful: RefCell::default(),
+            doubts: Cell::new(0),
+            is_late: Cell::new(false),
         };
         for (owner, place) in places.into_iter().enumerate() {
             let Some((base, slots)) = place else {
@@ -114,11 +123,13 @@ impl<K: Slot, V: Slot> State<K, V> {
 
     /// Empties all parts. All workers call this.
     pub(super) fn clear(&self, me: &Worker) -> Result<()> {
-        me.barrier()?;
-        let part = self.parts[me.id().index()].get();
+        let is_late = exchange(me, self.is_late.get())?.contains(&true);
+        let mine = me.id().index();
+        let part = self.parts[mine].get();
         if part.slots == 0 {
             return Err(MapError::Freed.into());
         }
+        let emptied = if is_late { self.replace_memory(me, part)? } else { part };
         let mut own = self.own.borrow_mut();
         own.growing = None;
         let earlier = own.memory.len() - 1;
@@ -127,27 +138,43 @@ impl<K: Slot, V: Slot> State<K, V> {
         drop(own);
         self.pending.take();
         self.doubtful.take();
-        for (owner, (base, slots)) in exchange(me, (part.base, part.slots))?.into_iter().enumerate() {
+        for (owner, (base, slots)) in exchange(me, (emptied.base, emptied.slots))?.into_iter().enumerate() {
             // As in `meet`.
-            if owner != me.id().index() {
+            if owner != mine {
                 self.learn(me, owner, base, slots)?;
             }
         }
         Ok(())
     }
 
+    /// Takes other memory for the part of each worker, so that requests which were given up change
+    /// nothing in it. The memory that they may change stays until the job ends. All workers call
+    /// this.
+    fn replace_memory(&self, me: &Worker, part: Part) -> Result<Part> {
+        let made = allocate(me, part.slots, self.layout);
+        if let Some(owner) = exchange(me, made.is_ok())?.iter().position(|is_made| !is_made) {
+            return Err(MapError::Memory { owner: WorkerId::new(owner as u32), slots: part.slots }.into());
+        }
+        let (memory, part) = made?;
+        std::mem::forget(std::mem::replace(&mut self.own.borrow_mut().memory, vec![memory]));
+        self.parts[me.id().index()].set(part);
+        self.is_late.set(false);
+        Ok(part)
+    }
+
     /// Gives the memory back. All workers call this.
     pub(super) fn free(&self, me: &Worker) -> Result<()> {
-        let all_came = me.barrier();
+        let late = exchange(me, self.is_late.get());
         self.parts.iter().for_each(|part| part.set(Part::NONE));
         let own = std::mem::replace(&mut *self.own.borrow_mut(), Own { memory: Vec::new(), growing: None });
-        if all_came.is_err() {
-            // Workers that have not come may still use it. It stays until the job ends.
+        if late.as_ref().map_or(true, |late| late.contains(&true)) {
+            // Workers that have not come, and requests that were given up, may still use it. It
+            // stays until the job ends.
             std::mem::forget(own);
         }
         self.pending.take();
         self.doubtful.take();
-        all_came
+        late.map(drop)
     }
 
     /// Waits for all workers, returns their values, and frees the earlier parts: no worker looks at
@@ -155,19 +182,22 @@ impl<K: Slot, V: Slot> State<K, V> {
     pub(super) fn meet<T: Wire + Clone>(&self, me: &Worker, value: T) -> Result<Vec<T>> {
         let part = self.parts[me.id().index()].get();
         let earlier = self.own.borrow().memory.len().saturating_sub(1);
-        let (mut values, mut learned) = (Vec::new(), Ok(()));
-        for (owner, (value, base, slots)) in exchange(me, (value, part.base, part.slots))?.into_iter().enumerate() {
+        let (mut values, mut learned, mut is_any_late) = (Vec::new(), Ok(()), false);
+        let all = exchange(me, (value, part.base, part.slots, self.is_late.get()))?;
+        for (owner, (value, base, slots, is_late)) in all.into_iter().enumerate() {
             // The own part may have been moved meanwhile.
             if slots > 0 && owner != me.id().index() {
                 learned = learned.and(self.learn(me, owner, base, slots));
             }
             values.push(value);
+            is_any_late |= is_late;
         }
         // Also with an error, so that no worker leaves the others waiting.
         me.barrier().and(learned)?;
-        self.doubtful
-            .borrow_mut()
-            .retain(|doubt| self.parts.iter().any(|part| part.get().has(doubt.slot, self.layout)));
+        if is_any_late {
+            // Requests that were given up may still change the earlier parts.
+            return Ok(values);
+        }
         // A handler may have added a part meanwhile.
         let mut own = self.own.borrow_mut();
         let earlier = earlier.min(own.memory.len().saturating_sub(1));
@@ -186,17 +216,41 @@ impl<K: Slot, V: Slot> State<K, V> {
         !self.doubtful.borrow().is_empty()
     }
 
-    /// Notes a slot if a request for it, which has failed, may still be carried out.
+    /// The era of this worker: its number of doubts, as far as a stamp has room for it.
+    #[inline]
+    pub(super) fn era(&self) -> u32 {
+        self.doubts.get() & Stamp::ERA_MASK
+    }
+
+    /// Notes a slot if a request for it, which has failed, may still be carried out, or if the slot
+    /// was not given back.
     pub(super) fn doubt(&self, error: &Error, doubt: Doubt) {
-        let is_open = match error {
-            Error::Deadline { .. } | Error::InHandler { .. } | Error::Fabric(FabricError::Deadline { .. }) => true,
-            // Readers came in between each time.
-            other => matches!(other.room_error(), Some(MapError::Contended { .. })),
-        };
-        if is_open {
+        self.note_late(error);
+        let was_made = !matches!(error, Error::InHandler { .. } | Error::Borrowed { .. });
+        if (was_made || doubt.from.is_none()) && stays_open(error) {
+            self.doubts.set(self.doubts.get().wrapping_add(1));
             self.doubtful.borrow_mut().push(doubt);
         }
     }
+
+    /// Notes that a request was given up, if that is the error.
+    pub(super) fn note_late(&self, error: &Error) {
+        self.is_late.set(self.is_late.get() || is_deadline(error));
+    }
+}
+
+/// Returns whether a slot stays in doubt after this error.
+pub(super) fn stays_open(error: &Error) -> bool {
+    match error {
+        // The request was not made.
+        Error::InHandler { .. } | Error::Borrowed { .. } => true,
+        // Readers came in between each time.
+        other => is_deadline(error) || matches!(other.room_error(), Some(MapError::Contended { .. })),
+    }
+}
+
+fn is_deadline(error: &Error) -> bool {
+    matches!(error, Error::Deadline { .. } | Error::Fabric(FabricError::Deadline { .. }))
 }
 
 /// Returns the values of all workers, in the order of their numbers.
@@ -259,8 +313,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
         }
         if own.growing.is_none() {
             let Some(slots) = self.wanted(now)?.filter(|_| is_crowded) else { return Ok(now) };
-            // Where no memory is left, the part stays, and is filled.
-            let Ok((memory, part)) = allocate(self.me, slots, self.state.layout) else { return Ok(now) };
+            let (memory, part) = self.memory_for(slots)?;
             own.growing = Some(Growing { memory, part, next: 0 });
         }
         if let Some(growing) = &mut own.growing {
@@ -271,6 +324,11 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
             self.state.parts[mine].set(part);
         }
         self.part(mine).map_err(Stop::Failed)
+    }
+
+    /// Allocates a larger part for this worker.
+    fn memory_for(&self, slots: u64) -> Result<(Registered, Part)> {
+        allocate(self.me, slots, self.state.layout).map_err(|_| MapError::Memory { owner: self.me.id(), slots }.into())
     }
 
     /// Returns the number of slots that the part which replaces this one should have, if one
@@ -340,7 +398,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
                 Ok(held) => return Ok(held.expect("an insertion makes a slot")),
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Wait(_)) => {
-                    let (memory, part) = allocate(self.me, growing.part.slots * 2, self.state.layout)?;
+                    let (memory, part) = self.memory_for(growing.part.slots * 2)?;
                     let mut larger = Growing { memory, part, next: 0 };
                     for index in 0..growing.part.slots {
                         let slot = growing.part.slot(index, self.state.layout)?;

@@ -6,6 +6,7 @@ mod dist;
 mod examples;
 mod exchange;
 mod keep;
+mod linear;
 mod map;
 mod query;
 mod queue;

@@ -47,14 +47,14 @@ fn times(me: &Worker, most: u64) -> u64 {
 }
 
 /// Random numbers.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(me: &Worker, seed: u64) -> Self {
+    pub(crate) fn new(me: &Worker, seed: u64) -> Self {
         Self((u64::from(me.id().number()) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

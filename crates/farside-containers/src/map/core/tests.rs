@@ -1,8 +1,9 @@
 //! What no program sees: slots that others take away, requests whose answers are late, and memory.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use farside::{GlobalPtr, Result, Worker, WorkerId, simulate};
+use farside::{GlobalPtr, Result, SimOptions, Simulation, Worker, WorkerId, simulate};
 
 use super::*;
 use crate::map::{HashMap, Map};
@@ -70,10 +71,32 @@ fn a_late_publication_is_refused() {
     }
 }
 
-/// A request that takes a slot after the worker gave it up blocks no worker.
+/// A doubt about a request that this worker has given up. It would take a slot as it is now.
+fn doubt(core: &Core<'_, u64, u64>, slot: GlobalPtr<u64>, spot: Spot) -> Doubt {
+    let from = Stamp(slot.load(core.me).unwrap());
+    let (state, back_to) = match from.state() {
+        Stamp::EMPTY => (Stamp::CLAIMED, Stamp::RETIRED),
+        _ => (Stamp::LOCKED, from.0),
+    };
+    let doubt = Doubt { slot, from: Some(from), held: core.held(state, spot.tag), back_to };
+    let error = Error::Deadline { doing: "testing", after: Duration::ZERO, waiting_for: Vec::new() };
+    core.state.doubt(&error, doubt);
+    doubt
+}
+
+impl Doubt {
+    /// Carries the request out. Returns whether it took the slot.
+    fn happen(self, me: &Worker) -> Result<bool> {
+        let from = self.from.expect("it takes a slot").0;
+        Ok(self.slot.compare_swap(me, from, self.held.0)? == from)
+    }
+}
+
+/// A request that takes a slot after the worker gave it up blocks no worker, also if the worker's
+/// next requests overtake it.
 #[test]
 fn a_slot_that_was_taken_late_is_given_back() {
-    for implementation in ONE_SIDED {
+    for (implementation, overtaken_by) in ONE_SIDED.into_iter().flat_map(|by| [(by, 0), (by, 1), (by, 3)]) {
         with_map(implementation, 1000, |me, m| {
             let (core, key) = (&m.core, u64::from(me.id().number()));
             for is_there in [false, true] {
@@ -81,21 +104,79 @@ fn a_slot_that_was_taken_late_is_given_back() {
                     m.insert(key, 1)?;
                 }
                 let (slot, spot) = slot_of(m, key + 1000 * u64::from(!is_there));
-                let before = Stamp(slot.load(me)?);
-                let (state, back_to) = match before.state() {
-                    Stamp::EMPTY => (Stamp::CLAIMED, Stamp::RETIRED),
-                    _ => (Stamp::LOCKED, before.0),
-                };
-                let held = core.held(state, spot.tag);
-                let error = Error::Deadline { doing: "testing", after: Duration::ZERO, waiting_for: Vec::new() };
-                core.state.doubt(&error, Doubt { slot, held, back_to });
-                assert_eq!(slot.compare_swap(me, before.0, held.0)?, before.0);
-                // Also for operations on other keys.
+                let late = doubt(core, slot, spot);
+                // Also operations on other keys look after it.
+                for _ in 0..overtaken_by {
+                    m.get(&9999)?;
+                    assert!(core.state.is_doubtful());
+                }
+                assert!(late.happen(me)?);
                 m.get(&9999)?;
-                assert_eq!(slot.load(me)?, back_to);
+                assert_eq!(slot.load(me)?, late.back_to);
                 assert!(!core.state.is_doubtful());
             }
             assert_eq!(m.get(&key)?, Some(1));
+            Ok(())
+        });
+    }
+}
+
+/// What this worker gave up neither takes nor frees the slot that it uses in the meantime.
+#[test]
+fn a_late_request_does_not_touch_a_later_entry() {
+    for implementation in ONE_SIDED {
+        with_map(implementation, 1000, |me, m| {
+            let (core, key) = (&m.core, u64::from(me.id().number()));
+            for is_there in [false, true] {
+                let key = key + 1000 * u64::from(is_there);
+                if is_there {
+                    m.insert(key, 1)?;
+                }
+                let (slot, spot) = slot_of(m, key);
+                let late = doubt(core, slot, spot);
+                with_copy::<u64, u64, Result<()>>(|copy| {
+                    let held = core.hold(spot, &key, For::Inserting, Effort::FIRST, copy);
+                    let held = held.unwrap_or_else(|_| panic!("no other worker has the key")).unwrap();
+                    // A request to give the slot back, which was given up before.
+                    assert!(!core.replace(slot, late.held, late.back_to)?);
+                    held.publish(Stamp::FULL, &key, &2)
+                })?;
+                assert!(!late.happen(me)?);
+                assert_eq!(m.get(&key)?, Some(2));
+                assert!(!core.state.is_doubtful());
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A request that was given up before `clear`, or before a part was left, changes nothing later.
+#[test]
+fn a_late_request_finds_no_memory_in_use() {
+    for implementation in ONE_SIDED {
+        with_map(implementation, 16, |me, m| {
+            let (core, key) = (&m.core, u64::from(me.id().number()));
+            let (slot, spot) = slot_of(m, key);
+            let late = doubt(core, slot, spot);
+            me.barrier()?;
+            m.clear()?;
+            assert!(!core.state.is_doubtful());
+            late.happen(me)?;
+            me.barrier()?;
+            for key in 0..8 {
+                m.insert(key, 1)?;
+            }
+            me.barrier()?;
+            m.clear()?;
+            let late = doubt(core, slot_of(m, key).0, spot);
+            me.barrier()?;
+            let own = u64::from(me.id().number()) << 32;
+            for key in own..own + 200 {
+                m.insert(key, 1)?;
+            }
+            m.finding()?.end()?;
+            assert!(core.state.parts_held() > 1, "an earlier part was freed");
+            assert!(!late.happen(me)?);
             Ok(())
         });
     }
@@ -212,4 +293,41 @@ fn damage_is_told_and_loses_nothing() {
         map.free(me)
     })
     .unwrap();
+}
+
+/// A part that cannot grow for lack of memory is a typed error of the insertion, whoever makes it.
+#[test]
+fn a_lack_of_memory_is_told() {
+    for implementation in [Implementation::OneSided, Implementation::Call] {
+        let told = Mutex::new(0);
+        let run = |me: &Worker| {
+            let map = HashMap::<u64, [u64; 512]>::builder().capacity(8).implementation(implementation).build(me);
+            if !me.all_reduce(map.is_ok(), |one, other| one && other)? {
+                return Ok(());
+            }
+            let m = map?.on(me);
+            for key in (0..1500).filter(|_| me.id() == WorkerId::FIRST) {
+                match m.insert(key, [key; 512]) {
+                    Ok(_) => {}
+                    Err(error) => {
+                        let Some(MapError::Memory { owner, .. }) = error.room_error() else { panic!("{error}") };
+                        assert_eq!(*owner, m.owner_of(&key));
+                        *told.lock().unwrap() += 1;
+                        break;
+                    }
+                }
+            }
+            me.barrier()
+        };
+        for first in 0.. {
+            let options = SimOptions { failing_registrations: (first, u64::MAX), ..SimOptions::default() };
+            let simulated = Simulation::new(2, 1, first).options(options).run(run).unwrap();
+            simulated.verdict.unwrap_or_else(|error| panic!("{implementation}, {first}: {error}"));
+            if simulated.trace.registrations <= first {
+                break;
+            }
+        }
+        let told = told.into_inner().unwrap();
+        assert!(told > 2, "{told}");
+    }
 }

@@ -1,0 +1,406 @@
+//! The histories: workers use few keys of a map, or one small queue, at random and note their
+//! calls. By processes, and in simulations with torn, reordered and late writes and with deaths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farside::{Error, GlobalAddress, ProcessId, Result, SimOptions, Simulation, Wire, Worker, WorkerId};
+use farside_containers::map::{HashMap, Inserted, Map};
+use farside_containers::queue::{Ends, Queue};
+use farside_containers::{Implementation, Op, Promise};
+
+use super::{Change, Line, MapStep, OPEN, QueueStep, Step, Timed, is_linearizable, mix};
+use crate::map::Random;
+
+const MAPS: [Implementation; 3] = [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call];
+const QUEUES: [Implementation; 4] =
+    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call, Implementation::Checksum];
+/// The process that dies in some simulations. It owns keys, and no queue.
+const DYING: ProcessId = ProcessId::new(1);
+
+/// What is stored for a number: so much that a copy takes a while.
+type Entry = [u64; 256];
+
+fn entry(number: u64) -> Entry {
+    std::array::from_fn(|index| number.wrapping_mul(2 * index as u64 + 1))
+}
+
+/// What a half-written entry counts as. No operation stores it.
+const TORN: u64 = u64::MAX;
+
+fn number(found: Entry) -> u64 {
+    if entry(found[0]) == found { found[0] } else { TORN }
+}
+
+/// A call, which uses one key.
+#[derive(Clone, Debug, Wire)]
+struct Call<S: 'static> {
+    key: u64,
+    begin: u64,
+    end: u64,
+    steps: Vec<S>,
+}
+
+/// What was called, and what it returned.
+struct Record<S: 'static> {
+    /// Counts the begins and ends of calls in a simulation, where one worker runs at a time.
+    clock: Option<AtomicU64>,
+    /// The number of calls of a worker under each promise.
+    calls_each: u32,
+    calls: Mutex<Vec<Call<S>>>,
+}
+
+impl<S> Record<S> {
+    fn new(clock: Option<AtomicU64>, calls_each: u32) -> Self {
+        Self { clock, calls_each, calls: Mutex::default() }
+    }
+
+    /// The next number. Real processes count in a word of the first one. So what has the smaller
+    /// number was earlier, whatever their clocks say.
+    fn time(&self, me: &Worker) -> Result<u64> {
+        match &self.clock {
+            Some(clock) => Ok(clock.fetch_add(1, Ordering::Relaxed)),
+            None => GlobalAddress::starter(ProcessId::new(0), 0).cast::<u64>().fetch_add(me, 1),
+        }
+    }
+
+    /// Makes a call and notes it. It stays open if its caller dies, or learns of a death by it.
+    fn note<R>(
+        &self,
+        me: &Worker,
+        key: u64,
+        steps: impl Fn(Option<R>) -> Vec<S>,
+        call: impl FnOnce() -> Result<R>,
+    ) -> Result<()> {
+        let begin = self.time(me)?;
+        let index = {
+            let mut calls = self.calls.lock().unwrap();
+            calls.push(Call { key, begin, end: OPEN, steps: steps(None) });
+            calls.len() - 1
+        };
+        match call() {
+            Err(Error::PeerLost { process: DYING, .. }) => {}
+            Err(error) => return Err(error),
+            Ok(result) => {
+                let end = self.time(me)?;
+                let call = &mut self.calls.lock().unwrap()[index];
+                (call.end, call.steps) = (end, steps(Some(result)));
+            }
+        }
+        // Other workers have turns, and calls run.
+        me.progress().map(drop)
+    }
+}
+
+/// Returns the calls of a key that fit in no line, if there is one.
+fn misfit<S: Step + Clone + std::fmt::Debug>(calls: Vec<Call<S>>, start: &S::State) -> Option<String> {
+    let mut keys = BTreeMap::<u64, Vec<Timed<S>>>::new();
+    for Call { key, begin, end, steps } in calls {
+        keys.entry(key).or_default().extend(steps.into_iter().map(|step| Timed { begin, end, step }));
+    }
+    let (key, mut calls) = keys.into_iter().find(|(_, calls)| !is_linearizable(start.clone(), calls.clone()))?;
+    calls.sort_by_key(|call| call.begin);
+    let lines: Vec<_> = calls.iter().map(|call| format!("{} to {}: {:?}", call.begin, call.end, call.step)).collect();
+    Some(format!("key {key} has no order of\n{}", lines.join("\n")))
+}
+
+fn assert_fit<S: Step + Clone + std::fmt::Debug>(which: &str, calls: Vec<Call<S>>, start: &S::State) {
+    if let Some(why) = misfit(calls, start) {
+        panic!("{which}: {why}");
+    }
+}
+
+fn change(m: &Map<'_, u64, Entry>, change: Change, key: u64, new: u64) -> Result<Option<u64>> {
+    let mixed = |there: &mut Entry, by: Entry| {
+        let before = number(*there);
+        *there = entry(mix(before, by[0]));
+        before
+    };
+    Ok(match change {
+        Change::Insert => (m.insert(key, entry(new))? == Inserted::Replaced).then_some(0),
+        Change::TryInsert => m.try_insert(key, entry(new))?.err().map(number),
+        Change::Get => m.get(&key)?.map(number),
+        Change::Remove => m.remove(&key)?.map(number),
+        Change::Modify => m.modify(&key, entry(new), mixed)?,
+        Change::Upsert => {
+            m.upsert(key, entry(new), |there, by| *there = entry(mix(number(*there), by[0])))?;
+            None
+        }
+    })
+}
+
+/// A worker that uses a map, or a queue, as one implementation and one promise permit.
+struct User<'w, S: 'static> {
+    me: &'w Worker,
+    implementation: Implementation,
+    random: Random,
+    record: &'w Record<S>,
+}
+
+impl User<'_, MapStep> {
+    /// Uses one of three keys, or one of many so that the map grows.
+    fn use_map(&mut self, m: &Map<'_, u64, Entry>, promise: Promise) -> Result<()> {
+        use Change::{Get, Insert, Modify, Remove, TryInsert, Upsert};
+        let changes: &[Change] = match (promise.permits(Op::Insert), promise.permits(Op::Find)) {
+            (true, true) => &[Insert, Insert, TryInsert, Get, Get, Remove, Modify, Upsert],
+            (true, false) => &[Insert, TryInsert, Upsert],
+            _ => &[Get],
+        };
+        let step = changes[self.random.below(changes.len() as u64) as usize];
+        let key = if self.random.below(4) == 0 { 3 + self.random.below(60) } else { self.random.below(3) };
+        let new = self.random.below(1 << 48);
+        // What a lost worker was changing by itself is removed.
+        let may_remove = self.implementation != Implementation::Call && matches!(step, Insert | TryInsert | Remove);
+        let steps = |answer| vec![MapStep { change: step, new, answer, may_remove }];
+        self.record.note(self.me, key, steps, || change(&m.promising(promise), step, key, new))
+    }
+}
+
+impl User<'_, QueueStep> {
+    fn use_queue(&mut self, ends: &Ends<'_, Entry>, promise: Promise) -> Result<()> {
+        use QueueStep::{Fill, Free, Full, Nothing, Place, Skip, Take};
+        let may = (promise.permits(Op::Push), promise.permits(Op::Pop));
+        let item = self.random.below(1 << 48);
+        if may == (true, false) || may.0 && self.random.below(2) == 0 {
+            let steps = |pushed| match pushed {
+                Some(Ok(())) => vec![Place(item), Fill(item)],
+                Some(Err(_)) => vec![Full],
+                None => vec![Place(item), Fill(item), Skip(item)],
+            };
+            self.record.note(self.me, 0, steps, || ends.push_with(promise, entry(item)))
+        } else {
+            let steps = |popped: Option<Option<Entry>>| match popped {
+                Some(Some(item)) => vec![Take(Some(number(item))), Free],
+                Some(None) => vec![Nothing],
+                None => vec![Take(None), Free],
+            };
+            self.record.note(self.me, 0, steps, || ends.pop_with(promise))
+        }
+    }
+}
+
+/// The calls of a worker before a process is lost, and after that.
+const CALLS: usize = 40;
+const CALLS_AFTER: usize = 10;
+
+/// Makes calls under each promise in turn. Under a single one, until a process is lost, and then
+/// some more.
+fn in_rounds(
+    me: &Worker,
+    promises: &[Promise],
+    calls_each: u32,
+    mut call: impl FnMut(Promise) -> Result<()>,
+) -> Result<()> {
+    let [promise] = *promises else {
+        return promises.iter().try_for_each(|promise| {
+            (0..calls_each).try_for_each(|_| call(*promise))?;
+            me.barrier()
+        });
+    };
+    for _ in 0..CALLS {
+        if !me.is_lost(DYING) {
+            call(promise)?;
+        }
+    }
+    me.wait_while_serving(|| me.is_lost(DYING))?;
+    (0..CALLS_AFTER).try_for_each(|_| call(promise))
+}
+
+fn with_map(
+    me: &Worker,
+    (implementation, seed): (Implementation, u64),
+    promises: &[Promise],
+    record: &Record<MapStep>,
+) -> Result<()> {
+    let map = HashMap::<u64, Entry>::builder().capacity(1).implementation(implementation).build(me)?;
+    let (m, mut user) = (map.on(me), User { me, implementation, random: Random::new(me, seed), record });
+    in_rounds(me, promises, record.calls_each, |promise| user.use_map(&m, promise))
+}
+
+fn with_queue(
+    me: &Worker,
+    (implementation, seed): (Implementation, u64),
+    promises: &[Promise],
+    record: &Record<QueueStep>,
+) -> Result<()> {
+    let host = ProcessId::new(me.process_count() - 1);
+    let queue = Queue::with_implementation(me, host, CAPACITY as u64, implementation)?;
+    let (ends, mut user) = (queue.on(me), User { me, implementation, random: Random::new(me, seed), record });
+    in_rounds(me, promises, record.calls_each, |promise| user.use_queue(&ends, promise))
+}
+
+const CAPACITY: usize = 3;
+
+/// The empty queue of an implementation. If stamps say what is there, the pushes of several workers
+/// may bring one item each beyond the capacity, and a pop does not look behind an item that is
+/// being pushed. After a loss, some places may be out of use.
+fn empty(implementation: Implementation, workers: usize, has_losses: bool) -> Line {
+    let is_stamped = matches!(implementation, Implementation::OneSided | Implementation::Checksum);
+    let beyond = if implementation == Implementation::Call { 0 } else { workers };
+    let room = if has_losses { (0, usize::MAX) } else { (CAPACITY, CAPACITY + beyond) };
+    Line::new(room, is_stamped)
+}
+
+const MAP_PROMISES: [Promise; 4] = [Promise::ALL, Promise::INSERT_ONLY, Promise::FIND_ONLY, Promise::ALL];
+const QUEUE_PROMISES: [Promise; 4] = [Promise::ALL, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::ALL];
+
+/// Networks with short and with long delays.
+fn options(seed: u64) -> SimOptions {
+    SimOptions { delay_max_ns: [1_000, 30_000][seed as usize % 2], ..SimOptions::default() }
+}
+
+/// Simulates workers that note their calls, and returns the calls.
+fn simulated<S: Send>(
+    simulation: Simulation,
+    body: impl Fn(&Worker, &Record<S>) -> Result<()> + Send + Sync,
+) -> (Result<()>, Vec<Call<S>>) {
+    let record = Record::new(Some(AtomicU64::new(0)), 10);
+    let verdict = simulation.run(|me| body(me, &record)).expect("a job").verdict;
+    (verdict, record.calls.into_inner().unwrap())
+}
+
+const SHAPES: [(u32, u32); 3] = [(3, 1), (2, 2), (5, 1)];
+
+#[test]
+fn maps_in_simulations() {
+    for (seed, (processes, threads)) in (0..36).zip(SHAPES.into_iter().cycle()) {
+        for implementation in MAPS {
+            let simulation = Simulation::new(processes, threads, seed).options(options(seed));
+            let (verdict, calls) =
+                simulated(simulation, |me, record| with_map(me, (implementation, seed), &MAP_PROMISES, record));
+            let which = format!("{implementation}, {processes} x {threads}, seed {seed}");
+            verdict.unwrap_or_else(|error| panic!("{which}: {error}"));
+            assert_grown(&calls, processes * threads);
+            assert_fit(&which, calls, &None);
+        }
+    }
+}
+
+#[test]
+fn queues_in_simulations() {
+    for (seed, (processes, threads)) in (0..36).zip(SHAPES.into_iter().cycle()) {
+        for implementation in QUEUES {
+            let simulation = Simulation::new(processes, threads, seed).options(options(seed));
+            let (verdict, calls) =
+                simulated(simulation, |me, record| with_queue(me, (implementation, seed), &QUEUE_PROMISES, record));
+            let which = format!("{implementation}, {processes} x {threads}, seed {seed}");
+            verdict.unwrap_or_else(|error| panic!("{which}: {error}"));
+            assert_fit(&which, calls, &empty(implementation, (processes * threads) as usize, false));
+        }
+    }
+}
+
+/// Each part begins with two slots, and a key keeps its slot until the part grows.
+fn assert_grown(calls: &[Call<MapStep>], workers: u32) {
+    let is_new = |call: &&Call<MapStep>| {
+        let [MapStep { change, answer, .. }] = call.steps[..] else { return false };
+        matches!(change, Change::Insert | Change::TryInsert) && answer == Some(None)
+    };
+    let keys: BTreeSet<_> = calls.iter().filter(is_new).map(|call| call.key).collect();
+    assert!(keys.len() > 2 * workers as usize, "{} keys do not make {workers} parts grow", keys.len());
+}
+
+/// Simulations in which a process is lost between two calls or in one.
+fn with_death<S: Send>(
+    seed: u64,
+    body: impl Fn(&Worker, &Record<S>) -> Result<()> + Send + Sync,
+) -> (Vec<Result<()>>, Vec<Call<S>>) {
+    let ends = Mutex::new(Vec::new());
+    let death = Duration::from_micros(20) + Duration::from_nanos(500 * seed);
+    let simulation = Simulation::new(4, 1, seed).kill(DYING, death);
+    let (verdict, calls) = simulated(simulation, |me, record| {
+        let end = body(me, record);
+        if me.process() != DYING {
+            ends.lock().unwrap().push(end);
+        }
+        Ok(())
+    });
+    assert!(verdict.is_err(), "the loss is the verdict");
+    (ends.into_inner().unwrap(), calls)
+}
+
+#[test]
+fn maps_with_deaths() {
+    let mut cut = 0;
+    for seed in 0..40 {
+        for implementation in MAPS {
+            let promises = [[Promise::ALL], [Promise::INSERT_ONLY]][seed as usize % 2];
+            let (ends, calls) = with_death(seed, |me, record| with_map(me, (implementation, seed), &promises, record));
+            let which = format!("{implementation}, {}, seed {seed}", promises[0]);
+            ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("{which}: {error}")));
+            cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
+            assert_fit(&which, calls, &None);
+        }
+    }
+    assert!(cut > 60, "few deaths come between the calls: {cut}");
+}
+
+#[test]
+fn queues_with_deaths() {
+    let mut cut = 0;
+    for seed in 0..40 {
+        // The loss of a worker that uses a published queue stops it.
+        for implementation in [Implementation::OneSided, Implementation::Checksum, Implementation::Call] {
+            let (ends, calls) =
+                with_death(seed, |me, record| with_queue(me, (implementation, seed), &[Promise::ALL], record));
+            let which = format!("{implementation}, seed {seed}");
+            ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("{which}: {error}")));
+            cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
+            assert_fit(&which, calls, &empty(implementation, 4, true));
+        }
+    }
+    assert!(cut > 60, "few deaths come between the calls: {cut}");
+}
+
+/// Real processes over the transport of the job, which share memory by default.
+#[farside::test(processes = 2, threads = 2)]
+fn by_processes(me: &Worker) -> Result<()> {
+    for seed in 0..4 {
+        for implementation in MAPS {
+            let record = Record::new(None, 200);
+            with_map(me, (implementation, seed), &MAP_PROMISES, &record)?;
+            let which = format!("a map, {implementation}, seed {seed}");
+            if let Some(calls) = gathered(me, record)? {
+                assert_fit(&which, calls, &None);
+            }
+        }
+        for implementation in QUEUES {
+            let record = Record::new(None, 200);
+            with_queue(me, (implementation, seed), &QUEUE_PROMISES, &record)?;
+            let which = format!("a queue, {implementation}, seed {seed}");
+            if let Some(calls) = gathered(me, record)? {
+                assert_fit(&which, calls, &empty(implementation, me.worker_count() as usize, false));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The calls of all workers, at the first one.
+fn gathered<S: Wire + Clone>(me: &Worker, record: Record<S>) -> Result<Option<Vec<Call<S>>>> {
+    let calls = me.gather(WorkerId::FIRST, record.calls.into_inner().unwrap())?;
+    Ok(calls.map(|calls| calls.into_iter().flatten().collect()))
+}
+
+/// A fabric that reports puts before they have taken effect is found out, where readers
+/// do not verify what they read.
+#[test]
+fn a_broken_fabric_is_found_out() {
+    let broken = |seed| {
+        let options = SimOptions { ends_puts_early: true, ..options(seed) };
+        Simulation::new(3, 1, seed).options(options)
+    };
+    let by = Implementation::OneSidedPublished;
+    let in_map = |seed: u64| {
+        let (_, calls) = simulated(broken(seed), |me, record| with_map(me, (by, seed), &MAP_PROMISES, record));
+        misfit(calls, &None).is_some()
+    };
+    assert!((0..40).any(in_map), "a map");
+    let in_queue = |seed: u64| {
+        let (_, calls) = simulated(broken(seed), |me, record| with_queue(me, (by, seed), &QUEUE_PROMISES, record));
+        misfit(calls, &empty(by, 3, false)).is_some()
+    };
+    assert!((0..40).any(in_queue), "a queue");
+}
