@@ -37,7 +37,7 @@ pub(super) enum Wait {
     Freed,
     /// Give up: the owner has found bytes that are no entry.
     Damaged,
-    /// Give up: the owner has no memory for so many slots.
+    /// Give up: the owner has no memory for this number of slots.
     Memory { owner: WorkerId, slots: u64 },
 }
 

@@ -32,8 +32,8 @@ struct Timed<S> {
 /// Returns whether the steps can be put in a line: each between its begin and its end, and each
 /// possible in the state that those before it leave. Steps that are open may be left out.
 ///
-/// The search is that of Wing and Gong. It remembers what it has seen: the steps that have happened,
-/// and the state that they led to.
+/// The search is that of Wing and Gong. It remembers what it has seen: the steps that have
+/// happened, and the state that they led to.
 fn is_linearizable<S: Step>(start: S::State, mut steps: Vec<Timed<S>>) -> bool {
     steps.sort_by_key(|step| step.begin);
     // All steps before a place have happened, and some behind it.
@@ -126,8 +126,8 @@ impl Step for MapStep {
     }
 }
 
-/// A part of an operation on a queue. A push takes a place, then fills it. A pop takes an item, then
-/// frees its place.
+/// A part of an operation on a queue. A push takes a place, then fills it. A pop takes an item,
+/// then frees its place.
 #[derive(Clone, Debug, Wire)]
 enum QueueStep {
     Place(u64),
