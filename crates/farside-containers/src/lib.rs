@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod announced;
 mod array_batch;
 pub mod collections;
 mod cost;
@@ -39,6 +40,7 @@ mod remote;
 mod route;
 
 pub use agreement::ContainerError;
+pub use announced::BrokenPromise;
 pub use array_batch::ArrayBatch;
 pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use farside::bytemuck::{CheckedBitPattern, NoUninit};
 use farside::global::ByteSpace;
-use farside::{AccessConflict, Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
+use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
@@ -131,23 +131,6 @@ impl From<QueueError> for Error {
     }
 }
 
-/// One worker relies on a promise, and another one does what it excludes. Found where accesses are
-/// [checked](farside::AccessConflict).
-///
-/// It arrives as [`Error::Room`]; [`Error::room_error`] returns it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a {op:?} breaks the promise {promise} of another worker at a queue: let a barrier part them, or promise less ({conflict})"
-)]
-pub struct BrokenPromise {
-    /// The promise.
-    pub promise: Promise,
-    /// The operation that it does not permit.
-    pub op: Op,
-    /// Both places in the program.
-    pub conflict: AccessConflict,
-}
-
 /// A bounded queue in the memory of one process, which all workers of the job use.
 ///
 /// The handle is `Copy` and may travel. [`on`](Self::on) returns the ends of the queue for one
@@ -219,7 +202,7 @@ pub struct BrokenPromise {
 ///
 /// *Broken promises* are found where accesses are [checked](AccessConflict). If two workers push
 /// and pop at the same time, and one of them has promised that this does not happen, one gets a
-/// [`BrokenPromise`] that names both places.
+/// [`BrokenPromise`](crate::BrokenPromise) that names both places.
 ///
 /// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
 /// `ChecksumQueue`.

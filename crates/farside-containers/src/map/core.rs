@@ -10,6 +10,7 @@ use farside::{Comparison, Error, GlobalPtr, ProcessId, Result, Wire, Worker, Wor
 use super::MapError;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
 use super::state::{Doubt, Handle, State, stays_open};
+use crate::announced;
 use crate::promise::{Implementation, Op, Promise};
 
 /// The outcome of one try. A handler cannot wait, so what has to be waited for is a value that may
@@ -200,6 +201,32 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             Level::Nothing => false,
         };
         if is_permitted { Ok(()) } else { Err(MapError::Promise { operation, promise: self.promise }.into()) }
+    }
+
+    /// Where accesses are checked, meets the operations on a part that the promise excludes.
+    #[inline]
+    #[track_caller]
+    pub(super) fn announce(&self, owner: usize) -> Result<()> {
+        let words = self.announced_words(owner);
+        words.map_or(Ok(()), |words| announced::meet(self.me, self.promise, words?))
+    }
+
+    /// Notes an operation on a part, where accesses are checked.
+    #[inline]
+    #[track_caller]
+    pub(super) fn note_done(&self, owner: usize, kind: Kind) -> Result<()> {
+        let done: &[Op] = match kind {
+            Kind::Find => &[Op::Find],
+            Kind::Insert => &[Op::Insert],
+            Kind::Change => &[Op::Insert, Op::Find],
+        };
+        self.announced_words(owner).map_or(Ok(()), |words| announced::note(self.me, words?, done))
+    }
+
+    #[inline]
+    fn announced_words(&self, owner: usize) -> Option<Result<announced::Words>> {
+        let first = *self.state.announced.get(owner)?;
+        Some(first.add(1).map(|second| [(Op::Insert, first), (Op::Find, second)]))
     }
 
     /// Whether only this worker accesses the slot of the key.

@@ -39,6 +39,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Result<Inserted> {
         self.run::<Insert>(&key, value)
     }
@@ -49,6 +50,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn try_insert(&self, key: K, value: V) -> Result<Result<(), V>> {
         Ok(match self.run::<TryInsert>(&key, value)? {
             Some(there) => Err(there),
@@ -61,6 +63,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
         Ok(self.run::<TryInsert>(&key, value)?.unwrap_or(value))
     }
@@ -72,6 +75,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         self.run::<Get>(key, ())
     }
@@ -81,6 +85,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn contains_key(&self, key: &K) -> Result<bool> {
         self.get(key).map(|value| value.is_some())
     }
@@ -90,6 +95,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     #[inline]
+    #[track_caller]
     pub fn remove(&self, key: &K) -> Result<Option<V>> {
         self.run::<Remove>(key, ())
     }
@@ -102,6 +108,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     ///
     /// # Errors
     /// [`Error::RemotePanic`], and those of all [operations on keys](Self#errors).
+    #[track_caller]
     pub fn modify<A: Wire + Clone + 'static, R: Wire + 'static>(
         &self,
         key: &K,
@@ -116,6 +123,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     ///
     /// # Errors
     /// Those of [`modify`](Self::modify).
+    #[track_caller]
     pub fn upsert(&self, key: K, value: V, change: fn(&mut V, V)) -> Result<()> {
         self.run::<Upsert>(&key, (Function::new(self.core.me, change)?, value))
     }
@@ -187,12 +195,23 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         Map { core: Core { promise, level: Level::of(promise), ..self.core }, map: self.map }
     }
 
-    /// Runs an operation here or at the owner of its key.
+    /// Runs an operation, and announces it where accesses are checked.
     #[inline]
+    #[track_caller]
     fn run<O: Operation<K, V>>(&self, key: &K, arguments: O::Arguments) -> Result<O::Answer> {
         let core = &self.core;
         core.check(O::NAME, O::KIND)?;
         let spot = core.spot(key);
+        core.announce(spot.owner)?;
+        let answer = self.run_at::<O>(spot, key, arguments)?;
+        core.note_done(spot.owner, O::KIND)?;
+        Ok(answer)
+    }
+
+    /// Runs an operation here or at the owner of its key.
+    #[inline]
+    fn run_at<O: Operation<K, V>>(&self, spot: Spot, key: &K, arguments: O::Arguments) -> Result<O::Answer> {
+        let core = &self.core;
         if core.state.is_doubtful() {
             core.settle();
         }

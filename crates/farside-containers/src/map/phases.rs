@@ -78,6 +78,7 @@ impl<'w, K: Slot, V: Slot> Inserting<'w, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Map#errors).
     #[inline]
+    #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Result<Inserted> {
         self.0.insert(key, value)
     }
@@ -86,6 +87,7 @@ impl<'w, K: Slot, V: Slot> Inserting<'w, K, V> {
     ///
     /// # Errors
     /// Those of [`Map::upsert`].
+    #[track_caller]
     pub fn upsert(&self, key: K, value: V, change: fn(&mut V, V)) -> Result<()> {
         self.0.upsert(key, value, change)
     }
@@ -114,6 +116,7 @@ impl<K: Slot, V: Slot> Finding<'_, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Map#errors).
     #[inline]
+    #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         self.0.get(key)
     }
@@ -123,6 +126,7 @@ impl<K: Slot, V: Slot> Finding<'_, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Map#errors).
     #[inline]
+    #[track_caller]
     pub fn contains_key(&self, key: &K) -> Result<bool> {
         self.0.contains_key(key)
     }

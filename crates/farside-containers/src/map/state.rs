@@ -23,6 +23,9 @@ pub(super) struct State<K, V> {
     /// The part of each worker, as far as known. An owner marks the slots of a part that it has
     /// left.
     pub(super) parts: Box<[Cell<Part>]>,
+    /// The words of operations that are announced, by owner: two each where accesses are checked,
+    /// otherwise none.
+    pub(super) announced: Box<[GlobalPtr<u64>]>,
     own: RefCell<Own>,
     /// The answers to the questions of `get_many`, and the number of its round.
     pub(super) answers: RefCell<(u32, Vec<Option<Answer<V>>>)>,
@@ -60,6 +63,8 @@ struct Own {
     /// The current part is the last one. Other workers may still look at earlier ones.
     memory: Vec<Registered>,
     growing: Option<Growing>,
+    /// The memory of the words in `announced`.
+    _announced: Option<Registered>,
 }
 
 struct Growing {
@@ -90,13 +95,15 @@ impl<K: Slot, V: Slot> State<K, V> {
         let made = settings.slots(all.len()).and_then(|slots| allocate(me, slots, layout));
         let places = exchange(me, made.as_ref().ok().map(|(_, part)| (part.base, part.slots)))?;
         let (memory, _) = made?;
+        let (words, announced) = announced_words(me)?;
         let state = Self {
             settings,
             implementation,
             planner,
             layout,
             parts: places.iter().map(|_| Cell::new(Part::NONE)).collect(),
-            own: RefCell::new(Own { memory: vec![memory], growing: None }),
+            announced,
+            own: RefCell::new(Own { memory: vec![memory], growing: None, _announced: words }),
             answers: RefCell::new((0, Vec::new())),
             unanswered: Cell::new(0),
             refused: RefCell::default(),
@@ -166,7 +173,7 @@ impl<K: Slot, V: Slot> State<K, V> {
     pub(super) fn free(&self, me: &Worker) -> Result<()> {
         let late = exchange(me, self.is_late.get());
         self.parts.iter().for_each(|part| part.set(Part::NONE));
-        let own = std::mem::replace(&mut *self.own.borrow_mut(), Own { memory: Vec::new(), growing: None });
+        let own = std::mem::replace(&mut *self.own.borrow_mut(), Own { memory: Vec::new(), growing: None, _announced: None });
         if late.as_ref().map_or(true, |late| late.contains(&true)) {
             // Workers that have not come, and requests that were given up, may still use it. It
             // stays until the job ends.
@@ -257,6 +264,18 @@ fn is_deadline(error: &Error) -> bool {
 pub(super) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>> {
     let values = me.gather(WorkerId::FIRST, value)?;
     me.broadcast(WorkerId::FIRST, values)
+}
+
+/// Makes the words of this worker by which operations are announced, where accesses are checked.
+/// Returns those of all workers.
+fn announced_words(me: &Worker) -> Result<(Option<Registered>, Box<[GlobalPtr<u64>]>)> {
+    if me.access_checks().is_none() {
+        return Ok((None, Box::default()));
+    }
+    let words = me.allocate(16)?;
+    words.fill(0);
+    let all = exchange(me, me.address_of(&words)?.cast())?;
+    Ok((Some(words), all.into()))
 }
 
 fn allocate(me: &Worker, slots: u64, layout: Layout) -> Result<(Registered, Part)> {

@@ -5,11 +5,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use farside::bytemuck::checked::try_pod_read_unaligned;
-use farside::{AccessConflict, Comparison, Error, ProcessId, Result, Wire, Worker};
+use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
 
 use super::one_sided::mask;
 use super::ring::Ring;
-use super::{BrokenPromise, Item, Part, Queue, QueueError, Usage};
+use super::{Item, Part, Queue, QueueError, Usage};
+use crate::announced;
 use crate::cost::{Plan, Planner};
 use crate::promise::{Implementation, Op, Promise};
 
@@ -298,32 +299,18 @@ impl<T: Item> Ends<'_, T> {
         Ok(usage)
     }
 
-    /// Where accesses are checked, meets the operations that the promise excludes and that nothing
-    /// orders before this one. They have read words of their own kind ([`note`](Self::note)), and
-    /// an atomic change conflicts with a read, but not with other atomic changes.
+    /// Where accesses are checked, meets the operations that the promise excludes.
     #[inline]
     #[track_caller]
     fn announce(&self, ring: &Ring, usage: Usage) -> Result<()> {
-        let promise = usage.promise();
-        if self.part.are_announced {
-            for op in [Op::Push, Op::Pop] {
-                let changed = if promise.permits(op) { Ok(0) } else { ring.announced(op).fetch_or(self.me, 0) };
-                if let Some(conflict) = changed.as_ref().err().and_then(Error::room_error::<AccessConflict>) {
-                    let conflict = conflict.clone();
-                    return Err(Error::Room(Box::new(BrokenPromise { promise, op, conflict })));
-                }
-                changed?;
-            }
-        }
-        Ok(())
+        if self.part.are_announced { announced::meet(self.me, usage.promise(), ring.announced()) } else { Ok(()) }
     }
 
-    /// Notes an operation where accesses are checked. At its end, because atomic changes and
-    /// signals may tell others of all earlier accesses.
+    /// Notes an operation where accesses are checked.
     #[inline]
     #[track_caller]
     fn note(&self, ring: &Ring, op: Op) -> Result<()> {
-        if self.part.are_announced { ring.announced(op).get(self.me).map(drop) } else { Ok(()) }
+        if self.part.are_announced { announced::note(self.me, ring.announced(), &[op]) } else { Ok(()) }
     }
 
     /// Tries until it succeeds or the time has passed. Looks at least once in a `slice` while there

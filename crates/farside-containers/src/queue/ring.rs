@@ -12,6 +12,7 @@
 use farside::{GlobalAddress, GlobalPtr, Result};
 
 use super::{Item, QueueError};
+use crate::announced;
 use crate::promise::Op;
 
 /// The distance of words that different workers change: two cache lines, fetched together.
@@ -112,9 +113,9 @@ impl Ring {
         self.place(4 * APART).cast()
     }
 
-    /// The word by which workers announce pushes, or pops, where accesses are checked. It is 0.
-    pub(super) fn announced(&self, op: Op) -> GlobalPtr<u64> {
-        self.place(if op == Op::Push { 5 * APART } else { 6 * APART }).cast()
+    /// The words of operations that are announced.
+    pub(super) fn announced(&self) -> announced::Words {
+        [(Op::Push, self.place(5 * APART).cast()), (Op::Pop, self.place(6 * APART).cast())]
     }
 
     /// The words of the retired slots, a bit each.

@@ -89,7 +89,7 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
     /// [`Corrupt`], and again at every further call.
     #[inline]
     pub fn peek(&mut self) -> Result<Next, Corrupt> {
-        // SYNC: pairs with the release stores in `Sender::publish`, `flush` and `enter`.
+        // SYNC: pairs with the release stores in `Sender::publish` and `enter`.
         let word = self.chunk.word(self.offset).load(Ordering::Acquire);
         if word == 0 {
             return Ok(Next::Empty);
@@ -187,7 +187,7 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
             let is_spliced = header.operand() != 0;
             steps = if is_spliced { 0 } else { steps + 1 };
             self.finish_chunk(is_spliced)?;
-            // SYNC: pairs with the release stores in `Sender::publish`, `flush` and `enter`.
+            // SYNC: pairs with the release stores in `Sender::publish` and `enter`.
             let word = self.chunk.word(0).load(Ordering::Acquire);
             header = Header::from_word(word);
             if word == 0 {

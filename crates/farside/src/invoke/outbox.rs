@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::ring::{Header, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
-pub(crate) use self::batch::BATCH_BYTES_MAX;
-use self::batch::Batch;
+use self::batch::{BATCH_BYTES_MAX, Batch};
 pub use self::counters::{FlushCause, SendCounters};
 pub(crate) use self::ring::Ring;
 use self::ring::write_payload;
@@ -275,7 +274,7 @@ impl Outbox {
         }
     }
 
-    /// Hands the batch to the way, which has the ring or has none. Returns whether there was one.
+    /// Hands the batch to the way. The outbox does not hold the ring. Returns whether there was one.
     fn send_batch(&mut self, process: &Process, way: &mut Way, cause: FlushCause) -> bool {
         debug_assert!(self.ring.is_none());
         if self.batch.is_empty() {
@@ -317,7 +316,8 @@ impl Outbox {
         // SAFETY: `bytes` is the size of a record with this payload.
         unsafe { self.batch.push(Header::new(how.entry, how.operand, bytes), bytes, payload) };
         if self.batch.bytes() >= how.batch_bytes {
-            self.send_batch(process, way, FlushCause::Size);
+            let cause = if how.batch_bytes == 0 { FlushCause::Asked } else { FlushCause::Size };
+            self.send_batch(process, way, cause);
             return Ok(Sent::Staged);
         }
         self.batch.let_join(how.batch_bytes);
@@ -589,7 +589,8 @@ impl Outbox {
             way.borrow(ring);
         }
         way.lose();
-        self.batch.clear();
+        way.counters.bytes += self.batch.bytes() as u64;
+        self.batch = Batch::default();
         self.on_sent.clear();
         self.batch_due = None;
     }
@@ -641,6 +642,8 @@ impl Outbox {
         way.send_staged(process)?;
         if way.may_close() {
             way.close(process)?;
+            // It is empty. Its memory is given back.
+            self.batch = Batch::default();
         }
         Ok(matches!(way.phase, way::Phase::Unasked | way::Phase::Lost) && !way.has_staged())
     }

@@ -102,8 +102,14 @@ fn misfit<S: Step + Clone + std::fmt::Debug>(calls: Vec<Call<S>>, start: &S::Sta
     }
     let (key, mut calls) = keys.into_iter().find(|(_, calls)| !is_linearizable(start.clone(), calls.clone()))?;
     calls.sort_by_key(|call| call.begin);
+    // The call that ends there is the first one that has no place.
+    let before = |time| {
+        let begun = calls.iter().filter(move |call| call.begin < time).cloned();
+        begun.map(move |call| Timed { end: if call.end > time { OPEN } else { call.end }, ..call }).collect()
+    };
+    let first = calls.iter().map(|call| call.end).filter(|end| !is_linearizable(start.clone(), before(*end))).min();
     let lines: Vec<_> = calls.iter().map(|call| format!("{} to {}: {:?}", call.begin, call.end, call.step)).collect();
-    Some(format!("key {key} has no order of\n{}", lines.join("\n")))
+    Some(format!("key {key} has no order up to {first:?} of\n{}", lines.join("\n")))
 }
 
 fn assert_fit<S: Step + Clone + std::fmt::Debug>(which: &str, calls: Vec<Call<S>>, start: &S::State) {

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use farside::{Error, LogGp, PerWorker, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
-use farside_containers::queue::{BrokenPromise, Ends, Queue, QueueError};
+use farside_containers::BrokenPromise;
+use farside_containers::queue::{Ends, Queue, QueueError};
 use farside_containers::{Implementation, Op, Promise};
 
 use super::{Entry, LONG, entry};

@@ -36,7 +36,7 @@ pub enum Aggregation {
 /// Calls of one worker to another that are published in batches.
 ///
 /// A batch is published in each of these cases:
-/// - it has its size, or its chunk is full;
+/// - it has its size, or its memory or the ring's chunk is full;
 /// - the program calls [`flush`](Self::flush) or [`Worker::flush`];
 /// - the worker waits and has nothing else to do;
 /// - the worker makes progress and the batch has its [`age`](Self::age);
@@ -47,8 +47,8 @@ pub enum Aggregation {
 ///
 /// A batch is collected in memory of this process. It goes to the receiver in one copy, with one
 /// fence: many lines of the receiver's memory move at a time. Calls made past the aggregator keep
-/// their order: they publish the batch first. *Memory*: twice the size of a batch for each
-/// destination, from the first batch on.
+/// their order: they publish the batch first. *Memory*: twice the size of a batch, at
+/// most 16 KiB, for each destination, from the first batch on.
 ///
 /// ```no_run
 /// # use farside::prelude::*;

@@ -5,7 +5,7 @@ use farside_fabric::ring::Header;
 use crate::invoke::payload::Payload;
 
 /// The most bytes of a batch. The records of a batch stay in the first cache until they are copied.
-pub(crate) const BATCH_BYTES_MAX: usize = 16 << 10;
+pub(super) const BATCH_BYTES_MAX: usize = 16 << 10;
 
 /// Whole records in memory of this process, laid out as in a ring. One copy into a ring is faster
 /// than stores of single records: see [`farside_fabric::ring`].
@@ -99,10 +99,10 @@ impl Batch {
     unsafe fn write<P: Payload>(&mut self, header: Header, record_bytes: usize, payload: P) {
         let record = self.words.as_mut_ptr().wrapping_add(self.bytes / 8);
         // SAFETY: `room` is at most the size of `words`, and 0 while there are none. So the record
-        // lies in `words`.
+        // lies in `words`, from a whole word on: all records are whole words.
         unsafe { record.write(header.word()) };
         // SAFETY: by the contract the payload fits behind the header: a record that is so short has
-        // no word for its length.
+        // no word for its length. Words are aligned to 8.
         unsafe { payload.write(record.wrapping_add(1).cast()) };
         self.bytes += record_bytes;
     }

@@ -10,9 +10,9 @@ pub enum FlushCause {
     Age,
     /// The worker had nothing else to do.
     Idle,
-    /// The chunk was full.
+    /// The ring's chunk, or the memory of the batch, was full.
     Chunk,
-    /// The program asked for it.
+    /// The program asked for it, or made a call that is not aggregated.
     Asked,
     /// The [`Aggregator`](crate::Aggregator) was dropped.
     Dropped,
