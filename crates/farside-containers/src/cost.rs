@@ -31,7 +31,7 @@ pub struct CostModel {
     pub get: f64,
     /// One compare-and-swap.
     pub cas: f64,
-    /// One compare-and-swap on the one word of its kind in a process.
+    /// One compare-and-swap on a word that all workers change, such as a counter.
     pub cas_single: f64,
     /// A compare-and-swap that is repeated until it succeeds.
     pub cas_persistent: f64,

@@ -44,7 +44,7 @@ const SAMPLES_BYTES: usize = 1 << 20;
 /// If a worker cannot send its items, every worker gets an error. After that and other errors, each
 /// item is at one worker or still on its way there, but perhaps not where it belongs. A process
 /// that is lost takes its part and what is on its way there with it. A panic in a comparison loses
-/// nothing.
+/// nothing: what others had sent joins the part at the end of the next such operation.
 ///
 /// *Cost*: none for one's own part. What moves items waits for all workers, and sends the items in
 /// calls of 64 KiB.
@@ -56,16 +56,17 @@ pub struct DistVec<T: 'static> {
 /// The part of one worker.
 struct Part<T> {
     items: Vec<T>,
-    /// The number of exchanges that have ended here.
-    ended: u64,
-    /// Items that have come here in later ones.
+    /// The number of the next exchange, as far as this worker knows. Earlier ones have ended here.
+    next: u64,
+    /// Whether this worker has left an exchange in which others may take part.
+    is_out: bool,
+    /// Items that have come here in exchanges that have not ended here.
     arrived: Vec<Block<T>>,
 }
 
 /// Items that go from one worker to another in an exchange.
 #[derive(Wire)]
 struct Block<T> {
-    /// The number of exchanges before this one.
     exchange: u64,
     from: WorkerId,
     /// Whether the sender keeps them, too.
@@ -74,12 +75,23 @@ struct Block<T> {
 }
 
 impl<T> Part<T> {
-    /// Ends an exchange, and returns what has come in it.
-    fn end(&mut self) -> Vec<Block<T>> {
-        self.ended += 1;
-        let (now, later) = std::mem::take(&mut self.arrived).into_iter().partition(|one| one.exchange < self.ended);
-        self.arrived = later;
+    /// Ends an exchange, and returns what has come in it. What came in an earlier one, which this
+    /// worker left with an error, joins the part.
+    fn end(&mut self, exchange: u64) -> Vec<Block<T>> {
+        self.next = exchange + 1;
+        let arrived = std::mem::take(&mut self.arrived).into_iter();
+        let (now, other): (Vec<_>, Vec<_>) = arrived.partition(|block| block.exchange == exchange);
+        other.into_iter().for_each(|block| self.take(block));
         now
+    }
+
+    /// Takes a block. Copies that come late are of no use.
+    fn take(&mut self, block: Block<T>) {
+        match self.is_out || block.exchange < self.next {
+            true if block.are_copies => {}
+            true => self.items.extend(block.items),
+            false => self.arrived.push(block),
+        }
     }
 }
 
@@ -96,7 +108,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part = Part { items: Vec::new(), ended: 0, arrived: Vec::new() };
+        let part = Part { items: Vec::new(), next: 0, is_out: false, arrived: Vec::new() };
         Ok(Self { part: PerWorker::new(me, RefCell::new(part))? })
     }
 
@@ -196,7 +208,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`gather`](Self::gather).
     pub fn rebalance(self, me: &Worker) -> Result<()> {
-        let lengths = self.lengths(me).inspect_err(|_| self.leave_out(me))?;
+        let lengths = self.lengths(me).inspect_err(|_| self.leave(me))?;
         let begin: usize = lengths[..me.id().index()].iter().sum();
         let total: usize = lengths.iter().sum();
         let mut rest = self.with(me, std::mem::take);
@@ -233,7 +245,7 @@ impl<T: Wire + Clone> DistVec<T> {
         T: Ord,
     {
         let workers = me.worker_count() as usize;
-        let splitters = self.splitters(me).inspect_err(|_| self.leave_out(me))?;
+        let splitters = self.splitters(me).inspect_err(|_| self.leave(me))?;
         // All comparisons are made while the items are in the part.
         let (mut rest, firsts) = self.with(me, |items| {
             // Called functions may have changed it since.
@@ -277,12 +289,14 @@ impl<T: Wire + Clone> DistVec<T> {
         me.broadcast(WorkerId::FIRST, splitters)
     }
 
-    /// Leaves an exchange out in which others may take part. What they have sent stays here.
-    fn leave_out(self, me: &Worker) {
-        self.part.with(me, |part| {
-            let arrived = part.end();
-            part.items.extend(arrived.into_iter().filter(|block| !block.are_copies).flat_map(|block| block.items));
-        });
+    /// Leaves an exchange in which others may take part. What they send joins the part at once.
+    fn leave(self, me: &Worker) {
+        // Inside `with` nothing was begun.
+        if let Ok(mut part) = self.part.here(me).try_borrow_mut() {
+            part.is_out = true;
+            let arrived = std::mem::take(&mut part.arrived);
+            arrived.into_iter().for_each(|block| part.take(block));
+        }
     }
 
     /// Gives a worker its items back, before those that were pushed meanwhile.
@@ -296,7 +310,19 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Sends pieces to their workers. Returns those that come here, in the order of their senders,
     /// or after an error all items that this worker has.
     fn exchange(self, me: &Worker, sending: Sending, pieces: Vec<(WorkerId, Vec<T>)>) -> (Vec<T>, Result<()>) {
-        let exchange = self.part.with(me, |part| part.ended);
+        // Before anything is sent, because this refuses a worker that cannot take part. The numbers
+        // differ if some workers have left an exchange with an error.
+        let next = self.part.with(me, |part| {
+            part.is_out = false;
+            part.next
+        });
+        let exchange = match me.all_reduce(next, u64::max) {
+            Ok(exchange) => exchange,
+            Err(error) => {
+                self.leave(me);
+                return (pieces.into_iter().rev().flat_map(|(_, items)| items).collect(), Err(error));
+            }
+        };
         let (mut kept, mut sent) = (Vec::new(), Ok(()));
         for (to, items) in pieces {
             let mut items = items.into_iter().peekable();
@@ -310,12 +336,7 @@ impl<T: Wire + Clone> DistVec<T> {
                 let items: Vec<T> = std::iter::from_fn(|| items.next_if(&mut fits)).collect();
                 let block = Block { exchange, from: me.id(), are_copies: sending == Sending::Copies, items };
                 let arrive = |there: &Worker, (this, block): (Self, Block<T>)| {
-                    this.part.with(there, |part| match block.exchange < part.ended {
-                        // The exchange has failed here.
-                        true if block.are_copies => {}
-                        true => part.items.extend(block.items),
-                        false => part.arrived.push(block),
-                    });
+                    this.part.with(there, |part| part.take(block));
                 };
                 if let Err(refused) = me.call(to, (self, block), arrive) {
                     kept.extend(refused.arguments.1.items);
@@ -326,7 +347,7 @@ impl<T: Wire + Clone> DistVec<T> {
         }
         // Also after an error: the others wait here.
         let quiesced = me.quiesce();
-        let mut arrived = self.part.with(me, Part::end);
+        let mut arrived = self.part.with(me, |part| part.end(exchange));
         arrived.push(Block { exchange, from: me.id(), are_copies: false, items: kept });
         // Stable: the calls of one worker have run in their order.
         arrived.sort_by_key(|block| block.from);

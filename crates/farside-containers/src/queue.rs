@@ -108,10 +108,10 @@ pub enum QueueError {
         /// The number of slots.
         slots: u64,
     },
-    /// The place of an item is not free yet, because earlier pushes of the worker timed out when
-    /// they took their places.
+    /// The place of an item is not free yet, because earlier pushes timed out when they took their
+    /// places. A published queue stands still after that.
     #[error(
-        "item {ticket} of the queue has no free slot, because earlier pushes timed out: push it again after some pops"
+        "item {ticket} of the queue has no free slot, because earlier pushes timed out: push it again after some pops, or make another queue if this one is `one-sided-published`"
     )]
     NoSlot {
         /// The number of the item since the queue was made.
@@ -166,7 +166,8 @@ impl From<QueueError> for Error {
 ///   and each push and pop waits there for those before it, without running calls.
 /// - `Checksum`: as `OneSided`, with a checksum of 64 bits (XXH3, keyed by the ticket) in place of
 ///   the stamp. An item then needs one put without an order, and one get. A torn item passes by
-///   chance with a probability of 2⁻⁶⁴.
+///   chance with a probability of 2⁻⁶⁴; where a network may tear an item of `n` bytes within a
+///   word, of 256⁻ⁿ for short ones.
 /// - `Call`: calls of the first worker of the process that has the queue.
 ///
 /// *Cost*, with W for a put, R for a get and A for an atomic change:

@@ -207,8 +207,10 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline]
     #[track_caller]
     pub(super) fn announce(&self, owner: usize) -> Result<()> {
-        let words = self.announced_words(owner);
-        words.map_or(Ok(()), |words| announced::meet(self.me, self.promise, words?))
+        match self.announced_words(owner) {
+            Some(words) => announced::meet(self.me, self.promise, words?),
+            None => Ok(()),
+        }
     }
 
     /// Notes an operation on a part, where accesses are checked.
@@ -220,7 +222,10 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             Kind::Insert => &[Op::Insert],
             Kind::Change => &[Op::Insert, Op::Find],
         };
-        self.announced_words(owner).map_or(Ok(()), |words| announced::note(self.me, words?, done))
+        match self.announced_words(owner) {
+            Some(words) => announced::note(self.me, words?, done),
+            None => Ok(()),
+        }
     }
 
     #[inline]

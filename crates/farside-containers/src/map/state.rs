@@ -173,7 +173,8 @@ impl<K: Slot, V: Slot> State<K, V> {
     pub(super) fn free(&self, me: &Worker) -> Result<()> {
         let late = exchange(me, self.is_late.get());
         self.parts.iter().for_each(|part| part.set(Part::NONE));
-        let own = std::mem::replace(&mut *self.own.borrow_mut(), Own { memory: Vec::new(), growing: None, _announced: None });
+        let own =
+            std::mem::replace(&mut *self.own.borrow_mut(), Own { memory: Vec::new(), growing: None, _announced: None });
         if late.as_ref().map_or(true, |late| late.contains(&true)) {
             // Workers that have not come, and requests that were given up, may still use it. It
             // stays until the job ends.

@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use farside::{Error, ProcessId, Result, WhenFull, Worker};
+use farside::{Error, ProcessId, Result, WhenFull, Wire, Worker};
 
 use super::ends::Ends;
 use super::ring::Ring;
@@ -63,12 +63,15 @@ impl<T: Item> Ends<'_, T> {
         }
         self.look_for_retired(ring)?;
         let (is_retired, retirements) = (self.is_retired(ring, ticket), part.retirements.get());
+        let mut are_agreed = false;
         if !is_retired || part.agreed.get() != retirements {
             let any_lost = || (0..me.process_count()).any(|process| me.is_lost(ProcessId::new(process)));
             let may_be_void = is_retired || any_lost() || self.stands_still(ticket);
-            if !may_be_void || self.is_open_anywhere(ticket)? {
+            let open = if may_be_void { self.open_anywhere(ticket)? } else { Open::Ticket };
+            if open == Open::Ticket {
                 return Ok(false);
             }
+            are_agreed = open == Open::None;
         }
         // Its owner may have written it before the slot was retired, or just before it answered.
         // Then another worker may have popped it, and the slot may have another item.
@@ -76,9 +79,17 @@ impl<T: Item> Ends<'_, T> {
             return Ok(false);
         }
         match is_retired {
-            true => part.agreed.set(retirements),
+            // No worker is pushing that does not know of all these retirements.
+            true if are_agreed => part.agreed.set(retirements),
+            true => {}
             false => self.retire(ring, ticket)?,
         }
+        // A failed push may have more tickets: the next one has stood still for as long.
+        let still = part.standing.get().filter(|(standing, _)| *standing == ticket);
+        part.standing.set(still.map(|(_, since)| {
+            let earlier = since.checked_sub(self.standstill()).unwrap_or(since);
+            (ticket.wrapping_add(1), earlier)
+        }));
         Ok(true)
     }
 
@@ -86,11 +97,15 @@ impl<T: Item> Ends<'_, T> {
     fn stands_still(&self, ticket: u64) -> bool {
         let now = self.me.now();
         let since = self.part.standing.get().filter(|(standing, _)| *standing == ticket).map(|(_, since)| since);
-        let is_long = since.is_some_and(|since| now - since >= STANDSTILL.min(self.me.default_deadline()));
+        let is_long = since.is_some_and(|since| now.saturating_duration_since(since) >= self.standstill());
         if is_long || since.is_none() {
             self.part.standing.set(Some((ticket, now)));
         }
         is_long
+    }
+
+    fn standstill(&self) -> Duration {
+        STANDSTILL.min(self.me.default_deadline())
     }
 
     /// Retires the slots of tickets whose items did not all come. Items that were popped did. A
@@ -120,39 +135,51 @@ impl<T: Item> Ends<'_, T> {
         self.look_for_retired(ring)
     }
 
-    /// Asks all workers that are not lost whether they hold a ticket. One that does not answer in
-    /// time may hold it, and so may any if this worker must not wait.
-    fn is_open_anywhere(&self, ticket: u64) -> Result<bool> {
-        let holds = |there: &Worker, (queue, ticket): (Queue<T>, u64)| queue.on(there).holds(ticket);
-        if self.holds(ticket) {
-            return Ok(true);
+    /// Asks all workers that are not lost what they are pushing. One that does not answer in time
+    /// may hold the ticket, and so may any if this worker must not wait.
+    fn open_anywhere(&self, ticket: u64) -> Result<Open> {
+        let open = |there: &Worker, (queue, ticket): (Queue<T>, u64)| queue.on(there).open(ticket);
+        if self.open(ticket) == Open::Ticket {
+            return Ok(Open::Ticket);
         }
         let others = self.me.workers().filter(|worker| *worker != self.me.id());
-        let ask = |worker| self.me.to(worker).when_full(WhenFull::Fail).call_return((self.queue, ticket), holds);
+        let ask = |worker| self.me.to(worker).when_full(WhenFull::Fail).call_return((self.queue, ticket), open);
         let answers: Vec<_> = others.map(ask).collect();
         let end = self.me.now() + PATIENCE;
-        let mut is_open = false;
+        let mut most = Open::None;
         for answer in answers {
             let left = end.saturating_duration_since(self.me.now());
             match answer.map_err(Error::from).and_then(|mut answer| answer.wait_for(left)) {
-                Ok(holds) => is_open |= holds,
+                Ok(open) => most = most.max(open),
                 Err(Error::PeerLost { .. }) => {}
                 Err(Error::InHandler { .. } | Error::Borrowed { .. } | Error::Deadline { .. } | Error::Full { .. }) => {
-                    return Ok(true);
+                    return Ok(Open::Ticket);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(is_open)
+        Ok(most)
     }
 
-    /// Returns whether this worker is writing the item of a ticket. Its next push looks for retired
-    /// slots.
-    fn holds(&self, ticket: u64) -> bool {
+    /// Returns what this worker is pushing. Its next push looks for retired slots.
+    fn open(&self, ticket: u64) -> Open {
         let part = self.part;
         part.limit.set(part.tail.get());
         part.retirements.set(UNKNOWN);
-        let (first, end) = part.open.get();
-        first <= ticket && ticket < end
+        match part.open.get() {
+            (first, end) if first == end => Open::None,
+            (first, end) if first <= ticket && ticket < end => Open::Ticket,
+            _ => Open::Other,
+        }
     }
+}
+
+/// What workers are pushing when they are asked about a ticket.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Wire)]
+enum Open {
+    None,
+    /// Items of other tickets.
+    Other,
+    /// The item of the ticket, perhaps.
+    Ticket,
 }

@@ -57,7 +57,8 @@ impl<T: Item> Ends<'_, T> {
         loop {
             let count = self.room(ring, ring.batch.min(items.len() as u64))?;
             if count == 0 {
-                return Ok(0);
+                let is_worn_out = self.retired_count() == ring.slots;
+                return if is_worn_out { Err(QueueError::WornOut { slots: ring.slots }.into()) } else { Ok(0) };
             }
             let ticket = ring.tail().fetch_add(self.me, count).inspect_err(|_| self.doubt())?;
             self.part.open.set((ticket, ticket.wrapping_add(count)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside::{Error, ProcessId, Result, Simulation, Worker, simulate};
 use farside_containers::map::{HashMap, MapError};
-use farside_containers::{Implementation, Promise};
+use farside_containers::{BrokenPromise, Implementation, Op, Promise};
 
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
 use crate::everywhere;
@@ -206,4 +206,45 @@ fn a_lost_writer_blocks_no_one() {
             }
         }
     }
+}
+
+/// One worker has promised only to search, and another one inserts or removes at the same time.
+/// Where accesses are checked, one of them is told, with both places.
+#[test]
+fn a_broken_promise_names_both_places() {
+    let mut told = 0;
+    for seed in 0..12 {
+        let implementation = IMPLEMENTATIONS[seed as usize % IMPLEMENTATIONS.len()];
+        let found = Mutex::new(None);
+        let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(|me| {
+            let map = HashMap::<u64, u64>::builder().implementation(implementation).build(me)?;
+            let m = map.on(me);
+            m.insert(1, 1)?;
+            me.barrier()?;
+            let finding = m.promising(Promise::FIND_ONLY);
+            for number in 0..20 {
+                let outcome = match me.id().number() {
+                    1 if seed % 2 == 0 => m.insert(1, number).map(drop),
+                    1 => m.remove(&1).map(drop),
+                    2 => finding.get(&1).map(drop),
+                    _ => Ok(()),
+                };
+                if let Err(error) = outcome {
+                    *found.lock().unwrap() = error.room_error::<BrokenPromise>().cloned();
+                    break;
+                }
+                me.charge(Duration::from_micros(1));
+                me.progress()?;
+            }
+            Ok(())
+        });
+        simulated.unwrap().verdict.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        if let Some(broken) = found.into_inner().unwrap() {
+            assert_eq!((broken.promise, broken.op), (Promise::FIND_ONLY, Op::Insert));
+            let text = broken.to_string();
+            assert_eq!(text.matches(file!()).count(), 2, "{text}");
+            told += 1;
+        }
+    }
+    assert!(told > 6, "{told} of 12 runs");
 }

@@ -273,7 +273,11 @@ impl Collectives {
                 return None;
             }
         }
-        Some(self.sequence(team))
+        // An earlier message for it may be among those that were dropped without a name.
+        let is_overrun = self.has_lost_more && !self.is_known(team);
+        let sequence = self.sequence(team);
+        sequence.is_overrun |= is_overrun;
+        Some(sequence)
     }
 
     fn is_known(&self, team: u64) -> bool {

@@ -139,9 +139,9 @@ impl Group<'_> {
             }
             time = pace.min(end.map_or(pace, |end| end.saturating_duration_since(self.me.now())));
         };
-        let found = result.map_err(|error| self.failed(error))?;
+        // Also after an error: this worker does something else now.
         self.sequence().awaited = None;
-        Ok(found)
+        result.map_err(|error| self.failed(error))
     }
 
     /// Asks a worker where it stands with the current collective. Returns `None` if it cannot be
