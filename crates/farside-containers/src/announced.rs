@@ -1,10 +1,10 @@
 //! Where accesses are checked, operations announce themselves. The checker of accesses then finds
 //! those that break a promise of another worker.
 //!
-//! Each operation that a promise may exclude has a word, which stays 0. It is read at the end of the
-//! operation. A worker that relies on a promise changes the words of the operations that the promise
-//! excludes. An atomic change conflicts with a read that nothing orders before it, and not with
-//! other atomic changes.
+//! Each operation that a promise may exclude has a word, which stays 0. It is read at the end of
+//! the operation. A worker that relies on a promise changes the words of the operations that the
+//! promise excludes. An atomic change conflicts with a read that nothing orders before it, and not
+//! with other atomic changes.
 
 use farside::{AccessConflict, Error, GlobalPtr, Result, Worker};
 
@@ -44,8 +44,8 @@ pub(crate) fn meet(me: &Worker, promise: Promise, words: Words) -> Result<()> {
     Ok(())
 }
 
-/// Notes an operation. At its end, because atomic changes and signals may tell others of all earlier
-/// accesses.
+/// Notes an operation. At its end, because atomic changes and signals may tell others of all
+/// earlier accesses.
 #[track_caller]
 pub(crate) fn note(me: &Worker, words: Words, done: &[Op]) -> Result<()> {
     // Not in a closure, which would be the place of the access.

@@ -25,7 +25,7 @@ pub(super) struct State<K, V> {
     pub(super) parts: Box<[Cell<Part>]>,
     /// The words of operations that are announced, by owner: two each where accesses are checked,
     /// otherwise none.
-    pub(super) announced: Box<[GlobalPtr<u64>]>,
+    pub(super) announced: Pointers,
     own: RefCell<Own>,
     /// The answers to the questions of `get_many`, and the number of its round.
     pub(super) answers: RefCell<(u32, Vec<Option<Answer<V>>>)>,
@@ -267,9 +267,12 @@ pub(super) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>>
     me.broadcast(WorkerId::FIRST, values)
 }
 
+/// A pointer for each owner, or none.
+type Pointers = Box<[GlobalPtr<u64>]>;
+
 /// Makes the words of this worker by which operations are announced, where accesses are checked.
 /// Returns those of all workers.
-fn announced_words(me: &Worker) -> Result<(Option<Registered>, Box<[GlobalPtr<u64>]>)> {
+fn announced_words(me: &Worker) -> Result<(Option<Registered>, Pointers)> {
     if me.access_checks().is_none() {
         return Ok((None, Box::default()));
     }

@@ -274,7 +274,8 @@ impl Outbox {
         }
     }
 
-    /// Hands the batch to the way. The outbox does not hold the ring. Returns whether there was one.
+    /// Hands the batch to the way. The outbox does not hold the ring. Returns whether there was a
+    /// batch.
     fn send_batch(&mut self, process: &Process, way: &mut Way, cause: FlushCause) -> bool {
         debug_assert!(self.ring.is_none());
         if self.batch.is_empty() {
