@@ -201,9 +201,9 @@ impl From<QueueError> for Error {
 /// its place. Pops ask for it when they have met it for a second, or for the job's deadline if that
 /// is shorter. With `OneSidedPublished`, later operations that wait for it are [`Error::Deadline`].
 ///
-/// *Broken promises* are found where accesses are [checked](farside::AccessConflict). If two workers push
-/// and pop at the same time, and one of them has promised that this does not happen, one gets a
-/// [`BrokenPromise`](crate::BrokenPromise) that names both places.
+/// *Broken promises* are found where accesses are [checked](farside::AccessConflict). If two
+/// workers push and pop at the same time, and one of them has promised that this does not happen,
+/// one gets a [`BrokenPromise`](crate::BrokenPromise) that names both places.
 ///
 /// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
 /// `ChecksumQueue`.

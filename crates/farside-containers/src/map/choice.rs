@@ -31,7 +31,8 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
 
     /// Predicts what an operation costs by each implementation, and says which is the cheapest and
     /// why. The prediction is for a map that is filled to its capacity, with keys of all processes,
-    /// and owners that wait for calls. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    /// and owners that wait for calls. [`CostModel::plan`](crate::CostModel::plan) predicts other
+    /// circumstances.
     ///
     /// ```
     /// use farside_containers::map::HashMap;
