@@ -70,9 +70,9 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
 }
 
 /// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
-/// four processes. Those of the search are in `farside-mcts`, and those of exchanges in
-/// `farside-containers`.
-const ON_TWO_MACHINES: [&str; 17] = [
+/// four processes. Those of the search are in `farside-mcts`, and those of exchanges, queries, maps
+/// and queues in `farside-containers`.
+const ON_TWO_MACHINES: [&str; 20] = [
     "atomics::everything_by_processes",
     "exchange::trees::by_processes",
     "faults::heaps::as_a_peer",
@@ -83,11 +83,14 @@ const ON_TWO_MACHINES: [&str; 17] = [
     "heap::as_processes::",
     "job::shapes::four_processes",
     "job::shapes::two_processes_of_two_threads",
+    "map::concurrent::counters::by_eight_processes",
+    "map::whole::growth::by_eight_processes",
     "memory::as_processes::",
     "movement::everything_by_processes",
     "notifications::everything_by_processes",
     "pipes::as_processes::",
     "query::reads::by_processes",
+    "queue::each_once::by_eight_processes",
     "registration::as_processes::",
     "sync::",
 ];
