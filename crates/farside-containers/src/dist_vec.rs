@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use farside::{Pending, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
 use crate::agreement::agree;
 
@@ -208,7 +208,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`gather`](Self::gather).
     pub fn rebalance(self, me: &Worker) -> Result<()> {
-        let lengths = self.lengths(me).inspect_err(|_| self.leave(me))?;
+        let lengths = self.lengths(me).inspect_err(|error| self.leave(me, error))?;
         let begin: usize = lengths[..me.id().index()].iter().sum();
         let total: usize = lengths.iter().sum();
         let mut rest = self.with(me, std::mem::take);
@@ -245,7 +245,7 @@ impl<T: Wire + Clone> DistVec<T> {
         T: Ord,
     {
         let workers = me.worker_count() as usize;
-        let splitters = self.splitters(me).inspect_err(|_| self.leave(me))?;
+        let splitters = self.splitters(me).inspect_err(|error| self.leave(me, error))?;
         // All comparisons are made while the items are in the part.
         let (mut rest, firsts) = self.with(me, |items| {
             // Called functions may have changed it since.
@@ -290,12 +290,14 @@ impl<T: Wire + Clone> DistVec<T> {
     }
 
     /// Leaves an exchange in which others may take part. What they send joins the part at once.
-    fn leave(self, me: &Worker) {
-        // Inside `with` nothing was begun.
-        if let Ok(mut part) = self.part.here(me).try_borrow_mut() {
-            part.is_out = true;
-            let arrived = std::mem::take(&mut part.arrived);
-            arrived.into_iter().for_each(|block| part.take(block));
+    fn leave(self, me: &Worker, error: &Error) {
+        // Nothing was begun, and this worker may be in an exchange that goes on.
+        if !matches!(error, Error::InHandler { .. } | Error::Borrowed { .. }) {
+            self.part.with(me, |part| {
+                part.is_out = true;
+                let arrived = std::mem::take(&mut part.arrived);
+                arrived.into_iter().for_each(|block| part.take(block));
+            });
         }
     }
 
@@ -319,7 +321,7 @@ impl<T: Wire + Clone> DistVec<T> {
         let exchange = match me.all_reduce(next, u64::max) {
             Ok(exchange) => exchange,
             Err(error) => {
-                self.leave(me);
+                self.leave(me, &error);
                 return (pieces.into_iter().rev().flat_map(|(_, items)| items).collect(), Err(error));
             }
         };

@@ -83,8 +83,9 @@ pub use self::wire_map::{CallMap, WireMap};
 /// *Losses*: operations on keys of a lost process return
 /// [`Error::PeerLost`](farside::Error::PeerLost). An entry that a process was changing when it was
 /// lost is removed, and its slot is not used again. What that process still had sent changes
-/// nothing. An insertion that returns [`Error::Deadline`](farside::Error::Deadline) may take effect
-/// later, or may have removed the key.
+/// nothing. An insertion that returns [`Error::Deadline`](farside::Error::Deadline), or the error
+/// of a call that ran meanwhile, may take effect later, or may have removed the key. It may also
+/// hold its slot until the worker's next operation on the map.
 ///
 /// The seed is *RDMA vs. RPC for Implementing Distributed Data Structures*, which measures the hash
 /// map of BCL.

@@ -81,7 +81,7 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
             let spot = here.spot(&key);
             here.note(here.persist(spot, |effort| Insert::attempt(&here, effort, spot, &key, value)).map(drop));
         }
-        let refused = core.state.meet(core.me, core.state.refused.take());
+        let refused = core.meet(core.state.refused.take());
         sent?;
         let refused = refused?;
         let count = refused.iter().map(|(count, _)| count).sum();

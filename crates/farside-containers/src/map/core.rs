@@ -208,7 +208,10 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[track_caller]
     pub(super) fn announce(&self, owner: usize) -> Result<()> {
         match self.announced_words(owner) {
-            Some(words) => announced::meet(self.me, self.promise, words?),
+            Some(words) => {
+                self.part(owner)?;
+                announced::meet(self.me, self.promise, words?)
+            }
             None => Ok(()),
         }
     }
@@ -251,10 +254,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         loop {
             match attempt(effort) {
                 Ok(result) => return Ok(result),
-                Err(stop) => {
-                    let prepared = self.prepare(spot, stop, &mut effort, &mut end);
-                    prepared.inspect_err(|error| self.state.note_late(error))?;
-                }
+                Err(stop) => self.prepare(spot, stop, &mut effort, &mut end)?,
             }
         }
     }
@@ -388,11 +388,30 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline(never)]
     pub(super) fn settle(&self) {
         let mut doubts = self.state.doubtful.take();
-        doubts.retain(|doubt| match self.is_settled(doubt) {
-            Ok(is_settled) => !is_settled,
-            Err(error) => stays_open(&error),
+        // One that does not answer is asked once.
+        let mut silent = Vec::new();
+        doubts.retain(|doubt| {
+            let owner = doubt.slot.address().process();
+            if silent.contains(&owner) {
+                return true;
+            }
+            match self.is_settled(doubt) {
+                Ok(is_settled) => !is_settled,
+                Err(error) => {
+                    silent.push(owner);
+                    stays_open(&error)
+                }
+            }
         });
         self.state.doubtful.borrow_mut().append(&mut doubts);
+    }
+
+    /// Settles what is in doubt, and [meets](State::meet) all workers.
+    pub(super) fn meet<T: Wire + Clone>(&self, value: T) -> Result<Vec<T>> {
+        if self.state.is_doubtful() {
+            self.settle();
+        }
+        self.state.meet(self.me, value)
     }
 
     /// Gives a slot back if a request has taken it. Returns whether it cannot be taken any more.
@@ -443,12 +462,13 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if self.is_published() && self.level == Level::All {
             // The seed's: A_FAO + R + A_FAO. The versions tell whether a writer did not wait.
             let bit = Stamp::reader(self.me.id().number());
-            let before = Stamp(slot.fetch_or(self.me, bit)?);
+            let is_late = |error: &Error| self.state.note_late(error);
+            let before = Stamp(slot.fetch_or(self.me, bit).inspect_err(is_late)?);
             let read = match before.may_be(tag) {
                 true => look_bytes(self.me, entry, &mut copy[HEAD_BYTES..]),
                 false => Ok(()),
             };
-            let after = Stamp(slot.fetch_and(self.me, !bit)?);
+            let after = Stamp(slot.fetch_and(self.me, !bit).inspect_err(is_late)?);
             read?;
             let is_whole = before.without_readers() == after.without_readers();
             return Ok(is_whole.then_some(Stamp(after.0 & !bit)));
@@ -617,7 +637,7 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
             }
             beside_readers(self.held, |held| core.me.put_compare_swap(start, data, self.slot, held, stamp.0))
         });
-        let is_published = is_published.inspect_err(|error| core.state.note_late(error))?;
+        let is_published = is_published.inspect_err(|error| core.state.note_unpublished(error))?;
         match is_published {
             true => {
                 std::mem::forget(self);

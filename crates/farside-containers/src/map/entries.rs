@@ -64,11 +64,10 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Those of [`local`](Self::local) and of [`Worker::barrier`](farside::Worker::barrier).
     pub fn retain(&self, keep: impl FnMut(&K, &mut V) -> bool) -> Result<()> {
         self.core.check("retain", Kind::Change)?;
-        let state = self.core.state;
-        state.meet(self.core.me, ())?;
+        self.core.meet(())?;
         let kept = self.promising(Promise::LOCAL).retain_here(keep);
         // A worker that fails goes on to the collective, where the others wait.
-        kept.and(state.meet(self.core.me, ()).map(drop))
+        kept.and(self.core.meet(()).map(drop))
     }
 
     /// Keeps some entries of this worker's part, which no other worker accesses.
@@ -96,10 +95,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Those of [`local`](Self::local) and [`clear`](Self::clear); [`MapError::Undrained`].
     pub fn drain(&self) -> Result<Vec<(K, V)>> {
         self.core.check("drain", Kind::Change)?;
-        let state = self.core.state;
-        state.meet(self.core.me, ())?;
+        self.core.meet(())?;
         let entries = self.local().and_then(|entries| entries.collect::<Result<Vec<_>>>());
-        let are_read = state.meet(self.core.me, entries.is_ok());
+        let are_read = self.core.meet(entries.is_ok());
         let entries = entries?;
         if let Some(worker) = are_read?.iter().position(|is_read| !is_read) {
             return Err(MapError::Undrained { worker: WorkerId::new(worker as u32) }.into());

@@ -30,7 +30,7 @@ pub enum Inserted {
 /// [`MapError::Promise`] and [`MapError::NotLocal`] if the operation breaks the
 /// [promise](Self::promising); [`Error::Deadline`] and [`MapError::Contended`] if others keep
 /// changing the slot of the key; [`Error::InHandler`] if a handler would have to wait. Insertions
-/// also return [`MapError::Full`].
+/// also return [`MapError::Full`], and [`MapError::Memory`] if the part cannot grow.
 impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Inserts a value. A value that is there is replaced, and not read.
     ///

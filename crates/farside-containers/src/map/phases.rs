@@ -56,7 +56,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of [`Worker::gather`](farside::Worker::gather).
     pub fn inserting(&self) -> Result<Inserting<'w, K, V>> {
-        self.core.state.meet(self.core.me, ())?;
+        self.core.meet(())?;
         Ok(Inserting(self.promising(Promise::INSERT_ONLY)))
     }
 
@@ -66,7 +66,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// Those of [`Worker::gather`](farside::Worker::gather).
     pub fn finding(&self) -> Result<Finding<'w, K, V>> {
-        self.core.state.meet(self.core.me, ())?;
+        self.core.meet(())?;
         Ok(Finding(self.promising(Promise::FIND_ONLY)))
     }
 }

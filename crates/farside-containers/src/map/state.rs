@@ -95,6 +95,10 @@ impl<K: Slot, V: Slot> State<K, V> {
         let made = settings.slots(all.len()).and_then(|slots| allocate(me, slots, layout));
         let places = exchange(me, made.as_ref().ok().map(|(_, part)| (part.base, part.slots)))?;
         let (memory, _) = made?;
+        if let Some(owner) = places.iter().position(Option::is_none) {
+            let why = format!("worker {owner} has no memory for its part").into();
+            return Err(MapError::Capacity { capacity: settings.capacity, why }.into());
+        }
         let (words, announced) = announced_words(me)?;
         let state = Self {
             settings,
@@ -112,11 +116,7 @@ impl<K: Slot, V: Slot> State<K, V> {
             doubts: Cell::new(0),
             is_late: Cell::new(false),
         };
-        for (owner, place) in places.into_iter().enumerate() {
-            let Some((base, slots)) = place else {
-                let why = format!("worker {owner} has no memory for its part").into();
-                return Err(MapError::Capacity { capacity: settings.capacity, why }.into());
-            };
+        for (owner, (base, slots)) in places.into_iter().flatten().enumerate() {
             state.learn(me, owner, base, slots)?;
         }
         Ok(state)
@@ -244,6 +244,14 @@ impl<K: Slot, V: Slot> State<K, V> {
     /// Notes that a request was given up, if that is the error.
     pub(super) fn note_late(&self, error: &Error) {
         self.is_late.set(self.is_late.get() || is_deadline(error));
+    }
+
+    /// Notes that a publication may be under way after an error. Calls run while it is waited for,
+    /// and their errors end the wait, too.
+    pub(super) fn note_unpublished(&self, error: &Error) {
+        let is_known =
+            matches!(error, Error::InHandler { .. } | Error::Borrowed { .. } | Error::PeerLost { .. } | Error::Room(_));
+        self.is_late.set(self.is_late.get() || !is_known);
     }
 }
 

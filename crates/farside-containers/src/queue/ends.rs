@@ -373,7 +373,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Refuses what a called function cannot wait for. Without this, the call would run and its
     /// result would be lost.
-    fn may_wait(&self) -> Result<()> {
+    pub(super) fn may_wait(&self) -> Result<()> {
         let what = "a push or pop of a queue that works by calls";
         self.me.wait_while_serving(|| true).map_err(|error| match error {
             Error::InHandler { .. } => Error::InHandler { what },

@@ -139,7 +139,7 @@ impl<T: Item> Ends<'_, T> {
     /// may hold the ticket, and so may any if this worker must not wait.
     fn open_anywhere(&self, ticket: u64) -> Result<Open> {
         let open = |there: &Worker, (queue, ticket): (Queue<T>, u64)| queue.on(there).open(ticket);
-        if self.open(ticket) == Open::Ticket {
+        if self.open(ticket) == Open::Ticket || self.may_wait().is_err() {
             return Ok(Open::Ticket);
         }
         let others = self.me.workers().filter(|worker| *worker != self.me.id());
