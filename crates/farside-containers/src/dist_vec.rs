@@ -314,13 +314,11 @@ impl<T: Wire + Clone> DistVec<T> {
     fn exchange(self, me: &Worker, sending: Sending, pieces: Vec<(WorkerId, Vec<T>)>) -> (Vec<T>, Result<()>) {
         // Before anything is sent, because this refuses a worker that cannot take part. The numbers
         // differ if some workers have left an exchange with an error.
-        let next = self.part.with(me, |part| {
-            part.is_out = false;
-            part.next
-        });
+        let (was_out, next) = self.part.with(me, |part| (std::mem::take(&mut part.is_out), part.next));
         let exchange = match me.all_reduce(next, u64::max) {
             Ok(exchange) => exchange,
             Err(error) => {
+                self.part.with(me, |part| part.is_out = was_out);
                 self.leave(me, &error);
                 return (pieces.into_iter().rev().flat_map(|(_, items)| items).collect(), Err(error));
             }

@@ -50,12 +50,15 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     /// # Errors
     /// Those of [`Sender::push`]; [`MapError::NotLocal`].
     #[inline]
+    #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Result<()> {
         let owner = self.map.owner_of(&key);
         if self.map.core.level == Level::Local && owner != self.map.core.me.id() {
             return Err(MapError::NotLocal { owner }.into());
         }
-        self.sender.push(owner, (key, value))
+        self.map.core.announce(owner.index())?;
+        self.sender.push(owner, (key, value))?;
+        self.map.core.note_done(owner.index(), Kind::Insert)
     }
 
     /// Inserts many values.

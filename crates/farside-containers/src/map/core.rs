@@ -289,16 +289,16 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if effort.tries > TRIES_MAX || now > *end.get_or_insert(now + self.me.default_deadline()) {
             return Err(MapError::Contended { tries: effort.tries }.into());
         }
-        if let Some(refusal) = wait.refusal() {
-            return Err(refusal.into());
-        }
         match wait {
+            Wait::Freed | Wait::Damaged | Wait::Memory { .. } => {
+                let refusal = wait.refusal().expect("no other try is of use");
+                Err(refusal.into())
+            }
             Wait::Again if effort.tries.is_multiple_of(TRIES_AT_ONCE) => self.me.progress().map(drop),
             Wait::Again => {
                 hint::spin_loop();
                 Ok(())
             }
-            Wait::Freed | Wait::Damaged | Wait::Memory { .. } => unreachable!("these are refusals"),
             Wait::Busy { slot, stamp } => self.wait_for(slot, stamp, effort),
             Wait::Moved => self.renew(spot.owner, false).map(drop),
             Wait::Crowded => {
@@ -366,7 +366,8 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
 
     /// Replaces a stamp, whatever readers set meanwhile. Returns whether it was still there.
     fn replace(&self, slot: GlobalPtr<u64>, stamp: Stamp, new: u64) -> Result<bool> {
-        beside_readers(stamp, |expected| slot.compare_swap(self.me, expected, new))
+        let replaced = beside_readers(stamp, |expected| slot.compare_swap(self.me, expected, new));
+        replaced.inspect_err(|error| self.state.note_late(error))
     }
 
     /// Takes a slot with the stamp `from`.

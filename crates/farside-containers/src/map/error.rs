@@ -43,10 +43,10 @@ pub enum MapError {
         /// The number of slots of its part.
         slots: u64,
     },
-    /// The part of a worker cannot grow.
+    /// The part of a worker cannot grow, or cannot be replaced.
     #[error(
-        "{owner} has no memory to let its part grow to {slots} slots: give its process more memory, or spread the map \
-         over more processes"
+        "{owner} has no memory for a part of {slots} slots: give its process more memory, or spread the map over more \
+         processes"
     )]
     Memory {
         /// The owner of the part.

@@ -98,6 +98,8 @@ impl Stamp {
     const READERS_MASK: u64 = 0xffff << Self::READERS_SHIFT;
     const VERSION_SHIFT: u32 = 32;
     const WORKER_BITS: u32 = 22;
+    /// Their numbers have room in a stamp.
+    pub(super) const WORKERS_MAX: u32 = 1 << Self::WORKER_BITS;
     pub(super) const ERA_MASK: u32 = (1 << (32 - Self::WORKER_BITS)) - 1;
 
     /// A stamp with a version, or with a holder.
@@ -125,7 +127,7 @@ impl Stamp {
     /// The worker that has claimed or locked the slot.
     pub(super) fn holder(self) -> Option<WorkerId> {
         let is_held = matches!(self.state(), Self::CLAIMED | Self::LOCKED);
-        is_held.then(|| WorkerId::new(self.upper() & ((1 << Self::WORKER_BITS) - 1)))
+        is_held.then(|| WorkerId::new(self.upper() & (Self::WORKERS_MAX - 1)))
     }
 
     #[inline]

@@ -90,6 +90,10 @@ impl<K: Slot, V: Slot> State<K, V> {
         if let Some(worker) = all.iter().position(|(other, _)| *other != all[0].0) {
             return Err(MapError::Unequal { worker: WorkerId::new(worker as u32) }.into());
         }
+        if me.worker_count() > Stamp::WORKERS_MAX {
+            let why = format!("a map has at most {} workers", Stamp::WORKERS_MAX).into();
+            return Err(MapError::Capacity { capacity: settings.capacity, why }.into());
+        }
         let (implementation, planner) = settings.decide(me)?;
         let layout = Layout::new(size_of::<K>() + size_of::<V>(), all.iter().any(|(_, is_far)| *is_far));
         let made = settings.slots(all.len()).and_then(|slots| allocate(me, slots, layout));

@@ -55,7 +55,7 @@ impl<T: Item> Ends<'_, T> {
         Ok(())
     }
 
-    /// Returns whether no item will come to the ticket at the head.
+    /// Returns whether no item will come to the ticket at the head, or the head has left it.
     pub(super) fn is_void(&self, ring: &Ring, ticket: u64) -> Result<bool> {
         let (me, part) = (self.me, self.part);
         if ring.tail().load(me)? <= ticket {
@@ -67,16 +67,23 @@ impl<T: Item> Ends<'_, T> {
         if !is_retired || part.agreed.get() != retirements {
             let any_lost = || (0..me.process_count()).any(|process| me.is_lost(ProcessId::new(process)));
             let may_be_void = is_retired || any_lost() || self.stands_still(ticket);
-            let open = if may_be_void { self.open_anywhere(ticket)? } else { Open::Ticket };
-            if open == Open::Ticket {
+            if !may_be_void {
                 return Ok(false);
+            }
+            let open = self.open_anywhere(ticket)?;
+            if open == Open::Ticket {
+                // Others may have passed it meanwhile.
+                return Ok(ring.head().load(me)? != ticket);
             }
             are_agreed = open == Open::None;
         }
         // Its owner may have written it before the slot was retired, or just before it answered.
         // Then another worker may have popped it, and the slot may have another item.
-        if self.is_there(ring, ticket)? || ring.head().load(me)? != ticket {
+        if self.is_there(ring, ticket)? {
             return Ok(false);
+        }
+        if ring.head().load(me)? != ticket {
+            return Ok(true);
         }
         match is_retired {
             // No worker is pushing that does not know of all these retirements.

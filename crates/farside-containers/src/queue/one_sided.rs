@@ -352,9 +352,7 @@ impl<T: Item> Ends<'_, T> {
             return Ok(Some(now));
         }
         if !self.is_void(ring, head)? {
-            // Others may have passed the place meanwhile.
-            let now = ring.head().load(self.me)?;
-            return Ok((now != head).then_some(now));
+            return Ok(None);
         }
         let next = head.wrapping_add(1);
         let found = ring.head().compare_swap(self.me, head, next)?;

@@ -2,7 +2,32 @@
 
 use farside::{LogGp, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
 use farside_containers::queue::Queue;
-use farside_containers::{CostModel, Implementation, Load, Op, Promise};
+use farside_containers::{CostModel, Implementation, Load, Op, Plan, Promise};
+
+/// A machine on which calls cost nothing.
+pub(crate) const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
+
+/// Simulates few workers, because a measurement takes many operations.
+pub(crate) fn simulated_measurements(body: fn(&Worker) -> Result<()>) {
+    for (processes, threads, seed) in [(1, 1, 1), (3, 1, 2)] {
+        farside::simulate(processes, threads, seed, body).unwrap();
+    }
+}
+
+/// All workers have chosen the same implementation, out of these.
+pub(crate) fn assert_chosen_together(me: &Worker, chosen: Implementation, all: &[Implementation]) -> Result<()> {
+    let place = all.iter().position(|each| *each == chosen).expect("one of the container");
+    assert_eq!(place, me.broadcast(WorkerId::FIRST, Some(place).filter(|_| me.is_first()))?);
+    Ok(())
+}
+
+/// A plan predicts and prints all of these, and chooses the first.
+pub(crate) fn assert_names_all(plan: &Plan, all: &[Implementation]) {
+    assert_eq!(plan.predictions.len(), all.len());
+    assert_eq!(plan.choice, plan.predictions[0].implementation);
+    let text = plan.to_string();
+    assert!(all.iter().all(|each| text.contains(&each.to_string())), "{text}");
+}
 
 fn every_worker_gets_the_same_model(me: &Worker) -> Result<()> {
     let model = CostModel::measure(me)?;

@@ -1,45 +1,31 @@
 //! The choice of an implementation, and the predictions that it follows from.
 
-use farside::{Result, Simulation, Worker, WorkerId};
+use farside::{Result, Simulation, Worker};
 use farside_containers::map::{HashMap, MapError};
 use farside_containers::{CostModel, Implementation, Op, Promise};
 
 use super::faults::map_error;
 use super::{IMPLEMENTATIONS, Value, compare};
+use crate::cost::{CALLS_ARE_FREE, assert_chosen_together, assert_names_all};
 use crate::everywhere;
 
-/// A machine on which calls cost nothing.
-const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
-/// One on which they cost as much as ten operations.
+/// A machine on which calls cost as much as ten operations.
 const CALLS_ARE_DEAR: CostModel = CostModel { call: 40_000.0, ..CostModel::CORI };
 
 /// Whatever a map chooses, all workers choose it, and it is a map.
 fn all_choose_the_same(me: &Worker) -> Result<()> {
     let map = HashMap::<u64, Value>::builder().implementation(Implementation::Auto).build(me)?;
     let m = map.on(me);
-    let place = |chosen| IMPLEMENTATIONS.iter().position(|each| *each == chosen).expect("one of a map");
-    let of_first = Some(place(m.implementation())).filter(|_| me.is_first());
-    assert_eq!(place(m.implementation()), me.broadcast(WorkerId::FIRST, of_first)?);
+    assert_chosen_together(me, m.implementation(), &IMPLEMENTATIONS)?;
     for (op, promise) in [(Op::Insert, Promise::ALL), (Op::Find, Promise::FIND_ONLY), (Op::FindMiss, Promise::LOCAL)] {
-        let plan = m.plan(op, promise);
-        assert_eq!(plan.predictions.len(), 3);
-        assert_eq!(plan.choice, plan.predictions[0].implementation);
-        let text = plan.to_string();
-        assert!(IMPLEMENTATIONS.iter().all(|each| text.contains(&each.to_string())), "{text}");
+        assert_names_all(&m.plan(op, promise), &IMPLEMENTATIONS);
     }
     let own = u64::from(me.id().number());
     let keys: Vec<_> = (0..10).map(|key| key * u64::from(me.worker_count()) + own).collect();
     compare(me, &m, &keys, 30, 1)?;
     map.free(me)
 }
-everywhere!(auto, super::all_choose_the_same, super::simulated_measurements);
-
-/// Simulates few workers, because a measurement takes many operations.
-fn simulated_measurements(body: fn(&Worker) -> Result<()>) {
-    for (processes, threads, seed) in [(1, 1, 1), (3, 1, 2)] {
-        farside::simulate(processes, threads, seed, body).unwrap();
-    }
-}
+everywhere!(auto, super::all_choose_the_same, crate::cost::simulated_measurements);
 
 /// The cheaper implementation is chosen, by the model of worker 0.
 #[test]

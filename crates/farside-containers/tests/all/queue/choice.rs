@@ -1,16 +1,15 @@
 //! The choice of an implementation, and the predictions that it follows from.
 
-use farside::{ProcessId, Result, Simulation, Worker, WorkerId};
+use farside::{ProcessId, Result, Simulation, Worker};
 use farside_containers::queue::{Queue, QueueSet};
 use farside_containers::{CostModel, Implementation, Op, Promise};
 
 use super::{ALL, agrees_with_a_deque, host};
+use crate::cost::{CALLS_ARE_FREE, assert_chosen_together, assert_names_all};
 use crate::everywhere;
 
-/// A machine on which calls cost nothing.
-const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
-/// One on which they cost as much as ten operations. Gets cost nothing, so a stamp is as cheap as a
-/// checksum.
+/// A machine on which calls cost as much as ten operations. Gets cost nothing, so a stamp is as
+/// cheap as a checksum.
 const CALLS_ARE_DEAR: CostModel = CostModel { call: 40_000.0, get: 0.0, ..CostModel::CORI };
 /// One on which gets cost much, so that a checksum saves most.
 const GETS_ARE_DEAR: CostModel = CostModel { call: 40_000.0, ..CostModel::CORI };
@@ -19,15 +18,9 @@ const GETS_ARE_DEAR: CostModel = CostModel { call: 40_000.0, ..CostModel::CORI }
 fn all_choose_the_same(me: &Worker) -> Result<()> {
     let queue = Queue::with_implementation(me, host(me), 8, Implementation::Auto)?;
     let ends = queue.on(me);
-    let place = |chosen| ALL.iter().position(|each| *each == chosen).expect("one of a queue");
-    let of_first = Some(place(ends.implementation())).filter(|_| me.is_first());
-    assert_eq!(place(ends.implementation()), me.broadcast(WorkerId::FIRST, of_first)?);
+    assert_chosen_together(me, ends.implementation(), &ALL)?;
     for (op, promise) in [(Op::Push, Promise::ALL), (Op::Pop, Promise::POP_ONLY), (Op::Pop, Promise::LOCAL)] {
-        let plan = ends.plan(op, promise);
-        assert_eq!(plan.predictions.len(), ALL.len());
-        assert_eq!(plan.choice, plan.predictions[0].implementation);
-        let text = plan.to_string();
-        assert!(ALL.iter().all(|each| text.contains(&each.to_string())), "{text}");
+        assert_names_all(&ends.plan(op, promise), &ALL);
     }
     for turn in me.workers() {
         me.barrier()?;
@@ -38,14 +31,7 @@ fn all_choose_the_same(me: &Worker) -> Result<()> {
     }
     queue.free(me)
 }
-everywhere!(auto, super::all_choose_the_same, super::simulated_measurements);
-
-/// Simulates few workers, because a measurement takes many operations.
-fn simulated_measurements(body: fn(&Worker) -> Result<()>) {
-    for (processes, threads, seed) in [(1, 1, 1), (3, 1, 2)] {
-        farside::simulate(processes, threads, seed, body).unwrap();
-    }
-}
+everywhere!(auto, super::all_choose_the_same, crate::cost::simulated_measurements);
 
 /// The cheapest implementation is chosen, by the model of worker 0.
 #[test]

@@ -47,8 +47,8 @@ pub enum Aggregation {
 ///
 /// A batch is collected in memory of this process. It goes to the receiver in one copy, with one
 /// fence: many lines of the receiver's memory move at a time. Calls made past the aggregator keep
-/// their order: they publish the batch first. *Memory*: twice the size of a batch, at
-/// most 16 KiB, for each destination, from the first batch on.
+/// their order: they publish the batch first. *Memory*: twice the size of a batch, at most 16 KiB,
+/// for each destination, from the first batch on.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -118,8 +118,8 @@ impl<'w> Aggregator<'w> {
     /// Publishes a batch of this age even if the worker makes no progress: the service thread does
     /// it. That is a thread like others, and may be a little late.
     ///
-    /// *Cost*: two threads may publish such a batch, so it is kept behind a lock, and copied when
-    /// it is published. A call takes some 50 ns instead of some 3. So this is not the default.
+    /// *Cost*: two threads may publish such a batch, so it is kept behind a lock. A call takes some
+    /// 50 ns instead of some 3. So this is not the default.
     /// Without the lock no other thread could see the extent of an open batch, unless each call
     /// announced it.
     #[must_use]
