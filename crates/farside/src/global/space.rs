@@ -79,7 +79,8 @@ impl Worker {
             Some(known) => known,
             None => {
                 self.forget_retired();
-                let found = Rc::new(find(process, owner, segment, self.patience())?);
+                let found = find(process, owner, segment, self.patience());
+                let found = Rc::new(found.map_err(|fault| fault.with_its_root(process))?);
                 self.known_segments().borrow_mut().insert(segment, found.clone());
                 found
             }
@@ -240,6 +241,15 @@ enum Fault {
     /// The address cannot be used.
     Address(AddressFault),
     Other(Box<Error>),
+}
+
+impl Fault {
+    fn with_its_root(self, process: &Process) -> Self {
+        match self {
+            Self::Other(error) => process.with_its_root(*error).into(),
+            address => address,
+        }
+    }
 }
 
 impl From<AddressFault> for Fault {
@@ -636,7 +646,7 @@ impl Worker {
             FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
             // Private memory may begin anywhere, so the offset alone does not tell the alignment.
             FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
-            other => self.process_handle().explain(other),
+            other => self.process_handle().with_its_root(self.process_handle().explain(other)),
         }
     }
 

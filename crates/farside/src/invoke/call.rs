@@ -567,7 +567,10 @@ impl<N: Counted> To<'_, Worker, N> {
                     return Ok(());
                 }
                 Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
-                Err(refused) => return Err(Box::new(refused)),
+                Err((error, payload)) => {
+                    drop(outbox);
+                    return Err(Box::new((process.with_its_root(error), payload)));
+                }
             };
             drop(outbox);
             if let Err(error) = worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), deadline) {

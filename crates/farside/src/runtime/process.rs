@@ -1,6 +1,8 @@
 //! [`Process`]: the state that the threads of one process share. It holds the process's identity,
 //! its connections to peers, and what the service thread has learned.
 
+mod loss;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,11 +13,11 @@ use farside_fabric::bell::Fencing;
 use farside_fabric::clock::Clock;
 pub(crate) use farside_fabric::clock::lock;
 use farside_fabric::wait::WaitPolicy;
-use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
+use farside_fabric::{MachineId, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
 use farside_launch::LaunchError;
 use farside_sys::fence;
 
-use crate::error::{Error, Result, Source};
+use crate::error::{Result, Source};
 use crate::invoke::calls::{Calls, Functions};
 use crate::invoke::message::{CallMessage, Frame, FramePlace, RingName};
 use crate::runtime::extent::Extent;
@@ -30,9 +32,8 @@ use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
 use farside_launch::settings::Settings;
 
-/// The time that the coordinator has to say why a peer's connection ended. It also suffices to
-/// notice that the link with the coordinator itself broke.
-pub(crate) const WORD_MARGIN: Duration = Duration::from_secs(1);
+pub(crate) use self::loss::Loss;
+use self::loss::RecentLoss;
 
 /// The pause between two looks at a queue of unsent messages that is long.
 const UNSENT_NAP: Duration = Duration::from_micros(100);
@@ -92,47 +93,6 @@ pub struct Process {
     shared: Slots<Box<dyn Any + Send + Sync>>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
-}
-
-/// Why a peer was given up.
-#[derive(Clone, Debug)]
-pub(crate) struct Loss {
-    /// The process that failed first: the peer itself, or one because of which it failed.
-    pub(crate) root: ProcessId,
-    /// How `root` ended, as the end of a sentence about it.
-    pub(crate) why: String,
-}
-
-impl Loss {
-    /// Returns the loss of a process of which only a symptom is known.
-    fn of(process: ProcessId, symptom: &str) -> Self {
-        Self { root: process, why: format!("was lost: {symptom}") }
-    }
-
-    pub(crate) fn into_error(self, process: ProcessId) -> Error {
-        Error::PeerLost { process, root: self.root, why: self.why }
-    }
-}
-
-/// The loss from which those of the last moments probably followed, with its time.
-#[derive(Debug, Default)]
-struct RecentLoss(Mutex<Option<(Instant, Loss)>>);
-
-impl RecentLoss {
-    /// The time in which a loss has others as its consequence.
-    const SPAN: Duration = WORD_MARGIN.saturating_mul(2);
-
-    /// Notes a loss, unless it follows another one.
-    fn note(&self, now: Instant, loss: Loss) {
-        let mut recent = lock(&self.0);
-        if recent.as_ref().is_none_or(|(at, _)| now > *at + Self::SPAN) {
-            *recent = Some((now, loss));
-        }
-    }
-
-    fn at(&self, now: Instant) -> Option<Loss> {
-        lock(&self.0).as_ref().filter(|(at, _)| now <= *at + Self::SPAN).map(|(_, loss)| loss.clone())
-    }
 }
 
 /// The notices for one worker, and a counter of its news.
@@ -527,130 +487,6 @@ impl Process {
         }
     }
 
-    /// Converts a transport error. Reports a disconnected peer as a lost process, unless the job
-    /// has ended.
-    pub(crate) fn explain(&self, error: FabricError) -> Error {
-        match error {
-            FabricError::Disconnected { process } => match self.check_ended() {
-                Ok(()) => self.gone(process),
-                Err(ended) => ended,
-            },
-            other => other.into(),
-        }
-    }
-
-    /// Returns the error for the program if a process is lost.
-    #[inline]
-    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
-        self.is_lost(process).then(|| self.gone(process))
-    }
-
-    /// Returns whether a process is lost: it was given up, or an error has named it. To the program
-    /// it then stays lost.
-    #[inline]
-    pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
-        self.is_given_up(process) || self.is_named_lost(process)
-    }
-
-    /// Returns whether the job, or this process on its own, has given up a process. Until then,
-    /// what it had sent still counts.
-    #[inline]
-    pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
-        self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
-    }
-
-    pub(crate) fn confirmed_lost(&self) -> &[AtomicBool] {
-        &self.confirmed_lost
-    }
-
-    /// Returns the number of processes that were given up and to which no lane leads any more.
-    pub(crate) fn unsendable(&self) -> u32 {
-        self.unsendable.load(Ordering::Acquire)
-    }
-
-    /// Returns the processes that were given up.
-    pub(crate) fn given_up(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        let peers = if self.losses() == 0 { 0 } else { self.shape.processes };
-        (0..peers).map(ProcessId::new).filter(|peer| self.is_given_up(*peer))
-    }
-
-    /// Returns whether an error has told the program that a process is lost.
-    #[inline]
-    pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
-        self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
-    }
-
-    /// Returns the number of losses so far. Compare it with a saved value to detect a new loss with
-    /// one load.
-    #[inline]
-    pub(crate) fn losses(&self) -> u32 {
-        self.losses.load(Ordering::Acquire)
-    }
-
-    /// Returns the error for a lost process, with the reason if it is known, and marks the process
-    /// as named lost.
-    #[cold]
-    pub(crate) fn gone(&self, process: ProcessId) -> Error {
-        if let Some(named) = self.named_lost.get(process.index())
-            && !named.load(Ordering::Relaxed)
-        {
-            named.store(true, Ordering::Relaxed);
-            self.losses.fetch_add(1, Ordering::Release);
-        }
-        // A peer that no longer answers has probably failed because of a loss just before.
-        let known = self.lost.get(process.index()).and_then(OnceLock::get).cloned();
-        let known = known.or_else(|| self.recent_loss.at(self.clock.now()));
-        known.unwrap_or_else(|| Loss::of(process, "it no longer answers")).into_error(process)
-    }
-
-    /// Notes that the connection with a peer ended. The coordinator should soon say that the peer
-    /// is lost, and why. Otherwise [`give_up_suspects`](Self::give_up_suspects) gives it up.
-    pub(crate) fn suspect(&self, process: ProcessId) {
-        lock(&self.suspects).push((process, self.clock.now() + WORD_MARGIN));
-        // The service thread must see the new deadline, and this may be another thread.
-        self.transport.wake();
-    }
-
-    /// Gives up the suspects of which the coordinator has said nothing in time, or can say nothing
-    /// any more. Returns when to call this again.
-    pub(crate) fn give_up_suspects(&self) -> Option<Instant> {
-        let now = self.clock.now();
-        let is_over = self.is_finished() || self.ended.get().is_some();
-        let is_due = |(process, until): &mut (_, _)| is_over || now >= *until || self.is_given_up(*process);
-        let due: Vec<_> = lock(&self.suspects).extract_if(.., is_due).collect();
-        for (process, _) in due {
-            self.lose(process, Loss::of(process, "its connection ended"));
-        }
-        lock(&self.suspects).iter().map(|(_, until)| *until).min()
-    }
-
-    /// Returns what was heard about a loss: why the peer was given up, or that this process was cut
-    /// off from the coordinator.
-    pub(crate) fn heard_of(&self, process: ProcessId) -> Option<Error> {
-        let cut_off = self.check_ended().err().filter(|_| !self.control.is_heard());
-        cut_off.or_else(|| self.is_given_up(process).then(|| self.gone(process)))
-    }
-
-    /// Notes that a process is lost, and tells the transport, the rooms and all threads.
-    pub(crate) fn lose(&self, process: ProcessId, loss: Loss) {
-        let Some(lost) = self.lost.get(process.index()).filter(|_| process != self.id) else { return };
-        let recent = loss.clone();
-        if lost.set(loss).is_err() {
-            return;
-        }
-        self.recent_loss.note(self.clock.now(), recent);
-        self.losses.fetch_add(1, Ordering::Release);
-        self.transport.forget(process);
-        self.calls.lanes.lose(process);
-        // Only now: a thread that is not a worker has sent nothing to the lost process since.
-        self.unsendable.fetch_add(1, Ordering::Release);
-        self.rooms.lose(self, process);
-        for local in 0..self.mailboxes.len() {
-            self.notify(local, Notice::Lost { process });
-        }
-        self.home.doorbell(self.shape.callers()).ring_if_asleep();
-    }
-
     /// Wakes the threads that fill a ring, because it has room again.
     pub(crate) fn ring_source(&self, source: Source) {
         let Some((process, local)) = self.process_of_source(source) else { return };
@@ -766,25 +602,5 @@ impl Process {
 
     pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
         self.shared.get(index).map(|value| &**value)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_loss_explains_those_that_follow_at_once() {
-        let (recent, begin) = (RecentLoss::default(), Instant::now());
-        let loss = |process| Loss::of(ProcessId::new(process), "as planned");
-        let root = |time| recent.at(begin + time).map(|loss| loss.root.number());
-        assert_eq!(root(Duration::ZERO), None);
-        recent.note(begin, loss(3));
-        recent.note(begin + RecentLoss::SPAN, loss(1));
-        assert_eq!(root(RecentLoss::SPAN), Some(3));
-        let later = RecentLoss::SPAN * 2;
-        assert_eq!(root(later), None);
-        recent.note(begin + later, loss(2));
-        assert_eq!(root(later), Some(2));
     }
 }

@@ -20,7 +20,7 @@ use crate::invoke::inbox::panic_message;
 use crate::invoke::named::Names;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::home::Shape;
-use crate::runtime::process::{Loss, Process, WORD_MARGIN};
+use crate::runtime::process::{Loss, Process};
 use crate::runtime::room::RoomEntry;
 use crate::runtime::route::{StartOrders, open_fabric, open_route};
 use crate::runtime::service::serve;
@@ -36,8 +36,6 @@ const START_NAP: Duration = Duration::from_micros(10);
 /// The time that a process waits for the start beyond the coordinator's own deadline. The
 /// coordinator knows which process is missing, so its report should come first.
 const START_MARGIN: Duration = Duration::from_secs(2);
-/// The sleep between two checks for the coordinator's word about a lost peer.
-const WORD_NAP: Duration = Duration::from_millis(1);
 
 /// The work of each worker. It is an object because all programs share the code that runs it.
 pub(crate) type Body<'a> = dyn Fn(&Worker) -> Result<()> + Send + Sync + 'a;
@@ -144,34 +142,13 @@ fn run_thread(process: &Arc<Process>, local: usize, bound: Result<()>, body: &Bo
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            let heard = |lost| process.heard_of(lost);
-            let error = with_its_root(process.clock(), heard, error);
+            let error = process.with_its_root(error);
             fail(process, format!("{}: {error}", worker.id()), error.lost_process());
             Err(error)
         }
         Err(panic) => {
             fail(process, format!("{} panicked: {}", worker.id(), panic_message(&*panic)), None);
             resume_unwind(panic)
-        }
-    }
-}
-
-/// Returns the error that counts after a worker failed with `error`.
-///
-/// An error may name a peer whose connection ended before the coordinator said why. So this waits a
-/// moment for what `heard` returns: the error with the cause. If the process was cut off from its
-/// coordinator as well, that is the error that counts; the broken link may show a moment later than
-/// the fabric's loss.
-fn with_its_root(clock: &Clock, heard: impl Fn(ProcessId) -> Option<Error>, error: Error) -> Error {
-    let Some(lost) = error.lost_process() else { return error };
-    let deadline = clock.now() + WORD_MARGIN;
-    loop {
-        match heard(lost) {
-            // An error of a room says more than the loss that it names.
-            Some(Error::PeerLost { .. }) if !matches!(error, Error::PeerLost { .. }) => return error,
-            Some(heard) => return heard,
-            None if clock.now() >= deadline => return error,
-            None => clock.sleep_for(WORD_NAP),
         }
     }
 }
@@ -300,51 +277,5 @@ fn wait_for_start(
                 None => clock.sleep_for(START_NAP),
             },
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    fn lost(root: u32, why: &str) -> Error {
-        Loss { root: ProcessId::new(root), why: why.into() }.into_error(ProcessId::new(1))
-    }
-
-    /// Returns the error that counts if something is heard at check number `heard_at`, and the
-    /// number of checks.
-    fn what_counts(heard_at: u32, heard: impl Fn() -> Error, error: Error) -> (Error, u32) {
-        let looks = Cell::new(0);
-        let look = |_| {
-            looks.set(looks.get() + 1);
-            (looks.get() >= heard_at).then(&heard)
-        };
-        let error = with_its_root(&Clock::real(), look, error);
-        (error, looks.get())
-    }
-
-    #[test]
-    fn a_loss_gets_its_root_from_the_coordinator() {
-        let symptom = || lost(1, "was lost: its connection ended");
-        for heard_at in [1, 5] {
-            let (error, looks) = what_counts(heard_at, || lost(7, "was killed by signal 9"), symptom());
-            assert_eq!((error.to_string().as_str(), looks), ("process 7 was killed by signal 9", heard_at));
-        }
-        let (error, _) = what_counts(u32::MAX, || unreachable!(), symptom());
-        assert_eq!(error.to_string(), "process 1 was lost: its connection ended");
-    }
-
-    #[test]
-    fn a_link_that_breaks_after_a_loss_is_the_error() {
-        let ended = || Error::JobEnded { why: "gone".into() };
-        let (error, looks) = what_counts(5, ended, lost(1, "was lost: it no longer answers"));
-        assert!(matches!(error, Error::JobEnded { .. }) && looks == 5, "{error} after {looks} looks");
-    }
-
-    #[test]
-    fn nothing_is_waited_for_if_no_process_is_lost() {
-        assert_eq!(what_counts(1, || unreachable!(), Error::InHandler { what: "a barrier" }).1, 0);
     }
 }
