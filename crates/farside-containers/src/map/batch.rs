@@ -5,7 +5,7 @@ use std::fmt;
 use farside::{PerWorker, Result, Worker, WorkerId};
 
 use super::MapError;
-use super::core::{Core, Effort, Kind, Level, Stop, Wait, lacks_memory};
+use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, lacks_memory};
 use super::operations::{Get, Insert, Map, Operation};
 use super::slot::{Part, Slot};
 use super::state::{Answer, State};
@@ -16,6 +16,9 @@ use crate::query::Query;
 const ROUND: usize = 1 << 16;
 /// The number of tries of an insertion in a handler.
 const TRIES: u32 = 64;
+
+/// The number of operations that lie between the prefetch of a slot and its use.
+const AHEAD: usize = 8;
 
 /// The questions of `get_many`, with the number of the round.
 pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
@@ -118,6 +121,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         for keys in keys.chunks(ROUND) {
             let mut answers = self.ask(keys)?;
             for (index, key) in keys.iter().enumerate() {
+                if let Some(later) = keys.get(index + AHEAD) {
+                    core.prefetch(later, For::Reading);
+                }
                 // What was not asked for, or not answered, is read.
                 values.push(match answers.get_mut(index).and_then(Option::take).flatten() {
                     Some(value) => value,
@@ -165,9 +171,12 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
 
 /// Makes the exchange that carries the insertions of batches.
 pub(super) fn exchange<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Exchange<(K, V)>> {
-    Exchange::new(me, move |me, items| {
+    Exchange::new(me, move |me, mut items| {
         let core = Core::on(state, me);
-        for (key, value) in items {
+        while let Some((key, value)) = items.next() {
+            if let Some((later, _)) = items.as_slice().get(AHEAD) {
+                core.prefetch(later, For::Inserting);
+            }
             match core.insert_here(&key, value) {
                 Ok(true) => {}
                 // Another worker is changing the slot. `finish` waits for it.

@@ -191,6 +191,20 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if part.slots == 0 { Err(MapError::Freed.into()) } else { Ok(part) }
     }
 
+    /// Asks for the first slot of a key, which an operation will access soon.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &K, why: For) {
+        let spot = self.spot(key);
+        let part = self.state.parts[spot.owner].get();
+        let first = spot.probes(part).next().filter(|_| part.is_mapped);
+        if let Some(Ok(slot)) = first.map(|index| part.slot(index, self.state.layout)) {
+            match why {
+                For::Reading => slot.prefetch(self.me),
+                For::Changing | For::Inserting => slot.prefetch_to_write(self.me),
+            }
+        }
+    }
+
     /// Refuses an operation outside of the promise.
     #[inline]
     pub(super) fn check(&self, operation: &'static str, kind: Kind) -> Result<()> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside_conformance::{CHECKS, Fabric, QueueOpener};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
@@ -135,19 +135,21 @@ enum Finding {
 }
 
 /// Asserts that a check fails on a fabric with this fault, and for the right reason. The check runs
-/// several times, since some faults show only in a race.
+/// many times, since some faults show only in a race, which a busy machine makes rare.
 fn assert_found(fault: Fault, check: &str, finding: &Finding) {
-    const ATTEMPTS: u64 = 20;
+    const TIME: Duration = Duration::from_secs(60);
     let check = CHECKS.iter().find(|known| known.name == check).expect("the suite has such a check");
     let (words, patience) = match finding {
         Finding::Says(words) => (words, Duration::from_secs(30)),
         Finding::WaitsInVain(words) => (words, Duration::from_secs(1)),
     };
-    let failure = (0..ATTEMPTS).find_map(|seed| {
+    let begin = Instant::now();
+    let mut attempts = (0_u64..).take_while(|seed| *seed < 20 || begin.elapsed() < TIME);
+    let failure = attempts.find_map(|seed| {
         let fabric = Faulty { fault, seed, patience };
         catch_unwind(AssertUnwindSafe(|| (check.run)(&fabric))).err()
     });
-    let failure = failure.unwrap_or_else(|| panic!("{} passes {ATTEMPTS} times in spite of {fault:?}", check.name));
+    let failure = failure.unwrap_or_else(|| panic!("{} passes for {TIME:?} in spite of {fault:?}", check.name));
     let text = failure.downcast_ref::<String>().expect("a check says why it failed");
     assert!(
         words.split(" | ").any(|words| text.contains(words)),

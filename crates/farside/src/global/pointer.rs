@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 use farside_fabric::ProcessId;
+use farside_sys::prefetch;
 
 use super::slice::GlobalSlice;
 use crate::error::Result;
@@ -116,6 +117,43 @@ impl<T> GlobalPtr<T> {
     /// Returns the slice of `len` values that begins here.
     pub const fn slice(self, length: usize) -> GlobalSlice<T> {
         GlobalSlice::new(self, length)
+    }
+
+    /// Asks the processor for the cache line of the value, which this worker will read soon. Many
+    /// values are read faster if each is asked for while earlier ones are read.
+    ///
+    /// This is a hint and reads nothing. It has an effect where the memory is mapped and this
+    /// worker has accessed its region before. The value may be freed or elsewhere.
+    ///
+    /// *Cost*: about a nanosecond.
+    ///
+    /// ```
+    /// # farside::simulate(2, 1, 1, |me| {
+    /// let numbers = me.global_array::<u64>(1000)?;
+    /// let at = |index: u64| numbers.at(index * 7 % 1000);
+    /// let mut sum = 0;
+    /// for index in 0..1000 {
+    ///     at(index + 8)?.prefetch(me);
+    ///     sum += at(index)?.get(me)?;
+    /// }
+    /// assert_eq!(sum, 0);
+    /// # me.barrier()
+    /// # }).unwrap();
+    /// ```
+    #[inline]
+    pub fn prefetch(self, me: &Worker) {
+        if let Some(place) = me.mapped(self.address, size_of::<T>()) {
+            prefetch::prefetch(place);
+        }
+    }
+
+    /// Asks the processor for the cache line of the value, which this worker will change soon: a
+    /// [`prefetch`](Self::prefetch) that also takes the line from other processors.
+    #[inline]
+    pub fn prefetch_to_write(self, me: &Worker) {
+        if let Some(place) = me.mapped(self.address, size_of::<T>()) {
+            prefetch::prefetch_to_write(place);
+        }
     }
 
     /// Returns the address of a part of the value, for [`field!`](crate::field).

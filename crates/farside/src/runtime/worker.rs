@@ -713,6 +713,11 @@ impl Worker {
         self.lost.borrow().first().map(|process| self.process.gone(*process))
     }
 
+    /// Returns a value that changes whenever calls have run or notices were taken here.
+    pub(crate) fn news(&self) -> (u64, u32) {
+        (self.executed.get(), self.attention_seen.get())
+    }
+
     pub(crate) fn has_notices(&self) -> bool {
         self.process.attention(self.local) != self.attention_seen.get()
     }

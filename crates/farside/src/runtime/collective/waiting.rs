@@ -95,11 +95,16 @@ impl Group<'_> {
         let (mut missing, mut asked, mut chain) = (whom, None::<(WorkerId, Pending<'_, Standing>)>, 0);
         let mut waits_for_this = None;
         let result = loop {
+            let mut checked = None;
             let seen = self.me.wait_until(doing, time, |_| {
                 if let Some(found) = look() {
                     return Some(Ok(Seen::Found(found)));
                 }
-                if let Some(failure) = self.lost_member().or_else(|| self.failure()) {
+                // What fails a collective comes as a call or as a notice.
+                let news = self.me.news();
+                if checked.replace(news) != Some(news)
+                    && let Some(failure) = self.lost_member().or_else(|| self.failure())
+                {
                     return Some(Err(failure));
                 }
                 let (_, answer) = asked.as_mut()?;
