@@ -11,6 +11,7 @@ use std::panic::Location;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
+use crate::runtime::collective::Kind;
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
@@ -59,7 +60,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
         me.not_in_handler("making distributed state")?;
         let index = me.next_dist.replace(me.next_dist.get() + 1);
         me.process_handle().make_shared(index as usize, || Box::new(init()));
-        me.barrier()?;
+        me.meet::<T>(Kind::Dist)?;
         Ok(Self { index, value: PhantomData })
     }
 
@@ -84,7 +85,7 @@ impl<T: 'static> PerWorker<T> {
         me.not_in_handler("making per-worker state")?;
         let index = me.next_local.replace(me.next_local.get() + 1);
         me.locals().set_once(index as usize, || Box::new(value));
-        me.barrier()?;
+        me.meet::<T>(Kind::PerWorker)?;
         Ok(Self { index, value: PhantomData })
     }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use farside_fabric::WorkerId;
 
 use crate::error::Result;
+use crate::runtime::collective::Kind;
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
@@ -123,8 +124,8 @@ impl<T: Wire + 'static> TaskPool<T> {
             is_over: Cell::new(false),
         });
         local.pool.replace(Some(pool.clone()));
-        // After the barrier a request or a gift finds its pool.
-        let ran = me.barrier().and_then(|()| pool.run_until_over(me, &mut work));
+        // Afterwards a request or a gift finds its pool.
+        let ran = me.meet::<T>(Kind::Tasks).and_then(|()| pool.run_until_over(me, &mut work));
         local.pool.replace(None);
         ran
     }

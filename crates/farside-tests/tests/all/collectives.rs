@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
+use farside::tasks::TaskPool;
 use farside::{Error, Finish, LaunchError, ProcessEnd, Result, Simulation, Team, simulate};
 
 use crate::support::{failure, take_notes, verdict, within_time, write_note};
@@ -268,6 +269,55 @@ fn a_collective_inside_another_one_does_not_keep_others_waiting() {
             Ok(())
         })
         .unwrap();
+    }
+}
+
+/// Each worker waits for a value of the next one, so that none comes. They ask each other.
+#[test]
+fn workers_that_wait_for_each_other_notice_it() {
+    for workers in [2, 3, 5] {
+        simulate(workers, 1, 1, |me| {
+            let begin = me.now();
+            let outcome = match me.is_first() {
+                true => me.gather(me.id(), 1).map(drop),
+                false => me.broadcast(WorkerId::FIRST, None::<u32>).map(drop),
+            };
+            let Err(error @ Error::CollectiveMismatch { .. }) = outcome else { panic!("{outcome:?}") };
+            let text = error.to_string();
+            assert!(text.contains("a gather of") && text.contains("a broadcast of"), "{text}");
+            assert!(me.now() - begin < Duration::from_secs(5), "simulated time, far below the deadline");
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+/// Collectives that carry no values of the program are told apart, too: by their kind, and by the
+/// type that they make something of.
+#[test]
+fn collectives_without_values_are_told_apart() {
+    let acts: [(&str, fn(&Worker) -> Result<()>); 9] = [
+        ("barrier", |me| me.barrier()),
+        ("quiesce", |me| me.quiesce()),
+        ("finish", |me| me.finish(|_| Ok(()))),
+        ("Dist of u64", |me| Dist::new(me, || 0_u64).map(drop)),
+        ("Dist of u32", |me| Dist::new(me, || 0_u32).map(drop)),
+        ("PerWorker of u64", |me| PerWorker::new(me, 0_u64).map(drop)),
+        ("PerWorker of u32", |me| PerWorker::new(me, 0_u32).map(drop)),
+        ("tasks of u64", |me| TaskPool::run(me, [1_u64], |_, _, _| Ok(())).map(drop)),
+        ("tasks of u32", |me| TaskPool::run(me, [1_u32], |_, _, _| Ok(())).map(drop)),
+    ];
+    for (name, first) in acts {
+        for (other, second) in acts {
+            let outcome = simulate(3, 1, 1, |me| if me.is_first() { first(me) } else { second(me) });
+            match name == other {
+                true => outcome.unwrap(),
+                false => {
+                    let text = outcome.expect_err(&format!("{name}, {other}")).to_string();
+                    assert!(text.contains("takes part in"), "{name}, {other}: {text}");
+                }
+            }
+        }
     }
 }
 

@@ -359,6 +359,8 @@ fn a_handle_of_another_type_is_refused() {
         let text = PerWorker::new(me, String::from("no number"))?;
         let (caller, callee) = (WorkerId::new(1), WorkerId::new(0));
         if me.id() == caller {
+            // The callee has made its values by then, and waits.
+            let _ = me.wait_together(Duration::from_millis(10), || false);
             // A program may have another type behind the handle.
             me.call_named(callee, Named::<(PerWorker<String>, u64)>::new("test/tally"), (text, 1))?;
         }

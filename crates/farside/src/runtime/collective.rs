@@ -29,7 +29,7 @@ use farside_fabric::WorkerId;
 pub use self::finish::Finish;
 use self::group::Group;
 pub(crate) use self::messages::{message_kinds, register};
-pub(crate) use self::state::Collectives;
+pub(crate) use self::state::{Collectives, Kind};
 pub use self::team::Team;
 #[cfg(doc)]
 use crate::error::Error;
@@ -402,4 +402,12 @@ collectives! {
     /// The error of `work`, without waiting; those of [`barrier`](Self::barrier);
     /// [`Error::Deadline`] if no call has run for the job's deadline and some have not.
     fn finish[R](work: impl FnOnce(&Finish<'_>) -> Result<R>) -> R;
+}
+
+impl Worker {
+    /// Waits until all workers make the same thing, of the same type: a [`barrier`](Self::barrier)
+    /// that takes nothing else for it.
+    pub(crate) fn meet<T: 'static>(&self, kind: Kind) -> Result<()> {
+        Group::all(self).meet::<T>(kind)
+    }
 }

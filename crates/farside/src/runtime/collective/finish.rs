@@ -10,6 +10,7 @@ use farside_fabric::WorkerId;
 
 use super::group::Group;
 use super::quiescence::QuiesceRound;
+use super::state::Kind;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::remote::{ByPointer, Callee};
 use crate::runtime::worker::Worker;
@@ -93,7 +94,7 @@ impl Group<'_> {
         const DOING: &str = "waiting until the calls of a finish scope have run";
         self.may_begin(DOING)?;
         let done = work(&Finish { me: self.me, team: self.name() })?;
-        self.wait_until_balanced(DOING, |group| {
+        self.wait_until_balanced(Kind::Finish, DOING, |group| {
             let sequence = group.sequence();
             Ok(QuiesceRound { sent: sequence.scope_sent, executed: sequence.scope_executed, is_late: false })
         })?;

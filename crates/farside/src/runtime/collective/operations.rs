@@ -1,5 +1,7 @@
 //! How collectives are done, over trees and by dissemination. `collective.rs` says what they do.
 
+use std::marker::PhantomData;
+
 use farside_fabric::WorkerId;
 
 use super::group::{Group, Parts, Shape};
@@ -67,7 +69,7 @@ impl Group<'_> {
     }
 
     pub(super) fn all_reduce<T: Wire + Clone>(self, value: T, combine: impl FnMut(T, T) -> T) -> Result<T> {
-        self.reduce_for_all(value, combine, || Shape::value::<T>())
+        self.reduce_for_all(Kind::AllReduce, value, combine, || Shape::value::<T>())
     }
 
     pub(super) fn all_reduce_slice<T: Wire + Clone>(
@@ -75,22 +77,24 @@ impl Group<'_> {
         values: &mut [T],
         combine: impl FnMut(T, T) -> T,
     ) -> Result<()> {
-        let reduced = self.reduce_for_all(values.to_vec(), elementwise(combine), || Shape::slice(values))?;
+        let reduced =
+            self.reduce_for_all(Kind::AllReduce, values.to_vec(), elementwise(combine), || Shape::slice(values))?;
         replace(values, reduced);
         Ok(())
     }
 
-    fn reduce_for_all<T: Wire + Clone>(
+    pub(super) fn reduce_for_all<T: Wire + Clone>(
         self,
+        kind: Kind,
         value: T,
         combine: impl FnMut(T, T) -> T,
         shape: impl Fn() -> Shape,
     ) -> Result<T> {
-        let (up, first) = self.begin(Kind::AllReduce, self.at(0), shape())?;
+        let (up, first) = self.begin(kind, self.at(0), shape())?;
         let combined = self.pass_up(&up, value, combine)?;
         // The result comes down as a second collective: a value is identified only by the number of
         // its collective and its sender.
-        let (down, _) = self.begin(Kind::AllReduce, self.at(0), shape())?;
+        let (down, _) = self.begin(kind, self.at(0), shape())?;
         self.pass_down(&down, first, combined, "the first member has the result")
     }
 
@@ -235,6 +239,11 @@ impl Group<'_> {
 
     /// Gathers the values of all members. In each round a member gets what the one `distance`
     /// places after it knows: the values of that one and of those behind it.
+    /// Waits until all members have begun a collective of this kind for the same type.
+    pub(super) fn meet<T: 'static>(self, kind: Kind) -> Result<()> {
+        self.exchange(kind, PhantomData::<fn() -> T>, Shape::value::<T>()).map(drop)
+    }
+
     fn exchange<T: Wire + Clone>(self, kind: Kind, value: T, shape: Shape) -> Result<Vec<T>> {
         let (parts, _) = self.begin::<Vec<T>>(kind, self.at(0), shape)?;
         let mut known = vec![value];

@@ -9,7 +9,8 @@
 //! The coordinator counts whole processes that make no more calls of their own, and goes on without
 //! those that are lost. Here workers count each other, by a collective, so a loss is an error.
 
-use super::group::Group;
+use super::group::{Group, Shape};
+use super::state::Kind;
 use crate::error::{Error, Result};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
@@ -39,6 +40,7 @@ impl Group<'_> {
     /// sent.
     pub(super) fn wait_until_balanced(
         self,
+        kind: Kind,
         doing: &'static str,
         mut count: impl FnMut(Self) -> Result<QuiesceRound>,
     ) -> Result<()> {
@@ -48,7 +50,8 @@ impl Group<'_> {
             self.may_begin(doing)?;
             let own = me.progress().and_then(|_| count(self)).map_err(|error| self.failed(error))?;
             let is_late = me.now() - changed >= time;
-            let all = self.all_reduce(QuiesceRound { is_late, ..own }, QuiesceRound::and)?;
+            let own = QuiesceRound { is_late, ..own };
+            let all = self.reduce_for_all(kind, own, QuiesceRound::and, Shape::value::<QuiesceRound>)?;
             let sums = (all.sent, all.executed);
             match before.replace(sums) == Some(sums) {
                 true if all.sent == all.executed => return Ok(()),
@@ -103,7 +106,7 @@ impl Worker {
     /// waits for a result that does not come.
     pub fn quiesce(&self) -> Result<()> {
         const DOING: &str = "waiting until all calls have run";
-        Group::all(self).wait_until_balanced(DOING, |all| {
+        Group::all(self).wait_until_balanced(Kind::Quiesce, DOING, |all| {
             self.watch_until(DOING, self.default_deadline(), |worker| match worker.count_if_settled() {
                 Some(counted) => Some(Ok(counted)),
                 None => all.lost_member().or_else(|| all.failure()).map(Err),

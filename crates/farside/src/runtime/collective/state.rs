@@ -62,7 +62,7 @@ pub(super) struct Sequence {
     /// The number of collectives that this worker has begun, which is the number of the last one.
     pub(super) begun: u64,
     /// What the last one is.
-    current: Content,
+    pub(super) current: Content,
     /// What was announced in round `k` of barriers. Each round always has the same sender.
     arrived: Vec<Announced>,
     /// Values that have arrived, by collective and sender.
@@ -129,7 +129,7 @@ pub(super) struct Mismatch {
 
 /// The kind of a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     #[default]
     Barrier,
     Broadcast,
@@ -142,6 +142,11 @@ pub(super) enum Kind {
     Scatter,
     AllToAll,
     Split,
+    Quiesce,
+    Finish,
+    Dist,
+    PerWorker,
+    Tasks,
 }
 
 impl Kind {
@@ -158,6 +163,11 @@ impl Kind {
             Self::Scatter => "a scatter",
             Self::AllToAll => "an all_to_all",
             Self::Split => "a split",
+            Self::Quiesce => "a quiesce",
+            Self::Finish => "a finish scope",
+            Self::Dist => "a new Dist",
+            Self::PerWorker => "a new PerWorker",
+            Self::Tasks => "a run of a TaskPool",
         }
     }
 }
@@ -190,7 +200,7 @@ impl Content {
             Some(length) => format!("{length} elements of `{}`", self.type_name),
         };
         match self.kind {
-            Kind::Barrier | Kind::Split => name.to_owned(),
+            Kind::Barrier | Kind::Split | Kind::Quiesce | Kind::Finish => name.to_owned(),
             Kind::Broadcast | Kind::Scatter => format!("{name} of {values} from worker {root}"),
             Kind::Gather | Kind::Reduce => format!("{name} of {values} at worker {root}"),
             _ => format!("{name} of {values}"),

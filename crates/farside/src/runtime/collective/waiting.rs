@@ -21,7 +21,7 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 const CHAIN_MAX: u32 = 32;
 
 /// Where a worker stands with a collective of another one.
-#[derive(Clone, Copy, Debug, Wire)]
+#[derive(Clone, Debug, Wire)]
 enum Standing {
     /// It has not begun the collective.
     Before,
@@ -32,6 +32,7 @@ enum Standing {
         whom: WorkerId,
         /// The number of the collective in which it waits.
         number: u64,
+        content: Content,
     },
     /// It has begun the collective, and waits for no worker.
     Begun,
@@ -42,11 +43,12 @@ impl Collectives {
     fn standing(&mut self, team: u64, number: u64) -> Standing {
         let has_returned = self.has_returned();
         // A dropped team has passed all its collectives here.
-        let Some(&mut Sequence { begun, awaited, .. }) = self.of_message(team, false) else { return Standing::Begun };
+        let Some(sequence) = self.of_message(team, false) else { return Standing::Begun };
+        let &mut Sequence { begun, awaited, ref current, .. } = sequence;
         match awaited {
             _ if begun > number => Standing::Begun,
             _ if begun < number && has_returned => Standing::Returned,
-            Some(whom) => Standing::Waits { whom, number: begun },
+            Some(whom) => Standing::Waits { whom, number: begun, content: current.clone() },
             None if begun == number => Standing::Begun,
             None => Standing::Before,
         }
@@ -58,6 +60,17 @@ impl Sequence {
     fn note_returned(&mut self, there: WorkerId) {
         let theirs = "none, because its body has returned".into();
         let mismatch = Mismatch { theirs, ..self.differs(there, &Content::default()) };
+        self.note(mismatch);
+    }
+
+    /// Returns whether the current collective is another one than that with this number.
+    fn is_other(&self, number: u64, content: &Content) -> bool {
+        number == self.begun && !content.is_like(&self.current)
+    }
+
+    /// Notes that a worker takes part in another collective than this one.
+    fn note_other(&mut self, there: WorkerId, content: &Content) {
+        let mismatch = self.differs(there, content);
         self.note(mismatch);
     }
 
@@ -112,7 +125,13 @@ impl Group<'_> {
             });
             match (seen, asked.take()) {
                 (Ok(Seen::Found(found)), _) => break Ok(found),
-                (Ok(Seen::Heard(Standing::Waits { whom, number })), Some((there, _))) if whom == self.me.id() => {
+                // Both may wait for a value, so that none comes which would show it.
+                (Ok(Seen::Heard(Standing::Waits { number, content, .. })), Some((there, _)))
+                    if self.sequence().is_other(number, &content) =>
+                {
+                    self.sequence().note_other(there, &content);
+                }
+                (Ok(Seen::Heard(Standing::Waits { whom, number, .. })), Some((there, _))) if whom == self.me.id() => {
                     // It may have what it waits for when it answers, but not when it is asked
                     // again.
                     let is_earlier = number < self.sequence().begun;
