@@ -85,6 +85,45 @@ pub(super) fn cases<O: Operation>(on: &Fabric, operations: impl Iterator<Item = 
     cases
 }
 
+/// Cases that measure what a cost model chooses among implementations of one operation.
+pub(super) fn choices<O: Operation>(on: &Fabric, groups: Vec<(String, Vec<O>)>, size: usize) -> Vec<Case> {
+    let is_mapped = *on == Fabric::Shm;
+    let choice = |(name, group): (String, Vec<O>)| match *on {
+        Fabric::Shm | Fabric::Ofi(_) => vec![Case::job(format!("choice/{name}"), PROCESSES, move |me, options| {
+            chosen(group.iter().map(|operation| measure(me, options, *operation, size, is_mapped)))
+        })],
+        Fabric::Simulated(network) => {
+            let on_machines = |machines| {
+                let group = group.clone();
+                Case::here(format!("choice/{name}/{machines}x1x1"), move |options| {
+                    chosen(group.iter().map(|operation| simulate(*operation, network, machines, size, options)))
+                })
+            };
+            MACHINES.map(on_machines).into()
+        }
+    };
+    groups.into_iter().flat_map(choice).collect()
+}
+
+/// Returns the time of the implementation with the least predicted time, beside that of the
+/// fastest.
+fn chosen(measured: impl Iterator<Item = Result<Vec<Metric>, BenchError>>) -> Result<Vec<Metric>, BenchError> {
+    let mut all = Vec::new();
+    for metrics in measured {
+        let metrics = metrics?;
+        let samples = |name| metrics.iter().find(|metric| metric.name == name).map(|metric| metric.samples.clone());
+        if let (Some(ns), Some(predicted)) = (samples("ns"), samples("predicted_ns"))
+            && !ns.is_empty()
+        {
+            all.push((median(&predicted), ns));
+        }
+    }
+    let chosen = all.iter().min_by(|one, other| one.0.total_cmp(&other.0));
+    let best = all.iter().min_by(|one, other| median(&one.1).total_cmp(&median(&other.1)));
+    let (Some((_, chosen)), Some((_, best))) = (chosen, best) else { return Ok(Vec::new()) };
+    Ok(vec![Metric::new("ns", "ns", chosen.clone()).against("the fastest implementation", best.clone())])
+}
+
 /// Measures on real processes, beside the bare instructions where memory is mapped.
 fn measure<O: Operation>(
     me: &Worker,

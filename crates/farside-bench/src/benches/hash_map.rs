@@ -1,7 +1,8 @@
 //! Operations of hash maps (Brock et al., Figure 5).
 //!
 //! All workers work at once, on random keys of all processes. Keys and values have 8 bytes. At the
-//! end of a run of insertions, and in all runs of finds, half of the slots are used. The limit of
+//! end of a run of insertions, and in all runs of finds, half of the slots are used: nine of ten in
+//! the cases `full`. The cases `choice` show what the cost model chooses. The limit of
 //! an insertion is a compare-and-swap, and that of a find a load on which the next one depends,
 //! each of a random slot of a table like that of the map.
 
@@ -12,7 +13,7 @@ use farside::Worker;
 use farside_containers::map::{HashMap, Map};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
-use super::containers::{Operation, cases as cases_of, mix};
+use super::containers::{Operation, cases as cases_of, choices, mix};
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::shared::Shared;
@@ -22,6 +23,9 @@ pub(crate) const ABOUT: &str =
 
 /// Slots of each process.
 const SLOTS: usize = 1 << 17;
+/// Percentages of used slots.
+const HALF: usize = 50;
+const FULL: usize = 90;
 /// Bytes of a slot with a stamp, a key and a value, as the limit spaces them.
 const SLOT_BYTES: usize = 32;
 
@@ -35,11 +39,29 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let one_by_one = all.into_iter().flat_map(|(op, promises)| {
         implementations
             .into_iter()
-            .flat_map(move |by| promises.map(|promise| MapOperation { op, by: Some(by), promise }))
+            .flat_map(move |by| promises.map(|promise| MapOperation { op, by: Some(by), promise, fill: HALF }))
     });
     let batched = [(Op::Insert, Promise::INSERT_ONLY), (Op::Find, Promise::FIND_ONLY)];
-    let batched = batched.into_iter().map(|(op, promise)| MapOperation { op, by: None, promise });
-    cases_of(on, one_by_one.chain(batched), SLOTS)
+    let batched = batched.into_iter().map(|(op, promise)| MapOperation { op, by: None, promise, fill: HALF });
+    let full =
+        all.map(|(op, _)| MapOperation { op, by: Some(Implementation::OneSided), promise: Promise::ALL, fill: FULL });
+    let groups = all.into_iter().flat_map(|(op, promises)| {
+        promises.map(|promise| {
+            let group = implementations.map(|by| MapOperation { op, by: Some(by), promise, fill: HALF });
+            (format!("{}/{promise}", op_name(op)), group.to_vec())
+        })
+    });
+    let mut cases = cases_of(on, one_by_one.chain(batched).chain(full), SLOTS);
+    cases.extend(choices(on, groups.collect(), SLOTS));
+    cases
+}
+
+fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Insert => "insert",
+        Op::Find => "find",
+        _ => "find-miss",
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -48,6 +70,8 @@ struct MapOperation {
     /// `None`: in batches.
     by: Option<Implementation>,
     promise: Promise,
+    /// The percentage of the slots that are used at the end of a run.
+    fill: usize,
 }
 
 struct State<'w> {
@@ -74,14 +98,11 @@ impl Operation for MapOperation {
     type State<'w> = State<'w>;
 
     fn name(self) -> String {
-        let op = match self.op {
-            Op::Insert => "insert",
-            Op::Find => "find",
-            _ => "find-miss",
-        };
+        let op = op_name(self.op);
+        let full = if self.fill == FULL { "/full" } else { "" };
         match self.by {
-            Some(by) => format!("{op}/{by}/{}", self.promise),
-            None => format!("{op}/batched/{}", self.promise),
+            Some(by) => format!("{op}/{by}/{}{full}", self.promise),
+            None => format!("{op}/batched/{}{full}", self.promise),
         }
     }
 
@@ -91,7 +112,7 @@ impl Operation for MapOperation {
 
     fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_>> {
         let size = size.next_power_of_two();
-        let entries = size / 2;
+        let entries = size / 100 * self.fill;
         // A map has as many slots as it needs to be three quarters full at most.
         let capacity = size / 4 * 3 * me.worker_count() as usize;
         let by = self.by.unwrap_or_default();
@@ -148,7 +169,9 @@ impl Operation for MapOperation {
     }
 
     fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
-        model.predict(self.by?, self.op, self.promise, Load { fill: 0.5, ..load }).map(|predicted| predicted.ns)
+        model
+            .predict(self.by?, self.op, self.promise, Load { fill: self.fill as f64 / 100.0, ..load })
+            .map(|predicted| predicted.ns)
     }
 
     fn limit_bytes(self, size: usize) -> usize {

@@ -10,7 +10,7 @@ use farside::{ProcessId, Worker};
 use farside_containers::queue::{Ends, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
-use super::containers::{Operation, cases as cases_of};
+use super::containers::{Operation, cases as cases_of, choices};
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::shared::{Shared, WORD_DISTANCE};
@@ -28,12 +28,20 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         (Op::Push, [Promise::PUSH_ONLY, Promise::ALL, Promise::LOCAL]),
         (Op::Pop, [Promise::POP_ONLY, Promise::ALL, Promise::LOCAL]),
     ];
+    let implementations = [Call, OneSided, OneSidedPublished, Checksum];
     let operations = all.into_iter().flat_map(|(op, promises)| {
-        [Call, OneSided, OneSidedPublished, Checksum]
-            .into_iter()
-            .flat_map(move |by| promises.map(|promise| QueueOperation { op, by, promise }))
+        implementations.into_iter().flat_map(move |by| promises.map(|promise| QueueOperation { op, by, promise }))
     });
-    cases_of(on, operations, ITEMS)
+    let groups = all.into_iter().flat_map(|(op, promises)| {
+        let op_name = if op == Op::Push { "push" } else { "pop" };
+        promises.map(|promise| {
+            let group = implementations.map(|by| QueueOperation { op, by, promise });
+            (format!("{op_name}/{promise}"), group.to_vec())
+        })
+    });
+    let mut cases = cases_of(on, operations, ITEMS);
+    cases.extend(choices(on, groups.collect(), ITEMS));
+    cases
 }
 
 #[derive(Clone, Copy)]
