@@ -281,6 +281,8 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
     let mut parts = match (by, op) {
         _ if !promise.permits(op) => return None,
         (Checksum, _) if !is_queue => return None,
+        // The owner itself works on what it has, without a call.
+        (Call, _) if promise.is_local() => vec![(Part::Handler, 1.0)],
         (Call, _) => vec![(Part::Call, 1.0), (Part::Handler, 1.0), (Part::Wait, 1.0)],
         (_, Op::Insert) => vec![(Part::Cas, probes), (Part::Put, 1.0)],
         (_, Op::Find | Op::FindMiss) => vec![(Part::Get, probes)],
