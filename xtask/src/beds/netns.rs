@@ -13,8 +13,17 @@ use crate::arguments::Arguments;
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The module of the tests that this bed runs.
-const CALLS: &str = "calls::";
+/// What the names of the tests that this bed runs begin with.
+const SUITES: [&str; 8] = [
+    "calls::",
+    "global::everything_by_processes",
+    "heap::as_processes::",
+    "memory::as_processes::",
+    "pipes::as_processes::",
+    "registration::as_processes::",
+    "sync::",
+    job_test::ON_TWO_MACHINES,
+];
 
 /// Ranks on each side in the checks of this bed. They share memory.
 const EACH: u32 = 2;
@@ -56,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             return Ok(());
         }
         is_one_search(&printed, RANKS)?;
-        calls(&pair, deadline)
+        suites(&pair, deadline)
     })
 }
 
@@ -107,22 +116,27 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
     Err(server.failure("does not listen").into())
 }
 
-/// Runs each test of calls as a job with two ranks on each side.
-fn calls(pair: &Pair, deadline: Instant) -> Result<(), String> {
+/// Runs each test of the suites as a job with two ranks on each side.
+fn suites(pair: &Pair, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
     let program = job_test::program()?;
-    let tests = tests_of(Path::new(&program), CALLS)?;
-    if tests.is_empty() {
-        return Err(format!("{program}: contains no tests of calls"));
+    let mut count = 0;
+    for suite in SUITES {
+        let mut tests = tests_of(Path::new(&program), suite)?;
+        tests.retain(|test| !test.contains("simulated"));
+        if tests.is_empty() {
+            return Err(format!("{program}: contains no tests {suite}"));
+        }
+        count += tests.len();
+        for test in tests {
+            let rank = job_test::rank(&program, &test, "FARSIDE_FABRIC=auto");
+            let printed = ranks(pair, &[rank.clone(), rank], EACH, None, Show::Nothing, deadline);
+            printed.and_then(|printed| job_test::check(&printed, RANKS)).map_err(|why| format!("{test}: {why}"))?;
+        }
     }
-    for test in tests.iter().map(|test| &**test).chain([job_test::ON_TWO_MACHINES]) {
-        let rank = job_test::rank(&program, test, "FARSIDE_FABRIC=auto");
-        let printed = ranks(pair, &[rank.clone(), rank], EACH, None, Show::Nothing, deadline);
-        printed.and_then(|printed| job_test::check(&printed, RANKS)).map_err(|why| format!("{test}: {why}"))?;
-    }
-    let (count, seconds) = (tests.len(), begun.elapsed().as_secs_f64());
+    let seconds = begun.elapsed().as_secs_f64();
     println!(
-        "xtask: netns: {count} tests of calls over shm and ofi:tcp, with {EACH} processes on each side: passed after {seconds:.1} s"
+        "xtask: netns: {count} tests over shm and ofi:tcp, with {EACH} processes on each side: passed after {seconds:.1} s"
     );
     Ok(())
 }

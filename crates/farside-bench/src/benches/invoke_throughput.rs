@@ -30,6 +30,8 @@ pub(crate) const ABOUT: &str =
 const METRIC: &str = "calls_per_s";
 /// Calls of one run by default.
 const CALLS: u64 = 10_000_000;
+/// Bytes of a batch that the program makes.
+const BATCH_BYTES: usize = 4096;
 /// The most that overflow aggregation keeps.
 const OVERFLOW_BYTES: usize = 1 << 20;
 
@@ -55,11 +57,12 @@ fn cases_on_shm() -> Vec<Case> {
 /// Adds the cases of calls with `WORDS` words of arguments.
 fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
     let name = |mode: &str| format!("{mode}/{}", size_name(WORDS * 8));
-    let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>), ("trad", trad::<WORDS>)];
+    let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>)];
     for (mode, calls) in modes {
         let body = move |me: &Worker, options: Options| beside_streams::<WORDS>(me, options, Calls { mode: calls });
         cases.push(Case::job(name(mode), 2, body));
     }
+    cases.push(Case::job(name("trad"), 2, beside_batches::<WORDS>));
     cases.push(Case::job(name("ovfl"), 2, beside_single::<WORDS>));
     cases.push(Case::job(name("raw"), 2, |me, options| {
         let raw = Raw::<WORDS>::new(me)?;
@@ -96,11 +99,20 @@ fn indirect_calls<const WORDS: usize>(me: &Worker, load: Load) -> Result<Indirec
     Ok(IndirectCalls::new(Stream::new(me)?, load.calls))
 }
 
+/// Measures aggregated calls, also in turns with the same work in batches that the program makes.
+fn beside_batches<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
+    let mut batches = Other { name: "batches by hand", me, calls: load.calls, mode: by_hand::<WORDS> };
+    let limits: &mut [&mut dyn Yardstick] =
+        &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut batches];
+    measure(me, options, load, Calls { mode: trad::<WORDS> }, limits)
+}
+
 /// Measures overflow aggregation when nothing overflows, also in turns with single calls. Further
 /// metrics report what did overflow.
 fn beside_single<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    let mut single = Single { me, calls: load.calls, mode: write::<WORDS> };
+    let mut single = Other { name: "write", me, calls: load.calls, mode: write::<WORDS> };
     let before = me.counters().sent;
     let limits: &mut [&mut dyn Yardstick] =
         &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut single];
@@ -112,16 +124,17 @@ fn beside_single<const WORDS: usize>(me: &Worker, options: Options) -> Result<Ve
     Ok(metrics)
 }
 
-/// Single calls, as a limit.
-struct Single<'w> {
+/// Calls in another mode, as a limit.
+struct Other<'w> {
+    name: &'static str,
     me: &'w Worker,
     calls: u64,
     mode: Mode,
 }
 
-impl Yardstick for Single<'_> {
+impl Yardstick for Other<'_> {
     fn name(&self) -> &str {
-        "write"
+        self.name
     }
 
     fn lead(&mut self) -> Result<f64, BenchError> {
@@ -260,5 +273,28 @@ fn ovfl<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside:
         }
     }
     drop(aggregator);
+    me.call_return(peer, (), take_sum)?.wait()
+}
+
+/// Collects the arguments in batches of 4 KiB, and passes each batch to a function as a buffer.
+fn by_hand<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
+    let mut batch = Vec::with_capacity(BATCH_BYTES);
+    let pass_on = |batch: &mut Vec<u8>| {
+        let passed = me.call_buffer(peer, (), batch, |there, (), bytes| {
+            for words in bytes.chunks_exact(8 * WORDS) {
+                let word = |at: usize| u64::from_ne_bytes(*words[8 * at..].first_chunk().expect("it is whole"));
+                add_up::<WORDS>(there, std::array::from_fn(word));
+            }
+        });
+        batch.clear();
+        passed
+    };
+    for number in 0..calls {
+        (0..WORDS).for_each(|_| batch.extend_from_slice(&number.to_ne_bytes()));
+        if batch.len() == BATCH_BYTES {
+            pass_on(&mut batch)?;
+        }
+    }
+    pass_on(&mut batch)?;
     me.call_return(peer, (), take_sum)?.wait()
 }
