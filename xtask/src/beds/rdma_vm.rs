@@ -13,7 +13,7 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, build_farside, fabric_test, farside, is_one_search, job_test, quoted, setup, target_dir};
+use super::{Bed, build_farside, build_test, fabric_test, farside, is_one_search, job_test, quoted, setup, target_dir};
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
@@ -69,14 +69,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 const SLOW: &str = "FARSIDE_TIMEOUT_S=150";
 
 /// Tests of jobs between processes that use verbs only.
-const OVER_VERBS: [&str; 6] = [
+const OVER_VERBS: [&str; 8] = [
     "calls::a_result_comes_back",
     "global::everything_by_processes",
     "heap::as_processes::blocks_go_across_and_come_back",
     "heap::as_processes::random_histories",
+    "movement::everything_by_processes",
     "pipes::as_processes::messages_arrive_whole_and_in_order",
     "pipes::as_processes::offers_are_fetched",
+    "sync::a_lock_lets_one_at_a_time",
 ];
+
+/// Tests of containers between processes that use verbs only.
+const CONTAINERS_OVER_VERBS: [&str; 3] =
+    ["exchange::trees::by_processes", "map::whole::entries::by_processes", "queue::each_once::by_processes"];
 
 /// Tests of jobs on two machines, which use verbs between them.
 const ON_TWO_MACHINES: [&str; 2] = [job_test::ON_TWO_MACHINES, "calls::a_reply_may_be_given_to_a_third"];
@@ -95,17 +101,20 @@ fn checks() -> Result<String, String> {
     let folder = words(&["cd", &fabric_test::folder()?.display().to_string()]);
     let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test, fabric_test::MODULE]);
     let program = job_test::build()?.display().to_string();
-    let job = |setting, tests: &[&str]| {
+    let containers = build_test("farside-containers")?.display().to_string();
+    let job = |setting, program: &str, tests: &[&str]| {
         let options = ["--exact", "--include-ignored", "--test-threads=1"];
-        words(&[&["env", SLOW, setting, &program], tests, &options].concat())
+        words(&[&["env", SLOW, setting, program], tests, &options].concat())
     };
-    let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &OVER_VERBS);
-    let on_two_machines = job("FARSIDE_MACHINES=2", &ON_TWO_MACHINES);
+    let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &program, &OVER_VERBS);
+    let containers = job("FARSIDE_FABRIC=ofi:verbs", &containers, &CONTAINERS_OVER_VERBS);
+    let on_two_machines = job("FARSIDE_MACHINES=2", &program, &ON_TWO_MACHINES);
     Ok(format!(
         "timeout 60 {search} > /run/share/search || exit
 cat /run/share/search
 {folder} && {tests} || exit
 {over_verbs} || exit
+{containers} || exit
 {on_two_machines} || exit
 "
     ))
