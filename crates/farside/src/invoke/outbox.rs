@@ -378,7 +378,9 @@ impl Outbox {
                 continue;
             }
             payload = if way.is_framed() {
-                match self.frame(process, &mut way, how, keeping, payload) {
+                // A record that could not be held joins no batch: only this worker would send it.
+                let batch_bytes = if keeping.hold.is_some() { 0 } else { how.batch_bytes };
+                match self.frame(process, &mut way, Dispatch { batch_bytes, ..how }, keeping, payload) {
                     Ok(sent) => {
                         // An error is ignored here: the call is kept, and the caller that waits for
                         // it gets the error.
@@ -435,10 +437,12 @@ impl Outbox {
             way.hold(due);
             process.look_after(&self.way, way, Some(due));
         }
-        if way.staged_bytes() >= how.batch_bytes {
+        // Records that are staged but not held are due already, and so is this one behind them.
+        if way.staged_bytes() >= how.batch_bytes || way.held_until().is_none() {
             way.release(FlushCause::Size);
             // An error is ignored here: the caller that waits for the records gets it.
             let _ = way.send_staged(process);
+            process.look_after(&self.way, way, None);
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::invoke::frames::OutFrames;
 use crate::invoke::message::{CallMessage, FramePlace, RingName};
 use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
+use crate::invoke::ring::backlog::Listed;
 use crate::invoke::staged::Staged;
 use crate::runtime::process::{Process, lock};
 use farside_launch::kill_point::KillPoint;
@@ -79,8 +80,8 @@ pub(crate) struct Way {
     mark: Option<u64>,
     /// The number of such requests since this worker last looked, at most 2.
     wanted: u8,
-    /// Whether the way is in the list that the service thread looks after.
-    pub(crate) is_listed: bool,
+    /// Whether the service thread looks after the way.
+    pub(crate) listed: Listed,
     /// The counters, without the bytes that the ring counts and without those of the outbox.
     pub(super) counters: SendCounters,
 }
@@ -161,7 +162,7 @@ impl Way {
             on_sent: Vec::new(),
             mark: None,
             wanted: 0,
-            is_listed: false,
+            listed: Listed::No,
             counters: SendCounters::default(),
         }
     }
