@@ -434,6 +434,7 @@ impl Way {
         self.on_sent.append(on_sent);
         let must_wait = self.has_staged() || self.held.is_some() || !self.is_framed();
         if !must_wait && bytes <= frame_bytes_max(process, self.to_process).min(self.frames.room()) {
+            self.frames.begin(bytes);
             let copy = |out: &mut [u8]| out.copy_from_slice(bytemuck::cast_slice(records));
             // An error is ignored here: the batch is staged, and who sends it gets the error.
             if let Ok(true) = process.send_frame(self.to_process, self.frame_place(), bytes, copy) {
@@ -448,7 +449,7 @@ impl Way {
     }
 
     fn frame_place(&self) -> FramePlace {
-        FramePlace { ring: self.name, position: self.frames.sent(), window: self.frames.window() }
+        FramePlace { ring: self.name, position: self.frames.sent(), window: self.frames.stated_window() }
     }
 
     fn note_staged(&mut self) {
@@ -587,6 +588,7 @@ impl Way {
                 let front = self.staged.front().map_or(0, <[u64]>::len);
                 let whole = self.staged.front_within(max.min(self.frames.room())).len();
                 self.cut_words = if whole == 0 && self.frames.has_room(front * 8) { front } else { whole };
+                self.frames.begin(self.cut_words * 8);
             }
             let piece = self.staged.words(self.cut_words.min(max / 8));
             if piece.is_empty() {
@@ -685,6 +687,14 @@ impl Way {
         let is_in_use = !ring.sender.has_room(CHUNK_BYTES_MIN) || self.growing.is_some();
         let idle = self.may_close() && !is_in_use;
         idle & (self.mark.replace(written) == Some(written))
+    }
+}
+
+#[cfg(test)]
+impl Way {
+    /// Makes this a faulty sender of frames.
+    pub(super) fn ignore_credit(&mut self) {
+        self.frames.ignore_credit();
     }
 }
 
