@@ -1,5 +1,7 @@
 //! The header of a record.
 
+use std::mem::MaybeUninit;
+
 /// The 8 bytes before a record's payload.
 ///
 /// ```text
@@ -37,6 +39,13 @@ const fn long_bytes(payload_bytes: usize) -> usize {
     // The header, the length, and at most 7 bytes behind the payload.
     let bytes = payload_bytes.saturating_add(8 + 8 + 7);
     (if bytes < isize::MAX as usize { bytes } else { isize::MAX as usize }) / 8 * 8
+}
+
+/// Returns initialised words as those of records, whose payloads may have uninitialised padding.
+pub fn as_record_words(words: &[u64]) -> &[MaybeUninit<u64>] {
+    // SAFETY: `MaybeUninit<u64>` has the layout of `u64`, and nothing is written through a shared
+    // slice.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
 impl Header {

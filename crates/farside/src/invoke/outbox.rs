@@ -219,7 +219,8 @@ impl Outbox {
     /// Publishes the batch in the ring. Returns whether there was one.
     fn flush_ring(&mut self, cause: FlushCause) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| !self.batch.is_empty()) else { return false };
-        ring.sender.publish_records(self.batch.records());
+        let (header, behind) = self.batch.split_header();
+        ring.sender.publish_records(header, behind);
         ring.announce();
         self.batch.clear();
         self.batch_due = None;
