@@ -27,16 +27,17 @@ mod receiver;
 mod record;
 mod sender;
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 #[cfg(not(loom))]
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64};
 
 pub use self::receiver::{Corrupt, Next, Receiver, RunEnd};
-pub use self::record::{Header, record_bytes};
+pub use self::record::{Header, as_record_words, record_bytes};
 pub use self::sender::{NoRoom, Sender};
 
 /// The smallest chunk: a header, a record of one word, and the rotate record.
@@ -79,15 +80,12 @@ pub trait RingMemory: Clone {
         self.word(offset)
     }
 
-    /// Writes words from `offset` on, which belong to the sender.
+    /// Writes words from `offset` on, which belong to the sender. Uninitialised bytes get some
+    /// value.
     ///
     /// # Panics
     /// Unless `offset` is a multiple of 8, and the words lie inside the chunk.
-    fn put(&self, offset: usize, words: &[u64]) {
-        for (index, word) in words.iter().enumerate() {
-            self.word(offset + 8 * index).store(*word, Ordering::Relaxed);
-        }
-    }
+    fn put(&self, offset: usize, words: &[MaybeUninit<u64>]);
 }
 
 /// The memory of a ring's control block.
@@ -160,7 +158,7 @@ impl RingMemory for MappedChunk {
     }
 
     #[inline]
-    fn put(&self, offset: usize, words: &[u64]) {
+    fn put(&self, offset: usize, words: &[MaybeUninit<u64>]) {
         let bytes = size_of_val(words);
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(offset.is_multiple_of(8) && is_inside, "records lie inside their chunk");

@@ -1,11 +1,11 @@
 //! The transport between processes of one machine: sealed shared memory, passed over local sockets
 //! and mapped by the peers.
 //!
-//! Every endpoint listens under a name made from the job's id and its process number. The name is
-//! in the abstract namespace, so nothing is left behind. The first side that needs the other
-//! connects, and both exchange their starter memory. Other regions are fetched by their key when
-//! they are first attached. After that, the sockets carry only small messages, and their closing
-//! reports a peer's death.
+//! Every endpoint listens under a name made from the job's id, its process number and the job's
+//! secret. The name is in the abstract namespace, so nothing is left behind. The first side that
+//! needs the other connects, and both exchange their starter memory. Other regions are fetched by
+//! their key when they are first attached. After that, the sockets carry only small messages, and
+//! their closing reports a peer's death.
 //!
 //! Private memory is read and written by system calls where the system allows that: the connecting
 //! side tries it. Otherwise, and for atomics, its owner executes the operation on request over the
@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Received, Waker};
 use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 use self::link::{Descriptor, Link, LinkState};
 use self::message::{Fetched, Greeting, Message, Probe};
@@ -158,7 +160,7 @@ impl ShmEndpoint {
         let engine = Engine::new(config.process, config.process_count, registration, LIMITS);
         let starter = engine.starter();
         let failed = |doing| move |cause| FabricError::System { doing, cause };
-        let listener = Listener::bind(&name(config.job_id, config.process)).map_err(failed("listening for peers"))?;
+        let listener = Listener::bind(&name(&config, config.process)).map_err(failed("listening for peers"))?;
         let waker = Waker::new().map_err(failed("making a waker"))?;
         let probe = Box::new(random_bytes().map_err(failed("getting random bytes"))?);
         let state = State {
@@ -259,11 +261,10 @@ impl ShmEndpoint {
     }
 
     fn connect(&self, state: &mut State, process: ProcessId) -> Result<Link, FabricError> {
-        let socket =
-            net::MessageSocket::connect(&name(self.config.job_id, process)).map_err(|cause| match cause.kind() {
-                std::io::ErrorKind::ConnectionRefused => FabricError::NotListening { process },
-                _ => FabricError::System { doing: "connecting to a peer", cause },
-            })?;
+        let socket = net::MessageSocket::connect(&name(&self.config, process)).map_err(|cause| match cause.kind() {
+            std::io::ErrorKind::ConnectionRefused => FabricError::NotListening { process },
+            _ => FabricError::System { doing: "connecting to a peer", cause },
+        })?;
         check_user(&socket, process)?;
         state.next_link += 1;
         let mut link = Link::new(state.next_link, socket, LinkState::Greeted(process));
@@ -758,6 +759,16 @@ fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), Fab
     }
 }
 
-fn name(job_id: u64, process: ProcessId) -> Vec<u8> {
-    format!("farside/{job_id:016x}/{}", process.number()).into_bytes()
+/// The name under which a process of the job listens. Every user of the machine can list the names
+/// in use. So each name has a part that only the job can compute: a stranger that sees the name of
+/// one process cannot take that of another before the other does.
+fn name(config: &ShmConfig, process: ProcessId) -> Vec<u8> {
+    let (job_id, number) = (config.job_id, process.number());
+    let mut mac = Hmac::<Sha256>::new_from_slice(&config.secret).expect("HMAC accepts keys of any length");
+    mac.update(b"name");
+    mac.update(&job_id.to_le_bytes());
+    mac.update(&number.to_le_bytes());
+    let proof: [u8; 32] = mac.finalize().into_bytes().into();
+    let part = u64::from_be_bytes(*proof.first_chunk().expect("a proof has more than eight bytes"));
+    format!("farside/{job_id:016x}/{number}-{part:016x}").into_bytes()
 }

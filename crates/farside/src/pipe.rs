@@ -94,6 +94,7 @@ pub use self::error::{PipeCause, PipeError, PipeName};
 pub(crate) use self::meeting::Pipes;
 use self::protocol::Corrupt;
 pub use self::reader::{PipeReader, Received};
+use self::shape::Terms;
 pub use self::shape::{INLINE_BYTES_MAX, PipeShape, WIDTH_MAX};
 pub use self::stream::{ByteReader, ByteWriter};
 pub use self::writer::{Delivery, Loan, PipeWriter};
@@ -116,7 +117,7 @@ impl Worker {
     /// Returns a pipe between this worker and `peer`, to be opened at one of its ends. See the
     /// module [`pipe`](self).
     pub fn pipe(&self, peer: WorkerId) -> Pipe<'_> {
-        Pipe { me: self, peer, number: 0, shape: PipeShape::default() }
+        Pipe { me: self, peer, number: 0, shape: PipeShape::default(), type_name: "" }
     }
 }
 
@@ -129,6 +130,8 @@ pub struct Pipe<'w> {
     peer: WorkerId,
     number: u32,
     shape: PipeShape,
+    /// The name of the type of the values, for errors; empty for bytes.
+    type_name: &'static str,
 }
 
 impl<'w> Pipe<'w> {
@@ -210,7 +213,7 @@ impl<'w> Pipe<'w> {
         if !process.is_alike(peer) {
             return Err(Error::DifferentBinaries { a: process.id(), b: peer }.into());
         }
-        self.shape.content = crate::wire::type_hash::<T>();
+        (self.shape.content, self.type_name) = (crate::wire::type_hash::<T>(), std::any::type_name::<T>());
         Ok(self)
     }
 
@@ -230,7 +233,7 @@ impl<'w> Pipe<'w> {
         self.reader().map(ByteReader::new)
     }
 
-    fn checked(&self, pipe: PipeName) -> Result<PipeShape> {
-        self.shape.check().map_err(|cause| PipeError::Pipe { pipe, cause })
+    fn checked(&self, pipe: PipeName) -> Result<Terms> {
+        Terms::new(self.shape, self.type_name).map_err(|cause| PipeError::Pipe { pipe, cause })
     }
 }

@@ -1,5 +1,7 @@
 //! The header of a record.
 
+use std::mem::MaybeUninit;
+
 /// The 8 bytes before a record's payload.
 ///
 /// ```text
@@ -17,11 +19,33 @@ pub struct Header(u64);
 const ROTATE: u16 = u16::MAX;
 const LONG: u16 = u16::MAX;
 
+/// The longest payload of a record whose header tells its length.
+const SHORT_PAYLOAD_BYTES_MAX: usize = (LONG as usize - 2) * 8;
+
 /// The number of bytes that a record with `payload_bytes` bytes of payload occupies in the ring.
+///
+/// A payload that no memory can hold yields a size that no memory can hold. At most that is the
+/// largest multiple of 8 that is an `isize`, so its sum with the size of a chunk does not overflow.
 #[inline]
 pub const fn record_bytes(payload_bytes: usize) -> usize {
-    let bytes = 8 + payload_bytes.next_multiple_of(8);
-    if bytes < LONG as usize * 8 { bytes } else { bytes + 8 }
+    if payload_bytes <= SHORT_PAYLOAD_BYTES_MAX {
+        8 + payload_bytes.next_multiple_of(8)
+    } else {
+        long_bytes(payload_bytes)
+    }
+}
+
+const fn long_bytes(payload_bytes: usize) -> usize {
+    // The header, the length, and at most 7 bytes behind the payload.
+    let bytes = payload_bytes.saturating_add(8 + 8 + 7);
+    (if bytes < isize::MAX as usize { bytes } else { isize::MAX as usize }) / 8 * 8
+}
+
+/// Returns initialised words as those of records, whose payloads may have uninitialised padding.
+pub fn as_record_words(words: &[u64]) -> &[MaybeUninit<u64>] {
+    // SAFETY: `MaybeUninit<u64>` has the layout of `u64`, and nothing is written through a shared
+    // slice.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
 impl Header {
@@ -129,5 +153,16 @@ mod tests {
         let longest_short = (LONG as usize - 1) * 8;
         assert_eq!(record_bytes(longest_short - 8), longest_short);
         assert_eq!(record_bytes(longest_short - 7), longest_short + 16);
+        assert_eq!(record_bytes(longest_short), longest_short + 16);
+        assert_eq!(record_bytes(longest_short + 1), longest_short + 24);
+    }
+
+    #[test]
+    fn a_payload_beyond_all_memory_fits_nowhere() {
+        let most = isize::MAX as usize - 7;
+        for bytes in [most - 16, most - 15, most, isize::MAX as usize, usize::MAX - 15, usize::MAX - 7, usize::MAX] {
+            assert_eq!(record_bytes(bytes), most, "{bytes}");
+        }
+        assert_eq!(record_bytes(most - 24), most - 8);
     }
 }

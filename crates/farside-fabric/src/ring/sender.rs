@@ -1,6 +1,7 @@
 //! The sending side of a ring.
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 
 use super::record::Header;
 use super::{CHUNK_BYTES_MIN, RingControl, RingControlMemory, RingMemory};
@@ -115,16 +116,16 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.offset = end;
     }
 
-    /// Copies whole records into the current chunk and publishes them together. The first word is
-    /// the header of the first record.
+    /// Copies whole records into the current chunk and publishes them together. `behind` are the
+    /// words behind the header of the first record.
     ///
     /// # Panics
-    /// If `records` is empty or longer than the [`room`](Self::room).
-    pub fn publish_records(&mut self, records: &[u64]) {
-        let (first, others) = records.split_first().expect("there is a record to publish");
-        assert!(size_of_val(records) <= self.room(), "the records lie where they were reserved");
-        self.chunk.put(self.offset + 8, others);
-        self.publish(Header::from_word(*first), size_of_val(records));
+    /// If the records are longer than the [`room`](Self::room).
+    pub fn publish_records(&mut self, first: Header, behind: &[MaybeUninit<u64>]) {
+        let bytes = 8 + size_of_val(behind);
+        assert!(bytes <= self.room(), "the records lie where they were reserved");
+        self.chunk.put(self.offset + 8, behind);
+        self.publish(first, bytes);
     }
 
     /// Adds a chunk that the receiver already knows. It is spliced in when the current chunk is

@@ -77,7 +77,7 @@ proptest! {
         let job_id = new_job();
         let (served, friend) = (open(0, job_id), open(1, job_id));
         let memory = SharedMemory::create("noise", STARTER_BYTES as usize).unwrap();
-        let socket = net::MessageSocket::connect(&name(job_id, served.process())).unwrap();
+        let socket = net::MessageSocket::connect(&name(&served.config, served.process())).unwrap();
         let probe = Probe { address: 8, bytes: [0; 16] };
         let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES, probe }).encode();
         let hello = greets.then_some((hello, true));
@@ -113,14 +113,27 @@ proptest! {
     }
 }
 
+/// A stranger that sees the name of one process cannot keep another from its own.
+#[test]
+fn a_name_in_use_does_not_tell_the_next() {
+    let job_id = new_job();
+    let first = open(0, job_id);
+    let seen = String::from_utf8(name(&first.config, first.process())).unwrap();
+    let begin = format!("farside/{job_id:016x}/");
+    let rest = seen.strip_prefix(&begin).unwrap().strip_prefix('0').unwrap();
+    let _taken = net::Listener::bind(format!("{begin}1{rest}").as_bytes()).unwrap();
+    open(1, job_id);
+}
+
 /// Idle connections take few descriptors, and do not keep a peer out.
 #[test]
 fn idle_connections_are_few_and_end() {
     let job_id = new_job();
     let (served, friend) = (open(0, job_id), open(1, job_id));
     let strangers_max = served.config.process_count as usize + strangers::BESIDE_PEERS;
-    let idle: Vec<_> =
-        (0..3 * strangers_max).map(|_| net::MessageSocket::connect(&name(job_id, served.process())).unwrap()).collect();
+    let idle: Vec<_> = (0..3 * strangers_max)
+        .map(|_| net::MessageSocket::connect(&name(&served.config, served.process())).unwrap())
+        .collect();
     served.progress();
     assert_eq!(served.lock().links.len(), strangers_max);
     let (listener, until) = served.listening(&served.lock());
@@ -183,7 +196,7 @@ impl Held {
 fn a_full_listener_is_tried_again() {
     let job_id = new_job();
     let (busy, caller) = (open(0, job_id), open(1, job_id));
-    while net::MessageSocket::connect(&name(job_id, busy.process())).is_ok() {}
+    while net::MessageSocket::connect(&name(&busy.config, busy.process())).is_ok() {}
     let key = busy.starter().key();
     let late = caller.attach(key, Instant::now() + Duration::from_millis(10));
     assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");

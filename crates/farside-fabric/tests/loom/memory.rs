@@ -1,9 +1,12 @@
 //! A ring's memory under the model checker: headers are the checker's atomics, payloads are its
 //! cells, which report races.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use farside_fabric::ring::{Header, Next, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
+use farside_fabric::ring::{
+    Header, Next, Receiver, RingControl, RingControlMemory, RingMemory, Sender, as_record_words,
+};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -62,11 +65,13 @@ impl RingMemory for Chunk {
         &self.0.headers[offset / 8]
     }
 
-    fn put(&self, offset: usize, words: &[u64]) {
+    fn put(&self, offset: usize, words: &[MaybeUninit<u64>]) {
         // Each word may be a header or payload.
         for (place, word) in (offset / 8..).zip(words) {
-            self.0.headers[place].store(*word, Ordering::Relaxed);
-            self.0.payload[place].write(*word);
+            // SAFETY: the records of these tests have no padding.
+            let word = unsafe { word.assume_init() };
+            self.0.headers[place].store(word, Ordering::Relaxed);
+            self.0.payload[place].write(word);
         }
     }
 }
@@ -100,6 +105,11 @@ pub(crate) fn fill(sender: &ModelSender, offset: usize, value: u64) -> Header {
 /// A record of one payload word.
 pub(crate) fn record(value: u64) -> [u64; RECORD_BYTES / 8] {
     [Header::new(0, value as u32, RECORD_BYTES).word(), value]
+}
+
+/// Publishes whole records together.
+pub(crate) fn publish(sender: &mut ModelSender, records: &[u64]) {
+    sender.publish_records(Header::from_word(records[0]), as_record_words(&records[1..]));
 }
 
 /// Publishes a record if there is room.

@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use crate::check;
-use crate::memory::{Chunk, ModelReceiver, RECORD_BYTES, fill, receive, record, ring, send};
+use crate::memory::{Chunk, ModelReceiver, RECORD_BYTES, fill, publish, receive, record, ring, send};
 
 /// Takes the records 1 to `count` out.
 fn receive_all(receiver: &mut ModelReceiver, count: u64) {
@@ -31,7 +31,7 @@ fn a_batch_is_visible_with_its_first_header() {
         let (mut sender, mut receiver) = ring(&[3]);
         let sending = thread::spawn(move || {
             sender.reserve(RECORD_BYTES).unwrap();
-            sender.publish_records(&[record(1), record(2)].concat());
+            publish(&mut sender, &[record(1), record(2)].concat());
             send(&mut sender, 3);
         });
         receive_all(&mut receiver, 3);
@@ -46,7 +46,7 @@ fn a_batch_is_visible_behind_a_rotation() {
         let sending = thread::spawn(move || {
             send(&mut sender, 1);
             sender.reserve(RECORD_BYTES).unwrap();
-            sender.publish_records(&[record(2), record(3)].concat());
+            publish(&mut sender, &[record(2), record(3)].concat());
         });
         receive_all(&mut receiver, 3);
         sending.join().unwrap();

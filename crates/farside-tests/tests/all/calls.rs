@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
+use farside::wire::{Reader, WireError};
 use farside::{Error, FlushCause, FullCause, GlobalAddress, Result};
 
 #[farside::test(processes = 2, threads = 2)]
@@ -306,6 +307,52 @@ fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
             std::thread::sleep(Duration::from_millis(1));
         }
         me.barrier()?;
+    }
+    me.barrier()
+}
+
+/// A value of a size that saturates.
+#[derive(Clone)]
+struct Endless;
+
+// SAFETY: it has no bytes and no address. Its size fits no buffer, so it is never written or read.
+unsafe impl Wire for Endless {
+    const PLAIN: bool = false;
+
+    fn wire_bytes(&self) -> usize {
+        usize::MAX
+    }
+
+    unsafe fn write(self, _: *mut u8) {
+        unreachable!("it fits nowhere");
+    }
+
+    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
+        unreachable!("it was never written");
+    }
+}
+
+#[farside::test(processes = 2, threads = 1)]
+fn calls_without_end_are_refused(me: &Worker) -> Result<()> {
+    fn ignore(_: &Worker, _: Endless) {}
+    let to = me.neighbor(1);
+    me.setup(to)?;
+    me.barrier()?;
+    let aggregator = me.aggregate(to);
+    // The first ones find an open batch.
+    aggregator.call(7_u8, |_, _| ())?;
+    for refused in [
+        aggregator.call(Endless, ignore),
+        aggregator.call_buffer(Endless, &[1; 9], |_, _, _| ()),
+        me.call(to, Endless, ignore),
+        me.call_buffer(to, Endless, &[1; 9], |_, _, _| ()),
+        me.to(to).send_based().call(Endless, ignore),
+        me.aggregate(to).flush_within(Duration::from_secs(1)).call(Endless, ignore),
+        me.call_return(to, Endless, ignore).map(drop),
+        me.caller().to(to).call(Endless, ignore),
+    ] {
+        let error = refused.unwrap_err().error;
+        assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     }
     me.barrier()
 }

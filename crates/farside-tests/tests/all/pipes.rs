@@ -308,7 +308,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     drop((writer, reader));
     // Both ends learn that their shapes differ, whichever comes first.
     let shapes = |cause| match cause {
-        PipeCause::Mismatch { here, there } => {
+        PipeCause::Mismatch { here, there, .. } => {
             let numbers = |shape: PipeShape| (shape.width, shape.message_bytes);
             (numbers(here), numbers(there))
         }

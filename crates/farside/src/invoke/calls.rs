@@ -8,6 +8,7 @@ use farside_launch::settings::Settings;
 
 use crate::error::{Error, Result, Source};
 use crate::invoke::caller::Callers;
+use crate::invoke::frames::WaitingFrames;
 use crate::invoke::letters::{Letters, take_mark, take_piece};
 use crate::invoke::message::{CALL, CallMessage, FRAME, Frame, RingName};
 use crate::invoke::named::{NAMED, Names};
@@ -41,6 +42,7 @@ pub(crate) struct Calls {
     pub(crate) ways: Ways,
     pub(crate) backlog: Backlog,
     pub(crate) ring_pool: Mutex<RingPool>,
+    pub(crate) waiting_frames: WaitingFrames,
     latches: Mutex<Latches>,
     /// The letters to each callable thread, and to the other threads together.
     letters: Box<[Arc<Letters>]>,
@@ -61,6 +63,7 @@ impl Calls {
             ways: Ways::default(),
             backlog: Backlog::default(),
             ring_pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
+            waiting_frames: WaitingFrames::default(),
             latches: Mutex::new(Latches::new()),
             letters,
             callers: Callers::new(caller_slots),
@@ -144,6 +147,7 @@ impl Process {
             Some(&FRAME) => {
                 if let Some(frame) = Frame::new(message)
                     && let Some(local) = self.incoming(from, frame.place.ring)
+                    && self.calls().waiting_frames.admit(&frame)
                 {
                     self.meet_unmapped_peer();
                     self.notify(local, Notice::Frame(frame));

@@ -1,7 +1,13 @@
-//! Tests: how a receiver treats a ring whose records were overwritten.
+//! Tests: how a receiver treats a ring whose records were overwritten, and frames that exceed their
+//! window.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use farside_fabric::WorkerId;
 use farside_fabric::ring::{Corrupt, Header, RingControl};
+use farside_fabric::sim::SimOptions;
 
 use super::named::{NAMED, Named};
 use super::notify::LatchAddress;
@@ -11,6 +17,7 @@ use super::table::Remote;
 use crate::error::{CorruptRecord, Error, NameRefusal, Source};
 use crate::job::simulate::{share_memory, share_memory_among};
 use crate::runtime::worker::Worker;
+use crate::{RingOptions, Simulation, WhenFull};
 
 type OneWord = Call<ByPointer, fn(&Worker, u64), u64, ()>;
 type Words = Call<ByPointer, fn(&Worker, Vec<u64>), Vec<u64>, ()>;
@@ -171,5 +178,55 @@ fn a_vector_that_is_longer_than_its_record() {
 fn a_buffer_that_is_longer_than_its_record() {
     for length in [9, 16, 1 << 63, u64::MAX - 7, u64::MAX] {
         is_noticed(|me| vec![header::<Buffer>(me, BUFFER as usize, 24), length, 7], is_malformed);
+    }
+}
+
+/// Worker 0 makes calls while worker 1 computes. Returns the most bytes of frames that waited for
+/// worker 1, and the error that it found afterwards.
+fn frames_for_a_busy_worker(ignores_credit: bool, seed: u64) -> (u64, Option<CorruptRecord>) {
+    const CALLS: u32 = 2000;
+    let (most, error) = (AtomicU64::new(0), Mutex::new(None));
+    let simulated = Simulation::new(2, 1, seed).run(|me| {
+        me.barrier()?;
+        if me.is_first() {
+            let to = WorkerId::new(1);
+            me.setup(to)?;
+            if ignores_credit {
+                me.outbox(to).unwrap().ignore_credit();
+            }
+            for _ in 0..CALLS {
+                me.to(to).when_full(WhenFull::Spill).call_buffer((), &[7; 1000], |_, (), _| ())?;
+            }
+            me.flush();
+            return Ok(());
+        }
+        for _ in 0..CALLS {
+            me.charge(Duration::from_micros(10));
+            most.fetch_max(me.process_handle().calls().waiting_frames.bytes(), Ordering::Relaxed);
+        }
+        while me.executed() < CALLS.into() {
+            if let Err(Error::CorruptRing { cause, .. }) = me.progress() {
+                *error.lock().unwrap() = Some(cause);
+                break;
+            }
+            me.charge(Duration::from_micros(10));
+        }
+        Ok(())
+    });
+    assert_eq!(simulated.unwrap().verdict.is_err(), ignores_credit, "the calls that were lost are missed");
+    (most.into_inner(), error.into_inner().unwrap())
+}
+
+#[test]
+fn frames_for_a_worker_that_computes_are_bounded_by_the_window() {
+    let window = RingOptions::default().grown_bytes() as u64;
+    let frame_bytes = SimOptions::default().message_bytes_max as u64;
+    for seed in 0..3 {
+        let (most, error) = frames_for_a_busy_worker(false, seed);
+        assert!(most > window / 2 && most <= window, "{most} bytes waited");
+        assert_eq!(error, None);
+        let (most, error) = frames_for_a_busy_worker(true, seed);
+        assert!(most > window && most <= window + frame_bytes, "{most} bytes waited");
+        assert!(matches!(error, Some(CorruptRecord::Overrun { .. })), "{error:?}");
     }
 }

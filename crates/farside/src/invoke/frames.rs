@@ -6,9 +6,14 @@
 //! receiver tells the sender how far it has run the stream. The sender sends at most one window
 //! beyond that. This is the hot path: the words of a stream are copied, and nothing encodes them.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use farside_fabric::ring::{Corrupt, Header};
 
+use super::message::{Frame, RingName};
 use crate::error::CorruptRecord;
+use crate::runtime::process::lock;
 
 /// The longest record. In rings the chunk size and the cap limit it further.
 const RECORD_BYTES_MAX: usize = 1 << 30;
@@ -25,13 +30,16 @@ const WORDS_KEPT: usize = 32 << 10;
 pub(crate) struct OutFrames {
     /// The number of bytes that may be sent ahead of what the receiver has run.
     window: u64,
+    /// The window that frames state: at least the records that are being sent.
+    stated: u64,
     sent: u64,
     consumed: u64,
 }
 
 impl OutFrames {
     pub(crate) fn new(window: usize) -> Self {
-        Self { window: (window as u64).min(WINDOW_BYTES_MAX), sent: 0, consumed: 0 }
+        let window = (window as u64).min(WINDOW_BYTES_MAX);
+        Self { window, stated: window, sent: 0, consumed: 0 }
     }
 
     /// The number of bytes that may be sent now.
@@ -50,8 +58,15 @@ impl OutFrames {
         self.sent
     }
 
-    pub(crate) fn window(&self) -> u64 {
-        self.window
+    /// The window that the next frame states. No more bytes than this are sent before the receiver
+    /// has run them.
+    pub(crate) fn stated_window(&self) -> u64 {
+        self.stated
+    }
+
+    /// Begins to send `bytes` bytes of whole records, for which there is [room](Self::has_room).
+    pub(crate) fn begin(&mut self, bytes: usize) {
+        self.stated = self.window.max(bytes as u64);
     }
 
     /// Counts `bytes` sent bytes.
@@ -65,6 +80,52 @@ impl OutFrames {
             self.consumed = self.consumed.max(consumed);
         }
     }
+
+    /// Makes this a faulty sender, which has room whatever the receiver has run.
+    #[cfg(test)]
+    pub(crate) fn ignore_credit(&mut self) {
+        self.consumed = u64::MAX / 2;
+    }
+}
+
+/// The frames that wait in the mailboxes of this process's threads, by stream. A thread that
+/// computes takes none in.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingFrames(Mutex<HashMap<RingName, u64>>);
+
+impl WaitingFrames {
+    /// Counts a frame that arrives. Returns whether to keep it: a stream whose frames fill its
+    /// window already has a faulty sender. Every frame counts, so that empty ones fill it, too.
+    ///
+    /// The frame that exceeds the window is kept. The receiver then reports the sender.
+    pub(crate) fn admit(&self, frame: &Frame) -> bool {
+        let mut waiting = lock(&self.0);
+        let waiting = waiting.entry(frame.place.ring).or_default();
+        let has_room = *waiting < frame.place.window.clamp(1, WINDOW_BYTES_MAX);
+        *waiting += if has_room { counted_bytes(frame) } else { 0 };
+        has_room
+    }
+
+    /// Notes that a thread takes a frame in.
+    pub(crate) fn taken(&self, frame: &Frame) {
+        let mut streams = lock(&self.0);
+        let Some(waiting) = streams.get_mut(&frame.place.ring) else { return };
+        *waiting -= counted_bytes(frame);
+        if *waiting == 0 {
+            streams.remove(&frame.place.ring);
+        }
+    }
+
+    /// The number of bytes that wait.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        lock(&self.0).values().sum()
+    }
+}
+
+/// The size of a frame; records are whole words.
+fn counted_bytes(frame: &Frame) -> u64 {
+    frame.bytes().len().max(8) as u64
 }
 
 /// The receiver's side of a stream.

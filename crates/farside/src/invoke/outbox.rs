@@ -219,7 +219,8 @@ impl Outbox {
     /// Publishes the batch in the ring. Returns whether there was one.
     fn flush_ring(&mut self, cause: FlushCause) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| !self.batch.is_empty()) else { return false };
-        ring.sender.publish_records(self.batch.records());
+        let (header, behind) = self.batch.split_header();
+        ring.sender.publish_records(header, behind);
         ring.announce();
         self.batch.clear();
         self.batch_due = None;
@@ -378,7 +379,9 @@ impl Outbox {
                 continue;
             }
             payload = if way.is_framed() {
-                match self.frame(process, &mut way, how, keeping, payload) {
+                // A record that could not be held joins no batch: only this worker would send it.
+                let batch_bytes = if keeping.hold.is_some() { 0 } else { how.batch_bytes };
+                match self.frame(process, &mut way, Dispatch { batch_bytes, ..how }, keeping, payload) {
                     Ok(sent) => {
                         // An error is ignored here: the call is kept, and the caller that waits for
                         // it gets the error.
@@ -435,10 +438,12 @@ impl Outbox {
             way.hold(due);
             process.look_after(&self.way, way, Some(due));
         }
-        if way.staged_bytes() >= how.batch_bytes {
+        // Records that are staged but not held are due already, and so is this one behind them.
+        if way.staged_bytes() >= how.batch_bytes || way.held_until().is_none() {
             way.release(FlushCause::Size);
             // An error is ignored here: the caller that waits for the records gets it.
             let _ = way.send_staged(process);
+            process.look_after(&self.way, way, None);
         }
         Ok(())
     }
@@ -670,6 +675,11 @@ impl Outbox {
 
 #[cfg(test)]
 impl Outbox {
+    /// Sends frames from now on without regard to the receiver's credit.
+    pub(super) fn ignore_credit(&self) {
+        self.way.lock().ignore_credit();
+    }
+
     /// Writes arbitrary words into the ring at the place of the next record. The first is the
     /// header.
     pub(super) fn write_anything(&self, words: &[u64]) {

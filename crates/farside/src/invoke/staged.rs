@@ -1,6 +1,8 @@
 //! Records that wait at the sender, in order: for their ring to open, for room in it, or to be sent
 //! as frames.
 
+use std::mem::MaybeUninit;
+
 use farside_fabric::ring::Header;
 
 use super::payload::Payload;
@@ -11,9 +13,10 @@ const WORDS_KEPT: usize = 32 << 10;
 /// A queue of whole records in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
-    /// Records in the format of the ring, without gaps. In words, so that payloads are aligned.
-    words: Vec<u64>,
-    /// The index of the oldest record.
+    /// Records in the format of the ring, without gaps. In words, so that payloads are aligned. The
+    /// padding of arguments is uninitialised; headers and lengths are not.
+    words: Vec<MaybeUninit<u64>>,
+    /// The index of the oldest word.
     first: usize,
 }
 
@@ -30,11 +33,11 @@ impl Staged {
     /// Adds a record with this header.
     pub(crate) fn push<P: Payload>(&mut self, header: Header, record_bytes: usize, payload: P) {
         let at = self.words.len();
-        self.words.resize(at + record_bytes / 8, 0);
-        self.words[at] = header.word();
+        self.words.resize(at + record_bytes / 8, MaybeUninit::new(0));
+        self.words[at].write(header.word());
         let mut payload_at = at + 1;
         if Header::is_long_for(record_bytes) {
-            self.words[payload_at] = record_bytes as u64;
+            self.words[payload_at].write(record_bytes as u64);
             payload_at += 1;
         }
         let room = &mut self.words[payload_at..];
@@ -45,23 +48,23 @@ impl Staged {
     }
 
     /// Adds whole records.
-    pub(crate) fn push_records(&mut self, records: &[u64]) {
+    pub(crate) fn push_records(&mut self, records: &[MaybeUninit<u64>]) {
         self.words.extend_from_slice(records);
     }
 
     /// The oldest `count` words.
-    pub(crate) fn words(&self, count: usize) -> &[u64] {
+    pub(crate) fn words(&self, count: usize) -> &[MaybeUninit<u64>] {
         &self.words[self.first..][..count]
     }
 
     /// The oldest record, header included.
-    pub(crate) fn front(&self) -> Option<&[u64]> {
+    pub(crate) fn front(&self) -> Option<&[MaybeUninit<u64>]> {
         let words = &self.words[self.first..];
         (!words.is_empty()).then(|| &words[..record_words(words)])
     }
 
     /// The oldest records: as many as fit in `bytes` bytes together.
-    pub(crate) fn front_within(&self, bytes: usize) -> &[u64] {
+    pub(crate) fn front_within(&self, bytes: usize) -> &[MaybeUninit<u64>] {
         let words = &self.words[self.first..];
         let mut end = 0;
         while end < words.len() {
@@ -72,6 +75,12 @@ impl Staged {
             end = next;
         }
         &words[..end]
+    }
+
+    /// The oldest records within `bytes` bytes: the header of the first, and all words behind it.
+    pub(crate) fn split_header(&self, bytes: usize) -> Option<(Header, &[MaybeUninit<u64>])> {
+        let (header, behind) = self.front_within(bytes).split_first()?;
+        Some((Header::from_word(told(*header)), behind))
     }
 
     /// Removes the oldest records, which are `words` words long.
@@ -96,9 +105,16 @@ impl Staged {
 }
 
 /// The length in words of the record at the beginning of these words.
-fn record_words(words: &[u64]) -> usize {
-    let bytes = Header::from_word(words[0]).short_bytes().unwrap_or_else(|| words[1] as usize);
+fn record_words(words: &[MaybeUninit<u64>]) -> usize {
+    let bytes = Header::from_word(told(words[0])).short_bytes().unwrap_or_else(|| told(words[1]) as usize);
     bytes / 8
+}
+
+/// The value of a header or a length.
+fn told(word: MaybeUninit<u64>) -> u64 {
+    // SAFETY: this module reads only headers, and the lengths behind those of long records: `push`
+    // and the writer of a batch have written both, and whole records follow each other.
+    unsafe { word.assume_init() }
 }
 
 #[cfg(test)]
@@ -126,6 +142,8 @@ mod tests {
                 } else if let Some((header, record, content)) = oracle.pop_front() {
                     let front = staged.front().unwrap();
                     prop_assert_eq!(front.len() * 8, record);
+                    // These payloads have no padding.
+                    let front: Vec<u64> = front.iter().map(|word| told(*word)).collect();
                     prop_assert_eq!(front[0], header.word());
                     prop_assert_eq!(front[1] as usize, content.len());
                     let bytes: Vec<u8> = front[2..].iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -8,7 +8,7 @@ use farside_fabric::WorkerId;
 use farside_fabric::bell::Fencing;
 
 use super::error::{PipeCause, PipeName};
-use super::shape::{PipeShape, Slots};
+use super::shape::{Slots, Terms};
 use crate::error::{Error, Result};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
@@ -22,6 +22,7 @@ const OPEN: u64 = u64::MAX;
 pub(super) struct Inlet {
     pub(super) slots: Slots,
     pub(super) piece: Extent,
+    pub(super) terms: Terms,
     /// The total number of messages, or [`OPEN`]. Written by the thread that receives
     /// `WriterClosed`, read by the reader.
     sent_in_all: AtomicU64,
@@ -30,16 +31,17 @@ pub(super) struct Inlet {
     /// The writer's process has not mapped this memory: it sends messages, and expects messages
     /// back.
     by_message: AtomicBool,
-    /// The shape of a writer that came with another shape.
-    mismatch: OnceLock<PipeShape>,
+    /// The terms of a writer that came with other terms.
+    mismatch: OnceLock<Terms>,
 }
 
 impl Inlet {
-    pub(super) fn new(slots: Slots, piece: Extent) -> Self {
+    pub(super) fn new(slots: Slots, piece: Extent, terms: Terms) -> Self {
         slots.reset();
         Self {
             slots,
             piece,
+            terms,
             sent_in_all: AtomicU64::new(OPEN),
             session: AtomicU64::new(0),
             by_message: AtomicBool::new(false),
@@ -76,12 +78,12 @@ impl Inlet {
         self.by_message.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_mismatch(&self, there: PipeShape) {
+    pub(super) fn set_mismatch(&self, there: Terms) {
         let _ = self.mismatch.set(there);
     }
 
-    pub(super) fn mismatch(&self) -> Option<PipeShape> {
-        self.mismatch.get().copied()
+    pub(super) fn mismatch(&self) -> Option<&Terms> {
+        self.mismatch.get()
     }
 }
 
@@ -98,7 +100,7 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) name: PipeName,
-    pub(super) shape: PipeShape,
+    pub(super) terms: Terms,
     pub(super) session: u32,
     /// The answer of the reader's process.
     answer: OnceLock<Result<Link, PipeCause>>,
@@ -119,10 +121,10 @@ struct Transfers {
 }
 
 impl Outlet {
-    pub(super) fn new(name: PipeName, shape: PipeShape, session: u32) -> Self {
+    pub(super) fn new(name: PipeName, terms: Terms, session: u32) -> Self {
         Self {
             name,
-            shape,
+            terms,
             session,
             answer: OnceLock::new(),
             taken: AtomicU64::new(0),

@@ -81,13 +81,17 @@ pub enum PipeCause {
         "its ends differ: {} messages of {} bytes here, {} of {} there{}; open both with the same width, message size and \
          type of values",
         here.width, here.message_bytes, there.width, there.message_bytes,
-        if here.content == there.content { "" } else { ", and of another type" }
+        if here.content == there.content { String::new() } else { format!(", {here_values} here, {there_values} there") }
     )]
     Mismatch {
         /// The shape of this end.
         here: PipeShape,
         /// The shape of the other end.
         there: PipeShape,
+        /// The type of the values of this end, or `bytes`. A long name is cut.
+        here_values: String,
+        /// The type of the values of the other end, or `bytes`.
+        there_values: String,
     },
     /// This end is already open.
     #[error("this end of it is already open: drop it first, or use another number")]

@@ -24,7 +24,7 @@ use super::ends::{Bell, Inlet, Link, Outlet};
 use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
-use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
+use super::shape::{INLINE_BYTES_MAX, Slots, Terms};
 use crate::error;
 use crate::memory::MemoryRefusal;
 use crate::runtime::extent::Extent;
@@ -56,7 +56,7 @@ struct Incoming {
     /// A worker of this process has the reading end.
     is_read: bool,
     /// The next writer of this name. It came before the reader was done with the current one.
-    next: Option<(u32, PipeShape)>,
+    next: Option<(u32, Terms)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,30 +108,31 @@ impl Books {
 
 // The reader's side.
 impl Process {
-    fn new_inlet(&self, shape: PipeShape) -> error::Result<Arc<Inlet>> {
-        let piece = self.allocate_piece(shape.bytes())?;
+    fn new_inlet(&self, terms: Terms) -> error::Result<Arc<Inlet>> {
+        let piece = self.allocate_piece(terms.shape.bytes())?;
         let memory = self.mapped_piece(piece).expect("own memory is mapped");
-        let slots = Slots::new(memory, piece.offset as usize, shape).expect("a piece is as long as was asked for");
-        Ok(Arc::new(Inlet::new(slots, piece)))
+        let slots =
+            Slots::new(memory, piece.offset as usize, terms.shape).expect("a piece is as long as was asked for");
+        Ok(Arc::new(Inlet::new(slots, piece, terms)))
     }
 
     /// Opens the reading end.
-    pub(super) fn open_inlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Inlet>> {
+    pub(super) fn open_inlet(&self, name: PipeName, terms: Terms) -> Result<Arc<Inlet>> {
         let refused = |cause| Err(PipeError::Pipe { pipe: name, cause });
         let mut books = lock(&self.room::<Pipes>().0);
         let books = &mut *books;
         if let Some(known) = books.incoming.get_mut(&name) {
-            let there = known.inlet.slots.shape();
+            let there = &known.inlet.terms;
             if known.is_read {
                 return refused(PipeCause::Taken);
             }
-            if there != shape {
-                return refused(PipeCause::Mismatch { here: shape, there });
+            if there.shape != terms.shape {
+                return refused(terms.mismatch(there));
             }
             known.is_read = true;
             return Ok(known.inlet.clone());
         }
-        let inlet = self.new_inlet(shape)?;
+        let inlet = self.new_inlet(terms)?;
         let incoming = Incoming { inlet: inlet.clone(), writer: Writer::None, is_read: true, next: None };
         books.incoming.insert(name, incoming);
         Ok(inlet)
@@ -146,7 +147,7 @@ impl Process {
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
         // The next writer's pipe enters the books under the same lock: that writer may close at
         // this moment.
-        let next = next.map(|(session, shape)| (session, self.make_for_writer(&mut books, name, session, shape)));
+        let next = next.map(|(session, terms)| (session, self.make_for_writer(&mut books, name, session, terms)));
         match writer {
             Writer::None | Writer::Closed(_) => self.free_piece(inlet.piece),
             // A lost process may still be writing to it.
@@ -172,14 +173,14 @@ impl Process {
     }
 
     /// Handles the request of a writer's process for a pipe.
-    fn meet_writer(&self, name: PipeName, session: u32, shape: PipeShape) {
+    fn meet_writer(&self, name: PipeName, session: u32, terms: Terms) {
         let mut books = lock(&self.room::<Pipes>().0);
         // A loss is noted before its pipes leave the books, so an entry made after that would never
         // be removed.
         if self.place_of(name.writer).is_none_or(|(process, _)| self.lost(process).is_some()) {
             return;
         }
-        let answer = self.answer_writer(&mut books, name, session, shape);
+        let answer = self.answer_writer(&mut books, name, session, terms);
         drop(books);
         self.kill_point(KillPoint::PipeMade);
         if let Some(answer) = answer {
@@ -191,18 +192,19 @@ impl Process {
 
     /// Returns the answer to the writer, or `None` if it must wait for the end of an earlier pipe
     /// of this name.
-    fn answer_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> Option<PipeBody> {
+    fn answer_writer(&self, books: &mut Books, name: PipeName, session: u32, terms: Terms) -> Option<PipeBody> {
         let Some(known) = books.incoming.get_mut(&name) else {
-            return Some(self.make_for_writer(books, name, session, shape));
+            return Some(self.make_for_writer(books, name, session, terms));
         };
-        let there = known.inlet.slots.shape();
         if known.writer != Writer::None {
-            known.next = Some((session, shape));
+            known.next = Some((session, terms));
             return None;
         }
-        if there != shape {
-            known.inlet.set_mismatch(shape);
-            return Some(PipeBody::Mismatch { shape: there });
+        let there = &known.inlet.terms;
+        if there.shape != terms.shape {
+            let answer = PipeBody::Mismatch { terms: there.clone() };
+            known.inlet.set_mismatch(terms);
+            return Some(answer);
         }
         known.inlet.set_session(session);
         known.writer = Writer::Open(session);
@@ -210,12 +212,12 @@ impl Process {
     }
 
     /// Makes a pipe that no worker here has opened for reading.
-    fn make_for_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> PipeBody {
+    fn make_for_writer(&self, books: &mut Books, name: PipeName, session: u32, terms: Terms) -> PipeBody {
         let (held, limit) = (books.held_for_others(), self.settings().remote_memory_limit);
-        if held.saturating_add(shape.bytes() as u64) > limit {
+        if held.saturating_add(terms.shape.bytes() as u64) > limit {
             return PipeBody::NoMemory { held, limit };
         }
-        let Ok(inlet) = self.new_inlet(shape) else { return PipeBody::NoMemory { held: 0, limit: 0 } };
+        let Ok(inlet) = self.new_inlet(terms) else { return PipeBody::NoMemory { held: 0, limit: 0 } };
         inlet.set_session(session);
         let piece = inlet.piece;
         books.incoming.insert(name, Incoming { inlet, writer: Writer::Open(session), is_read: false, next: None });
@@ -258,13 +260,13 @@ impl Process {
         if let Some(piece) = books.leaving.remove(&(name, session)) {
             self.free_piece(piece);
         } else if let Some(known) = books.incoming.get_mut(&name) {
-            match (known.writer, known.next) {
+            match (known.writer, &known.next) {
                 (Writer::Open(open), _) if open == session => {
                     known.writer = Writer::Closed(session);
                     known.inlet.close(sent);
                 }
                 // The writer closed before its turn came.
-                (_, Some((waiting, _))) if waiting == session => known.next = None,
+                (_, Some((waiting, _))) if *waiting == session => known.next = None,
                 _ => {}
             }
         }
@@ -288,21 +290,21 @@ impl Process {
 // The writer's side.
 impl Process {
     /// Opens the writing end. Sends nothing yet.
-    pub(super) fn open_outlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Outlet>> {
+    pub(super) fn open_outlet(&self, name: PipeName, terms: Terms) -> Result<Arc<Outlet>> {
         let mut books = lock(&self.room::<Pipes>().0);
         if books.outgoing.contains_key(&name) {
             return Err(PipeError::Pipe { pipe: name, cause: PipeCause::Taken });
         }
         let session = books.sessions;
         books.sessions = session.wrapping_add(1);
-        let outlet = Arc::new(Outlet::new(name, shape, session));
+        let outlet = Arc::new(Outlet::new(name, terms, session));
         books.outgoing.insert(name, outlet.clone());
         Ok(outlet)
     }
 
     /// Asks the reader's process for the pipe.
     pub(super) fn ask_for_pipe(&self, outlet: &Outlet) -> error::Result<()> {
-        let asked = self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape });
+        let asked = self.tell_reader(outlet, PipeBody::Open { terms: outlet.terms.clone() });
         self.kill_point(KillPoint::PipeAsked);
         asked
     }
@@ -343,13 +345,14 @@ impl Process {
     /// the pipe's.
     fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link, PipeCause> {
         let corrupt = PipeCause::Corrupt { why: "its memory is not where its reader says" };
-        let is_inside = piece.key.is_internal() && piece.key.check(piece.offset, outlet.shape.bytes()).is_ok();
-        if piece.key.process != from || !is_inside || piece.bytes < outlet.shape.bytes() as u64 {
+        let is_inside = piece.key.is_internal() && piece.key.check(piece.offset, outlet.terms.shape.bytes()).is_ok();
+        if piece.key.process != from || !is_inside || piece.bytes < outlet.terms.shape.bytes() as u64 {
             return Err(corrupt);
         }
         let mapped = self.mapped_piece(piece).zip(Bell::mapped(self, outlet.name.reader));
         let Some((memory, bell)) = mapped else { return Ok(Link::Posted { piece }) };
-        let slots = usize::try_from(piece.offset).ok().and_then(|offset| Slots::new(memory, offset, outlet.shape));
+        let slots =
+            usize::try_from(piece.offset).ok().and_then(|offset| Slots::new(memory, offset, outlet.terms.shape));
         slots.map(|slots| Link::Mapped { slots, bell }).ok_or(corrupt)
     }
 
@@ -362,8 +365,10 @@ impl Process {
             PipeBody::NoMemory { held, limit } => {
                 outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::Limit { held, limit })));
             }
-            PipeBody::Mismatch { shape } => {
-                outlet.set_answer(Err(PipeCause::Mismatch { here: outlet.shape, there: shape }));
+            PipeBody::Mismatch { terms } => {
+                if terms.is_possible() {
+                    outlet.set_answer(Err(outlet.terms.mismatch(&terms)));
+                }
             }
             PipeBody::Took { taken } => _ = outlet.taken.fetch_max(taken, Ordering::Release),
             // Noted by the caller.
@@ -388,9 +393,9 @@ impl Process {
             return;
         }
         match body {
-            PipeBody::Open { shape } => {
-                if shape.check().is_ok() {
-                    self.meet_writer(name, session, shape);
+            PipeBody::Open { terms } => {
+                if terms.is_possible() {
+                    self.meet_writer(name, session, terms);
                 }
             }
             PipeBody::Data { number, kind, bytes, inside } => {

@@ -1,7 +1,7 @@
 //! The messages that processes exchange about pipes.
 
 use super::error::PipeName;
-use super::shape::PipeShape;
+use super::shape::Terms;
 use crate::Wire;
 use crate::runtime::extent::Extent;
 
@@ -17,14 +17,14 @@ pub(crate) struct PipeMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum PipeBody {
     /// To the reader's process: make this pipe.
-    Open { shape: PipeShape },
+    Open { terms: Terms },
     /// To the writer's process: this is the pipe's memory.
     Opened { piece: Extent },
     /// To the writer's process: there is no memory, because other processes hold `held` bytes of at
     /// most `limit`. Both are 0 if the system has none left.
     NoMemory { held: u64, limit: u64 },
-    /// To the writer's process: the reader has opened the pipe with another shape.
-    Mismatch { shape: PipeShape },
+    /// To the writer's process: the reader has opened the pipe with other terms.
+    Mismatch { terms: Terms },
     /// To the reader's process, if its memory is not mapped at the writer: a message, or the notice
     /// that one was put into the data of its slot. `kind` is an index into
     /// [`Kind::ALL`](super::protocol::Kind::ALL).

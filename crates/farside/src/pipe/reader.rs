@@ -16,7 +16,7 @@ use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
-use super::shape::PipeShape;
+use super::shape::{PipeShape, Terms};
 use super::waking::Waiting;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
@@ -60,16 +60,17 @@ enum Teller {
 }
 
 impl<'w> PipeReader<'w> {
-    pub(super) fn open(me: &'w Worker, name: PipeName, shape: PipeShape) -> Result<Self> {
+    pub(super) fn open(me: &'w Worker, name: PipeName, terms: Terms) -> Result<Self> {
         let process = me.process_handle();
         let (peer, _) = process.place_of(name.writer).ok_or_else(|| me.unknown(name.writer))?;
-        let inlet = process.open_inlet(name, shape)?;
+        let width = terms.shape.width;
+        let inlet = process.open_inlet(name, terms)?;
         Ok(Self {
             me,
             name,
             peer,
             inlet,
-            reading: Reading::new(shape.width),
+            reading: Reading::new(width),
             teller: None,
             connects_at: 0,
             fetched: Fetched::default(),
@@ -250,7 +251,7 @@ impl<'w> PipeReader<'w> {
         if lost.is_none() && sent_in_all.is_none() {
             return match self.inlet.mismatch() {
                 None => Ok(None),
-                Some(there) => Err(self.error(PipeCause::Mismatch { here: self.shape(), there })),
+                Some(there) => Err(self.error(self.inlet.terms.mismatch(there))),
             };
         }
         // Looks again: messages written before the loss or the close are visible now.

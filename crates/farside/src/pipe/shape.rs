@@ -37,6 +37,47 @@ pub struct PipeShape {
     pub(crate) content: u64,
 }
 
+/// The largest number of bytes of the name of a type that travels. Longer names are cut.
+pub(super) const TYPE_NAME_BYTES_MAX: usize = 256;
+
+/// What one end of a pipe was opened for.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+pub(crate) struct Terms {
+    pub(crate) shape: PipeShape,
+    /// The name of the type of the values, for errors: at most [`TYPE_NAME_BYTES_MAX`] bytes, and
+    /// none for bytes.
+    type_name: String,
+}
+
+impl Terms {
+    /// # Errors
+    /// Those of [`PipeShape::check`].
+    pub(super) fn new(shape: PipeShape, type_name: &str) -> Result<Self, PipeCause> {
+        let ends = 0..=type_name.len().min(TYPE_NAME_BYTES_MAX);
+        let end = ends.rev().find(|end| type_name.is_char_boundary(*end)).unwrap_or(0);
+        Ok(Self { shape: shape.check()?, type_name: type_name[..end].to_owned() })
+    }
+
+    /// Whether a correct process can have sent this.
+    pub(super) fn is_possible(&self) -> bool {
+        self.shape.check().is_ok() && self.type_name.len() <= TYPE_NAME_BYTES_MAX
+    }
+
+    /// Returns the error of an end with these terms whose other end has different ones.
+    pub(super) fn mismatch(&self, there: &Self) -> PipeCause {
+        let values = |terms: &Self| match &*terms.type_name {
+            "" => "bytes".to_owned(),
+            name => format!("`{name}`"),
+        };
+        PipeCause::Mismatch {
+            here: self.shape,
+            there: there.shape,
+            here_values: values(self),
+            there_values: values(there),
+        }
+    }
+}
+
 impl Default for PipeShape {
     /// 16 messages of up to 4096 bytes: 66 KiB.
     fn default() -> Self {
@@ -206,5 +247,17 @@ mod tests {
         assert_eq!(check(1, 1 << 30), Err(PipeCause::MessageBytes { bytes: 1 << 30 }));
         assert_eq!(check(1, usize::MAX), Err(PipeCause::MessageBytes { bytes: usize::MAX }));
         check(1, FLAG_BYTES_MAX).unwrap();
+    }
+
+    #[test]
+    fn names_of_types_have_a_limit() {
+        let shape = PipeShape::default();
+        let long = Terms::new(shape, &"é".repeat(TYPE_NAME_BYTES_MAX)).unwrap();
+        assert_eq!(long.type_name, "é".repeat(TYPE_NAME_BYTES_MAX / 2));
+        assert!(long.is_possible());
+        let odd = Terms::new(shape, &format!("x{}", long.type_name)).unwrap();
+        assert_eq!(odd.type_name.len(), TYPE_NAME_BYTES_MAX - 1);
+        assert!(!Terms { shape, type_name: "x".repeat(TYPE_NAME_BYTES_MAX + 1) }.is_possible());
+        assert!(!Terms { shape: PipeShape { width: 0, ..shape }, ..odd }.is_possible());
     }
 }

@@ -184,7 +184,11 @@ fn a_lost_process_gets_no_pipe() {
         }
         me.wait_while_serving(|| !me.lost_processes().is_empty())?;
         let name = PipeName { writer: WRITER, reader: READER, number: 3 };
-        let open = PipeMessage { name, session: 7, body: PipeBody::Open { shape: PipeShape::default() } };
+        let open = PipeMessage {
+            name,
+            session: 7,
+            body: PipeBody::Open { terms: Terms::new(PipeShape::default(), "").unwrap() },
+        };
         me.process_handle().take_pipe_message(me.process_of(WRITER), open.clone());
         assert_eq!(me.process_handle().room::<Pipes>().incoming(), 0);
         // Nor does it get an existing pipe.
@@ -197,6 +201,32 @@ fn a_lost_process_gets_no_pipe() {
     });
     assert!(simulated.unwrap().verdict.is_err());
     assert!(is_well.into_inner());
+}
+
+/// Both ends name the types of both, whichever comes first.
+#[test]
+fn ends_that_differ_name_their_types() {
+    fn differ<T>(opened: Result<T, PipeError>, types: &str) {
+        let error = opened.err().expect("the ends differ").to_string();
+        assert!(error.contains(&format!("16 of 4096 there, {types} there; open both")), "{error}");
+    }
+    crate::simulate(2, 1, 1, |me| {
+        if me.id() == WRITER {
+            let mut sender = me.pipe(READER).sender::<u64>()?;
+            sender.send(1).map_err(|refused| refused.error)?;
+            me.barrier()?;
+            me.barrier()?;
+            differ(me.pipe(READER).number(1).writer()?.write(b"x"), "bytes here, `alloc::string::String`");
+        } else {
+            me.barrier()?;
+            differ(me.pipe(WRITER).receiver::<i64>(), "`i64` here, `u64`");
+            let mut receiver = me.pipe(WRITER).number(1).receiver::<String>()?;
+            me.barrier()?;
+            differ(receiver.recv(), "`alloc::string::String` here, bytes");
+        }
+        me.barrier()
+    })
+    .unwrap();
 }
 
 /// The limit holds for other processes, however many pipes the process's own workers have opened.

@@ -18,7 +18,7 @@ use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{DATA_OVERHEAD_BYTES, PipeBody};
 use super::offer::Offer;
 use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
-use super::shape::{INLINE_BYTES_MAX, PipeShape};
+use super::shape::{INLINE_BYTES_MAX, PipeShape, Terms};
 use super::waking::Waiting;
 use crate::error::{self, Error};
 use crate::memory::Extent;
@@ -58,18 +58,19 @@ pub struct PipeWriter<'w> {
 }
 
 impl<'w> PipeWriter<'w> {
-    pub(super) fn open(me: &'w Worker, name: PipeName, shape: PipeShape) -> Result<Self> {
+    pub(super) fn open(me: &'w Worker, name: PipeName, terms: Terms) -> Result<Self> {
         let process = me.process_handle();
         let (peer, _) = process.place_of(name.reader).ok_or_else(|| me.unknown(name.reader))?;
-        let outlet = process.open_outlet(name, shape)?;
+        let outlet = process.open_outlet(name, terms)?;
         let longest = process.transport().capabilities().message_bytes_max;
+        let width = outlet.terms.shape.width;
         Ok(Self {
             me,
             peer,
             outlet,
             asked: false,
             link: None,
-            writing: Writing::new(shape.width),
+            writing: Writing::new(width),
             staging: Vec::new(),
             frame_bytes_max: longest.saturating_sub(DATA_OVERHEAD_BYTES),
             offers: VecDeque::new(),
@@ -84,7 +85,7 @@ impl<'w> PipeWriter<'w> {
 
     /// Returns the number and size of the messages that the pipe holds.
     pub fn shape(&self) -> PipeShape {
-        self.outlet.shape
+        self.outlet.terms.shape
     }
 
     /// Returns the number of messages written.
@@ -226,7 +227,7 @@ impl<'w> PipeWriter<'w> {
     pub(super) fn check_ready(&mut self) -> Result<()> {
         match self.ready()? {
             true => Ok(()),
-            false => Err(self.error(PipeCause::Full { width: self.outlet.shape.width })),
+            false => Err(self.error(PipeCause::Full { width: self.outlet.terms.shape.width })),
         }
     }
 
@@ -334,7 +335,7 @@ impl<'w> PipeWriter<'w> {
 
     #[inline]
     fn check_length(&self, bytes: usize) -> Result<()> {
-        let max = self.outlet.shape.message_bytes;
+        let max = self.outlet.terms.shape.message_bytes;
         match bytes <= max {
             true => Ok(()),
             false => {
@@ -398,7 +399,7 @@ impl<'w> PipeWriter<'w> {
     /// Starts to put a long message into its slot, and sends its flag once the put has completed.
     fn put(&self, process: &Arc<Process>, piece: Extent, flag: Flag, data: Vec<u8>) {
         let (outlet, number) = (self.outlet.clone(), self.writing.sent());
-        let offset = outlet.shape.data_of(self.writing.slot()) as u64;
+        let offset = outlet.terms.shape.data_of(self.writing.slot()) as u64;
         outlet.begin_transfer();
         let then = move |process: &Arc<Process>, outcome: error::Result<Outcome>| {
             let told = outcome.and_then(|_| process.tell_reader(&outlet, body(number, flag, Vec::new())));

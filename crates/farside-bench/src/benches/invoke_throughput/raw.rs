@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use farside::{AGGREGATE_BYTES, CorruptRecord, ProcessId, Source, Worker, WorkerId};
 use farside_fabric::ring::{
-    Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender, record_bytes,
+    Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender, as_record_words, record_bytes,
 };
 
 use super::Traffic;
@@ -78,7 +78,7 @@ impl<const WORDS: usize> Traffic for Raw<WORDS> {
 impl<const WORDS: usize> Raw<WORDS> {
     fn send(&mut self, records: u64) -> Result<u64, BenchError> {
         let End::Sender(sender) = &mut self.end else { return Ok(0) };
-        let header = Header::new(0, 0, Self::RECORD_BYTES).word();
+        let header = Header::new(0, 0, Self::RECORD_BYTES);
         let mut batch = [0; AGGREGATE_BYTES / 8];
         let mut number = 0;
         while number < records {
@@ -86,11 +86,11 @@ impl<const WORDS: usize> Raw<WORDS> {
             let count = (size_of_val(&batch).min(sender.room()) / Self::RECORD_BYTES).min((records - number) as usize);
             let batched = &mut batch[..count * Self::RECORD_BYTES / 8];
             for record in batched.chunks_exact_mut(Self::RECORD_BYTES / 8) {
-                record[0] = header;
+                record[0] = header.word();
                 record[1..].fill(number);
                 number += 1;
             }
-            sender.publish_records(batched);
+            sender.publish_records(header, as_record_words(&batched[1..]));
         }
         self.runs += 1;
         // SYNC: pairs with the release store in `receive`, which makes the sum visible.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use farside_fabric::ring::{
     Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingControlMemory, RingMemory, RunEnd, Sender,
+    as_record_words,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -146,7 +147,7 @@ proptest! {
             if together {
                 let mut records = vec![0; sender.room() / bytes * words];
                 records.chunks_exact_mut(words).for_each(|record| record[0] = header.word());
-                sender.publish_records(&records);
+                sender.publish_records(header, as_record_words(&records[1..]));
             } else {
                 sender.publish(header, bytes);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use farside_fabric::ring::{Header, Next, Receiver, RingControlMemory, RingMemory, RunEnd, Sender};
+use farside_fabric::ring::{Header, Next, Receiver, RingControlMemory, RingMemory, RunEnd, Sender, as_record_words};
 
 use crate::ring_model::memory::{Guarded, Ledger, Source, payload_word, poison};
 use crate::ring_model::oracle::{Chunk, Item, Oracle};
@@ -70,7 +70,7 @@ impl<S: Source> Harness<S> {
             Operation::Publish { record_bytes } => {
                 done = self.reserve(record_bytes).is_some_and(|offset| {
                     let record = self.record(record_bytes, self.oracle.sequence());
-                    self.sender.chunk().put(offset + 8, &record[1..]);
+                    self.sender.chunk().put(offset + 8, as_record_words(&record[1..]));
                     self.sender.publish(Header::from_word(record[0]), record_bytes);
                     self.oracle.publish(record_bytes);
                     true
@@ -83,7 +83,8 @@ impl<S: Source> Harness<S> {
                     let count = count.min(self.sender.room() / record_bytes).max(1);
                     let sequences = first..first + count as u64;
                     let records: Vec<_> = sequences.flat_map(|sequence| self.record(record_bytes, sequence)).collect();
-                    self.sender.publish_records(&records);
+                    let first = Header::from_word(records[0]);
+                    self.sender.publish_records(first, as_record_words(&records[1..]));
                     (0..count).for_each(|_| self.oracle.publish(record_bytes));
                 }
             }

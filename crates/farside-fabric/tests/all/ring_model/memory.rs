@@ -1,6 +1,7 @@
 //! Memory for rings under test: on the heap or mapped, and with a guard on the sender's side.
 
 use std::cell::RefCell;
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,13 @@ impl RingMemory for HeapChunk {
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word at offset {offset}");
         &self.0[offset / 8]
+    }
+
+    fn put(&self, offset: usize, words: &[MaybeUninit<u64>]) {
+        for (place, word) in (offset..).step_by(8).zip(words) {
+            // SAFETY: both are words of 8 bytes, and the one of the chunk is only used atomically.
+            unsafe { racy::copy_out(word.as_ptr().cast(), self.word(place).as_ptr().cast(), 8) };
+        }
     }
 }
 
@@ -186,7 +194,7 @@ impl<M: RingMemory> RingMemory for Guarded<M> {
         self.chunk.word(offset)
     }
 
-    fn put(&self, offset: usize, words: &[u64]) {
+    fn put(&self, offset: usize, words: &[MaybeUninit<u64>]) {
         (0..words.len()).for_each(|index| {
             self.word(offset + 8 * index);
         });

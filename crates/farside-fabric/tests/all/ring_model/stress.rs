@@ -4,7 +4,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd, Sender};
+use farside_fabric::ring::{
+    Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd, Sender, as_record_words,
+};
 use farside_sys::racy;
 
 use crate::ring_model::memory::{Mapped, Source, payload_word};
@@ -51,7 +53,7 @@ fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver
         };
         if sequence.is_multiple_of(3) {
             let record = record(sequence);
-            sender.chunk().put(offset + 8, &record[1..]);
+            sender.chunk().put(offset + 8, as_record_words(&record[1..]));
             sender.publish(Header::from_word(record[0]), bytes);
             sequence += 1;
             continue;
@@ -65,7 +67,7 @@ fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver
             records.extend(record);
             sequence += 1;
         }
-        sender.publish_records(&records);
+        sender.publish_records(Header::from_word(records[0]), as_record_words(&records[1..]));
     }
 }
 

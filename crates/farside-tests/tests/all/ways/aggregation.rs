@@ -2,14 +2,14 @@
 //! computes.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, FullCause, Simulation};
+use farside::{Error, FlushCause, FullCause, Result, Simulation};
 
 use crate::support::{LONG, call_for_attention, failure, pay_no_attention, verdict};
-use crate::ways::{arrive, new_last, over_all_fabrics, over_real_fabrics, wait_for};
+use crate::ways::{Last, arrive, arrive_with, new_last, over_all_fabrics, over_real_fabrics, wait_for};
 
 thread_local! {
     static GO: Cell<bool> = const { Cell::new(false) };
@@ -193,6 +193,71 @@ fn a_batch_is_published_in_time_while_its_worker_computes() {
         me.wait_while_serving(|| GO.get())?;
         drop(aggregator);
         me.barrier()
+    });
+}
+
+/// Runs `send` on worker 0 of a simulation, where calls travel as frames. `send` gets a function
+/// that computes for long, and then checks that so many calls have run.
+fn runs_while_its_worker_computes(send: impl Fn(&Worker, Last, &dyn Fn(u64)) -> Result<()> + Send + Sync) {
+    for seed in 0..3 {
+        let (ran, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let simulated = Simulation::new(2, 1, seed).run(|me| {
+            let (last, to) = (new_last(me)?, me.neighbor(1));
+            me.setup(to)?;
+            me.barrier()?;
+            if me.is_first() {
+                // All credit for earlier calls arrives, which would also send what is staged.
+                me.charge(Duration::from_secs(1));
+                send(me, last, &|calls| {
+                    me.charge(Duration::from_secs(1));
+                    over.store(true, Ordering::Relaxed);
+                    assert_eq!(ran.load(Ordering::Relaxed), calls);
+                })?;
+            } else {
+                while !over.load(Ordering::Relaxed) {
+                    me.progress()?;
+                    me.charge(Duration::from_micros(100));
+                    ran.store(last.here(me).borrow()[to.index()], Ordering::Relaxed);
+                }
+            }
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// A batch that is too long for a frame is staged before the timed call, and does not keep it.
+#[test]
+fn a_timed_call_is_published_in_time_behind_a_long_batch() {
+    runs_while_its_worker_computes(|me, last, compute| {
+        let to = me.neighbor(1);
+        let hour = Duration::from_secs(3600);
+        let (long, timed) = (me.aggregate(to).batch_bytes(16 << 10).age(hour), me.aggregate(to));
+        let timed = timed.batch_bytes(1 << 20).flush_within(Duration::from_millis(1));
+        for number in 1..=200 {
+            long.call((last, me.id(), number), arrive)?;
+        }
+        assert_eq!(me.counters_to(to).flushes, [0; 7], "the batch is open");
+        timed.call((last, me.id(), 201), arrive)?;
+        compute(201);
+        Ok(())
+    });
+}
+
+/// The timed call that finds the queue full is published in time, too.
+#[test]
+fn a_timed_call_is_published_in_time_behind_a_full_queue() {
+    runs_while_its_worker_computes(|me, last, compute| {
+        let to = me.neighbor(1);
+        // Longer than the queue, which is therefore sent when it is full.
+        let timed = me.aggregate(to).batch_bytes(16 << 20).flush_within(Duration::from_millis(1));
+        let mut calls = 0;
+        while me.counters_to(to).flushes[FlushCause::Size as usize] == 0 {
+            calls += 1;
+            timed.call_buffer((last, me.id(), calls), &[calls as u8; 1000], arrive_with)?;
+        }
+        compute(calls);
+        Ok(())
     });
 }
 

@@ -13,9 +13,9 @@ thread_local! {
     static ALL_HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Worker 0 queues more calls than the ring takes. It makes no progress until worker 1 has run all
-/// of them, which it learns by other means.
-fn queues_and_computes(me: &Worker, test: &str, set_up: bool) -> Result<()> {
+/// Worker 0 queues more calls than the ring takes, some behind a held call. It makes no progress
+/// until worker 1 has run all of them, which it learns by other means.
+fn queues_and_computes(me: &Worker, test: &str, set_up: bool, held: u64) -> Result<()> {
     let (last, to) = (new_last(me)?, me.neighbor(1));
     if set_up {
         me.setup(to)?;
@@ -23,7 +23,7 @@ fn queues_and_computes(me: &Worker, test: &str, set_up: bool) -> Result<()> {
     // More than the largest ring takes.
     let calls = 20_000;
     let done = me.synchronizer(1)?;
-    let sent = me.synchronizer(calls as u32)?;
+    let sent = me.synchronizer((calls - held) as u32)?;
     me.barrier()?;
     if me.id().number() == 1 {
         // Worker 0 finds its ring full.
@@ -32,8 +32,10 @@ fn queues_and_computes(me: &Worker, test: &str, set_up: bool) -> Result<()> {
         me.barrier()?;
         return wait_for(me, last, to, calls + 1);
     }
+    let hour = me.aggregate(to).flush_within(Duration::from_secs(3600));
+    (1..=held).try_for_each(|number| hour.call((last, me.id(), number), arrive))?;
     let queueing = me.to(to).when_full(WhenFull::Queue).notify(&sent, On::Sent);
-    for number in 1..=calls {
+    for number in held + 1..=calls {
         queueing.call((last, me.id(), number), arrive)?;
     }
     assert!(me.counters_to(to).staged_bytes_max > 0);
@@ -55,7 +57,7 @@ fn queues_and_computes(me: &Worker, test: &str, set_up: bool) -> Result<()> {
 fn while_it_computes() {
     let test = "ways::helpers::while_it_computes";
     over_real_fabrics(test, farside::job().processes(2).queue_cap_bytes(4 << 20), |me| {
-        queues_and_computes(me, test, true)
+        queues_and_computes(me, test, true, 0)
     });
 }
 
@@ -64,7 +66,17 @@ fn while_it_computes() {
 fn before_the_ring_stands() {
     let test = "ways::helpers::before_the_ring_stands";
     over_real_fabrics(test, farside::job().processes(2).queue_cap_bytes(4 << 20), |me| {
-        queues_and_computes(me, test, false)
+        queues_and_computes(me, test, false, 0)
+    });
+}
+
+/// The service thread looks for room soon, although it was told before of a batch that may wait for
+/// an hour.
+#[test]
+fn behind_a_held_call() {
+    let test = "ways::helpers::behind_a_held_call";
+    over_real_fabrics(test, farside::job().processes(2).queue_cap_bytes(4 << 20), |me| {
+        queues_and_computes(me, test, true, 1)
     });
 }
 

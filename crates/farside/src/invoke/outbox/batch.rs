@@ -1,5 +1,7 @@
 //! Records that wait to be published together.
 
+use std::mem::MaybeUninit;
+
 use farside_fabric::ring::Header;
 
 use crate::invoke::payload::Payload;
@@ -11,8 +13,8 @@ pub(super) const BATCH_BYTES_MAX: usize = 16 << 10;
 /// than stores of single records: see [`farside_fabric::ring`].
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Long enough for the longest batch so far.
-    words: Box<[u64]>,
+    /// Long enough for the longest batch so far. The padding of arguments is uninitialised.
+    words: Box<[MaybeUninit<u64>]>,
     /// The bytes of the records so far.
     bytes: usize,
     /// The bytes for which there is room, here and at the receiver.
@@ -30,7 +32,7 @@ impl Batch {
         // Twice the size, so that the record which completes the batch has room.
         let bytes = batch_bytes.saturating_mul(2).clamp(record_bytes, BATCH_BYTES_MAX).next_multiple_of(8);
         if size_of_val(&*self.words) < bytes {
-            self.words = vec![0; bytes / 8].into();
+            self.words = vec![MaybeUninit::new(0); bytes / 8].into();
         }
         self.room = room.min(size_of_val(&*self.words));
     }
@@ -45,8 +47,18 @@ impl Batch {
     }
 
     /// The records.
-    pub(super) fn records(&self) -> &[u64] {
+    pub(super) fn records(&self) -> &[MaybeUninit<u64>] {
         &self.words[..self.bytes / 8]
+    }
+
+    /// The header of the first record, and all words behind it.
+    ///
+    /// # Panics
+    /// If the batch is empty.
+    pub(super) fn split_header(&self) -> (Header, &[MaybeUninit<u64>]) {
+        let (header, behind) = self.records().split_first().expect("there is a record to publish");
+        // SAFETY: the first record begins with the header that `write` has written.
+        (Header::from_word(unsafe { header.assume_init() }), behind)
     }
 
     /// Removes all records.
@@ -100,7 +112,7 @@ impl Batch {
         let record = self.words.as_mut_ptr().wrapping_add(self.bytes / 8);
         // SAFETY: `room` is at most the size of `words`, and 0 while there are none. So the record
         // lies in `words`, from a whole word on: all records are whole words.
-        unsafe { record.write(header.word()) };
+        unsafe { record.cast::<u64>().write(header.word()) };
         // SAFETY: by the contract the payload fits behind the header: a record that is so short has
         // no word for its length. Words are aligned to 8.
         unsafe { payload.write(record.wrapping_add(1).cast()) };

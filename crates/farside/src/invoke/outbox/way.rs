@@ -6,11 +6,13 @@
 //! when nothing waits any more. So whichever thread holds the lock may send the waiting records,
 //! and later calls come behind them.
 
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ring::{CHUNK_BYTES_MIN, Header, MappedChunk, RingMemory, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
+use farside_sys::racy;
 
 use super::ring::{Ring, write_payload};
 use super::{Dispatch, FlushCause, SendCounters};
@@ -19,6 +21,7 @@ use crate::invoke::frames::OutFrames;
 use crate::invoke::message::{CallMessage, FramePlace, RingName};
 use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
+use crate::invoke::ring::backlog::Listed;
 use crate::invoke::staged::Staged;
 use crate::runtime::process::{Process, lock};
 use farside_launch::kill_point::KillPoint;
@@ -79,8 +82,8 @@ pub(crate) struct Way {
     mark: Option<u64>,
     /// The number of such requests since this worker last looked, at most 2.
     wanted: u8,
-    /// Whether the way is in the list that the service thread looks after.
-    pub(crate) is_listed: bool,
+    /// Whether the service thread looks after the way.
+    pub(crate) listed: Listed,
     /// The counters, without the bytes that the ring counts and without those of the outbox.
     pub(super) counters: SendCounters,
 }
@@ -161,7 +164,7 @@ impl Way {
             on_sent: Vec::new(),
             mark: None,
             wanted: 0,
-            is_listed: false,
+            listed: Listed::No,
             counters: SendCounters::default(),
         }
     }
@@ -427,13 +430,19 @@ impl Way {
 
     /// Takes over a batch of whole records, with the latches that wait for it. Sends it as a frame
     /// if it need not wait, and stages it otherwise.
-    pub(super) fn take_batch(&mut self, process: &Process, records: &[u64], on_sent: &mut Vec<LatchAddress>) {
+    pub(super) fn take_batch(
+        &mut self,
+        process: &Process,
+        records: &[MaybeUninit<u64>],
+        on_sent: &mut Vec<LatchAddress>,
+    ) {
         let bytes = size_of_val(records);
         self.counters.bytes += bytes as u64;
         self.on_sent.append(on_sent);
         let must_wait = self.has_staged() || self.held.is_some() || !self.is_framed();
         if !must_wait && bytes <= frame_bytes_max(process, self.to_process).min(self.frames.room()) {
-            let copy = |out: &mut [u8]| out.copy_from_slice(bytemuck::cast_slice(records));
+            self.frames.begin(bytes);
+            let copy = |out: &mut [u8]| copy_words(records, out);
             // An error is ignored here: the batch is staged, and who sends it gets the error.
             if let Ok(true) = process.send_frame(self.to_process, self.frame_place(), bytes, copy) {
                 self.frames.advance(bytes);
@@ -447,7 +456,7 @@ impl Way {
     }
 
     fn frame_place(&self) -> FramePlace {
-        FramePlace { ring: self.name, position: self.frames.sent(), window: self.frames.window() }
+        FramePlace { ring: self.name, position: self.frames.sent(), window: self.frames.stated_window() }
     }
 
     fn note_staged(&mut self) {
@@ -547,12 +556,12 @@ impl Way {
                 break;
             }
             process.kill_point(KillPoint::RecordReserved);
-            let records = self.staged.front_within(ring.sender.room());
-            ring.sender.publish_records(records);
+            let Some((header, behind)) = self.staged.split_header(ring.sender.room()) else { break };
+            ring.sender.publish_records(header, behind);
             process.kill_point(KillPoint::StagedPublished);
+            let words = 1 + behind.len();
             // From now on the ring counts these bytes.
-            self.counters.bytes -= size_of_val(records) as u64;
-            let words = records.len();
+            self.counters.bytes -= words as u64 * 8;
             self.staged.pop_words(words);
             sent = true;
         }
@@ -583,17 +592,17 @@ impl Way {
         while self.has_staged() {
             if self.cut_words == 0 {
                 // As many whole records as fit in a frame. A longer record is cut into pieces.
-                let front = self.staged.front().map_or(0, <[u64]>::len);
+                let front = self.staged.front().map_or(0, <[_]>::len);
                 let whole = self.staged.front_within(max.min(self.frames.room())).len();
                 self.cut_words = if whole == 0 && self.frames.has_room(front * 8) { front } else { whole };
+                self.frames.begin(self.cut_words * 8);
             }
             let piece = self.staged.words(self.cut_words.min(max / 8));
             if piece.is_empty() {
                 break;
             }
-            let bytes: &[u8] = bytemuck::cast_slice(piece);
             let place = self.frame_place();
-            if !process.send_frame(self.to_process, place, bytes.len(), |out| out.copy_from_slice(bytes))? {
+            if !process.send_frame(self.to_process, place, size_of_val(piece), |out| copy_words(piece, out))? {
                 self.is_refused = true;
                 break;
             }
@@ -685,6 +694,22 @@ impl Way {
         let idle = self.may_close() && !is_in_use;
         idle & (self.mark.replace(written) == Some(written))
     }
+}
+
+#[cfg(test)]
+impl Way {
+    /// Makes this a faulty sender of frames.
+    pub(super) fn ignore_credit(&mut self) {
+        self.frames.ignore_credit();
+    }
+}
+
+/// Copies the words of records into a frame of that size.
+fn copy_words(words: &[MaybeUninit<u64>], out: &mut [u8]) {
+    assert_eq!(size_of_val(words), out.len(), "a frame has the size of its records");
+    // SAFETY: both are that long, and do not overlap, since `out` is borrowed exclusively. The copy
+    // gives uninitialised bytes some value.
+    unsafe { racy::copy_out(words.as_ptr().cast(), out.as_mut_ptr(), out.len()) };
 }
 
 /// The most bytes of a stream that a frame carries.

@@ -16,6 +16,16 @@ use crate::runtime::process::{Process, lock};
 const LOOK_AFTER: Duration = Duration::from_micros(200);
 const LOOK_AFTER_MAX: Duration = Duration::from_millis(2);
 
+/// Whether the service thread looks after a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// The way is not in the list.
+    No,
+    /// At the end of a hold, which may be far away.
+    Later,
+    Soon,
+}
+
 /// The ways on which records wait.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
@@ -34,12 +44,13 @@ impl Process {
     /// Has the service thread send the records staged on a way if this thread does not: soon, or
     /// when they are `due`.
     pub(crate) fn look_after(&self, shared: &SharedWay, way: &mut Way, due: Option<Instant>) {
-        if !way.needs_help() || (way.is_listed && due.is_none()) {
+        if !way.needs_help() || (way.listed == Listed::Soon && due.is_none()) {
             return;
         }
+        let listed = if due.is_some() { Listed::Later } else { Listed::Soon };
         let due = due.unwrap_or_else(|| self.clock().now() + LOOK_AFTER);
         let mut state = lock(&self.calls().backlog.state);
-        if !std::mem::replace(&mut way.is_listed, true) {
+        if std::mem::replace(&mut way.listed, listed) == Listed::No {
             state.ways.push(shared.clone());
         }
         if state.next_look.is_none_or(|look| due < look) {
@@ -73,9 +84,14 @@ impl Process {
             }
             // An error is ignored here: the caller that waits for the records gets it.
             moved |= way.send_for_worker(self).unwrap_or(false);
-            way.is_listed = way.needs_help();
-            if way.is_listed {
-                let due = way.held_until().unwrap_or(now + interval);
+            let held = way.held_until();
+            way.listed = match held {
+                _ if !way.needs_help() => Listed::No,
+                Some(_) => Listed::Later,
+                None => Listed::Soon,
+            };
+            if way.listed != Listed::No {
+                let due = held.unwrap_or(now + interval);
                 next = Some(next.map_or(due, |next| next.min(due)));
                 drop(way);
                 kept.push(shared);

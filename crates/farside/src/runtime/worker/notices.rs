@@ -91,7 +91,10 @@ impl Worker {
                     let _ = outbox.give_up_if_idle(&self.process);
                 }
             }
-            Notice::Frame(frame) => self.inbox().take_frame(&frame),
+            Notice::Frame(frame) => {
+                self.process.calls().waiting_frames.taken(&frame);
+                self.inbox().take_frame(&frame);
+            }
             Notice::Fetched { fetch, outcome } => {
                 let mut ran = self.go_on_with(fetch, outcome);
                 for ring in self.closing.take() {
