@@ -82,13 +82,18 @@ pub enum Error {
         theirs: Box<str>,
     },
     /// The deadline passed.
-    #[error("deadline passed after {after:?} while {doing}{}", missing(waiting_for))]
+    #[error(
+        "deadline passed after {after:?} while {doing}{}; if it only needs more time, raise `Job::deadline` or \
+         FARSIDE_TIMEOUT_S, or the time that was given for this wait",
+        late(waiting_for)
+    )]
     Deadline {
         /// The operation that waited.
         doing: &'static str,
         /// The time that it waited.
         after: Duration,
-        /// In a collective, the workers that did not come. Otherwise empty.
+        /// The workers that were waited for, as far as known: in a collective, those that did not
+        /// come.
         waiting_for: Vec<WorkerId>,
     },
     /// A closure or function pointer was sent to a process of another binary, in which it does not
@@ -275,22 +280,24 @@ pub enum Error {
     },
 }
 
-/// Names the workers that a collective waited for, and the remedy.
-fn missing(workers: &[WorkerId]) -> String {
+/// Names the workers that were waited for.
+fn late(workers: &[WorkerId]) -> String {
     let names: Vec<_> = workers.iter().map(WorkerId::to_string).collect();
-    match &names[..] {
-        [] => String::new(),
-        names => format!(
-            ": {} did not come; if it only needs longer, raise `Job::deadline` or FARSIDE_TIMEOUT_S",
-            names.join(", ")
-        ),
-    }
+    if names.is_empty() { String::new() } else { format!(": {} is late", names.join(", ")) }
 }
 
 impl Error {
-    /// Returns the error of a wait that is no collective.
+    /// Returns the error of a wait, which names no worker yet.
     pub(crate) fn deadline(doing: &'static str, after: Duration) -> Self {
         Self::Deadline { doing, after, waiting_for: Vec::new() }
+    }
+
+    /// Adds the worker that was waited for, if this is the error of a deadline.
+    pub(crate) fn late(mut self, worker: WorkerId) -> Self {
+        if let Self::Deadline { waiting_for, .. } = &mut self {
+            waiting_for.push(worker);
+        }
+        self
     }
 
     /// Returns the error for a call that is longer than `max`.

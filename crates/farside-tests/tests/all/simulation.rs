@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, LaunchError, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
+use farside::{Caller, Error, LaunchError, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
 
 /// Options of a network without random delays.
 fn exact(network: LogGp) -> SimOptions {
@@ -279,8 +279,46 @@ fn a_collective_that_waits_in_vain_names_the_worker_that_did_not_come() {
     };
     for (error, _) in without_worker_3(computes) {
         let is_named =
-            error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 did not come");
-        assert!(is_named && error.ends_with("raise `Job::deadline` or FARSIDE_TIMEOUT_S"), "{error}");
+            error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 is late");
+        assert!(is_named && error.contains("raise `Job::deadline` or FARSIDE_TIMEOUT_S"), "{error}");
+    }
+}
+
+/// Waits of worker 0 for worker 1, which does not come.
+const WAITS: [fn(&Worker) -> Result<()>; 3] = [
+    |me| me.call_return(me.neighbor(1), 1_u64, |_, x| x)?.wait().map(drop),
+    |me| me.setup(me.neighbor(1)).and_then(|()| me.shutdown(me.neighbor(1))),
+    |me| {
+        let outcome = Mutex::new(Ok(()));
+        let ask = |caller: &Caller| caller.call_return(WorkerId::new(1), (), |_, ()| ())?.wait();
+        me.scope(|scope| {
+            let outcome = &outcome;
+            scope.spawn(move |caller| *outcome.lock().unwrap() = ask(caller))
+        })??;
+        outcome.into_inner().unwrap()
+    },
+];
+
+#[test]
+fn a_wait_for_one_worker_names_it_and_the_settings_of_the_deadline() {
+    for wait in WAITS {
+        let simulation = Simulation::new(2, 1, 3).deadline(Duration::from_secs(8));
+        let simulated = simulation.run(|me| {
+            if me.id().number() == 1 {
+                me.charge(Duration::from_secs(60));
+                return Ok(());
+            }
+            let error = wait(me).unwrap_err();
+            let Error::Deadline { waiting_for, .. } = &error else { panic!("{error}") };
+            assert_eq!(*waiting_for, [WorkerId::new(1)], "{error}");
+            let text = error.to_string();
+            let is_named =
+                text.contains(": worker 1 is late; ") && text.contains("raise `Job::deadline` or FARSIDE_TIMEOUT_S");
+            assert!(is_named, "{text}");
+            Err(Error::program("as planned"))
+        });
+        let verdict = simulated.unwrap().verdict.unwrap_err().to_string();
+        assert!(verdict.contains("as planned"), "{verdict}");
     }
 }
 
