@@ -29,7 +29,7 @@ pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<To
     let body = if returns_nothing(&sig.output) {
         quote!(|me| {
             #name(me);
-            ::core::result::Result::Ok(())
+            ::core::result::Result::<(), #krate::Error>::Ok(())
         })
     } else {
         quote!(#name)

@@ -82,13 +82,18 @@ pub enum Error {
         theirs: Box<str>,
     },
     /// The deadline passed.
-    #[error("deadline passed after {after:?} while {doing}{}", missing(waiting_for))]
+    #[error(
+        "deadline passed after {after:?} while {doing}{}; if it only needs more time, raise `Job::deadline` or \
+         FARSIDE_TIMEOUT_S, or the time that was given for this wait",
+        late(waiting_for)
+    )]
     Deadline {
         /// The operation that waited.
         doing: &'static str,
         /// The time that it waited.
         after: Duration,
-        /// In a collective, the workers that did not come. Otherwise empty.
+        /// The workers that were waited for, as far as known: in a collective, those that did not
+        /// come.
         waiting_for: Vec<WorkerId>,
     },
     /// A closure or function pointer was sent to a process of another binary, in which it does not
@@ -275,22 +280,24 @@ pub enum Error {
     },
 }
 
-/// Names the workers that a collective waited for, and the remedy.
-fn missing(workers: &[WorkerId]) -> String {
+/// Names the workers that were waited for.
+fn late(workers: &[WorkerId]) -> String {
     let names: Vec<_> = workers.iter().map(WorkerId::to_string).collect();
-    match &names[..] {
-        [] => String::new(),
-        names => format!(
-            ": {} did not come; if it only needs longer, raise `Job::deadline` or FARSIDE_TIMEOUT_S",
-            names.join(", ")
-        ),
-    }
+    if names.is_empty() { String::new() } else { format!(": {} is late", names.join(", ")) }
 }
 
 impl Error {
-    /// Returns the error of a wait that is no collective.
+    /// Returns the error of a wait, which names no worker yet.
     pub(crate) fn deadline(doing: &'static str, after: Duration) -> Self {
         Self::Deadline { doing, after, waiting_for: Vec::new() }
+    }
+
+    /// Adds the worker that was waited for, if this is the error of a deadline.
+    pub(crate) fn late(mut self, worker: WorkerId) -> Self {
+        if let Self::Deadline { waiting_for, .. } = &mut self {
+            waiting_for.push(worker);
+        }
+        self
     }
 
     /// Returns the error for a call that is longer than `max`.
@@ -299,15 +306,19 @@ impl Error {
         Self::TooLarge { what: "a call", bytes, max, remedy }
     }
 
-    /// Returns an error of the program, so that a worker's body can return it. An
-    /// [`io::Error`](std::io::Error) becomes one by `?`.
+    /// Returns an error of the program, so that a worker's body can return it. An error of this
+    /// library stays what it is.
+    ///
+    /// The usual errors of the standard library (of parsing, of conversions between numbers, of
+    /// input and output) and a `Box<dyn Error + Send + Sync>` become one by `?`. Others do not: an
+    /// `Error` that all errors convert into could not be an error itself.
     ///
     /// ```no_run
     /// use farside::Error;
     ///
     /// farside::job().processes(2).run(|me| {
     ///     let text = std::fs::read_to_string("numbers.txt")?;
-    ///     let first: u64 = text.trim().parse().map_err(Error::program)?;
+    ///     let first: u64 = text.trim().parse()?;
     ///     if first == 0 {
     ///         return Err(Error::program("numbers.txt begins with 0"));
     ///     }
@@ -317,7 +328,7 @@ impl Error {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn program(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Program(error.into())
+        Self::from(error.into())
     }
 
     /// Returns the error of a module, if this error holds one of type `E`.
@@ -331,7 +342,7 @@ impl Error {
     /// ```
     pub fn room_error<E: std::error::Error + 'static>(&self) -> Option<&E> {
         match self {
-            Self::Room(error) => error.downcast_ref(),
+            Self::Room(error) | Self::Program(error) => error.downcast_ref(),
             _ => None,
         }
     }
@@ -359,10 +370,38 @@ impl fmt::Debug for Error {
     }
 }
 
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Self {
-        Self::program(error)
+/// An error of this library in the box becomes itself again. Every other is an error of the program.
+impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        error.downcast().map_or_else(Self::Program, |error| *error)
     }
+}
+
+/// Errors of the standard library become errors of the program.
+macro_rules! program_errors {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::Program(Box::new(error))
+            }
+        })*
+    };
+}
+
+program_errors! {
+    fmt::Error,
+    std::array::TryFromSliceError,
+    std::char::ParseCharError,
+    std::env::VarError,
+    std::io::Error,
+    std::net::AddrParseError,
+    std::num::ParseFloatError,
+    std::num::ParseIntError,
+    std::num::TryFromIntError,
+    std::str::ParseBoolError,
+    std::str::Utf8Error,
+    std::string::FromUtf8Error,
+    std::time::SystemTimeError,
 }
 
 impl From<LaunchError> for Error {

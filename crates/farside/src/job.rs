@@ -241,12 +241,46 @@ impl Job {
 
     /// Runs `body` on every worker of the job.
     ///
-    /// The body may use `?` on errors of this library and of input and output. Wrap others:
-    /// `.map_err(farside::Error::program)?`.
+    /// The body may use `?` on errors of this library, on the usual errors of the standard library
+    /// and on a `Box<dyn Error + Send + Sync>`, which takes any error. Wrap others:
+    /// `.map_err(farside::Error::program)?`. A body whose error were any type would have to name it:
+    /// the compiler infers no type for `Ok(())` at the end of a closure.
+    ///
+    /// ```no_run
+    /// use farside::prelude::*;
+    /// use std::error::Error;
+    ///
+    /// fn body(me: &Worker) -> Result<(), Box<dyn Error + Send + Sync>> {
+    ///     let greeting = String::from_utf8(std::fs::read("greeting.txt")?)?;
+    ///     println!("{}: {greeting}", me.id());
+    ///     Ok(me.barrier()?)
+    /// }
+    ///
+    /// farside::job().processes(2).run(|me| Ok(body(me)?))?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
     ///
     /// In the launcher, this starts the processes and returns when all of them have ended. In a
     /// process, it runs the workers and returns when the whole job has ended; the code after it
     /// runs there as well.
+    ///
+    /// Where `mpirun` or `srun` started the processes, each of them gets an error if the job fails. A
+    /// program that prints it once asks whether process 0 prints it for this process:
+    ///
+    /// ```no_run
+    /// use std::process::ExitCode;
+    ///
+    /// fn main() -> ExitCode {
+    ///     match farside::job().processes(2).run(|me| me.barrier()) {
+    ///         Ok(()) => ExitCode::SUCCESS,
+    ///         Err(_) if farside::job::is_reported() => ExitCode::FAILURE,
+    ///         Err(error) => {
+    ///             eprintln!("{error}");
+    ///             ExitCode::FAILURE
+    ///         }
+    ///     }
+    /// }
+    /// ```
     ///
     /// *Cost*: about a millisecond for each process.
     ///

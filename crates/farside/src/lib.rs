@@ -35,7 +35,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | send a function as an argument, as libraries do | [`Function`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
-//! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`], [`RemoteMemory`] |
 //! | allocate in another worker's memory without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
 //! | signal that data has arrived, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |

@@ -12,7 +12,8 @@ pub enum FabricError {
     Cancelled,
     /// The deadline passed.
     #[error(
-        "deadline passed while {doing} ({process}): the process may be overloaded or stopped; raise the deadline or look at the process"
+        "deadline passed while {doing} ({process}): the process may be overloaded or stopped; look at the process, or raise \
+         the deadline (of a job: `Job::deadline` or FARSIDE_TIMEOUT_S)"
     )]
     Deadline {
         /// The action that waited.

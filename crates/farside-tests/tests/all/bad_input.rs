@@ -13,6 +13,8 @@ use farside::{
     Notifications, Order, Result, Section, Signal, Simulation,
 };
 
+use crate::forged_handles::address_in;
+
 /// The content of memory that no test may write.
 const UNTOUCHED: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 /// Words of each registered region.
@@ -169,11 +171,12 @@ fn every_way_is_refused(me: &Worker) -> Result<()> {
     me.barrier()?;
     for at in [me.id(), me.neighbor(1), me.neighbor(me.threads_per_process())] {
         let [registered, fixed, gone] = all[at.index()];
-        let starter = GlobalAddress::starter(me.process_of(at), 0);
+        let process = me.process_of(at);
+        let starter = GlobalAddress::starter(process, 0);
         let memories =
             [Memory { start: registered, bytes: 8 * WORDS as u64 }, Memory { start: starter, bytes: STARTER_BYTES }];
         for form in FORMS {
-            for address in never_good(me, starter).into_iter().chain([(gone, AddressFault::Stale)]) {
+            for address in never_good(me, process).into_iter().chain([(gone, AddressFault::Stale)]) {
                 refuses(me, form, address);
             }
             for Memory { start, bytes } in &memories {
@@ -210,7 +213,7 @@ fn refuses(me: &Worker, form: &AccessForm, (address, why): (GlobalAddress, Addre
 }
 
 /// Returns addresses that are invalid in every job of this shape, and their faults.
-fn never_good(me: &Worker, starter: GlobalAddress) -> Vec<(GlobalAddress, AddressFault)> {
+fn never_good(me: &Worker, process: ProcessId) -> Vec<(GlobalAddress, AddressFault)> {
     let count = me.process_count();
     vec![
         (GlobalAddress::NULL, AddressFault::Null),
@@ -218,9 +221,10 @@ fn never_good(me: &Worker, starter: GlobalAddress) -> Vec<(GlobalAddress, Addres
         (GlobalAddress::from_bits(64), AddressFault::Null),
         (GlobalAddress::starter(ProcessId::new(count), 0), AddressFault::NoSuchProcess { count }),
         (GlobalAddress::from_bits(!7), AddressFault::NoSuchProcess { count }),
-        // Another generation of the slot, and an unused slot.
-        (GlobalAddress::from_bits(starter.to_bits() | 7 << 32), AddressFault::Stale),
-        (GlobalAddress::from_bits(starter.to_bits() | 1000 << 36), AddressFault::Stale),
+        // Another generation of the slot, an unused slot, and the last one.
+        (address_in(process, 0, 7, 0), AddressFault::Stale),
+        (address_in(process, 1000, 0, 0), AddressFault::Stale),
+        (address_in(process, 8191, 0, 0), AddressFault::Stale),
     ]
 }
 

@@ -15,6 +15,11 @@ use proptest::prelude::*;
 
 /// The size of the regions in which the library keeps rings and pipes.
 const SLAB_BYTES: u64 = 256 << 10;
+/// More slots than these tests' processes have regions.
+const SLOTS: u32 = 12;
+/// The slots that have addresses, and the generations of a slot that addresses tell apart.
+const ADDRESSED_SLOTS: u32 = 8192;
+const GENERATIONS: u32 = 16;
 /// The bit of a generation that says that a region is internal.
 const INTERNAL: u32 = 1 << 31;
 /// What the messages in pipes consist of. A forged handle may have it as its stamp.
@@ -41,6 +46,15 @@ impl LookAlike {
         let name = stamp.wrapping_mul(inverse).wrapping_sub(1);
         Self { id: name as u32, generation: (name >> 32) as u32, ..self }
     }
+}
+
+/// Returns an address in any slot of any process, which the library makes of a forged handle: a
+/// test that knew the bits of an address would miss its aim once they are others.
+pub(crate) fn address_in(process: ProcessId, slot: u32, generation: u32, offset: u64) -> GlobalAddress {
+    let key = RemoteKey { process, slot, generation, reserved: 0, bytes: SLAB_BYTES };
+    let handle = wire::encode(&LookAlike { key, offset, bytes: 64, id: 0, generation: 0 }, Vec::new());
+    let handle: RemoteMemory = wire::decode(Decoder::new(&handle), 0).expect("any such bytes are a handle");
+    handle.address().expect("every slot below the last, and every offset in one, has an address")
 }
 
 /// Decodes a handle from the bytes of another value.
@@ -88,7 +102,8 @@ impl<'w> Canaries<'w> {
 fn a_look_alike_does_not_open_rings_and_pipes(me: &Worker) -> Result<()> {
     let canaries = Canaries::new(me)?;
     let process = me.process_of(me.neighbor(1));
-    let keys = (0..12).flat_map(|slot| [0, 1, INTERNAL, INTERNAL | 1].map(|generation| (slot, generation)));
+    let generations = (0..4).flat_map(|uses| [uses, uses | INTERNAL]);
+    let keys = generations.flat_map(|generation| (0..SLOTS).map(move |slot| (slot, generation)));
     for (slot, generation) in keys.filter(|_| me.id().number() == 0) {
         let key = RemoteKey { process, slot, generation, reserved: 0, bytes: SLAB_BYTES };
         for offset in (64..SLAB_BYTES).step_by(MESSAGE_BYTES / 2) {
@@ -102,11 +117,37 @@ fn a_look_alike_does_not_open_rings_and_pipes(me: &Worker) -> Result<()> {
     canaries.check()
 }
 
+/// Reads and writes at addresses in the slots of the other process, in every generation that an
+/// address can have. What is written may be memory of a program.
+fn no_address_leads_to_rings_and_pipes(me: &Worker) -> Result<()> {
+    let canaries = Canaries::new(me)?;
+    let process = me.process_of(me.neighbor(1));
+    let in_use = (0..SLOTS).flat_map(|slot| (0..GENERATIONS).map(move |generation| (slot, generation)));
+    for (slot, generation) in in_use.filter(|_| me.id().number() == 0) {
+        for offset in (0..SLAB_BYTES).step_by(MESSAGE_BYTES / 2) {
+            let address = address_in(process, slot, generation, offset);
+            let read = me.get_bytes(address, &mut [0; 64]);
+            // The program's part of the starter memory is its first. Reply slots lie outside.
+            let is_starter = slot == 0 && generation == 0 && offset < 4096;
+            assert!(slot > 0 || is_starter || read.is_err(), "{address} was read");
+            let _ = me.put_bytes(address, &[0xee; 64]);
+        }
+    }
+    // No region has these slots.
+    let others = (SLOTS..ADDRESSED_SLOTS).flat_map(|slot| (0..GENERATIONS).map(move |generation| (slot, generation)));
+    for (slot, generation) in others.filter(|_| me.id().number() == 0) {
+        let address = address_in(process, slot, generation, 0);
+        assert!(me.get_bytes(address, &mut [0; 64]).is_err(), "{address} was read");
+    }
+    canaries.check()
+}
+
 everywhere! {
     as_processes(processes = 2, threads = 1),
     simulated(processes = 2, threads = 1, seeds = [1]);
 
     a_look_alike_does_not_open_rings_and_pipes
+    no_address_leads_to_rings_and_pipes
 }
 
 /// A function that is registered for a handle cannot be called with a look-alike of it.
@@ -146,7 +187,7 @@ struct Forged {
 fn any_forged() -> impl Strategy<Value = Forged> {
     let number = || prop_oneof![3 => 0..5000_u64, 1 => any::<u64>()];
     let generation = prop_oneof![4 => (0..3_u32, any::<bool>()).prop_map(|(uses, internal)| uses | u32::from(internal) << 31), 1 => any::<u32>()];
-    let slot = prop_oneof![4 => 0..12_u32, 1 => any::<u32>()];
+    let slot = prop_oneof![4 => 0..SLOTS, 1 => any::<u32>()];
     let bytes = prop_oneof![4 => Just(SLAB_BYTES), 2 => Just(2 << 20), 1 => any::<u64>()];
     let key = (0..3_u32, slot, generation, bytes).prop_map(|(process, slot, generation, bytes)| RemoteKey {
         process: ProcessId::new(process),
@@ -165,8 +206,9 @@ fn any_forged() -> impl Strategy<Value = Forged> {
         generation,
     });
     let address = prop_oneof![
-        4 => (1..4_u64, 0..12_u64, 0..16_u64, 0..SLAB_BYTES / 8)
-            .prop_map(|(process, slot, generation, word)| process << 46 | slot << 36 | generation << 32 | (word * 8)),
+        4 => (0..3_u32, 0..SLOTS, 0..GENERATIONS, 0..SLAB_BYTES / 8).prop_map(|(process, slot, generation, word)| {
+            address_in(ProcessId::new(process), slot, generation, word * 8).to_bits()
+        }),
         1 => any::<u64>(),
     ];
     (memory, address, number(), number()).prop_map(|(memory, address, number, count)| Forged {

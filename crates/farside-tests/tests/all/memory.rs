@@ -95,6 +95,29 @@ fn chosen_pages_come_in_large_superchunks() {
     .unwrap();
 }
 
+/// An array at the last worker, of which each worker writes a part.
+fn arrays_of_one_worker_are_reached_by_all(me: &Worker) -> Result<()> {
+    const PART: usize = 300;
+    let (root, last) = (WorkerId::FIRST, WorkerId::new(me.worker_count() - 1));
+    let length = PART * me.worker_count() as usize;
+    let made = if me.id() == root { Some(me.allocate_array::<f64>(last, length)?) } else { None };
+    let (memory, values) = me.broadcast(root, made)?;
+    assert_eq!((memory.process(), memory.bytes(), values.len()), (me.process_of(last), 8 * length as u64, length));
+    values.put(me, PART * me.id().index(), &[f64::from(me.id().number()); PART])?;
+    me.barrier()?;
+    let expected: Vec<f64> = me.workers().flat_map(|worker| [f64::from(worker.number()); PART]).collect();
+    assert_eq!(values.to_vec(me)?, expected);
+    let beyond = values.at(length).map(drop);
+    assert!(beyond.is_err(), "{beyond:?}");
+    me.barrier()?;
+    if me.id() == root {
+        me.release(memory)?;
+    }
+    let too_long = me.allocate_array::<[u64; 4]>(last, usize::MAX / 2).map(drop);
+    assert!(matches!(room(&too_long), Some(MemoryError::Refused { .. })), "{too_long:?}");
+    me.barrier()
+}
+
 /// A handle travels, and any worker that has it uses it. Bits that are not a handle are refused.
 fn handles_travel(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
@@ -249,6 +272,7 @@ everywhere! {
     memory_is_placed
     buffers_are_registered
     pages_and_nodes_are_chosen
+    arrays_of_one_worker_are_reached_by_all
 }
 
 #[test]

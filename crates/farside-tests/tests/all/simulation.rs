@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, LaunchError, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
+use farside::{Caller, Error, LaunchError, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
 
 /// Options of a network without random delays.
 fn exact(network: LogGp) -> SimOptions {
@@ -279,8 +279,46 @@ fn a_collective_that_waits_in_vain_names_the_worker_that_did_not_come() {
     };
     for (error, _) in without_worker_3(computes) {
         let is_named =
-            error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 did not come");
-        assert!(is_named && error.ends_with("raise `Job::deadline` or FARSIDE_TIMEOUT_S"), "{error}");
+            error.starts_with("deadline passed after 8s while waiting") && error.contains(": worker 3 is late");
+        assert!(is_named && error.contains("raise `Job::deadline` or FARSIDE_TIMEOUT_S"), "{error}");
+    }
+}
+
+/// Waits of worker 0 for worker 1, which does not come.
+const WAITS: [fn(&Worker) -> Result<()>; 3] = [
+    |me| me.call_return(me.neighbor(1), 1_u64, |_, x| x)?.wait().map(drop),
+    |me| me.setup(me.neighbor(1)).and_then(|()| me.shutdown(me.neighbor(1))),
+    |me| {
+        let outcome = Mutex::new(Ok(()));
+        let ask = |caller: &Caller| caller.call_return(WorkerId::new(1), (), |_, ()| ())?.wait();
+        me.scope(|scope| {
+            let outcome = &outcome;
+            scope.spawn(move |caller| *outcome.lock().unwrap() = ask(caller))
+        })??;
+        outcome.into_inner().unwrap()
+    },
+];
+
+#[test]
+fn a_wait_for_one_worker_names_it_and_the_settings_of_the_deadline() {
+    for wait in WAITS {
+        let simulation = Simulation::new(2, 1, 3).deadline(Duration::from_secs(8));
+        let simulated = simulation.run(|me| {
+            if me.id().number() == 1 {
+                me.charge(Duration::from_secs(60));
+                return Ok(());
+            }
+            let error = wait(me).unwrap_err();
+            let Error::Deadline { waiting_for, .. } = &error else { panic!("{error}") };
+            assert_eq!(*waiting_for, [WorkerId::new(1)], "{error}");
+            let text = error.to_string();
+            let is_named =
+                text.contains(": worker 1 is late; ") && text.contains("raise `Job::deadline` or FARSIDE_TIMEOUT_S");
+            assert!(is_named, "{text}");
+            Err(Error::program("as planned"))
+        });
+        let verdict = simulated.unwrap().verdict.unwrap_err().to_string();
+        assert!(verdict.contains("as planned"), "{verdict}");
     }
 }
 
@@ -322,9 +360,20 @@ fn a_body_may_return_an_error_of_the_program() {
         std::fs::File::open("/there/is/no/such/file")?;
         Ok(())
     };
-    let bodies: [(Body, &str); 3] = [
+    let parses: Body = |_| {
+        "seven".parse::<u8>()?;
+        Ok(())
+    };
+    fn of_any_kind(me: &Worker) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        me.barrier()?;
+        std::sync::mpsc::channel::<()>().1.try_recv()?;
+        Ok(())
+    }
+    let bodies: [(Body, &str); 5] = [
         (reads, "No such file"),
-        (|_| "seven".parse::<u8>().map_err(Error::program).map(|_| ()), "invalid digit"),
+        (parses, "invalid digit"),
+        (|me| Ok(of_any_kind(me)?), "empty channel"),
+        (|me| of_any_kind(me).map_err(Error::program), "empty channel"),
         (|_| Err(Error::program("it has had enough")), ": it has had enough"),
     ];
     for (body, why) in bodies {
@@ -332,10 +381,47 @@ fn a_body_may_return_an_error_of_the_program() {
         assert!(error.contains(why), "{error}");
     }
     // An error that follows from a loss is not the verdict, however the program wraps it.
-    let simulated = Simulation::new(3, 1, 1)
-        .kill(ProcessId::new(1), Duration::from_millis(1))
-        .run(|me| me.wait_together(Duration::from_secs(10), || false).map_err(Error::program));
-    assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), "process 1 was killed by signal 9");
+    let wrapped: [fn(Error) -> Error; 2] = [Error::program, |error| Error::program(OfStep(error))];
+    for wrap in wrapped {
+        let simulated = Simulation::new(3, 1, 1)
+            .kill(ProcessId::new(1), Duration::from_millis(1))
+            .run(|me| me.wait_together(Duration::from_secs(10), || false).map_err(wrap));
+        assert_eq!(simulated.unwrap().verdict.unwrap_err().to_string(), "process 1 was killed by signal 9");
+    }
+}
+
+/// An error of a program that has an error of the library as its source.
+#[derive(Debug)]
+struct OfStep(Error);
+
+impl std::fmt::Display for OfStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a step failed")
+    }
+}
+
+impl std::error::Error for OfStep {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// An error of the library that was boxed on its way is that error again.
+#[test]
+fn an_error_of_the_library_stays_itself_in_a_box() {
+    type AnyError = Box<dyn std::error::Error + Send + Sync>;
+    let boxed = || -> AnyError { Error::UnknownProcess { process: ProcessId::new(7), count: 2 }.into() };
+    assert!(matches!(Error::from(boxed()), Error::UnknownProcess { count: 2, .. }));
+    assert!(matches!(Error::program(boxed()), Error::UnknownProcess { count: 2, .. }));
+    let of_a_module: AnyError = farside::sync::SyncError::Poisoned.into();
+    assert!(matches!(Error::from(of_a_module).room_error(), Some(farside::sync::SyncError::Poisoned)));
+}
+
+#[farside::test(processes = 2)]
+fn a_test_may_return_any_error(me: &Worker) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let workers: u32 = "2".parse()?;
+    assert!(me.worker_count() >= workers);
+    Ok(me.barrier()?)
 }
 
 #[test]

@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use super::pointer::GlobalPtr;
 use crate::error::Result;
 use crate::global::AddressFault;
+use crate::memory::{Place, RemoteMemory};
 use crate::runtime::worker::Worker;
 use crate::wire::{Decoder, Encoder, Schema, Wire, WireError, plain_whole};
 
@@ -19,15 +20,13 @@ use crate::wire::{Decoder, Encoder, Schema, Wire, WireError, plain_whole};
 ///
 /// ```no_run
 /// # use farside::prelude::*;
-/// # use farside::GlobalSlice;
 /// # fn example(me: &Worker) -> farside::Result<()> {
-/// let memory = me.allocate_at(me.neighbor(1), 8 * 100)?;
-/// let numbers: GlobalSlice<u64> = memory.address()?.cast().slice(100);
+/// let (memory, numbers) = me.allocate_array::<u64>(me.neighbor(1), 100)?;
 /// numbers.put(me, 10, &[1, 2, 3])?;
 /// let mut back = [0; 3];
 /// numbers.get(me, 10, &mut back)?;
 /// assert_eq!((back, numbers.at(11)?.get(me)?), ([1, 2, 3], 2));
-/// # Ok(())
+/// me.release(memory)
 /// # }
 /// ```
 pub struct GlobalSlice<T> {
@@ -162,6 +161,46 @@ unsafe impl<T: 'static> Wire for GlobalSlice<T> {
 }
 
 // Implemented by hand, since a derive would require the same of `T`.
+impl Worker {
+    /// Allocates room for `length` values in one process, or near one of its workers. The handle is
+    /// for the [release](Self::release); the slice is for all else. Both can be sent to any worker.
+    /// The first contents are those of an earlier use.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::GlobalSlice;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let (memory, weights) = me.allocate_array::<f32>(WorkerId::FIRST, 1000)?;
+    /// weights.put(me, 0, &[0.5; 1000])?;
+    /// let sum = me.call_return(WorkerId::FIRST, weights, |first, weights: GlobalSlice<f32>| {
+    ///     weights.to_vec(first).map_or(0.0, |weights| weights.iter().sum::<f32>())
+    /// })?;
+    /// assert_eq!(sum.wait()?, 500.0);
+    /// me.release(memory)
+    /// # }
+    /// ```
+    ///
+    /// An array of which each process has a part is a [`global_array`](Self::global_array). Others
+    /// also reach a vector that a program has already, by [`register`](Self::register), but each
+    /// access from another process is then a system call or a message.
+    ///
+    /// *Cost*: that of [`allocate_at`](Self::allocate_at).
+    ///
+    /// # Errors
+    /// Those of [`allocate_at`](Self::allocate_at) and of [`RemoteMemory::address`].
+    pub fn allocate_array<T: Pod>(
+        &self,
+        place: impl Into<Place>,
+        length: usize,
+    ) -> Result<(RemoteMemory, GlobalSlice<T>)> {
+        let memory = self.allocate_at(place, (length as u64).saturating_mul(size_of::<T>() as u64))?;
+        match memory.address() {
+            Ok(address) => Ok((memory, address.cast().slice(length))),
+            Err(error) => self.release(memory).and(Err(error)),
+        }
+    }
+}
+
 impl<T> Clone for GlobalSlice<T> {
     fn clone(&self) -> Self {
         *self

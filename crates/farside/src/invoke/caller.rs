@@ -15,7 +15,7 @@ use super::notify::{Counted, Notify, Synchronizer, count_down};
 use super::outbox::Dispatch;
 use super::outcome::Outcome;
 use super::payload::Payload;
-use super::pending::{FromLike, Reading, take};
+use super::pending::{FromLike, Reading, take, with_debtor};
 use super::reply::{Holder, ReplyAddress};
 use super::reply_slots::{ReplySlots, SlotHandle};
 use super::table::Remote;
@@ -319,9 +319,10 @@ impl<N: Counted> To<'_, Caller, N> {
         let deadline = caller.now() + process.settings().deadline;
         let wait = |record_bytes| {
             let left = deadline.saturating_duration_since(caller.now());
-            caller.wait_until("waiting for room in a lane", left, || {
+            let waited = caller.wait_until("waiting for room in a lane", left, || {
                 process.lane_may_send(self.to, record_bytes).map(|may| may.then_some(())).transpose()
-            })
+            });
+            waited.map_err(|error| error.late(self.to))
         };
         let when_full = self.when_full.unwrap_or(WhenFull::Retry);
         process.send_on_lane_or_wait(self.to, how, payload, when_full, wait).map_err(|refused| *refused)?;
@@ -379,7 +380,8 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
         let (caller, how) = (&self.underway.0, self.how);
         let look = || look_for(&caller.process, slot, how).map(Ok);
         // An error of the wait itself says nothing of the result, which may still come.
-        let result = caller.wait_until("waiting for the result of a call", time, look)?;
+        let result = caller.wait_until("waiting for the result of a call", time, look);
+        let result = result.map_err(|error| with_debtor(&caller.process.callers().slots(), slot, error))?;
         self.slot = None;
         result
     }

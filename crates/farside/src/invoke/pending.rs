@@ -130,7 +130,8 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
         let how = self.how;
         let look = |worker: &Worker| take_on(worker, slot, how).map(Ok);
         // An error of the wait itself says nothing of the result, which may still come.
-        let result = self.worker.wait_until("waiting for the result of a call", time, look)?;
+        let result = self.worker.wait_until("waiting for the result of a call", time, look);
+        let result = result.map_err(|error| with_debtor(&self.worker.replies(), slot, error))?;
         self.slot = None;
         result
     }
@@ -175,6 +176,15 @@ pub(crate) struct Continuation {
 impl std::fmt::Debug for Continuation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Continuation").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+/// Adds to the error of a wait for a result the worker that owes it. A `Reply` may have been passed
+/// on, and then only its holder knows.
+pub(super) fn with_debtor(replies: &ReplySlots, slot: SlotHandle, error: Error) -> Error {
+    match replies.outcome(slot) {
+        ReplyOutcome::Waits(on, Holder::Called) => error.late(on),
+        _ => error,
     }
 }
 

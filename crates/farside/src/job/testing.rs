@@ -9,10 +9,10 @@ use std::time::Duration;
 use farside_sys::file::nameless;
 
 use crate::Worker;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invoke::named::Names;
 use crate::rooms::ROOMS;
-use crate::runtime::run::run_process;
+use crate::runtime::run::{Body, run_process};
 use farside_launch::child::{self, Role, StartMethod};
 use farside_launch::settings::{Choices, default_deadline, own_environment};
 use farside_launch::start::{Launch, Program};
@@ -36,15 +36,18 @@ pub struct TestShape {
 /// If the job fails.
 #[doc(hidden)]
 #[track_caller]
-pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
+pub fn run_test<E>(name: &str, shape: TestShape, body: fn(&Worker) -> Result<(), E>)
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
     // The test harness names its tests without the crate.
     let name = name.split_once("::").map_or(name, |(_, test)| test);
-    if let Err(error) = run(name, shape, body) {
+    if let Err(error) = run(name, shape, &|me: &Worker| body(me).map_err(Error::program)) {
         panic!("{error}");
     }
 }
 
-fn run(name: &str, mut shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
+fn run(name: &str, mut shape: TestShape, body: &Body<'_>) -> Result<()> {
     let machines = host::machines(&own_environment)?;
     if machines > 1 {
         // Each process then has neighbors on its own machine and on another.
@@ -53,16 +56,16 @@ fn run(name: &str, mut shape: TestShape, body: fn(&Worker) -> Result<()>) -> Res
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
     match child::role(name, StartMethod::Entry, choices.clone())? {
         Role::Member(member) if member.control.leads_to_a_process() => {
-            run_process(member, Names::of_the_library(), ROOMS, &body)
+            run_process(member, Names::of_the_library(), ROOMS, body)
         }
         Role::Member(member) => {
-            let run = AssertUnwindSafe(|| run_process(member, Names::of_the_library(), ROOMS, &body));
+            let run = AssertUnwindSafe(|| run_process(member, Names::of_the_library(), ROOMS, body));
             let is_well = matches!(catch_unwind(run), Ok(Ok(())));
             // The launcher reports on the test. The test harness of this process must not, too.
             std::process::exit(i32::from(!is_well));
         }
         Role::Host(member, hosting) => {
-            hosting.see_through(|| run_process(member, Names::of_the_library(), ROOMS, &body))
+            hosting.see_through(|| run_process(member, Names::of_the_library(), ROOMS, body))
         }
         Role::Launcher => {
             let arguments = [name, "--exact", "--nocapture", "--quiet", "--test-threads=1", "--include-ignored"];

@@ -2,7 +2,8 @@
 //! real one (Table 2).
 //!
 //! The simulation models the network: the number and size of messages, and their cost in the model.
-//! The calls themselves take no virtual time, so these rows show the share of the network.
+//! The calls themselves take no virtual time, so these rows show the share of the network. Calls at
+//! once (`write`) and bare transfers (`raw`) are messages here, and one-sided writes in the paper.
 
 use std::sync::Mutex;
 use std::thread;

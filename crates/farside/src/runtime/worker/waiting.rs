@@ -140,16 +140,17 @@ impl Worker {
             outbox.may_send(&worker.process, record_bytes).map(|may| may.then_some(())).transpose()
         });
         wait_for_credit(false);
-        result
+        result.map_err(|error| error.late(to))
     }
 
     /// Waits until the lane to a worker has room for a record.
     pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
         let left = deadline.saturating_duration_since(self.process.clock().now());
-        self.wait_until("waiting for room in a lane", left, |worker| {
+        let waited = self.wait_until("waiting for room in a lane", left, |worker| {
             worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
-        })
+        });
+        waited.map_err(|error| error.late(to))
     }
 
     /// Like [`wait_until`](Self::wait_until), for a condition on memory that other processes

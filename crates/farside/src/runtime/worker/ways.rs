@@ -51,9 +51,10 @@ impl Worker {
     }
 
     fn wait_for_way(&self, to: WorkerId) -> Result<()> {
-        self.wait_until("setting a ring up", self.default_deadline(), |worker| {
+        let waited = self.wait_until("setting a ring up", self.default_deadline(), |worker| {
             worker.outbox(to)?.is_set_up().then_some(Ok(()))
-        })?;
+        });
+        waited.map_err(|error| error.late(to))?;
         self.check_peer(to)
     }
 
@@ -69,10 +70,11 @@ impl Worker {
         if self.outbox_cell(to).is_none() {
             return Err(self.unknown(to));
         }
-        self.wait_until("shutting a ring down", self.default_deadline(), |worker| {
+        let waited = self.wait_until("shutting a ring down", self.default_deadline(), |worker| {
             let shut = worker.outbox(to)?.shut_down(worker.process_handle());
             shut.map(|shut| shut.then_some(())).transpose()
-        })?;
+        });
+        waited.map_err(|error| error.late(to))?;
         self.check_peer(to)
     }
 
