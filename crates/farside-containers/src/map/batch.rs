@@ -114,6 +114,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     ///
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
+    #[track_caller]
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let (core, mut values) = (&self.core, Vec::with_capacity(keys.len()));
         core.check("get_many", Kind::Find)?;
@@ -135,6 +136,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     }
 
     /// Asks the owners of keys whose memory is not mapped here, and returns their answers.
+    #[track_caller]
     fn ask(&self, keys: &[K]) -> Result<Vec<Option<Answer<V>>>> {
         let (core, state) = (&self.core, self.core.state);
         let is_any_lost = || !core.me.lost_processes().is_empty();
@@ -156,6 +158,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                 state.unanswered.set(0);
                 round
             });
+            core.announce(core.spot(key).owner)?;
             state.unanswered.set(state.unanswered.get() + 1);
             asker.ask(self.owner_of(key), tag as u32, (round, *key))?;
         }
@@ -164,6 +167,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         let is_mine = || Some(state.answers.borrow().0) == round;
         if round.is_some() {
             core.me.wait_while_serving(|| !is_mine() || state.unanswered.get() == 0 || is_any_lost())?;
+        }
+        for key in keys.iter().filter(|_| !core.announced_parts().is_empty()) {
+            core.note_done(core.spot(key).owner, Kind::Find)?;
         }
         Ok(if is_mine() { std::mem::take(&mut state.answers.borrow_mut().1) } else { Vec::new() })
     }

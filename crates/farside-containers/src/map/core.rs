@@ -245,6 +245,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         }
     }
 
+    /// The owners of the parts whose operations are announced: all or none.
+    pub(super) fn announced_parts(&self) -> std::ops::Range<usize> {
+        0..self.state.announced.len()
+    }
+
     #[inline]
     fn announced_words(&self, owner: usize) -> Option<Result<announced::Words>> {
         let first = *self.state.announced.get(owner)?;
