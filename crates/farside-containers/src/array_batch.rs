@@ -47,6 +47,10 @@ use crate::query::Query;
 /// *Cost*: for each change that of an item of an [`Exchange`], of at least 16 bytes, and of a
 /// [`Query`] if the old value is wanted.
 ///
+/// *Loss*: changes of values in the memory of a lost process are dropped. [`fetch`](Self::fetch)
+/// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes of
+/// other values are made, but [`fetch`](Self::fetch) returns no old values.
+///
 /// The three forms are those of the batches of lamellar's arrays.
 pub struct ArrayBatch<T: 'static, A: 'static> {
     array: Rc<GlobalArray<T>>,
