@@ -42,6 +42,7 @@ pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
 ///
 /// *Order*: none between insertions. *Cost*: that of an item of an [`Exchange`], and of an
 /// insertion at the owner.
+#[must_use = "the insertions are done when `finish` returns, or `end` of the phase"]
 pub struct Batch<'m, 'w, K: Slot, V: Slot> {
     map: &'m Map<'w, K, V>,
     sender: Sender<'w, (K, V)>,
@@ -72,17 +73,28 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
         pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
     }
 
-    /// Waits until the insertions of all workers are done. All workers call this, in the same order
-    /// as other collectives.
+    /// Waits until the insertions of all workers are done, also those of other batches. All workers
+    /// call this, in the same order as other collectives.
     ///
     /// # Errors
     /// [`MapError::Batch`] on every worker, if any worker could not insert an entry; those of
     /// [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
-        let core = &self.map.core;
+        self.map.finish(&self.sender)
+    }
+}
+
+impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
+    /// Finishes all batches, whether they were dropped or not. Collective.
+    pub(super) fn finish_batches(&self) -> Result<()> {
+        self.finish(&self.map.batches.on(self.core.me))
+    }
+
+    fn finish(&self, sender: &Sender<'_, (K, V)>) -> Result<()> {
+        let core = &self.core;
         let here = Core::on(core.handle, core.me);
         // A worker that fails goes on to the collectives, where the others wait.
-        let sent = self.sender.flush().and(core.me.quiesce());
+        let sent = sender.flush().and(core.me.quiesce());
         for (key, value) in core.state.pending.take() {
             let spot = here.spot(&key);
             here.note(here.persist(spot, |effort| Insert::attempt(&here, effort, spot, &key, value)).map(drop));
@@ -96,9 +108,7 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
             None => Ok(()),
         }
     }
-}
 
-impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns a batch of insertions. Their owners carry them out, whatever the implementation.
     ///
     /// # Errors
