@@ -237,7 +237,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                     Err(Error::RemotePanic { on: core.me.id(), message })
                 });
             }
-        } else if O::IS_CALL || core.state.implementation == Implementation::Call {
+        } else if O::IS_CALL || core.state.implementation.get() == Implementation::Call {
             let all = || (*key, arguments.clone());
             return core.at_owner(spot, all, |there, (handle, effort, (key, arguments))| {
                 let core = Core::on(handle, there);

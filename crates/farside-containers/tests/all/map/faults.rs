@@ -52,6 +52,11 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
         batch.extend((own + 1000..own + 1000 + keys_each).map(|key| (key, key)))?;
         let finished = batch.finish();
         assert!(matches!(map_error(&finished), MapError::Batch { count, .. } if *count > 0), "{finished:?}");
+        // The end of a phase says so, too.
+        let phase = m.inserting()?;
+        phase.batch()?.extend((own + 2000..own + 2000 + keys_each).map(|key| (key, key)))?;
+        let ended = phase.end();
+        assert!(matches!(map_error(&ended), MapError::Batch { count, .. } if *count > 0), "{ended:?}");
         map.free(me)?;
     }
     Ok(())
@@ -86,6 +91,12 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
         assert!(matches!(map_error(&made), MapError::Capacity { .. }), "{made:?}");
     }
     let unequal = HashMap::<u64, u64>::new(me, 10 + me.id().index());
+    if me.worker_count() > 1 {
+        assert!(matches!(map_error(&unequal), MapError::Unequal { worker } if worker.number() == 1), "{unequal:?}");
+    }
+
+    let placed: fn(&[u8]) -> u64 = if me.is_first() { |_| 77 } else { |_| 78 };
+    let unequal = HashMap::<u64, u64>::builder().placement(placed).build(me);
     if me.worker_count() > 1 {
         assert!(matches!(map_error(&unequal), MapError::Unequal { worker } if worker.number() == 1), "{unequal:?}");
     }
