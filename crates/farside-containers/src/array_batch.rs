@@ -27,6 +27,8 @@ use crate::query::Query;
 /// | one index by many operands | `operands.map(\|operand\| (index, operand))` |
 /// | each index by its own operand | `indices.zip(operands)` |
 ///
+/// To accumulate, pass `+` as the operation.
+///
 /// ```
 /// use std::rc::Rc;
 /// use farside_containers::ArrayBatch;
