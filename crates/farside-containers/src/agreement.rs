@@ -1,8 +1,8 @@
 //! [`ContainerError`], and how all workers learn that one of them failed.
 
-use farside::{Error, Result, Worker, WorkerId};
+use farside::{Error, Result, Wire, Worker, WorkerId};
 
-/// Why a collective operation of a container failed.
+/// Why an operation of a container failed.
 ///
 /// It arrives as [`Error::Room`]; [`Error::room_error`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +16,9 @@ pub enum ContainerError {
         /// Its reason.
         why: String,
     },
+    /// The container was used after it was freed.
+    #[error("the container was freed: no worker may use it after `free`; make another one")]
+    Freed,
     /// Old values did not arrive.
     #[error("{missing} of {count} old values did not arrive: their owners failed; look for the errors there")]
     Unanswered {
@@ -30,6 +33,19 @@ impl From<ContainerError> for Error {
     fn from(error: ContainerError) -> Self {
         Self::Room(Box::new(error))
     }
+}
+
+/// Returns the values of all workers, in the order of their numbers. A collective.
+pub(crate) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>> {
+    let values = me.gather(WorkerId::FIRST, value)?;
+    me.broadcast(WorkerId::FIRST, values)
+}
+
+/// Returns the first worker whose value differs from that of worker 0, if there is one. A
+/// collective.
+pub(crate) fn find_unequal<T: Wire + Clone + PartialEq>(me: &Worker, value: T) -> Result<Option<WorkerId>> {
+    let all = exchange(me, value)?;
+    Ok(all.iter().position(|other| *other != all[0]).map(|worker| WorkerId::new(worker as u32)))
 }
 
 /// Fails on all workers if one of them has an error. A collective.

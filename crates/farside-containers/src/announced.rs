@@ -30,10 +30,12 @@ pub struct BrokenPromise {
 /// The words of two operations.
 pub(crate) type Words = [(Op, GlobalPtr<u64>); 2];
 
-/// Meets the operations that a promise excludes, and that nothing orders before this one.
+/// Meets the operations that a promise excludes, and that nothing orders before this one. A local
+/// promise excludes all operations of other workers, and a worker does not meet its own.
 #[track_caller]
 pub(crate) fn meet(me: &Worker, promise: Promise, words: Words) -> Result<()> {
-    for (op, word) in words.into_iter().filter(|(op, _)| !promise.permits(*op)) {
+    let is_excluded = |op| promise.is_local() || !promise.permits(op);
+    for (op, word) in words.into_iter().filter(|(op, _)| is_excluded(*op)) {
         if let Err(error) = word.fetch_or(me, 0) {
             let conflict = error.room_error::<AccessConflict>().cloned();
             return Err(

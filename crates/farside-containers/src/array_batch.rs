@@ -27,6 +27,8 @@ use crate::query::Query;
 /// | one index by many operands | `operands.map(\|operand\| (index, operand))` |
 /// | each index by its own operand | `indices.zip(operands)` |
 ///
+/// To accumulate, pass `+` as the operation.
+///
 /// ```
 /// use std::rc::Rc;
 /// use farside_containers::ArrayBatch;
@@ -46,6 +48,10 @@ use crate::query::Query;
 ///
 /// *Cost*: for each change that of an item of an [`Exchange`], of at least 16 bytes, and of a
 /// [`Query`] if the old value is wanted.
+///
+/// *Loss*: changes of values in the memory of a lost process are dropped. [`fetch`](Self::fetch)
+/// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes of
+/// other values are made, but [`fetch`](Self::fetch) returns no old values.
 ///
 /// The three forms are those of the batches of lamellar's arrays.
 pub struct ArrayBatch<T: 'static, A: 'static> {

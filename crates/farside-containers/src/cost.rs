@@ -10,7 +10,7 @@ mod measure;
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use self::choice::Planner;
+pub(crate) use self::choice::{Planner, interval_of_neighbor};
 use crate::promise::{Implementation, Op, Promise};
 
 /// The cost of each component, in nanoseconds. Plain data: measure it, take a preset, or invent a

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
 use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
-use crate::agreement::agree;
+use crate::agreement::{ContainerError, agree};
 use crate::dist_iterator::DistIterator;
 use crate::exchange::Exchange;
 
@@ -40,6 +40,11 @@ const CACHED_KEYS: usize = 4096;
 ///
 /// *Cost*: that of a local hash table for each insertion, and of an item of the exchange for each
 /// key that was not in the cache.
+///
+/// *Loss*: the counts of a lost process are gone, and so are keys that were on their way to it or
+/// in its cache. [`count`](Self::count) of its keys returns [`Error::PeerLost`], and so do
+/// [`settle`](Self::settle) and [`top_k`](Self::top_k). Others can still be counted, and
+/// [`iter`](Self::iter) still has the own part.
 #[derive(Wire)]
 pub struct CountingSet<K: 'static> {
     exchange: Exchange<(K, u64)>,
@@ -52,6 +57,7 @@ struct Part<K> {
     counts: Counts<K>,
     /// Keys that this worker has inserted and not sent.
     cache: Counts<K>,
+    is_freed: bool,
 }
 
 type Counts<K> = HashMap<K, u64, Salted>;
@@ -73,7 +79,7 @@ impl BuildHasher for Salted {
 
 impl<K> Part<K> {
     fn new() -> Self {
-        Self { counts: Counts::default(), cache: Counts::default() }
+        Self { counts: Counts::default(), cache: Counts::default(), is_freed: false }
     }
 }
 
@@ -95,13 +101,16 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// *Completion*: it is counted when [`settle`](Self::settle) returns.
     ///
     /// # Errors
-    /// Those of [`Sender::push`](crate::Sender::push), if this sends the keys of the cache. The key
-    /// was inserted nevertheless.
+    /// [`ContainerError::Freed`]. Those of [`Sender::push`](crate::Sender::push), if this sends the
+    /// keys of the cache; the key was inserted nevertheless.
     pub fn insert(self, me: &Worker, key: K) -> Result<()> {
         let is_full = self.part.with(me, |part| {
+            if part.is_freed {
+                return Err(ContainerError::Freed);
+            }
             *part.cache.entry(key).or_default() += 1;
-            part.cache.len() >= CACHED_KEYS
-        });
+            Ok(part.cache.len() >= CACHED_KEYS)
+        })?;
         if is_full { self.flush(me) } else { Ok(()) }
     }
 
@@ -127,10 +136,11 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// functions insert meanwhile. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`] and [`Sender::push`](crate::Sender::push).
-    /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not send.
+    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and
+    /// [`Sender::push`](crate::Sender::push). [`ContainerError::Failed`] if another worker could not send.
     /// The next `settle` sends what this one did not, except keys that no call can hold.
     pub fn settle(self, me: &Worker) -> Result<()> {
+        self.check(me)?;
         loop {
             let flushed = self.flush(me);
             // Also after an error: the others wait here.
@@ -146,8 +156,9 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Asks the owner of a key how often it was inserted.
     ///
     /// # Errors
-    /// Those of [`To::call_return`](farside::To::call_return).
+    /// [`ContainerError::Freed`]; those of [`To::call_return`](farside::To::call_return).
     pub fn count(self, me: &Worker, key: K) -> Result<Pending<'_, u64>> {
+        self.check(me)?;
         let owner = self.owner(me, &key);
         Ok(me.call_return(owner, (self.part, key), |there, (part, key)| {
             part.with(there, |part| part.counts.get(&key).copied().unwrap_or_default())
@@ -155,7 +166,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     }
 
     /// Returns an iterator over the keys of this worker and their counts, as they are now. For
-    /// those of all workers use it with [`DistIterator`].
+    /// those of all workers use it with [`DistIterator`]. Empty after [`free`](Self::free).
     ///
     /// *Cost*: a copy of the part.
     pub fn iter(self, me: &Worker) -> impl Iterator<Item = (K, u64)> + use<K> {
@@ -168,11 +179,12 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// counts the greater key comes first. All workers call this, after [`settle`](Self::settle).
     ///
     /// # Errors
-    /// Those of [`Worker::all_reduce`].
+    /// [`ContainerError::Freed`]; those of [`Worker::all_reduce`].
     pub fn top_k(self, me: &Worker, k: usize) -> Result<Vec<(u64, K)>>
     where
         K: Ord,
     {
+        self.check(me)?;
         self.iter(me).map(|(key, count)| (count, key)).all_top_k(me, k)
     }
 
@@ -182,8 +194,13 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Those of [`Exchange::free`]. The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
         let freed = self.exchange.free(me);
-        self.part.with(me, |part| *part = Part::new());
+        self.part.with(me, |part| *part = Part { is_freed: true, ..Part::new() });
         freed
+    }
+
+    /// Refuses the use of a freed set.
+    fn check(self, me: &Worker) -> Result<(), ContainerError> {
+        if self.part.with(me, |part| part.is_freed) { Err(ContainerError::Freed) } else { Ok(()) }
     }
 
     /// Returns the worker that counts a key. All processes run one binary, so they agree.

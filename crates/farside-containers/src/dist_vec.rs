@@ -5,7 +5,7 @@ use std::fmt;
 
 use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
-use crate::agreement::agree;
+use crate::agreement::{ContainerError, agree};
 
 /// The size of the calls in which items move.
 const CALL_BYTES: usize = 64 << 10;
@@ -36,7 +36,7 @@ const SAMPLES_BYTES: usize = 1 << 20;
 /// ```
 ///
 /// The handle is `Copy` and travels: called functions use the part of the worker on which they run.
-/// The parts are kept until the job ends; `with(me, std::mem::take)` takes their memory away.
+/// [`free`](Self::free) gives the memory back. The parts are empty then.
 ///
 /// [`rebalance`](Self::rebalance) and [`sort`](Self::sort) move items. Nothing may be pushed while
 /// any worker is in one of them: the items would stay, but at the end of a part, in no order.
@@ -62,6 +62,7 @@ struct Part<T> {
     is_out: bool,
     /// Items that have come here in exchanges that have not ended here.
     arrived: Vec<Block<T>>,
+    is_freed: bool,
 }
 
 /// Items that go from one worker to another in an exchange.
@@ -108,7 +109,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part = Part { items: Vec::new(), next: 0, is_out: false, arrived: Vec::new() };
+        let part = Part { items: Vec::new(), next: 0, is_out: false, arrived: Vec::new(), is_freed: false };
         Ok(Self { part: PerWorker::new(me, RefCell::new(part))? })
     }
 
@@ -170,23 +171,25 @@ impl<T: Wire + Clone> DistVec<T> {
     /// For many items use an [`Exchange`](crate::Exchange).
     ///
     /// # Errors
-    /// Those of [`To::call`](farside::To::call).
+    /// [`ContainerError::Freed`]; those of [`To::call`](farside::To::call).
     pub fn push_to(self, me: &Worker, to: WorkerId, item: T) -> Result<()> {
+        self.check(me)?;
         Ok(me.call(to, (self, item), |there, (this, item)| this.with(there, |items| items.push(item)))?)
     }
 
     /// Returns the length of the whole. All workers call this.
     ///
     /// # Errors
-    /// Those of [`Worker::all_reduce`].
+    /// [`ContainerError::Freed`]; those of [`Worker::all_reduce`].
     pub fn len(self, me: &Worker) -> Result<u64> {
+        self.check(me)?;
         me.all_reduce(self.with(me, |items| items.len() as u64), |one, other| one + other)
     }
 
     /// Returns whether all parts are empty. All workers call this.
     ///
     /// # Errors
-    /// Those of [`Worker::all_reduce`].
+    /// Those of [`len`](Self::len).
     pub fn is_empty(self, me: &Worker) -> Result<bool> {
         Ok(self.len(me)? == 0)
     }
@@ -194,9 +197,10 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Copies the whole to one worker, of any size. The others get `None`. All workers call this.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
-    /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not send.
+    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and
+    /// [`To::call`](farside::To::call). [`ContainerError::Failed`] if another worker could not send.
     pub fn gather(self, me: &Worker, root: WorkerId) -> Result<Option<Vec<T>>> {
+        self.check(me)?;
         let own = self.with(me, |items| items.clone());
         let (copied, outcome) = self.exchange(me, Sending::Copies, vec![(root, own)]);
         outcome.map(|()| (me.id() == root).then_some(copied))
@@ -208,6 +212,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`gather`](Self::gather).
     pub fn rebalance(self, me: &Worker) -> Result<()> {
+        self.check(me)?;
         let lengths = self.lengths(me).inspect_err(|error| self.leave(me, error))?;
         let begin: usize = lengths[..me.id().index()].iter().sum();
         let total: usize = lengths.iter().sum();
@@ -222,6 +227,26 @@ impl<T: Wire + Clone> DistVec<T> {
         let (items, outcome) = self.exchange(me, Sending::Moves, pieces);
         self.put_in_front(me, items);
         outcome
+    }
+
+    /// Waits for all calls, as [`Worker::quiesce`] does, and frees the memory. All workers call
+    /// this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless.
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.check(me)?;
+        let quiesced = me.quiesce();
+        self.part.with(me, |part| {
+            (part.items, part.arrived) = (Vec::new(), Vec::new());
+            part.is_freed = true;
+        });
+        quiesced
+    }
+
+    /// Refuses the use of a freed vector.
+    fn check(self, me: &Worker) -> Result<(), ContainerError> {
+        if self.part.with(me, |part| part.is_freed) { Err(ContainerError::Freed) } else { Ok(()) }
     }
 
     fn lengths(self, me: &Worker) -> Result<Vec<usize>> {
@@ -244,6 +269,7 @@ impl<T: Wire + Clone> DistVec<T> {
     where
         T: Ord,
     {
+        self.check(me)?;
         let workers = me.worker_count() as usize;
         let splitters = self.splitters(me).inspect_err(|error| self.leave(me, error))?;
         // All comparisons are made while the items are in the part.

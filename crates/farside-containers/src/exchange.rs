@@ -7,6 +7,7 @@ use std::vec::Drain;
 
 use farside::{Batches, Error, PerWorker, Result, WhenFull, Wire, Worker, WorkerId};
 
+use crate::agreement::ContainerError;
 use crate::route::{Hop, Route};
 
 /// The size at which an exchange sends a batch by default. The cost of a call is then small beside
@@ -67,8 +68,8 @@ pub struct Exchange<T: 'static> {
     part: PerWorker<Place<T>>,
 }
 
-/// The place of a worker's part, which is empty after [`Exchange::free`].
-type Place<T> = RefCell<Option<Rc<Part<T>>>>;
+/// The place of a worker's part. After [`Exchange::free`] it has a part without batches.
+type Place<T> = RefCell<Rc<Part<T>>>;
 
 /// The function of an exchange.
 type Run<T> = dyn Fn(&Worker, Items<'_, T>);
@@ -83,6 +84,7 @@ struct Part<T: 'static> {
     items_max: usize,
     /// Whether `push` may take its fast way: plain items, sent directly.
     is_fast: bool,
+    /// At least one, or none after the exchange was freed.
     batches: Box<[RefCell<Batch<T>>]>,
     /// The number of batches that are not empty.
     open: Cell<usize>,
@@ -141,7 +143,7 @@ impl<T: Wire + 'static> Exchange<T> {
         });
         // Before items can arrive, which is in the collective.
         me.look_after(&(part.clone() as Rc<dyn Batches>));
-        let exchange = Self { part: PerWorker::new(me, RefCell::new(Some(part.clone())))? };
+        let exchange = Self { part: PerWorker::new(me, RefCell::new(part.clone()))? };
         part.handle.get_or_init(|| exchange);
         Ok(exchange)
     }
@@ -149,7 +151,7 @@ impl<T: Wire + 'static> Exchange<T> {
     /// Returns what this worker pushes items with.
     ///
     /// # Panics
-    /// If the exchange is of another job or was freed, or on a thread of a pool.
+    /// If the exchange is of another job, or on a thread of a pool.
     #[track_caller]
     pub fn on(self, me: &Worker) -> Sender<'_, T> {
         Sender { me, part: self.part_of(me) }
@@ -159,15 +161,16 @@ impl<T: Wire + 'static> Exchange<T> {
     /// of the exchange. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. The memory is freed nevertheless.
+    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless.
     ///
     /// # Panics
     /// If this worker still has a [`Sender`] of the exchange. Also those of [`on`](Self::on).
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         let part = self.part_of(me);
+        part.check()?;
         let quiesced = me.quiesce();
-        self.part.here(me).take();
+        self.part.here(me).replace(Rc::new(part.without_batches()));
         let is_last = Rc::strong_count(&part) == 1;
         assert!(is_last, "an exchange is freed after its senders are dropped");
         quiesced
@@ -175,8 +178,7 @@ impl<T: Wire + 'static> Exchange<T> {
 
     #[track_caller]
     fn part_of(self, me: &Worker) -> Rc<Part<T>> {
-        let part = self.part.here(me).borrow().clone();
-        part.expect("an exchange is used before it is freed")
+        self.part.here(me).borrow().clone()
     }
 }
 
@@ -193,7 +195,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// *Completion*: the item has been handled when [`Worker::quiesce`] returns.
     ///
     /// # Errors
-    /// [`Error::UnknownWorker`]; the item is dropped. Those of [`To::call`](farside::To::call) if
+    /// [`Error::UnknownWorker`] and [`ContainerError::Freed`]; the item is dropped. Those of [`To::call`](farside::To::call) if
     /// the batch cannot be sent. The exchange then keeps the batch with this item, and sends it
     /// later: do not push the item again. It drops the batch if no later attempt could succeed, as
     /// with [`Error::PeerLost`] and [`Error::TooLarge`]. Those of
@@ -216,6 +218,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     #[inline(never)]
     fn push_slowly(&self, to: WorkerId, item: T) -> Result<()> {
         let (part, count) = (&*self.part, self.me.worker_count());
+        part.check()?;
         if to.number() >= count {
             return Err(Error::UnknownWorker { worker: to, count });
         }
@@ -249,6 +252,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// # Errors
     /// Those of [`push`](Self::push).
     pub fn flush(&self) -> Result<()> {
+        self.part.check()?;
         self.part.send_all(self.me, None)
     }
 }
@@ -260,6 +264,18 @@ impl<T> Batch<T> {
 }
 
 impl<T: Wire + 'static> Part<T> {
+    /// Refuses the use of a freed exchange.
+    fn check(&self) -> Result<(), ContainerError> {
+        if self.batches.is_empty() { Err(ContainerError::Freed) } else { Ok(()) }
+    }
+
+    /// Returns the part of a freed exchange.
+    fn without_batches(&self) -> Self {
+        let (handle, run) = (OnceCell::new(), Box::new(|_: &Worker, _: Items<'_, T>| ()));
+        let (open, in_push) = (Cell::new(0), Cell::new(false));
+        Self { handle, run, batches: Box::default(), open, in_push, ..*self }
+    }
+
     #[cold]
     #[inline(never)]
     fn begin(&self, batch: &mut Batch<T>, next: WorkerId) {
@@ -378,6 +394,7 @@ fn deliver<T: Wire + 'static>(
     (exchange, owners, items): (Exchange<T>, Vec<u32>, Vec<T>),
 ) -> Result<()> {
     let part = exchange.part_of(there);
+    part.check()?;
     // Another worker may be the first to leave the barrier in `PerWorker::new`, and this one still
     // be in it.
     part.handle.get_or_init(|| exchange);

@@ -22,7 +22,9 @@ pub use self::snapshot::{restore, save};
 #[non_exhaustive]
 pub enum KeepError {
     /// The system refused an operation.
-    #[error("{doing} {} failed: {cause}", path.display())]
+    #[error(
+        "{doing} {} failed: {cause}; mend that, or use another path, and do it again", path.display()
+    )]
     System {
         /// The operation.
         doing: &'static str,
@@ -33,7 +35,9 @@ pub enum KeepError {
         cause: io::Error,
     },
     /// The file is not of this kind, or was altered or cut short.
-    #[error("{} is not usable: {why}", path.display())]
+    #[error(
+        "{} is not usable: {why}; restore it from a copy, or write it again from its data", path.display()
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -51,7 +55,9 @@ pub enum KeepError {
         there: String,
     },
     /// Values of the type mean something only in this job.
-    #[error("values of type {name} cannot be kept: {part} in them means nothing in another job")]
+    #[error(
+        "values of type {name} cannot be kept: {part} in them means nothing in another job; keep a type without it"
+    )]
     Handle {
         /// The type.
         name: &'static str,
@@ -59,7 +65,7 @@ pub enum KeepError {
         part: &'static str,
     },
     /// Another worker has failed.
-    #[error("{worker} failed: {why}")]
+    #[error("{worker} failed: {why}; the other workers have stopped with it")]
     Elsewhere {
         /// The worker.
         worker: WorkerId,

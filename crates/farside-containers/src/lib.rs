@@ -8,6 +8,7 @@
 //! | send many small items to many owners | [`Exchange`] |
 //! | ask many small questions of many owners | [`Query`] |
 //! | change many values of a [`GlobalArray`](farside::GlobalArray) | [`ArrayBatch`] |
+//! | sort a [`GlobalArray`](farside::GlobalArray) | [`sort_array`] |
 //! | spread one vector over all workers | [`DistVec`] |
 //! | count how often keys occur | [`CountingSet`] |
 //! | combine what the iterators of all workers yield | [`DistIterator`] |
@@ -25,6 +26,7 @@
 mod agreement;
 mod announced;
 mod array_batch;
+mod array_sort;
 pub mod collections;
 mod cost;
 mod counting_set;
@@ -42,6 +44,7 @@ mod route;
 pub use agreement::ContainerError;
 pub use announced::BrokenPromise;
 pub use array_batch::ArrayBatch;
+pub use array_sort::sort_array;
 pub use cost::{CostModel, Load, Part, Plan, Prediction, Probing};
 pub use counting_set::CountingSet;
 pub use dist_iterator::DistIterator;

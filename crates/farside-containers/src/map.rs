@@ -170,7 +170,8 @@ impl<K: Slot, V: Slot> Builder<K, V> {
     }
 
     /// The function that places keys, [`placement_hash`] by default. It receives the bytes of a
-    /// key. All bits of its result count. All workers must pass functions with the same results.
+    /// key. All bits of its result count. All workers must pass functions with the same results:
+    /// [`build`](Self::build) compares those for the bytes 1, 2, 3 and so on.
     pub fn placement(mut self, hash: fn(&[u8]) -> u64) -> Self {
         self.settings.placement = hash;
         self

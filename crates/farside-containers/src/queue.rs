@@ -19,6 +19,7 @@ use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
+use crate::agreement::find_unequal;
 use crate::cost::{CostModel, Load, Planner};
 use crate::promise::{Choice, Implementation, Op, Promise};
 
@@ -74,6 +75,12 @@ pub enum QueueError {
         capacity: u64,
         /// The size of an item.
         item_bytes: usize,
+    },
+    /// The workers passed different arguments.
+    #[error("{worker} makes or resizes another queue than worker 0: pass the same arguments on every worker")]
+    Unequal {
+        /// A worker with other arguments.
+        worker: WorkerId,
     },
     /// The queue cannot become so small.
     #[error("a queue with {items} items cannot get room for {capacity} only: pop some first")]
@@ -237,7 +244,7 @@ pub struct QueueSet<T: 'static> {
 /// What a worker knows of the queues of a set.
 struct State<T> {
     implementation: Implementation,
-    planner: Option<Planner>,
+    planner: Planner,
     /// The memory of all of them.
     space: RefCell<Option<ByteSpace>>,
     parts: Box<[Part<T>]>,
@@ -359,7 +366,10 @@ fn make<T: Item>(
     (choice, model): (Choice, Option<CostModel>),
     start: u64,
 ) -> Result<PerWorker<State<T>>> {
-    let load = Load { own_share: 1.0 / f64::from(me.process_count()), ..Load::default() };
+    agree_on(me, (first, capacity, choice, (model.is_some(), start)))?;
+    // All use the one queue, but in a set each may use its own.
+    let contenders = if count == 1 { f64::from(me.worker_count() - 1) } else { 0.0 };
+    let load = Load { own_share: 1.0 / f64::from(me.process_count()), contenders, ..Load::default() };
     let (implementation, planner) = Planner::decide(me, choice, model, load, [Op::Push, Op::Pop])?;
     let hosts = (0..count).map(|distance| ProcessId::new(first.number().saturating_add(distance)));
     let parts = hosts.map(|host| Part::new(me, host)).collect();
@@ -370,6 +380,11 @@ fn make<T: Item>(
     PerWorker::new(me, state)
 }
 
+/// Refuses different arguments on every worker. Collective.
+fn agree_on(me: &Worker, arguments: impl Wire + Clone + PartialEq) -> Result<()> {
+    find_unequal(me, arguments)?.map_or(Ok(()), |worker| Err(QueueError::Unequal { worker }.into()))
+}
+
 /// Moves the items of all queues of a set into new memory. Whatever can fail on one worker alone
 /// does so before the queues change.
 fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker, capacity: u64) -> Result<()> {
@@ -377,7 +392,7 @@ fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker,
     if here.space.borrow().is_none() {
         return Err(QueueError::Freed.into());
     }
-    me.barrier()?;
+    agree_on(me, capacity)?;
     let own: Vec<_> = queues.iter().map(|queue| queue.on(me)).filter(Ends::is_host).collect();
     let contents: Result<Vec<_>> = own.iter().map(Ends::contents).collect();
     let most = match &contents {
@@ -418,7 +433,8 @@ impl<T: Item> Queue<T> {
     /// in the same order as other collectives and with the same arguments.
     ///
     /// # Errors
-    /// [`QueueError::Capacity`]; those of [`Worker::byte_space`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; those of [`Worker::byte_space`] and
+    /// [`Worker::gather`].
     pub fn new(me: &Worker, host: ProcessId, capacity: u64) -> Result<Self> {
         Self::with_implementation(me, host, capacity, Implementation::default())
     }
@@ -491,15 +507,15 @@ impl<T: Item> Queue<T> {
     pub fn on(self, me: &Worker) -> Ends<'_, T> {
         let state = self.state.here(me);
         let (implementation, part) = (state.implementation, &state.parts[self.index as usize]);
-        Ends { me, queue: self, implementation, planner: state.planner.as_ref(), part }
+        Ends { me, queue: self, implementation, planner: &state.planner, part }
     }
 
     /// Gives the queue another capacity, and moves its items. If it is one of a set, all of the set
     /// get it. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`QueueError::TooSmall`] if the items do not fit: nothing has changed then. Those of
-    /// [`new`](Self::new).
+    /// [`QueueError::TooSmall`] if the items do not fit, and [`QueueError::Unequal`]: nothing has
+    /// changed then. Those of [`new`](Self::new).
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
         let count = self.state.here(me).parts.len() as u32;
         QueueSet { state: self.state, count }.resize(me, capacity)

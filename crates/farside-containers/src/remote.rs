@@ -107,6 +107,27 @@ impl Remotes {
         Ok(Self { table: PerWorker::new(me, RefCell::new(table))? })
     }
 
+    /// Drops all values at all workers, and frees their memory. Handles of these values are then
+    /// [`RemoteError::Gone`]. All workers call this, in the same order as other collectives, after
+    /// the last call that uses a value.
+    ///
+    /// # Errors
+    /// Those of [`Worker::quiesce`]. The values of this worker are dropped nevertheless.
+    ///
+    /// # Panics
+    /// Those of [`PerWorker::with`].
+    #[track_caller]
+    pub fn free(self, me: &Worker) -> Result<()> {
+        let quiesced = me.quiesce();
+        let values = self.table.with(me, |table| {
+            table.free = Vec::new();
+            std::mem::take(&mut table.slots)
+        });
+        // Not inside `with`, which a value could call.
+        drop(values);
+        quiesced
+    }
+
     /// Makes an empty value at the worker `at`. Not a collective.
     ///
     /// [`keep`](Self::keep), in a call, makes a value from arguments.

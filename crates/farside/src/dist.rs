@@ -12,6 +12,7 @@ use std::panic::Location;
 use crate::error::Error;
 use crate::error::Result;
 use crate::runtime::collective::Kind;
+use crate::runtime::slots::Local;
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
@@ -31,7 +32,8 @@ use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 /// ```
 #[derive(Debug)]
 pub struct Dist<T> {
-    index: u32,
+    /// The name of the values among those of the job.
+    name: u32,
     value: PhantomData<fn() -> T>,
 }
 
@@ -45,7 +47,8 @@ pub struct Dist<T> {
 /// error that names the borrow.
 #[derive(Debug)]
 pub struct PerWorker<T> {
-    index: u32,
+    /// The name of the values among those of the job.
+    name: u32,
     value: PhantomData<fn() -> T>,
 }
 
@@ -58,20 +61,20 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// Those of [`Worker::barrier`].
     pub fn new(me: &Worker, init: impl FnOnce() -> T) -> Result<Self> {
         me.not_in_handler("making distributed state")?;
-        let index = me.next_dist.replace(me.next_dist.get() + 1);
-        me.process_handle().make_shared(index as usize, || Box::new(init()));
+        let shared = me.process_handle().shared();
+        let name = shared.name(me.next_dist.replace(me.next_dist.get() + 1));
+        shared.set_once(name, || Box::new(init()));
         me.meet::<T>(Kind::Dist)?;
-        Ok(Self { index, value: PhantomData })
+        Ok(Self { name, value: PhantomData })
     }
 
     /// Returns the value of this process.
     ///
     /// # Panics
-    /// If the handle comes from another job.
+    /// If the handle comes from another job. Simulations with one seed count as one job.
     #[track_caller]
     pub fn here(self, me: &Worker) -> &T {
-        let value = me.process_handle().shared(self.index as usize).and_then(|value| value.downcast_ref());
-        value.expect("a handle is used in the job it was made in")
+        self.find(me).expect("a handle is used in the job it was made in")
     }
 }
 
@@ -83,16 +86,17 @@ impl<T: 'static> PerWorker<T> {
     /// Those of [`Worker::barrier`].
     pub fn new(me: &Worker, value: T) -> Result<Self> {
         me.not_in_handler("making per-worker state")?;
-        let index = me.next_local.replace(me.next_local.get() + 1);
-        me.locals().set_once(index as usize, || Box::new(value));
+        let name = me.locals().name(me.next_local.replace(me.next_local.get() + 1));
+        me.locals().set_once(name, || Local::new(value));
         me.meet::<T>(Kind::PerWorker)?;
-        Ok(Self { index, value: PhantomData })
+        Ok(Self { name, value: PhantomData })
     }
 
     /// Returns the value of this worker.
     ///
     /// # Panics
     /// If the handle comes from another job, or on a thread of a pool, which has no values.
+    /// Simulations with one seed count as one job.
     #[track_caller]
     #[inline]
     pub fn here(self, me: &Worker) -> &T {
@@ -103,7 +107,7 @@ impl<T: 'static> PerWorker<T> {
     /// that may have been kept longer than their job.
     #[inline]
     pub fn find(self, me: &Worker) -> Option<&T> {
-        me.locals().get(self.index as usize).and_then(|value| value.downcast_ref())
+        me.locals().get(self.name).and_then(Local::downcast_ref)
     }
 }
 
@@ -157,19 +161,15 @@ impl Drop for Borrow<'_> {
 }
 
 impl<T: 'static> Dist<T> {
-    fn is_on(self, worker: &Worker) -> bool {
-        worker.process_handle().shared(self.index as usize).is_some_and(|value| value.is::<T>())
+    fn find(self, me: &Worker) -> Option<&T> {
+        me.process_handle().shared().get(self.name).and_then(|value| value.downcast_ref())
     }
 }
 
 impl<T: 'static> PerWorker<T> {
     /// Returns the number that identifies these values in the job.
-    pub(crate) fn index(self) -> u32 {
-        self.index
-    }
-
-    fn is_on(self, worker: &Worker) -> bool {
-        worker.locals().get(self.index as usize).is_some_and(|value| value.is::<T>())
+    pub(crate) fn name(self) -> u32 {
+        self.name
     }
 }
 
@@ -195,13 +195,14 @@ macro_rules! handle {
             }
 
             fn encode(&self, out: &mut Encoder) {
-                self.index.encode(out);
+                self.name.encode(out);
             }
 
             fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
-                let handle = Self { index: u32::decode(input)?, value: PhantomData };
+                let handle = Self { name: u32::decode(input)?, value: PhantomData };
                 let here = input.context::<Worker>().ok_or_else(WireError::outside_a_job::<Self>)?;
-                if handle.is_on(here) { Ok(handle) } else { Err(WireError::invalid::<Self>(handle.index)) }
+                let found = handle.find(here).map(|_| handle);
+                found.ok_or_else(|| WireError::invalid::<Self>(handle.name))
             }
         }
     };

@@ -1,15 +1,22 @@
 //! How a container chooses its implementation.
 
+use std::time::Duration;
+
 use farside::{Result, Worker, WorkerId};
 
 use super::{CostModel, Load, Plan};
 use crate::promise::{Choice, Implementation, Op, Promise};
+
+/// A container changes its implementation if the other one costs less than this part of it.
+const HYSTERESIS: f64 = 0.8;
 
 /// What the predictions of a container follow from.
 #[derive(Clone, Copy)]
 pub(crate) struct Planner {
     model: CostModel,
     load: Load,
+    /// Whether the model is of another machine, for want of one.
+    is_foreign: bool,
 }
 
 impl Planner {
@@ -22,34 +29,59 @@ impl Planner {
         model: Option<CostModel>,
         load: Load,
         ops: [Op; 2],
-    ) -> Result<(Implementation, Option<Self>)> {
-        let model = match model {
+    ) -> Result<(Implementation, Self)> {
+        // While the neighbour may still be on its way here.
+        let interval = if asked.is_none() { interval_of_neighbor(me)? } else { Duration::ZERO };
+        let measured = match model {
             None if asked.is_none() => Some(CostModel::measure(me)?),
             model => model,
         };
-        let planner = model.map(|model| Self { model, load });
+        let (model, is_foreign) = (measured.unwrap_or(CostModel::CORI), measured.is_none());
+        let planner = Self { model, load: Load { interval, ..load }, is_foreign };
         let implementation = match asked {
             Some(implementation) => implementation,
-            None => {
-                let chosen = planner.filter(|_| me.is_first()).map(|planner| planner.cheapest(ops));
-                me.broadcast(WorkerId::FIRST, chosen)?
-            }
+            None => planner.choose(me, ops, None)?,
         };
         Ok((implementation, planner))
     }
 
+    /// The same predictions for owners that look at their calls at this interval.
+    pub(crate) fn at_interval(self, interval: Duration) -> Self {
+        Self { load: Load { interval, ..self.load }, ..self }
+    }
+
+    /// Returns the choice of worker 0: the implementation whose two operations together cost least,
+    /// or that of `now` if it costs little more. Collective.
+    pub(crate) fn choose(&self, me: &Worker, ops: [Op; 2], now: Option<Implementation>) -> Result<Implementation> {
+        let chosen = me.is_first().then(|| {
+            let best = self.cheapest(ops);
+            now.filter(|now| self.cost(*now, ops) * HYSTERESIS <= self.cost(best, ops)).unwrap_or(best)
+        });
+        me.broadcast(WorkerId::FIRST, chosen)
+    }
+
     fn cheapest(&self, ops: [Op; 2]) -> Implementation {
         use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
-        let cost = |by| -> f64 {
-            let cost = |op| self.model.predict(by, op, Promise::ALL, self.load).map_or(f64::INFINITY, |all| all.ns);
-            ops.into_iter().map(cost).sum()
-        };
         let all = [OneSided, OneSidedPublished, Checksum, Call];
-        all.into_iter().min_by(|one, other| cost(*one).total_cmp(&cost(*other))).unwrap_or_default()
+        all.into_iter().min_by(|one, other| self.cost(*one, ops).total_cmp(&self.cost(*other, ops))).unwrap_or_default()
+    }
+
+    fn cost(&self, by: Implementation, ops: [Op; 2]) -> f64 {
+        let cost = |op| self.model.predict(by, op, Promise::ALL, self.load).map_or(f64::INFINITY, |all| all.ns);
+        ops.into_iter().map(cost).sum()
     }
 
     #[track_caller]
     pub(crate) fn plan(&self, op: Op, promise: Promise) -> Plan {
-        self.model.plan(op, promise, self.load)
+        let mut plan = self.model.plan(op, promise, self.load);
+        if self.is_foreign {
+            plan.why.push_str(" on Cori, as the container has no cost model of its own");
+        }
+        plan
     }
+}
+
+/// Returns how often the next worker looks at its calls. Zero if there is no other.
+pub(crate) fn interval_of_neighbor(me: &Worker) -> Result<Duration> {
+    if me.worker_count() == 1 { Ok(Duration::ZERO) } else { me.progress_interval(me.neighbor(1)) }
 }

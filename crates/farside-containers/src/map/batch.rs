@@ -42,6 +42,7 @@ pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
 ///
 /// *Order*: none between insertions. *Cost*: that of an item of an [`Exchange`], and of an
 /// insertion at the owner.
+#[must_use = "the insertions are done when `finish` returns, or `end` of the phase"]
 pub struct Batch<'m, 'w, K: Slot, V: Slot> {
     map: &'m Map<'w, K, V>,
     sender: Sender<'w, (K, V)>,
@@ -72,17 +73,28 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
         pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
     }
 
-    /// Waits until the insertions of all workers are done. All workers call this, in the same order
-    /// as other collectives.
+    /// Waits until the insertions of all workers are done, also those of other batches. All workers
+    /// call this, in the same order as other collectives.
     ///
     /// # Errors
     /// [`MapError::Batch`] on every worker, if any worker could not insert an entry; those of
     /// [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
-        let core = &self.map.core;
+        self.map.finish(&self.sender)
+    }
+}
+
+impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
+    /// Finishes all batches, whether they were dropped or not. Collective.
+    pub(super) fn finish_batches(&self) -> Result<()> {
+        self.finish(&self.map.batches.on(self.core.me))
+    }
+
+    fn finish(&self, sender: &Sender<'_, (K, V)>) -> Result<()> {
+        let core = &self.core;
         let here = Core::on(core.handle, core.me);
         // A worker that fails goes on to the collectives, where the others wait.
-        let sent = self.sender.flush().and(core.me.quiesce());
+        let sent = sender.flush().and(core.me.quiesce());
         for (key, value) in core.state.pending.take() {
             let spot = here.spot(&key);
             here.note(here.persist(spot, |effort| Insert::attempt(&here, effort, spot, &key, value)).map(drop));
@@ -96,9 +108,7 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
             None => Ok(()),
         }
     }
-}
 
-impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns a batch of insertions. Their owners carry them out, whatever the implementation.
     ///
     /// # Errors
@@ -114,6 +124,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     ///
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
+    #[track_caller]
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let (core, mut values) = (&self.core, Vec::with_capacity(keys.len()));
         core.check("get_many", Kind::Find)?;
@@ -135,6 +146,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     }
 
     /// Asks the owners of keys whose memory is not mapped here, and returns their answers.
+    #[track_caller]
     fn ask(&self, keys: &[K]) -> Result<Vec<Option<Answer<V>>>> {
         let (core, state) = (&self.core, self.core.state);
         let is_any_lost = || !core.me.lost_processes().is_empty();
@@ -156,6 +168,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                 state.unanswered.set(0);
                 round
             });
+            core.announce(core.spot(key).owner)?;
             state.unanswered.set(state.unanswered.get() + 1);
             asker.ask(self.owner_of(key), tag as u32, (round, *key))?;
         }
@@ -164,6 +177,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         let is_mine = || Some(state.answers.borrow().0) == round;
         if round.is_some() {
             core.me.wait_while_serving(|| !is_mine() || state.unanswered.get() == 0 || is_any_lost())?;
+        }
+        for key in keys.iter().filter(|_| !core.announced_parts().is_empty()) {
+            core.note_done(core.spot(key).owner, Kind::Find)?;
         }
         Ok(if is_mine() { std::mem::take(&mut state.answers.borrow_mut().1) } else { Vec::new() })
     }

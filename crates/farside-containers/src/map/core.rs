@@ -245,6 +245,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         }
     }
 
+    /// The owners of the parts whose operations are announced: all or none.
+    pub(super) fn announced_parts(&self) -> std::ops::Range<usize> {
+        0..self.state.announced.len()
+    }
+
     #[inline]
     fn announced_words(&self, owner: usize) -> Option<Result<announced::Words>> {
         let first = *self.state.announced.get(owner)?;
@@ -254,11 +259,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     /// Whether only this worker accesses the slot of the key.
     #[inline]
     fn is_alone(&self) -> bool {
-        self.level == Level::Local || self.state.implementation == Implementation::Call
+        self.level == Level::Local || self.state.implementation.get() == Implementation::Call
     }
 
     fn is_published(&self) -> bool {
-        self.state.implementation == Implementation::OneSidedPublished
+        self.state.implementation.get() == Implementation::OneSidedPublished
     }
 
     /// Tries until a try comes to its end.

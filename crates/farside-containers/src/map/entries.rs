@@ -31,6 +31,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// [`MapError::Freed`]. The iterator returns those of all [operations on keys](Self#errors),
     /// and [`MapError::Grown`].
+    #[track_caller]
     pub fn local(&self) -> Result<Entries<'_, 'w, K, V>> {
         self.stream(self.core.me.id())
     }
@@ -42,6 +43,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     ///
     /// # Errors
     /// Those of [`local`](Self::local); [`MapError::NotLocal`].
+    #[track_caller]
     pub fn stream(&self, of: WorkerId) -> Result<Entries<'_, 'w, K, V>> {
         let owner = of.index();
         if owner >= self.core.state.parts.len() {
@@ -51,8 +53,11 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         if self.core.level == Level::Local && of != self.core.me.id() {
             return Err(MapError::NotLocal { owner: of }.into());
         }
+        self.core.announce(owner)?;
         // Until the part is not growing.
         while self.core.renew(owner, false)? {}
+        // Now and not at the end, which a program may leave out.
+        self.core.note_done(owner, Kind::Find)?;
         let part = self.core.part(owner)?;
         Ok(Entries { core: &self.core, owner, part, next: 0, block: Vec::new(), block_end: 0 })
     }

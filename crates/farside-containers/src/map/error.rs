@@ -55,7 +55,9 @@ pub enum MapError {
         slots: u64,
     },
     /// Operations of batches were refused.
-    #[error("{count} insertions of batches were refused, the first because: {first}")]
+    #[error(
+        "{count} insertions of batches were refused: mend the reason of the first, and insert them again ({first})"
+    )]
     Batch {
         /// The number of entries that were not inserted.
         count: u64,
@@ -83,7 +85,9 @@ pub enum MapError {
         tries: u32,
     },
     /// Bytes of the map are no entry.
-    #[error("the memory of the map holds bytes that are no entry: something else has written there")]
+    #[error(
+        "the memory of the map holds bytes that are no entry: look for what else writes there, with `--check accesses`"
+    )]
     Damaged,
     /// Other workers took this worker's process for lost while it wrote an entry.
     #[error("others took this process for lost while it wrote the entry, and retired its slot: end this process")]
@@ -98,7 +102,7 @@ pub enum MapError {
         worker: WorkerId,
     },
     /// Parts of the map were lost with their processes.
-    #[error("the parts of {missing:?} are lost; the others have {counted} entries")]
+    #[error("the parts of {missing:?} are lost: use the sum of the others, {counted}, or restore a snapshot")]
     Partial {
         /// The lost processes.
         missing: Vec<ProcessId>,

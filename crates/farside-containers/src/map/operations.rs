@@ -136,23 +136,33 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// # Errors
     /// [`MapError::Partial`] names the processes that are lost. Those of
     /// [`To::call_return`](farside::To::call_return).
+    #[track_caller]
     pub fn len(&self) -> Result<u64> {
         let core = &self.core;
         core.check("len", Kind::Find)?;
         core.part(core.me.id().index())?;
-        count_all(core.me, |worker| {
+        // Not in a closure, which would be the place of the access.
+        for owner in core.announced_parts() {
+            core.announce(owner)?;
+        }
+        let counted = count_all(core.me, |worker| {
             let asked = core.me.call_return(worker, core.handle, |there, handle| {
                 Core::on(handle, there).count().map_err(|error| Stop::Failed(error).for_caller())
             });
             let count = asked.map_err(Error::from)?.wait()?;
             count.map_err(|wait| wait.refusal().unwrap_or(MapError::Damaged).into())
-        })
+        })?;
+        for owner in core.announced_parts() {
+            core.note_done(owner, Kind::Find)?;
+        }
+        Ok(counted)
     }
 
     /// Returns whether there is no entry.
     ///
     /// # Errors
     /// Those of [`len`](Self::len).
+    #[track_caller]
     pub fn is_empty(&self) -> Result<bool> {
         self.len().map(|entries| entries == 0)
     }
@@ -227,7 +237,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
                     Err(Error::RemotePanic { on: core.me.id(), message })
                 });
             }
-        } else if O::IS_CALL || core.state.implementation == Implementation::Call {
+        } else if O::IS_CALL || core.state.implementation.get() == Implementation::Call {
             let all = || (*key, arguments.clone());
             return core.at_owner(spot, all, |there, (handle, effort, (key, arguments))| {
                 let core = Core::on(handle, there);

@@ -92,7 +92,20 @@ impl<'w, K: Slot, V: Slot> Inserting<'w, K, V> {
         self.0.upsert(key, value, change)
     }
 
-    /// As [`Map::batch`].
+    /// As [`Map::batch`]. The [end](Self::end) of the phase finishes it.
+    ///
+    /// ```
+    /// # use farside_containers::map::HashMap;
+    /// # farside::simulate(2, 1, 1, |me| {
+    /// # let map = HashMap::<u64, u64>::new(me, 100)?;
+    /// # let m = map.on(me);
+    /// let phase = m.inserting()?;
+    /// phase.batch()?.extend((0..10).map(|key| (key, 2 * key)))?;
+    /// phase.end()?;
+    /// assert_eq!(m.get(&9)?, Some(18));
+    /// # me.barrier()
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// Those of [`Map::batch`].
@@ -100,12 +113,13 @@ impl<'w, K: Slot, V: Slot> Inserting<'w, K, V> {
         self.0.batch()
     }
 
-    /// Ends the phase. All workers call this, in the same order as other collectives.
+    /// Ends the phase, and finishes its batches. All workers call this, in the same order as other
+    /// collectives.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`](farside::Worker::barrier).
+    /// Those of [`Batch::finish`].
     pub fn end(self) -> Result<()> {
-        self.0.core.me.barrier()
+        self.0.finish_batches()
     }
 }
 

@@ -8,6 +8,7 @@ use farside::{Error, FabricError, GlobalPtr, PerWorker, Result, Wire, Worker, Wo
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
+use crate::agreement::exchange;
 use crate::cost::Planner;
 use crate::promise::Implementation;
 
@@ -17,8 +18,8 @@ pub(super) type Handle<K, V> = PerWorker<State<K, V>>;
 /// The state of a map on one worker.
 pub(super) struct State<K, V> {
     pub(super) settings: Settings,
-    pub(super) implementation: Implementation,
-    pub(super) planner: Option<Planner>,
+    pub(super) implementation: Cell<Implementation>,
+    pub(super) planner: Cell<Planner>,
     pub(super) layout: Layout,
     /// The part of each worker, as far as known. An owner marks the slots of a part that it has
     /// left.
@@ -85,7 +86,10 @@ impl<K: Slot, V: Slot> State<K, V> {
         let is_far = (0..me.process_count()).map(farside::ProcessId::new).try_fold(false, |is_far, process| {
             Ok::<_, farside::Error>(is_far || !me.is_mapped(farside::GlobalAddress::starter(process, 0))?)
         })?;
-        let own = (settings.capacity, settings.choice, settings.model.is_some(), settings.is_fixed);
+        // Functions cannot be compared, so the placement of one key is.
+        let key: Vec<u8> = (1..).take(size_of::<K>()).collect();
+        let placed = (settings.placement)(&key);
+        let own = (settings.capacity, settings.choice, settings.model.is_some(), (settings.is_fixed, placed));
         let all = exchange(me, (own, is_far))?;
         if let Some(worker) = all.iter().position(|(other, _)| *other != all[0].0) {
             return Err(MapError::Unequal { worker: WorkerId::new(worker as u32) }.into());
@@ -106,8 +110,8 @@ impl<K: Slot, V: Slot> State<K, V> {
         let (words, announced) = announced_words(me)?;
         let state = Self {
             settings,
-            implementation,
-            planner,
+            implementation: Cell::new(implementation),
+            planner: Cell::new(planner),
             layout,
             parts: places.iter().map(|_| Cell::new(Part::NONE)).collect(),
             announced,
@@ -223,6 +227,11 @@ impl<K: Slot, V: Slot> State<K, V> {
         self.own.borrow().memory.len()
     }
 
+    /// Returns whether no request of this worker may still change the map's memory.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.is_doubtful() && !self.is_late.get()
+    }
+
     #[inline]
     pub(super) fn is_doubtful(&self) -> bool {
         !self.doubtful.borrow().is_empty()
@@ -271,12 +280,6 @@ pub(super) fn stays_open(error: &Error) -> bool {
 
 fn is_deadline(error: &Error) -> bool {
     matches!(error, Error::Deadline { .. } | Error::Fabric(FabricError::Deadline { .. }))
-}
-
-/// Returns the values of all workers, in the order of their numbers.
-pub(super) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>> {
-    let values = me.gather(WorkerId::FIRST, value)?;
-    me.broadcast(WorkerId::FIRST, values)
 }
 
 /// A pointer for each owner, or none.

@@ -53,7 +53,7 @@ pub struct WireMap<K: 'static, V: 'static> {
 
 /// A [`WireMap`] on one worker.
 pub struct CallMap<'w, K: 'static, V: 'static> {
-    me: &'w Worker,
+    pub(super) me: &'w Worker,
     parts: Parts<K, V>,
 }
 

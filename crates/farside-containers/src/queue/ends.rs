@@ -34,7 +34,7 @@ pub struct Ends<'w, T: 'static> {
     pub(super) me: &'w Worker,
     pub(super) queue: Queue<T>,
     pub(super) implementation: Implementation,
-    pub(super) planner: Option<&'w Planner>,
+    pub(super) planner: &'w Planner,
     pub(super) part: &'w Part<T>,
 }
 
@@ -233,20 +233,21 @@ impl<T: Item> Ends<'_, T> {
     }
 
     /// Predicts what an operation costs by each implementation, and says which is the cheapest and
-    /// why. The prediction is for operations of all processes, each alone, and an owner that waits
-    /// for calls. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    /// why. The prediction is for operations of all processes. At a single queue, all workers
+    /// operate at the same time; at a set, each alone. With [`Implementation::Auto`], the owner
+    /// looks at its calls as often as the next worker did when the queue was made; otherwise it
+    /// waits for them. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    ///
+    /// A queue that was made with neither [`Implementation::Auto`] nor a [cost
+    /// model](Queue::with_cost_model) follows [`CostModel::CORI`](crate::CostModel::CORI), and the
+    /// reason says so.
     ///
     /// # Panics
-    /// If the queue was made with neither [`Implementation::Auto`] nor a [cost
-    /// model](Queue::with_cost_model). If the operation is not one of queues, or the promise does
-    /// not permit it.
+    /// If the operation is not one of queues, or the promise does not permit it.
     #[track_caller]
     pub fn plan(&self, op: Op, promise: Promise) -> Plan {
         assert!(matches!(op, Op::Push | Op::Pop), "queues have no {op:?}: plan a push or a pop");
-        match self.planner {
-            Some(planner) => planner.plan(op, promise),
-            None => panic!("the queue has no cost model: make it with `Implementation::Auto`, or `with_cost_model`"),
-        }
+        self.planner.plan(op, promise)
     }
 
     /// Returns the number of slots that are never used again, after losses and failed pushes. As

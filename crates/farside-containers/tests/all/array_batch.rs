@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use farside::{Distribution, Error, Result, Worker};
-use farside_containers::{ArrayBatch, ContainerError};
+use farside_containers::{ArrayBatch, ContainerError, sort_array};
 
 use crate::everywhere;
 
@@ -47,6 +47,30 @@ fn batches_change_every_value(me: &Worker) -> Result<()> {
     Ok(())
 }
 everywhere!(changes, super::batches_change_every_value);
+
+/// Sorted, an array has the same values in order, however it is distributed.
+fn arrays_are_sorted(me: &Worker) -> Result<()> {
+    for length in [0, 1, 7, 500] {
+        for distribution in [Distribution::BLOCK, Distribution::CYCLIC, Distribution::block_cyclic(3).over_processes()]
+        {
+            let array = me.global_array_as::<u64>(length, distribution)?;
+            let values: Vec<_> = (0..length as u64).map(|index| index * 7919 % 101).collect();
+            for index in me.share(0..length) {
+                array.put(me, index, values[index])?;
+            }
+            me.barrier()?;
+            sort_array(me, &array)?;
+            let mut oracle = values;
+            oracle.sort_unstable();
+            for (index, value) in oracle.into_iter().enumerate() {
+                assert_eq!(array.get(me, index)?, value, "value {index} of {length}, {distribution:?}");
+            }
+            array.free(me)?;
+        }
+    }
+    Ok(())
+}
+everywhere!(sorts, super::arrays_are_sorted);
 
 /// Adds, and panics if the operand is 13.
 fn add_but_13(value: u64, by: u64) -> u64 {

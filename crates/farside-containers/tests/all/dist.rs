@@ -72,6 +72,16 @@ fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
     assert_eq!(texts.with(me, |part| part.clone()).len(), 1);
     assert_eq!(texts.len(me)?, u64::from(me.worker_count()));
     assert!(!texts.is_empty(me)?);
+    me.barrier()?;
+    texts.free(me)?;
+    let freed = |used: Result<()>| assert_eq!(used.unwrap_err().room_error(), Some(&ContainerError::Freed));
+    freed(texts.len(me).map(drop));
+    freed(texts.push_to(me, me.id(), String::new()));
+    freed(texts.gather(me, WorkerId::FIRST).map(drop));
+    freed(texts.sort(me));
+    freed(texts.rebalance(me));
+    freed(texts.free(me));
+    assert_eq!(texts.with(me, |part| part.capacity()), 0);
     me.barrier()
 }
 everywhere!(vectors, super::vectors_are_balanced_and_sorted);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
-use farside_containers::{Exchange, Items};
+use farside_containers::{ContainerError, CountingSet, Exchange, Items, Query};
 
 use crate::everywhere;
 
@@ -63,8 +63,26 @@ fn a_freed_exchange_is_refused() {
     farside::simulate(2, 1, 1, |me| {
         let exchange = Exchange::new(me, |_, items: Items<'_, u64>| items.for_each(drop))?;
         exchange.free(me)?;
-        let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(exchange.on(me)))).unwrap_err();
-        assert!(used.downcast_ref::<String>().is_some_and(|why| why.contains("before it is freed")));
+        let freed = |used: farside::Result<()>| {
+            assert_eq!(used.unwrap_err().room_error(), Some(&ContainerError::Freed));
+        };
+        freed(exchange.on(me).push(me.id(), 1));
+        freed(exchange.on(me).flush());
+        freed(exchange.free(me));
+        let query = Query::new(me, |_, word: u32| word, |_, _, _: u32| ())?;
+        query.free(me)?;
+        freed(query.on(me).ask(me.id(), 0, 1));
+        freed(query.on(me).flush());
+        freed(query.free(me));
+        let words = CountingSet::new(me)?;
+        words.insert(me, 1_u32)?;
+        words.free(me)?;
+        freed(words.insert(me, 1));
+        freed(words.settle(me));
+        freed(words.count(me, 1).map(drop));
+        freed(words.top_k(me, 1).map(drop));
+        freed(words.free(me));
+        assert_eq!(words.iter(me).count(), 0);
         me.barrier()
     })
     .unwrap();

@@ -1,5 +1,6 @@
 //! The integration tests of `farside-containers`: one program, so that the crate is linked once.
 
+mod another_job;
 mod array_batch;
 mod cost;
 mod dist;

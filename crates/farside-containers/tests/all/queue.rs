@@ -255,6 +255,36 @@ fn sizes_and_ends(me: &Worker) -> Result<()> {
     assert!(Queue::<u32>::new(me, ProcessId::new(me.process_count()), 1).is_err());
     me.barrier()
 }
+
+/// Workers that pass different arguments are told so, and nothing changes.
+fn unequal_arguments(me: &Worker) -> Result<()> {
+    let own = u64::from(me.id().number());
+    let unequal = QueueError::Unequal { worker: WorkerId::new(1) };
+    let is_told = |outcome: Result<()>| match (me.worker_count(), outcome) {
+        (1, Ok(())) => {}
+        (_, outcome) => assert_eq!(outcome.unwrap_err().room_error(), Some(&unequal)),
+    };
+    is_told(Queue::<u32>::new(me, host(me), 5 + own).map(drop));
+    is_told(QueueSet::<u32>::new(me, 5 + own).map(drop));
+    let implementation = if me.is_first() { Implementation::Call } else { Implementation::OneSided };
+    is_told(Queue::<u32>::with_implementation(me, host(me), 5, implementation).map(drop));
+    if me.process_count() > 1 {
+        let other = if me.is_first() { ProcessId::new(0) } else { ProcessId::new(1) };
+        let told = Queue::<u32>::new(me, other, 5);
+        assert!(matches!(told.unwrap_err().room_error(), Some(QueueError::Unequal { .. })));
+    }
+    let queue = Queue::<u64>::new(me, host(me), 5)?;
+    if me.is_first() {
+        assert_eq!(queue.on(me).push(7)?, Ok(()));
+    }
+    is_told(queue.resize(me, 6 + own));
+    if me.worker_count() > 1 {
+        assert_eq!((queue.on(me).capacity(), queue.on(me).len()?), (5, 1));
+    }
+    me.barrier()?;
+    queue.free(me)
+}
+everywhere!(unequal, super::unequal_arguments);
 everywhere!(sizes, super::sizes_and_ends);
 
 /// A wait ends with the item or the room that comes, or with its time.

@@ -368,6 +368,12 @@ fn a_freed_value_is_dropped() {
         values[0].free(me).wait()?;
         assert_eq!(*dropped.borrow(), [1, 0]);
         assert_eq!(values[2].here(me, |value| value.1)?, 2);
+        remotes.free(me)?;
+        assert_eq!(*dropped.borrow(), [1, 0, 2]);
+        let gone = values[2].here(me, |_| ()).unwrap_err();
+        assert_eq!(gone.room_error(), Some(&RemoteError::Gone { owner: me.id() }));
+        let after = remotes.keep(me, 7_u32);
+        assert_eq!(after.here(me, |value| *value)?, 7);
         me.barrier()
     })
     .unwrap();

@@ -32,6 +32,8 @@ pub(crate) struct Functions {
     pub(crate) alike: Box<[bool]>,
     /// The machine of each process. Empty when there is one. `Process` takes it.
     pub(crate) machines: Box<[MachineId]>,
+    /// The number that tells the job from others.
+    pub(crate) job_id: u64,
 }
 
 /// The state of calls in one process.
@@ -88,6 +90,11 @@ impl Process {
     pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
         self.calls().functions.alike.is_empty()
             || self.calls().functions.alike.get(process.index()).copied().unwrap_or(false)
+    }
+
+    /// Returns the number that tells this job from others.
+    pub(crate) fn job_id(&self) -> u64 {
+        self.calls().functions.job_id
     }
 
     /// Whether the job's processes run several binaries.

@@ -160,6 +160,7 @@ impl Process {
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let is_reached_by_fences = fence::register();
         let machines = std::mem::take(&mut functions.machines);
+        let job_id = functions.job_id;
         let calls = Calls::new(functions, id, shape, &settings, &home);
         let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
         let process = Self {
@@ -192,7 +193,7 @@ impl Process {
             outgoing: Outgoing::new(processes),
             observer: OnceLock::new(),
             remote_memory_bytes: AtomicU64::new(0),
-            shared: Slots::new(),
+            shared: Slots::new(job_id),
             transport,
             settings,
             kill_plan,
@@ -596,11 +597,7 @@ impl Process {
 
     // Shared values.
 
-    pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) {
-        self.shared.set_once(index, make);
-    }
-
-    pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
-        self.shared.get(index).map(|value| &**value)
+    pub(crate) fn shared(&self) -> &Slots<Box<dyn Any + Send + Sync>> {
+        &self.shared
     }
 }

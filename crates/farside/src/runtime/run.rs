@@ -195,7 +195,8 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
         TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
-    let functions = Functions { table, names, alike: orders.alike(process), machines: orders.machines() };
+    let (alike, machines, job_id) = (orders.alike(process), orders.machines(), orders.job_id);
+    let functions = Functions { table, names, alike, machines, job_id };
     let process = Process::new(settings, functions, transport, control, cpus, kill_plan, rooms);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)

@@ -48,7 +48,7 @@ use crate::runtime::home::Home;
 use crate::runtime::pool::{Pool, Role};
 use crate::runtime::process::Process;
 use crate::runtime::room::{LocalRooms, Room};
-use crate::runtime::slots::Slots;
+use crate::runtime::slots::{Local, Slots};
 use crate::runtime::started_operations::StartedOperations;
 use crate::wire::Wire;
 
@@ -92,7 +92,7 @@ pub struct Worker {
     /// Hooks that run when a process is lost.
     loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
-    locals: Slots<Box<dyn std::any::Any>>,
+    locals: Slots<Local>,
     pub(crate) next_dist: Cell<u32>,
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
@@ -167,7 +167,7 @@ impl Worker {
             lost: RefCell::default(),
             loss_hooks: RefCell::default(),
             collectives: RefCell::new(Collectives::new(id)),
-            locals: Slots::new(),
+            locals: Slots::new(process.job_id()),
             next_dist: Cell::new(0),
             next_local: Cell::new(0),
             in_handler: Cell::new(false),
@@ -587,7 +587,8 @@ impl Worker {
         &self.fetches
     }
 
-    pub(crate) fn locals(&self) -> &Slots<Box<dyn std::any::Any>> {
+    #[inline]
+    pub(crate) fn locals(&self) -> &Slots<Local> {
         &self.locals
     }
 

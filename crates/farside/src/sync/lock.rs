@@ -153,7 +153,7 @@ impl<'w> Lock<'w> {
     /// workers compute the same one. Locks of the same name at another manager or another home have
     /// another identity, since they count their grants separately.
     pub fn id(&self) -> u64 {
-        let table = u64::from(self.manager.parts.index()) << 32 | u64::from(self.home.number());
+        let table = u64::from(self.manager.parts.name()) << 32 | u64::from(self.home.number());
         // A bijection, so two tables never have the same lock.
         hash_name(&self.name) ^ table.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }

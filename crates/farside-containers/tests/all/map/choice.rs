@@ -1,5 +1,7 @@
 //! The choice of an implementation, and the predictions that it follows from.
 
+use std::time::Duration;
+
 use farside::{Result, Simulation, Worker};
 use farside_containers::map::{HashMap, MapError};
 use farside_containers::{CostModel, Implementation, Op, Promise};
@@ -76,14 +78,50 @@ fn a_model_on_one_worker_is_refused() {
     Simulation::new(2, 1, 1).run(run).unwrap().verdict.unwrap();
 }
 
+/// A map without a model follows a preset, and says so.
 #[test]
-#[should_panic(expected = "no cost model: build it with")]
-fn a_plan_needs_a_model() {
+fn a_plan_without_a_model_says_so() {
     let run = |me: &Worker| {
-        HashMap::<u64, u64>::new(me, 10)?.on(me).plan(Op::Find, Promise::ALL);
+        let plan = HashMap::<u64, u64>::new(me, 10)?.on(me).plan(Op::Find, Promise::ALL);
+        assert!(plan.to_string().contains("no cost model of its own"), "{plan}");
         Ok(())
     };
     Simulation::new(1, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+/// Calls are cheapest while owners wait for them, and not while owners compute. A map that chooses
+/// again follows that, and keeps its entries. One that was not to choose does not change.
+#[test]
+fn a_map_chooses_again() {
+    let run = |me: &Worker| {
+        let auto = HashMap::<u64, u64>::builder().cost_model(CostModel { call: 7000.0, ..CostModel::CORI });
+        let map = auto.implementation(Implementation::Auto).build(me)?;
+        let asked = auto.implementation(Implementation::Call).build(me)?;
+        let (m, own) = (map.on(me), u64::from(me.id().number()));
+        assert_eq!(m.implementation(), Implementation::Call);
+        let mut expected = vec![Implementation::OneSided, Implementation::OneSided, Implementation::Call];
+        for (round, expected) in (0..).zip(expected.drain(..)) {
+            m.insert(10 * round + own, round)?;
+            me.barrier()?;
+            // In the first two rounds, all but worker 0 compute.
+            if round < 2 && !me.is_first() {
+                for _ in 0..400 {
+                    me.charge(Duration::from_micros(128));
+                    me.progress()?;
+                }
+            }
+            assert_eq!(m.choose_again()?, expected, "round {round}");
+            assert_eq!(m.implementation(), expected);
+            assert_eq!(asked.on(me).choose_again()?, Implementation::Call);
+            for key in (0..=round).flat_map(|round| (0..3).map(move |own| 10 * round + own)) {
+                assert_eq!(m.get(&key)?, Some(key / 10));
+            }
+            me.barrier()?;
+        }
+        asked.free(me)?;
+        map.free(me)
+    };
+    Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
 }
 
 #[test]

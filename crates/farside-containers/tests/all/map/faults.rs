@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use farside::{Error, ProcessId, Result, Simulation, Worker, simulate};
-use farside_containers::map::{HashMap, MapError};
+use farside_containers::map::{HashMap, Map, MapError};
 use farside_containers::{BrokenPromise, Implementation, Op, Promise};
 
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
@@ -52,6 +52,11 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
         batch.extend((own + 1000..own + 1000 + keys_each).map(|key| (key, key)))?;
         let finished = batch.finish();
         assert!(matches!(map_error(&finished), MapError::Batch { count, .. } if *count > 0), "{finished:?}");
+        // The end of a phase says so, too.
+        let phase = m.inserting()?;
+        phase.batch()?.extend((own + 2000..own + 2000 + keys_each).map(|key| (key, key)))?;
+        let ended = phase.end();
+        assert!(matches!(map_error(&ended), MapError::Batch { count, .. } if *count > 0), "{ended:?}");
         map.free(me)?;
     }
     Ok(())
@@ -86,6 +91,12 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
         assert!(matches!(map_error(&made), MapError::Capacity { .. }), "{made:?}");
     }
     let unequal = HashMap::<u64, u64>::new(me, 10 + me.id().index());
+    if me.worker_count() > 1 {
+        assert!(matches!(map_error(&unequal), MapError::Unequal { worker } if worker.number() == 1), "{unequal:?}");
+    }
+
+    let placed: fn(&[u8]) -> u64 = if me.is_first() { |_| 77 } else { |_| 78 };
+    let unequal = HashMap::<u64, u64>::builder().placement(placed).build(me);
     if me.worker_count() > 1 {
         assert!(matches!(map_error(&unequal), MapError::Unequal { worker } if worker.number() == 1), "{unequal:?}");
     }
@@ -208,43 +219,93 @@ fn a_lost_writer_blocks_no_one() {
     }
 }
 
-/// One worker has promised only to search, and another one inserts or removes at the same time.
-/// Where accesses are checked, one of them is told, with both places.
+/// What one worker does with a key. Its number varies.
+type Use = fn(&Map<'_, u64, u64>, u64, u64) -> Result<()>;
+
+/// One worker relies on a promise, and another one does at the same time what it excludes. Where
+/// accesses are checked, one of them is told, with both places.
 #[test]
 fn a_broken_promise_names_both_places() {
-    let mut told = 0;
-    for seed in 0..12 {
+    let insert: Use = |m, key, number| m.insert(key, number).map(drop);
+    let remove: Use = |m, key, _| m.remove(&key).map(drop);
+    let get: Use = |m, key, _| m.get(&key).map(drop);
+    let get_many: Use = |m, key, _| m.get_many(&[key]).map(drop);
+    let stream: Use = |m, key, _| m.stream(m.owner_of(&key)).map(drop);
+    let len: Use = |m, _, _| m.len().map(drop);
+    let cases = [
+        (Promise::FIND_ONLY, get, insert, Op::Insert),
+        (Promise::FIND_ONLY, get, remove, Op::Insert),
+        (Promise::FIND_ONLY, get_many, insert, Op::Insert),
+        (Promise::INSERT_ONLY, insert, get, Op::Find),
+        (Promise::INSERT_ONLY, insert, get_many, Op::Find),
+        (Promise::INSERT_ONLY, insert, stream, Op::Find),
+        (Promise::INSERT_ONLY, insert, len, Op::Find),
+        (Promise::LOCAL, get, insert, Op::Insert),
+        (Promise::LOCAL, insert, get, Op::Find),
+    ];
+    for (case, (promise, relying, breaking, op)) in cases.into_iter().enumerate() {
+        let mut told = 0;
+        for seed in 0..6 {
+            let implementation = IMPLEMENTATIONS[seed as usize % IMPLEMENTATIONS.len()];
+            let found = Mutex::new(None);
+            let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(|me| {
+                let map = HashMap::<u64, u64>::builder().implementation(implementation).build(me)?;
+                let m = map.on(me);
+                let key = (0..).find(|key| m.owner_of(key).number() == 2).expect("each worker has keys");
+                m.insert(key, 1)?;
+                me.barrier()?;
+                let promising = m.promising(promise);
+                for number in 0..20 {
+                    let outcome = match me.id().number() {
+                        1 => breaking(&m, key, number),
+                        2 => relying(&promising, key, number),
+                        _ => Ok(()),
+                    };
+                    if let Err(error) = outcome {
+                        *found.lock().unwrap() = error.room_error::<BrokenPromise>().cloned();
+                        break;
+                    }
+                    me.charge(Duration::from_micros(1));
+                    me.progress()?;
+                }
+                Ok(())
+            });
+            simulated.unwrap().verdict.unwrap_or_else(|error| panic!("case {case}, seed {seed}: {error}"));
+            if let Some(broken) = found.into_inner().unwrap() {
+                assert_eq!((broken.promise, broken.op), (promise, op), "case {case}");
+                let text = broken.to_string();
+                assert_eq!(text.matches(file!()).count(), 2, "case {case}: {text}");
+                told += 1;
+            }
+        }
+        assert!(told > 2, "case {case}: {told} of 6 runs");
+    }
+}
+
+/// What workers do by themselves under a local promise breaks none, and neither does what others do
+/// before and after it.
+#[test]
+fn a_kept_local_promise_is_not_reported() {
+    for seed in 0..6 {
         let implementation = IMPLEMENTATIONS[seed as usize % IMPLEMENTATIONS.len()];
-        let found = Mutex::new(None);
         let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(|me| {
             let map = HashMap::<u64, u64>::builder().implementation(implementation).build(me)?;
             let m = map.on(me);
-            m.insert(1, 1)?;
-            me.barrier()?;
-            let finding = m.promising(Promise::FIND_ONLY);
-            for number in 0..20 {
-                let outcome = match me.id().number() {
-                    1 if seed % 2 == 0 => m.insert(1, number).map(drop),
-                    1 => m.remove(&1).map(drop),
-                    2 => finding.get(&1).map(drop),
-                    _ => Ok(()),
-                };
-                if let Err(error) = outcome {
-                    *found.lock().unwrap() = error.room_error::<BrokenPromise>().cloned();
-                    break;
-                }
-                me.charge(Duration::from_micros(1));
-                me.progress()?;
+            for key in 0..20 {
+                m.insert(key, 1)?;
             }
-            Ok(())
+            me.barrier()?;
+            let local = m.promising(Promise::LOCAL);
+            for key in (0..20).filter(|key| m.owner_of(key) == me.id()) {
+                local.insert(key, 2)?;
+                local.upsert(key, 1, |value, by| *value += by)?;
+                assert_eq!(local.get(&key)?, Some(3));
+            }
+            me.barrier()?;
+            assert_eq!(m.get_many(&(0..20).collect::<Vec<_>>())?, [Some(3); 20]);
+            assert_eq!(m.len()?, 20);
+            me.barrier()
         });
         simulated.unwrap().verdict.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        if let Some(broken) = found.into_inner().unwrap() {
-            assert_eq!((broken.promise, broken.op), (Promise::FIND_ONLY, Op::Insert));
-            let text = broken.to_string();
-            assert_eq!(text.matches(file!()).count(), 2, "{text}");
-            told += 1;
-        }
     }
-    assert!(told > 6, "{told} of 12 runs");
 }

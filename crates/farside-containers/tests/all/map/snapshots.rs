@@ -5,7 +5,7 @@ use std::fs;
 use farside::simulate;
 use farside_containers::Implementation;
 use farside_containers::keep::KeepError;
-use farside_containers::map::HashMap;
+use farside_containers::map::{HashMap, WireMap};
 
 use super::value;
 
@@ -43,6 +43,41 @@ fn a_map_comes_back() {
             assert!(refused.room_error::<KeepError>().is_some(), "{refused}");
             assert!(other.on(me).is_empty()?);
             me.barrier()
+        })
+        .unwrap();
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The same with keys and values of any length.
+#[test]
+fn a_map_of_strings_comes_back() {
+    let folder = std::env::temp_dir().join(format!("farside-wire-map-snapshot-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let path = folder.join("map");
+    simulate(3, 1, 1, |me| {
+        let map = WireMap::<String, Vec<u64>>::new(me)?;
+        for key in (0..100).filter(|key| key % 3 == u64::from(me.id().number())) {
+            map.on(me).insert(key.to_string(), vec![key; key as usize])?;
+        }
+        assert_eq!(map.on(me).snapshot(&path)?, 100);
+        map.free(me)?;
+        assert!(map.on(me).snapshot(&path).is_err(), "a freed map replaces no snapshot");
+        me.barrier()
+    })
+    .unwrap();
+    for workers in [1, 4] {
+        simulate(workers, 1, 2, |me| {
+            let map = WireMap::<String, Vec<u64>>::new(me)?;
+            let m = map.on(me);
+            m.insert("other".into(), vec![])?;
+            assert_eq!(m.restore(&path)?, 100);
+            assert_eq!(m.len()?, 101);
+            for key in 0..100 {
+                assert_eq!(m.get(&key.to_string())?, Some(vec![key; key as usize]));
+            }
+            me.barrier()?;
+            map.free(me)
         })
         .unwrap();
     }

@@ -65,14 +65,35 @@ fn the_cheapest_is_chosen() {
     Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
 }
 
+/// A queue without a model follows a preset, and says so.
 #[test]
-#[should_panic(expected = "no cost model: make it with")]
-fn a_plan_needs_a_model() {
+fn a_plan_without_a_model_says_so() {
     let run = |me: &Worker| {
-        Queue::<u64>::new(me, me.process(), 10)?.on(me).plan(Op::Push, Promise::ALL);
+        let plan = Queue::<u64>::new(me, me.process(), 10)?.on(me).plan(Op::Push, Promise::ALL);
+        assert!(plan.to_string().contains("no cost model of its own"), "{plan}");
         Ok(())
     };
     Simulation::new(1, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+/// At a single queue, all workers change one word at the same time.
+#[test]
+fn a_queue_expects_its_workers() {
+    let run = |me: &Worker| {
+        let (first, model) = (ProcessId::new(0), CostModel { line_contended: 1000.0, ..CostModel::CORI });
+        let asked = Implementation::OneSided;
+        let queue = Queue::<u64>::with_cost_model(me, first, 10, asked, model)?;
+        let set = QueueSet::<u64>::with_cost_model(me, 10, asked, model)?;
+        let push = |queue: Queue<u64>| {
+            let plan = queue.on(me).plan(Op::Push, Promise::ALL);
+            plan.predictions.iter().find(|found| found.implementation == asked).map(|found| found.ns)
+        };
+        let [alone, together] = [set.at(first), queue].map(|queue| push(queue).expect("a prediction"));
+        assert!((together - alone - 2000.0).abs() < 1.0, "{alone} and {together}");
+        set.free(me)?;
+        queue.free(me)
+    };
+    Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
 }
 
 #[test]
