@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 /// The part of the crate that the expansion uses.
 mod stand_in {
-    pub(crate) type Result<T> = std::result::Result<T, String>;
+    pub(crate) type Error = String;
+    pub(crate) type Result<T> = std::result::Result<T, Error>;
 
     pub(crate) struct Worker {
         pub(crate) test_name: &'static str,
