@@ -766,8 +766,7 @@ fn name(config: &ShmConfig, process: ProcessId) -> Vec<u8> {
     let (job_id, number) = (config.job_id, process.number());
     let mut mac = Hmac::<Sha256>::new_from_slice(&config.secret).expect("HMAC accepts keys of any length");
     mac.update(b"name");
-    mac.update(&job_id.to_le_bytes());
-    mac.update(&number.to_le_bytes());
+    mac.update(&farside_wire::encode(&(job_id, number), Vec::new()));
     let proof: [u8; 32] = mac.finalize().into_bytes().into();
     let part = u64::from_be_bytes(*proof.first_chunk().expect("a proof has more than eight bytes"));
     format!("farside/{job_id:016x}/{number}-{part:016x}").into_bytes()

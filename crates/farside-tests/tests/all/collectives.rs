@@ -296,7 +296,8 @@ fn workers_that_wait_for_each_other_notice_it() {
 /// type that they make something of.
 #[test]
 fn collectives_without_values_are_told_apart() {
-    let acts: [(&str, fn(&Worker) -> Result<()>); 9] = [
+    type Act = fn(&Worker) -> Result<()>;
+    let acts: [(&str, Act); 9] = [
         ("barrier", |me| me.barrier()),
         ("quiesce", |me| me.quiesce()),
         ("finish", |me| me.finish(|_| Ok(()))),

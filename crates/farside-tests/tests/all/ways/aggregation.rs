@@ -197,7 +197,7 @@ fn a_batch_is_published_in_time_while_its_worker_computes() {
 }
 
 /// Runs `send` on worker 0 of a simulation, where calls travel as frames. `send` gets a function
-/// that computes for long, and then checks that so many calls have run.
+/// that computes for long, and then checks the number of calls that have run.
 fn runs_while_its_worker_computes(send: impl Fn(&Worker, Last, &dyn Fn(u64)) -> Result<()> + Send + Sync) {
     for seed in 0..3 {
         let (ran, over) = (AtomicU64::new(0), AtomicBool::new(false));
