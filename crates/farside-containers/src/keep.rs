@@ -5,6 +5,8 @@
 
 pub mod npy;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::fs::File;
@@ -86,13 +88,16 @@ impl KeepError {
     }
 }
 
-/// Adds the operation and the file to an error of the system.
+/// Adds the operation and the file to an error of the system. Follows each operation on a file, so
+/// that tests can kill the process there.
 trait During<T> {
     fn during(self, doing: &'static str, path: &Path) -> Result<T, KeepError>;
 }
 
 impl<T> During<T> for io::Result<T> {
     fn during(self, doing: &'static str, path: &Path) -> Result<T, KeepError> {
+        #[cfg(test)]
+        tests::step();
         self.map_err(|cause| KeepError::System { doing, path: path.to_owned(), cause })
     }
 }
@@ -131,7 +136,7 @@ fn replace(finished: &Path, path: &Path) -> Result<(), KeepError> {
     folder.sync_all().during("writing the folder", name)?;
     std::fs::rename(finished, path).during("renaming", finished)?;
     // The file is replaced already. If the system loses the new name, the earlier file is back.
-    let _ = folder.sync_all();
+    let _ = folder.sync_all().during("writing the folder", name);
     Ok(())
 }
 

@@ -45,6 +45,7 @@ mod network;
 mod parcel;
 mod process;
 mod random;
+mod script;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -55,6 +56,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub use self::endpoint::SimEndpoint;
 pub use self::model::LogGp;
 pub use self::random::Random;
+pub use self::script::SimScript;
 pub use self::trace::Trace;
 
 use self::network::SharedNetwork;
@@ -223,6 +225,18 @@ impl SimFabric {
     pub fn slow_down(&self, process: ProcessId, times: u32) {
         assert!(process.number() < self.network.process_count, "the fabric has such a process");
         self.network.lock().turns().slow_down(process, times);
+    }
+
+    /// Lets a script decide what it decides, before any thread of a process has begun. For threads
+    /// that take turns.
+    pub fn follow(&self, script: Arc<SimScript>) {
+        self.network.lock().script = Some(script);
+    }
+
+    /// Returns the process that the script has killed. Threads of no process are woken when it
+    /// does.
+    pub fn killed_by_script(&self) -> Option<ProcessId> {
+        self.network.lock().script.as_ref().and_then(|script| script.killed())
     }
 
     /// Ends a simulation in turns. Threads of killed processes unwind only now, so that none of

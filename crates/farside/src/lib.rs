@@ -94,7 +94,7 @@ pub use dist::{Dist, PerWorker};
 pub use error::{
     CorruptRecord, Error, FullCause, LaunchError, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source,
 };
-pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
+pub use farside_fabric::sim::{LogGp, SimOptions, SimScript, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 pub use farside_launch::ring_options::RingOptions;

@@ -125,7 +125,8 @@ fn save_part<T: Wire>(
     if let Some(earlier) = agree(me, replaced)? {
         for number in 0..earlier.parts.len() {
             // A part that stays takes room, and does no other harm.
-            let _ = fs::remove_file(part_path(path, earlier.session, number));
+            let part = part_path(path, earlier.session, number);
+            let _ = fs::remove_file(&part).during("deleting", &part);
         }
     }
     me.broadcast(WorkerId::FIRST, me.is_first().then_some(all))

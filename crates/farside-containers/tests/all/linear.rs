@@ -2,7 +2,9 @@
 //! its call and its return (Herlihy and Wing). This is the checker, with models of a map and of a
 //! queue. The histories that it checks are those of `histories`.
 
+mod deaths;
 mod histories;
+mod schedules;
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;

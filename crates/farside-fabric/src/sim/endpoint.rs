@@ -57,7 +57,9 @@ impl SimEndpoint {
     /// [`SimOptions::operations_max`](super::SimOptions::operations_max).
     pub fn post_queued(&self, key: RemoteKey, operation: Operation) -> Completion {
         self.spend_overhead(key.process);
-        self.network.lock().post_queued(self.process, key, operation)
+        let posted = self.network.lock().post_queued(self.process, key, operation);
+        self.note_operation();
+        posted
     }
 
     /// This process in a simulation in turns.
@@ -76,6 +78,22 @@ impl SimEndpoint {
     fn spend_overhead(&self, peer: ProcessId) {
         if let Some((_, seat)) = self.seated() {
             turns::spend(&self.network, seat, self.network.options.between(self.process, peer).overhead_ns);
+        }
+    }
+
+    /// Counts an operation for the script. Where the script kills this process, returns only when
+    /// the simulation is over.
+    fn note_operation(&self) {
+        let mut network = self.network.lock();
+        if !network.script.as_ref().is_some_and(|script| script.counts_last(self.process)) {
+            return;
+        }
+        network.turns().freeze(self.process);
+        network.turns().stir_others();
+        network.kill(self.process);
+        drop(network);
+        if let Some((_, seat)) = self.seated() {
+            turns::stay_frozen(&self.network, seat);
         }
     }
 
@@ -136,7 +154,9 @@ impl Carrier for SimEndpoint {
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         self.spend_overhead(key.process);
-        self.network.lock().post(self.process, key, operation)
+        let posted = self.network.lock().post(self.process, key, operation);
+        self.note_operation();
+        posted
     }
 
     fn progress(&self) {
@@ -211,6 +231,7 @@ impl Transport for SimEndpoint {
             return Ok(region);
         }
         let found = self.network.lock().start_attaching(self.process, key)?;
+        self.note_operation();
         match found.wait(self, key.process, deadline) {
             Ok(_) => Ok(self.region(key)),
             Err(FabricError::Deadline { process, .. }) => {
@@ -227,7 +248,9 @@ impl Transport for SimEndpoint {
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead(to);
-        self.network.lock().send(self.process, to, message)
+        let sent = self.network.lock().send(self.process, to, message);
+        self.note_operation();
+        sent
     }
 
     fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
@@ -238,7 +261,9 @@ impl Transport for SimEndpoint {
 
     fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead(to);
-        self.network.lock().send_tagged(self.process, to, tag, message)
+        let sent = self.network.lock().send_tagged(self.process, to, tag, message);
+        self.note_operation();
+        sent
     }
 
     fn receive(&self) -> Option<Event> {

@@ -15,6 +15,7 @@ use super::Random;
 use super::SimOptions;
 use super::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use super::process::{Peer, Process};
+use super::script::SimScript;
 use super::trace::Trace;
 use super::turns::Turns;
 use crate::emulated::{Owner, Registration};
@@ -58,6 +59,9 @@ pub(super) struct Network {
     /// Set if threads take turns; then they decide how time passes.
     pub(super) turns: Option<Turns>,
     pub(super) trace: Trace,
+    pub(super) script: Option<Arc<SimScript>>,
+    /// Effects and messages in transit that the script will choose from, in the order of their age.
+    held: Vec<Parcel>,
 }
 
 /// Keeps the messages from one process to another in order, and counts them.
@@ -111,6 +115,8 @@ impl SharedNetwork {
             polls: Polls::default(),
             turns: takes_turns.then(|| Turns::new(process_count, seed)),
             trace: Trace::new(),
+            script: None,
+            held: Vec::new(),
         };
         Ok(Self { options, process_count, takes_turns, state: Mutex::new(network) })
     }

@@ -59,6 +59,17 @@ impl Parcel {
         }
     }
 
+    /// The sender and the receiver, if the parcel must not overtake others between them.
+    pub(super) fn lane(&self) -> Option<(ProcessId, ProcessId)> {
+        match self {
+            Self::Message { from, to, .. } => Some((*from, *to)),
+            Self::Revoke { key, to } => Some((key.process, *to)),
+            Self::Released { key, by } => Some((*by, key.process)),
+            Self::Disconnected { with, to } => Some((*with, *to)),
+            Self::Effect { .. } | Self::Reply { .. } | Self::Expected { .. } => None,
+        }
+    }
+
     /// The process at which it arrives.
     pub(super) fn destination(&self) -> ProcessId {
         match self {
@@ -141,6 +152,17 @@ impl Request {
         let mut bounds: Vec<usize> = (0..cuts).map(|_| random.index(bytes)).chain([0, bytes]).collect();
         bounds.sort_unstable();
         bounds.windows(2).map(|pair| pair[0]..pair[1]).collect()
+    }
+
+    /// Cuts the request into two pieces if it may become visible in pieces.
+    pub(super) fn halves(&self) -> Vec<Range<usize>> {
+        let bytes = match self {
+            Self::Attach | Self::Atomic { .. } => 0,
+            Self::Put { data, .. } | Self::Get { data, .. } => data.len(),
+        };
+        let cut = (bytes / 16 * 8).max(WHOLE_BYTES_MAX);
+        let second = (bytes > cut).then_some(cut..bytes);
+        std::iter::once(0..bytes.min(cut)).chain(second).collect()
     }
 
     /// The outcome for the initiator when all pieces have taken effect. An attachment has an empty

@@ -29,6 +29,8 @@ const CALLS_PER_SWITCH: u64 = 8;
 const AHEAD_MAX_NS: u64 = 100_000;
 /// The time after the end of a simulation, when every deadline has passed.
 const END_OF_TIME: Duration = Duration::from_secs(1 << 32);
+/// The time that passes then with each look at the clock.
+const LATE_LOOK: Duration = Duration::from_secs(60);
 
 /// The threads, and the one that has the turn.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub(super) struct Turns {
     timers: BTreeSet<(u64, SeatNumber)>,
     running: Option<SeatNumber>,
     is_over: bool,
+    /// Number of looks at the clock since the simulation was over.
+    late_looks: u32,
     /// The instant at which the clock began.
     epoch: Instant,
 }
@@ -128,6 +132,7 @@ impl Turns {
             timers: BTreeSet::new(),
             running: None,
             is_over: false,
+            late_looks: 0,
             epoch: Instant::now(),
         }
     }
@@ -148,6 +153,11 @@ impl Turns {
     /// Wakes the threads that wait for an event at a process's endpoint.
     pub(super) fn stir(&mut self, process: ProcessId) {
         self.rouse(process.index(), |asleep| asleep.news);
+    }
+
+    /// Wakes the threads of no process.
+    pub(super) fn stir_others(&mut self) {
+        self.rouse(self.groups.len() - 1, |_| true);
     }
 
     /// Stops the threads of a process for ever.
@@ -218,11 +228,16 @@ impl Network {
         }
         let next = loop {
             let due = self.next_due();
+            let now_ns = self.now_ns();
             let turns = self.turns();
             if !turns.ready.is_empty() {
                 let place = turns.random.index(turns.ready.len());
                 break turns.ready.swap_remove(place);
             }
+            if due.is_none_or(|due| due > now_ns) && self.release_one() {
+                continue;
+            }
+            let turns = self.turns();
             let timer = turns.timers.first().map(|(at, _)| *at);
             let Some(at) = timer.into_iter().chain(due).min() else {
                 // No thread will ever run again: end the simulation, so that all of them find out.
@@ -316,7 +331,9 @@ impl clock::Turns for Turn {
         let now_ns = network.now_ns();
         let turns = network.turns();
         if turns.is_over {
-            return turns.epoch + END_OF_TIME;
+            // A deadline that a destructor sets now must pass, too.
+            turns.late_looks = turns.late_looks.saturating_add(1);
+            return turns.epoch + END_OF_TIME + turns.late_looks * LATE_LOOK;
         }
         let ahead = clock::seat_here(self).map_or(0, |seat| turns.seats[seat.0].ahead_ns);
         turns.epoch + Duration::from_nanos(now_ns + ahead)
@@ -433,6 +450,11 @@ pub(super) fn spend(shared: &SharedNetwork, seat: SeatNumber, cost_ns: u64) {
     } else {
         drop(pay(shared, network, seat));
     }
+}
+
+/// Passes on the turn of a thread whose process was killed.
+pub(super) fn stay_frozen(shared: &SharedNetwork, seat: SeatNumber) {
+    drop(hand_on(shared, shared.lock(), seat, State::Frozen));
 }
 
 fn hand_on<'n>(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use farside_fabric::clock::{Clock, lock};
-use farside_fabric::sim::{SimFabric, SimOptions, Trace};
+use farside_fabric::sim::{SimFabric, SimOptions, SimScript, Trace};
 use farside_fabric::{FabricError, ProcessId, Transport};
 
 use crate::Worker;
@@ -85,6 +85,7 @@ pub struct Simulation {
     options: SimOptions,
     deaths: Vec<(Duration, ProcessId)>,
     slow: Vec<(ProcessId, u32)>,
+    script: Option<Arc<SimScript>>,
     programs: Programs,
 }
 
@@ -125,6 +126,7 @@ impl Simulation {
             options: SimOptions::default(),
             deaths: Vec::new(),
             slow: Vec::new(),
+            script: None,
             programs: Programs::default(),
         }
     }
@@ -142,6 +144,13 @@ impl Simulation {
     /// killed. They unwind only after the simulation.
     pub fn kill(mut self, process: ProcessId, after: Duration) -> Self {
         self.deaths.push((after, process));
+        self
+    }
+
+    /// Lets a script decide when a process dies, or in which order operations take effect. The
+    /// body [begins](SimScript::begin) and [ends](SimScript::end) it.
+    pub fn script(mut self, script: Arc<SimScript>) -> Self {
+        self.script = Some(script);
         self
     }
 
@@ -222,6 +231,9 @@ impl Simulation {
         let starter_bytes = HomeLayout::of(&settings).bytes();
         let fabric = SimFabric::in_turns(settings.processes, starter_bytes, self.seed, self.options)?;
         self.slow.iter().for_each(|(process, times)| fabric.slow_down(*process, *times));
+        if let Some(script) = self.script {
+            fabric.follow(script);
+        }
         let ends = (0..settings.processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
         let world = World { clock: fabric.clock(), deaths: self.deaths, fabric: Some(&fabric) };
         let verdict = run_in_this_program(&settings, self.seed, ends, world, &self.programs, &body);
@@ -357,7 +369,12 @@ fn coordinate(mut coordinator: Coordinator, links: &[Arc<LocalControl>], news: &
     let elapsed = || world.clock.now().saturating_duration_since(started);
     let mut deaths = world.deaths.clone();
     deaths.sort_by_key(|(after, _)| std::cmp::Reverse(*after));
+    let mut is_told = false;
     loop {
+        if let Some(process) = world.fabric.and_then(SimFabric::killed_by_script).filter(|_| !is_told) {
+            is_told = true;
+            coordinator.ended(process, ProcessEnd::Killed(KILLED), elapsed());
+        }
         while let Some((after, process)) = deaths.pop_if(|(after, _)| *after <= elapsed()) {
             if let Some(fabric) = world.fabric {
                 fabric.kill(process);

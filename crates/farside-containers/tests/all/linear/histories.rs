@@ -18,25 +18,25 @@ const MAPS: [Implementation; 3] = [Implementation::OneSided, Implementation::One
 const QUEUES: [Implementation; 4] =
     [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call, Implementation::Checksum];
 /// The process that dies in some simulations. It owns keys, and no queue.
-const DYING: ProcessId = ProcessId::new(1);
+pub(super) const DYING: ProcessId = ProcessId::new(1);
 
 /// What is stored for a number: so much that a copy takes a while.
-type Entry = [u64; 256];
+pub(super) type Entry = [u64; 256];
 
-fn entry(number: u64) -> Entry {
+pub(super) fn entry(number: u64) -> Entry {
     std::array::from_fn(|index| number.wrapping_mul(2 * index as u64 + 1))
 }
 
 /// What a half-written entry counts as. No operation stores it.
 const TORN: u64 = u64::MAX;
 
-fn number(found: Entry) -> u64 {
+pub(super) fn number(found: Entry) -> u64 {
     if entry(found[0]) == found { found[0] } else { TORN }
 }
 
 /// A call, which uses one key.
 #[derive(Clone, Debug, Wire)]
-struct Call<S: 'static> {
+pub(super) struct Call<S: 'static> {
     key: u64,
     begin: u64,
     end: u64,
@@ -44,16 +44,16 @@ struct Call<S: 'static> {
 }
 
 /// What was called, and what it returned.
-struct Record<S: 'static> {
+pub(super) struct Record<S: 'static> {
     /// Counts the begins and ends of calls in a simulation, where one worker runs at a time.
     clock: Option<AtomicU64>,
     /// The number of calls of a worker under each promise.
     calls_each: u32,
-    calls: Mutex<Vec<Call<S>>>,
+    pub(super) calls: Mutex<Vec<Call<S>>>,
 }
 
 impl<S> Record<S> {
-    fn new(clock: Option<AtomicU64>, calls_each: u32) -> Self {
+    pub(super) fn new(clock: Option<AtomicU64>, calls_each: u32) -> Self {
         Self { clock, calls_each, calls: Mutex::default() }
     }
 
@@ -67,7 +67,7 @@ impl<S> Record<S> {
     }
 
     /// Makes a call and notes it. It stays open if its caller dies, or learns of a death by it.
-    fn note<R>(
+    pub(super) fn note<R>(
         &self,
         me: &Worker,
         key: u64,
@@ -112,13 +112,13 @@ fn misfit<S: Step + Clone + std::fmt::Debug>(calls: Vec<Call<S>>, start: &S::Sta
     Some(format!("key {key} has no order up to {first:?} of\n{}", lines.join("\n")))
 }
 
-fn assert_fit<S: Step + Clone + std::fmt::Debug>(which: &str, calls: Vec<Call<S>>, start: &S::State) {
+pub(super) fn assert_fit<S: Step + Clone + std::fmt::Debug>(which: &str, calls: Vec<Call<S>>, start: &S::State) {
     if let Some(why) = misfit(calls, start) {
         panic!("{which}: {why}");
     }
 }
 
-fn change(m: &Map<'_, u64, Entry>, change: Change, key: u64, new: u64) -> Result<Option<u64>> {
+pub(super) fn change(m: &Map<'_, u64, Entry>, change: Change, key: u64, new: u64) -> Result<Option<u64>> {
     let mixed = |there: &mut Entry, by: Entry| {
         let before = number(*there);
         *there = entry(mix(before, by[0]));
@@ -237,12 +237,12 @@ fn with_queue(
     in_rounds(me, promises, record.calls_each, |promise| user.use_queue(&ends, promise))
 }
 
-const CAPACITY: usize = 3;
+pub(super) const CAPACITY: usize = 3;
 
 /// The empty queue of an implementation. If stamps say what is there, the pushes of several workers
 /// may bring one item each beyond the capacity, and a pop does not look behind an item that is
 /// being pushed. After a loss, some places may be out of use.
-fn empty(implementation: Implementation, workers: usize, has_losses: bool) -> Line {
+pub(super) fn empty(implementation: Implementation, workers: usize, has_losses: bool) -> Line {
     let is_stamped = matches!(implementation, Implementation::OneSided | Implementation::Checksum);
     let beyond = if implementation == Implementation::Call { 0 } else { workers };
     let room = if has_losses { (0, usize::MAX) } else { (CAPACITY, CAPACITY + beyond) };
@@ -253,7 +253,7 @@ const MAP_PROMISES: [Promise; 4] = [Promise::ALL, Promise::INSERT_ONLY, Promise:
 const QUEUE_PROMISES: [Promise; 4] = [Promise::ALL, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::ALL];
 
 /// Networks with short and with long delays.
-fn options(seed: u64) -> SimOptions {
+pub(super) fn options(seed: u64) -> SimOptions {
     SimOptions { delay_max_ns: [1_000, 30_000][seed as usize % 2], ..SimOptions::default() }
 }
 

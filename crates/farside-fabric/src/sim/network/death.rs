@@ -50,7 +50,7 @@ impl Network {
         }
     }
 
-    /// Decides by the seed, for each piece of the dead process's operations, whether it takes
+    /// Decides by the seed, or by the script, for each piece of the dead process's operations, whether it takes
     /// effect.
     fn lose_effects_of(&mut self, dead: ProcessId) {
         let effects: Vec<Due> = self.find(|parcel| matches!(parcel, Parcel::Effect { from, .. } if *from == dead));
@@ -58,6 +58,15 @@ impl Network {
             if self.random.coin()
                 && let Some(Parcel::Effect { transfer, .. }) = self.take_out(due)
             {
+                self.drop_piece(transfer);
+            }
+        }
+        let is_lost = |parcel: &mut Parcel| {
+            let is_own = matches!(parcel, Parcel::Effect { from, .. } if *from == dead);
+            is_own && self.script.as_ref().is_some_and(|script| script.choose(2) == 1)
+        };
+        for parcel in self.held.extract_if(.., is_lost).collect::<Vec<_>>() {
+            if let Parcel::Effect { transfer, .. } = parcel {
                 self.drop_piece(transfer);
             }
         }
@@ -92,6 +101,17 @@ impl Network {
                     self.clear_one(dead, to);
                 }
             }
+        }
+        let is_lost = |parcel: &mut Parcel| match parcel {
+            Parcel::Message { from, to, .. } if *from == dead => {
+                let is_cut = lane_is_cut.entry((*to, false)).or_insert(false);
+                *is_cut |= self.script.as_ref().is_some_and(|script| script.choose(2) == 1);
+                *is_cut
+            }
+            _ => false,
+        };
+        for parcel in self.held.extract_if(.., is_lost).collect::<Vec<_>>() {
+            self.clear_one(dead, parcel.destination());
         }
     }
 

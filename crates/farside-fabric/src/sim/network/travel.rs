@@ -112,7 +112,10 @@ impl Network {
         }
         self.sequence += 1;
         let transfer = self.sequence;
-        let pieces = request.pieces(&mut self.random);
+        let pieces = match self.is_ordered() {
+            true => request.halves(),
+            false => request.pieces(&mut self.random),
+        };
         let arrives_ns = self.arrival(from, key.process, request.bytes_there_and_back().0);
         let state =
             Transfer { from, key, completion: Some(completion), pieces_left: pieces.len(), request, error: None };
@@ -148,12 +151,43 @@ impl Network {
     }
 
     fn dispatch(&mut self, arrives_ns: u64, parcel: Parcel) {
+        if matches!(parcel, Parcel::Effect { .. }) && self.is_ordered() {
+            self.held.push(parcel);
+            return;
+        }
         let due = self.draw_due(arrives_ns);
         self.insert(due, parcel);
     }
 
+    /// Returns whether the script decides the order of effects and messages.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.script.as_ref().is_some_and(|script| script.orders())
+    }
+
+    /// Lets the script choose the next effect or message, which is due at once. Returns whether there is one.
+    pub(in crate::sim) fn release_one(&mut self) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        // No message overtakes an earlier one.
+        let is_first = |place: &usize| {
+            let lane = self.held[*place].lane();
+            lane.is_none() || self.held[..*place].iter().all(|earlier| earlier.lane() != lane)
+        };
+        let places: Vec<usize> = (0..self.held.len()).filter(is_first).collect();
+        let choice = self.script.as_ref().filter(|script| script.orders()).map(|script| script.choose(places.len()));
+        let parcel = self.held.remove(places[choice.unwrap_or(0)]);
+        self.sequence += 1;
+        self.insert(Due { at_ns: self.now_ns, tie: 0, sequence: self.sequence }, parcel);
+        true
+    }
+
     /// Sends a parcel of `bytes` bytes that must not overtake earlier ones sent by this function.
     pub(super) fn dispatch_in_order(&mut self, from: ProcessId, to: ProcessId, bytes: usize, parcel: Parcel) {
+        if self.is_ordered() {
+            self.held.push(parcel);
+            return;
+        }
         let arrives_ns = self.arrival(from, to, bytes);
         let mut due = self.draw_due(arrives_ns);
         self.lanes.entry((from, to)).or_default().line_up(&mut due);
