@@ -137,8 +137,8 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     ///
     /// # Errors
     /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and
-    /// [`Sender::push`](crate::Sender::push). [`ContainerError::Failed`] if another worker could not send.
-    /// The next `settle` sends what this one did not, except keys that no call can hold.
+    /// [`Sender::push`](crate::Sender::push). [`ContainerError::Failed`] if another worker could
+    /// not send. The next `settle` sends what this one did not, except keys that no call can hold.
     pub fn settle(self, me: &Worker) -> Result<()> {
         self.check(me)?;
         loop {

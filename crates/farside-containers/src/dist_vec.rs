@@ -197,8 +197,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Copies the whole to one worker, of any size. The others get `None`. All workers call this.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and
-    /// [`To::call`](farside::To::call). [`ContainerError::Failed`] if another worker could not send.
+    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
+    /// [`ContainerError::Failed`] if another worker could not send.
     pub fn gather(self, me: &Worker, root: WorkerId) -> Result<Option<Vec<T>>> {
         self.check(me)?;
         let own = self.with(me, |items| items.clone());

@@ -195,11 +195,11 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// *Completion*: the item has been handled when [`Worker::quiesce`] returns.
     ///
     /// # Errors
-    /// [`Error::UnknownWorker`] and [`ContainerError::Freed`]; the item is dropped. Those of [`To::call`](farside::To::call) if
-    /// the batch cannot be sent. The exchange then keeps the batch with this item, and sends it
-    /// later: do not push the item again. It drops the batch if no later attempt could succeed, as
-    /// with [`Error::PeerLost`] and [`Error::TooLarge`]. Those of
-    /// [`Worker::progress`] for calls that have run.
+    /// [`Error::UnknownWorker`] and [`ContainerError::Freed`]; the item is dropped. Those of
+    /// [`To::call`](farside::To::call) if the batch cannot be sent. The exchange then keeps the
+    /// batch with this item, and sends it later: do not push the item again. It drops the batch if
+    /// no later attempt could succeed, as with [`Error::PeerLost`] and [`Error::TooLarge`]. Those
+    /// of [`Worker::progress`] for calls that have run.
     #[inline]
     pub fn push(&self, to: WorkerId, item: T) -> Result<()> {
         let part = &*self.part;

@@ -57,11 +57,11 @@ pub fn derive_wire(input: TokenStream) -> TokenStream {
 
 /// Turns a function into a test that runs as a job of several processes.
 ///
-/// The function is the body of every worker: `fn(&farside::Worker) -> farside::Result<()>`, the same
-/// with any other error that converts into a `Box<dyn Error + Send + Sync>`, or the same without a
-/// result. The test fails if a worker panics or returns an error, or if the job exceeds its timeout.
-/// What the processes print is output of the test. Other attributes, such as `#[ignore]` and
-/// `#[should_panic]`, work as on any test.
+/// The function is the body of every worker: `fn(&farside::Worker) -> farside::Result<()>`, the
+/// same with any other error that converts into a `Box<dyn Error + Send + Sync>`, or the same
+/// without a result. The test fails if a worker panics or returns an error, or if the job exceeds
+/// its timeout. What the processes print is output of the test. Other attributes, such as
+/// `#[ignore]` and `#[should_panic]`, work as on any test.
 ///
 /// | argument | meaning | default |
 /// |---|---|---|

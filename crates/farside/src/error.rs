@@ -370,7 +370,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// An error of this library in the box becomes itself again. Every other is an error of the program.
+/// An error of this library in the box becomes itself again. Every other is an error of the
+/// program.
 impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
         error.downcast().map_or_else(Self::Program, |error| *error)

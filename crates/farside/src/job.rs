@@ -243,8 +243,8 @@ impl Job {
     ///
     /// The body may use `?` on errors of this library, on the usual errors of the standard library
     /// and on a `Box<dyn Error + Send + Sync>`, which takes any error. Wrap others:
-    /// `.map_err(farside::Error::program)?`. A body whose error were any type would have to name it:
-    /// the compiler infers no type for `Ok(())` at the end of a closure.
+    /// `.map_err(farside::Error::program)?`. A body whose error were any type would have to name
+    /// it: the compiler infers no type for `Ok(())` at the end of a closure.
     ///
     /// ```no_run
     /// use farside::prelude::*;
@@ -264,8 +264,8 @@ impl Job {
     /// process, it runs the workers and returns when the whole job has ended; the code after it
     /// runs there as well.
     ///
-    /// Where `mpirun` or `srun` started the processes, each of them gets an error if the job fails. A
-    /// program that prints it once asks whether process 0 prints it for this process:
+    /// Where `mpirun` or `srun` started the processes, each of them gets an error if the job fails.
+    /// A program that prints it once asks whether process 0 prints it for this process:
     ///
     /// ```no_run
     /// use std::process::ExitCode;

@@ -137,7 +137,8 @@ fn a_snapshot_outlives_its_writers() {
                 assert!(report == format!("lost {victim}") || report == "saved", "{survivor}: {report}");
             }
         }
-        // The first worker replaces the list. The snapshot of the other one's death is not complete.
+        // The first worker replaces the list. The snapshot of the other one's death is not
+        // complete.
         assert!(kept > 4 && (replaced > 0) == (victim == 0), "{kept} kept, {replaced} replaced");
     }
     fs::remove_dir_all(&folder.0).unwrap();

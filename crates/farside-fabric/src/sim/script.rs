@@ -15,10 +15,9 @@ use crate::ids::ProcessId;
 ///   earlier one of its sender. Other choices decide what of a dying process is lost. When the
 ///   choices are used up, the oldest comes next, and nothing is lost.
 ///
-/// With the same seed, the same choices lead to the same run. So a test can run all orders, or those
-/// that differ little from the order of age, [one after the other](Self::following).
-/// The network should add no delays of its own:
-/// [`delay_max_ns`](super::SimOptions::delay_max_ns) is 0.
+/// With the same seed, the same choices lead to the same run. So a test can run all orders, or
+/// those that differ little from the order of age, [one after the other](Self::following). The
+/// network should add no delays of its own: [`delay_max_ns`](super::SimOptions::delay_max_ns) is 0.
 ///
 /// Accesses of a process to its own memory are no operations of the network: no others come between
 /// them, unless the process waits.

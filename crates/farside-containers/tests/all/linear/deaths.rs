@@ -177,7 +177,7 @@ fn use_queue(me: &Worker, implementation: Implementation, start: &Start<'_>, rec
     start.meet(me)?;
     for round in 0..5 {
         push()?;
-        if (round + me.id().number()) % 2 == 0 {
+        if (round + me.id().number()).is_multiple_of(2) {
             push()?;
             pop()?;
         }

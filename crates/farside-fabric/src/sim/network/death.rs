@@ -50,8 +50,8 @@ impl Network {
         }
     }
 
-    /// Decides by the seed, or by the script, for each piece of the dead process's operations, whether it takes
-    /// effect.
+    /// Decides by the seed, or by the script, for each piece of the dead process's operations,
+    /// whether it takes effect.
     fn lose_effects_of(&mut self, dead: ProcessId) {
         let effects: Vec<Due> = self.find(|parcel| matches!(parcel, Parcel::Effect { from, .. } if *from == dead));
         for due in effects {

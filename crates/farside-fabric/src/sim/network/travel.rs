@@ -164,7 +164,8 @@ impl Network {
         self.script.as_ref().is_some_and(|script| script.orders())
     }
 
-    /// Lets the script choose the next effect or message, which is due at once. Returns whether there is one.
+    /// Lets the script choose the next effect or message, which is due at once. Returns whether
+    /// there is one.
     pub(in crate::sim) fn release_one(&mut self) -> bool {
         if self.held.is_empty() {
             return false;

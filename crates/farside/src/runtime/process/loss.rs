@@ -165,8 +165,9 @@ impl Process {
         cut_off.or_else(|| self.is_given_up(process).then(|| self.gone(process)))
     }
 
-    /// Returns the error that counts: with the cause of the loss that it names. The coordinator says
-    /// the cause, so a worker waits for it, for [`WORD_MARGIN`] at most. The caller holds no lock.
+    /// Returns the error that counts: with the cause of the loss that it names. The coordinator
+    /// says the cause, so a worker waits for it, for [`WORD_MARGIN`] at most. The caller holds no
+    /// lock.
     #[cold]
     pub(crate) fn with_its_root(&self, error: Error) -> Error {
         with_its_root(&self.clock, |lost| self.heard_of(lost), error)
