@@ -50,8 +50,8 @@ use crate::query::Query;
 /// [`Query`] if the old value is wanted.
 ///
 /// *Loss*: changes of values in the memory of a lost process are dropped. [`fetch`](Self::fetch)
-/// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes of
-/// other values are made, but [`fetch`](Self::fetch) returns no old values.
+/// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes
+/// of other values are made, but [`fetch`](Self::fetch) returns no old values.
 ///
 /// The three forms are those of the batches of lamellar's arrays.
 pub struct ArrayBatch<T: 'static, A: 'static> {

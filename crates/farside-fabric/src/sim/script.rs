@@ -7,8 +7,8 @@ use crate::ids::ProcessId;
 /// Decisions that a test takes from the seed, for a part of a simulation in turns: from
 /// [`begin`](Self::begin) to [`end`](Self::end).
 ///
-/// - The process that dies when it has started so many operations: one-sided operations, messages
-///   and attachments. The last one is in transit then.
+/// - The process that dies when it has started a number of operations: one-sided operations,
+///   messages and attachments. The last one is in transit then.
 /// - The order in which one-sided operations take effect and messages arrive. Whenever no thread
 ///   can run, the next of the *choices* selects one of those in transit. A put or get of more than
 ///   eight bytes takes effect in two halves, which are chosen one by one. A message overtakes no
