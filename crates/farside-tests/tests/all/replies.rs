@@ -190,7 +190,7 @@ type Duties = PerWorker<RefCell<Vec<Reply<String>>>>;
 
 /// Calls that wait for results reserve no memory for them, and results wait at their caller, not at
 /// the callee. All results together have 6.5 GB.
-#[farside::test(processes = 2, threads = 1, timeout_s = 240)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 480)]
 fn a_hundred_thousand_long_results_pass_through_little_memory(me: &Worker) -> Result<()> {
     const AT_A_TIME: usize = 2000;
     const GROWTH_MAX: usize = 64 << 20;
