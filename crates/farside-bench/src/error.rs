@@ -17,6 +17,14 @@ pub(crate) enum BenchError {
         /// The benches that exist on it.
         known: String,
     },
+    /// A bench without containers was given their size.
+    #[error("the bench {bench} measures no container: -s (--local-size) is for {containers}")]
+    NoContainer {
+        /// The bench.
+        bench: &'static str,
+        /// The benches that take a size.
+        containers: String,
+    },
     /// No case of the bench has a name that begins with this text.
     #[error("unknown case {begin:?} of the bench {bench}: expected the beginning of one of {known}")]
     NoSuchCase {
@@ -139,9 +147,9 @@ pub(crate) enum BenchError {
 }
 
 impl BenchError {
-    /// Whether the command line names something that does not exist.
+    /// Whether the command line asks for something that does not exist.
     pub(crate) fn is_usage(&self) -> bool {
-        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. })
+        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. } | Self::NoContainer { .. })
     }
 }
 

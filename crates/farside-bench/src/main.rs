@@ -90,7 +90,8 @@ struct Arguments {
     /// Operations in each run, instead of the number that each case chooses
     #[arg(short = 'n', long, value_name = "OPERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
-    /// Elements of a container in each process, instead of the number that each case chooses
+    /// Elements of a container in each process, instead of the number that each case chooses: for
+    /// queue and hash-map
     #[arg(short = 's', long, value_name = "LOCAL SIZE", value_parser = clap::value_parser!(u64).range(2..=1 << 32))]
     local_size: Option<u64>,
     /// Leave out the peers: programs of other libraries, such as Open MPI, which run beside the

@@ -13,6 +13,9 @@ use crate::name::Name;
 use crate::options::Options;
 use crate::row::Row;
 
+/// The benches that take the size of a container.
+const OF_CONTAINERS: [&str; 2] = ["queue", "hash-map"];
+
 /// A bench: a line of the table.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -75,6 +78,10 @@ pub(crate) fn run(
     }
     if chosen.is_empty() {
         chosen.extend(BENCHES.iter().map(|bench| (bench, bench.cases_on(fabric))));
+    }
+    let without = chosen.iter().map(|(bench, _)| bench.name).find(|bench| !OF_CONTAINERS.contains(bench));
+    if let Some(bench) = without.filter(|_| options.has_local_size()) {
+        return Err(BenchError::NoContainer { bench, containers: OF_CONTAINERS.join(" and ") });
     }
     if let Fabric::Ofi(fabric) = fabric {
         // A missing provider is reported here rather than by a job that fails.

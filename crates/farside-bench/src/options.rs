@@ -81,6 +81,11 @@ impl Options {
         self.local_size.unwrap_or(otherwise).max(2)
     }
 
+    /// Whether a number of elements was asked for.
+    pub(crate) fn has_local_size(self) -> bool {
+        self.local_size.is_some()
+    }
+
     /// The options as arguments of a measuring process, which neither simulates nor starts peers.
     pub(crate) fn to_arguments(self) -> [String; 3] {
         [self.quick.to_string(), self.operations.unwrap_or(0).to_string(), self.local_size.unwrap_or(0).to_string()]

@@ -15,6 +15,7 @@ fn options_that_make_no_sense_are_refused() {
     BENCH.assert_refused(&["oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
     BENCH.assert_refused(&["mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
     BENCH.assert_refused(&["invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
+    BENCH.assert_refused(&["irregular", "-s", "100"], 2, &["irregular", "--local-size", "queue and hash-map"]);
     BENCH.assert_refused(&["no-such-bench"], 2, &["no-such-bench", "invoke-latency"]);
     BENCH.assert_refused(&["--json", "/no-such-folder/rows", "mcts-scaling"], 1, &["/no-such-folder/rows"]);
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::wire::{self, Decoder};
@@ -198,22 +199,27 @@ fn a_refused_move_changes_nothing(me: &Worker) -> Result<()> {
 /// Values that a map gets while items are on their way stay when these come back.
 #[test]
 fn a_refused_move_keeps_newer_values() {
-    for seed in 1..4 {
+    let met = AtomicU64::new(0);
+    for seed in 0..20 {
         farside::simulate(3, 1, seed, |me| {
             let remotes = Remotes::new(me)?;
             let source: Remote<BTreeMap<u64, u64>> = remotes.create(me, me.neighbor(1)).wait()?;
             let target: Remote<BTreeMap<u64, u64>> = remotes.create(me, me.neighbor(2)).wait()?;
             source.extend(me, (0..10).map(|key| (key, 1)).collect()).wait()?;
             target.free(me).wait()?;
-            // The second call runs right behind the first, before the items are back.
+            // The second call mostly runs right behind the first, before the items are back.
             let (moved, inserted) = (target.append(me, source), source.insert(me, 3, 2));
             assert_eq!(reason(moved.wait()), RemoteError::Gone { owner: target.owner() });
-            assert_eq!(inserted.wait()?, None, "the items were on their way");
+            match inserted.wait()? {
+                None => drop(met.fetch_add(1, Ordering::Relaxed)),
+                before => assert_eq!(before, Some(1)),
+            }
             compare(me, source, (0..10).map(|key| (key, if key == 3 { 2 } else { 1 })))?;
             me.barrier()
         })
         .unwrap();
     }
+    assert!(met.into_inner() > 0, "no insertion met items on their way");
 }
 
 #[farside::test(processes = 3, threads = 1)]

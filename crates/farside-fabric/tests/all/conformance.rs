@@ -203,7 +203,8 @@ faults_are_found! {
     put_too_short: PutsTooLittle by "operations::puts_and_gets_of_every_size", Says("a get of what was put");
     clipped_accesses: ClipsAccesses by "operations::accesses_outside_a_region_are_errors", Says("ended with Ok");
     lost_buffers: KeepsPutBuffers by "operations::outcomes_return_buffers_and_values", Says("a put of 1 bytes gives back others");
-    lost_second_put: LosesPipelinedPuts by "operations::pipelined_puts_both_arrive", Says("put: ");
+    lost_second_put: LosesPipelinedPuts by "operations::pipelined_puts_both_arrive",
+        Says("put: | a word put twice holds");
     lost_when_full: LosesWhenFull by "operations::a_full_queue_of_operations_loses_nothing",
         Says("what a full queue wrote");
     spoilt_when_refused: SpoilsRefused by "operations::a_full_queue_of_operations_loses_nothing", Says("Put([0, 0, 0");

@@ -311,9 +311,8 @@ fn strangers_do_not_keep_processes_apart() {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let names = (0..).zip(names).map(|(process, name)| format!("{}/{process}", &name.unwrap()[1..]));
-        let connect = |name: String| (0..100).map(move |_| MessageSocket::connect(name.as_bytes()).unwrap());
-        let strangers: Vec<MessageSocket> = names.flat_map(connect).collect();
+        let connect = |name: String| (0..100).map(move |_| MessageSocket::connect(&name.as_bytes()[1..]).unwrap());
+        let strangers: Vec<MessageSocket> = names.into_iter().flatten().flat_map(connect).collect();
         write_note_of(pid, BESIEGED, 3, "they are there");
         let output = launcher.wait_with_output().unwrap();
         drop(strangers);

@@ -9,7 +9,7 @@ use farside::heap::{Block, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Sync
 use farside::prelude::*;
 use farside::{Error, Result};
 
-use crate::faults::kill_points::{DOOMED, kill_program, socket_name};
+use crate::faults::kill_points::{DOOMED, kill_program, socket_name_of_job};
 use crate::support::write_note;
 
 const PROGRAM: &str = "faults::heaps::program";
@@ -174,7 +174,7 @@ fn body(me: &Worker) -> Result<()> {
     }
     free_some(me, usize::MAX);
     me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
-    write_note(PROGRAM, me.id().number(), &socket_name());
+    write_note(PROGRAM, me.id().number(), &socket_name_of_job());
     Ok(())
 }
 

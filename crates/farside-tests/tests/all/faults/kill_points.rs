@@ -165,7 +165,7 @@ fn body(me: &Worker) -> Result<()> {
     traffic.wait_for_all()?;
     // The memory that the dead process borrowed has been released.
     me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
-    write_note(PROGRAM, me.id().number(), &socket_name());
+    write_note(PROGRAM, me.id().number(), &socket_name_of_job());
     Ok(())
 }
 
@@ -181,7 +181,13 @@ fn program() {
     }
 }
 
-/// Returns the name of this process's socket without its last part, which is the process's number.
+/// Returns the name of this process's socket without its last part, which begins with the process's
+/// number.
+pub(crate) fn socket_name_of_job() -> String {
+    socket_name().rsplit_once('/').expect("its last part is of the process").0.to_owned()
+}
+
+/// Returns the name of this process's socket, with the mark of a name that is no path.
 pub(crate) fn socket_name() -> String {
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -192,8 +198,7 @@ pub(crate) fn socket_name() -> String {
         let (inode, name) = (fields.next()?, fields.next()?);
         (own.contains(&format!("socket:[{inode}]")) && name.starts_with("@farside/")).then_some(name)
     });
-    let name = named.next().expect("this process listens under a name");
-    name.rsplit_once('/').expect("its last part is the process").0.to_owned()
+    named.next().expect("this process listens under a name").to_owned()
 }
 
 /// Returns the processes of this launcher's jobs that still run.
