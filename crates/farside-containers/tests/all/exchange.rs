@@ -227,7 +227,7 @@ fn an_item_without_end_is_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-#[farside::test(processes = 2, threads = 1)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
 fn too_long_items(me: &Worker) -> Result<()> {
     an_item_without_end_is_refused(me)
 }
@@ -253,7 +253,7 @@ fn a_flood_waits_for_its_receiver(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-#[farside::test(processes = 3, threads = 1)]
+#[farside::test(processes = 3, threads = 1, timeout_s = 120)]
 fn floods_wait(me: &Worker) -> Result<()> {
     a_flood_waits_for_its_receiver(me)
 }

@@ -23,7 +23,7 @@ macro_rules! everywhere {
     };
     ($name:ident, $body:path, $simulated:path) => {
         mod $name {
-            #[farside::test(processes = 2, threads = 2)]
+            #[farside::test(processes = 2, threads = 2, timeout_s = 120)]
             fn by_processes(me: &farside::Worker) -> farside::Result<()> {
                 $body(me)
             }

@@ -361,7 +361,7 @@ fn queues_with_deaths() {
 }
 
 /// Real processes over the transport of the job, which share memory by default.
-#[farside::test(processes = 2, threads = 2)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 180)]
 fn by_processes(me: &Worker) -> Result<()> {
     for seed in 0..4 {
         for implementation in MAPS {

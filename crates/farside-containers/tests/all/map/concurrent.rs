@@ -93,7 +93,7 @@ fn all_keys_are_variables(me: &Worker) -> Result<()> {
 everywhere!(variables, super::all_keys_are_variables, crate::map::simulated);
 
 /// Runs over shared memory, whatever the transport of the other tests.
-#[farside::test(processes = 3, threads = 1)]
+#[farside::test(processes = 3, threads = 1, timeout_s = 120)]
 fn variables_of_three_processes(me: &Worker) -> Result<()> {
     all_keys_are_variables(me)
 }
@@ -139,7 +139,7 @@ fn the_checker_is_silent_over_shared_memory() {
 }
 
 /// A long entry that others replace all the time is never read while it is half-written.
-#[farside::test(processes = 2, threads = 2)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
 fn long_entries_are_whole(me: &Worker) -> Result<()> {
     for implementation in [Implementation::OneSided, Implementation::OneSidedPublished] {
         let map = HashMap::<u64, [u64; 256]>::builder().implementation(implementation).build(me)?;
