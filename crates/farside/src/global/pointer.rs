@@ -130,7 +130,7 @@ impl<T> GlobalPtr<T> {
     /// ```
     /// # farside::simulate(2, 1, 1, |me| {
     /// let numbers = me.global_array::<u64>(1000)?;
-    /// let at = |index: u64| numbers.at(index * 7 % 1000);
+    /// let at = |index: usize| numbers.at(index * 7 % 1000);
     /// let mut sum = 0;
     /// for index in 0..1000 {
     ///     at(index + 8)?.prefetch(me);
