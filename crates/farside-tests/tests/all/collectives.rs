@@ -272,6 +272,31 @@ fn a_collective_inside_another_one_does_not_keep_others_waiting() {
     }
 }
 
+/// A worker that runs slow functions may answer twice before it looks for what it waits for. It
+/// still comes to the next collective.
+#[test]
+fn a_busy_worker_is_not_taken_for_one_that_never_comes() {
+    fn sleep(there: &Worker, millis: u64) {
+        there.charge(Duration::from_millis(millis));
+    }
+    simulate(1, 3, 1, |me| {
+        let [asker, busy, third] = [0, 1, 2].map(WorkerId::new);
+        let team = me.split(u64::from(me.id() == third), 0)?;
+        if me.id() == third {
+            // While the first question waits, a function on the asker sends another one behind it.
+            me.charge(Duration::from_millis(1500));
+            return Ok(me.call(asker, busy, |asker, busy| asker.call(busy, 1200, sleep))?);
+        }
+        if me.id() == asker {
+            me.charge(Duration::from_millis(10));
+            me.call(busy, 3000, sleep)?;
+        }
+        team.barrier(me)?;
+        team.barrier(me)
+    })
+    .unwrap();
+}
+
 /// Each worker waits for a value of the next one, so that none comes. They ask each other.
 #[test]
 fn workers_that_wait_for_each_other_notice_it() {

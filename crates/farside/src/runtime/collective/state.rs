@@ -82,6 +82,8 @@ pub(super) struct Sequence {
     pub(super) has_failed: bool,
     /// The worker for which this one waits in the current collective.
     pub(super) awaited: Option<WorkerId>,
+    /// The number of looks in that wait that found nothing.
+    pub(super) looks: u64,
     /// The number of losses that were compared with the members, and the first lost member.
     pub(super) losses_seen: usize,
     pub(super) lost: Option<ProcessId>,
@@ -362,6 +364,7 @@ impl Sequence {
             is_told: false,
             has_failed: false,
             awaited: None,
+            looks: 0,
             losses_seen: 0,
             lost: None,
             scope_sent: 0,

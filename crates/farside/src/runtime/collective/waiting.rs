@@ -32,6 +32,8 @@ enum Standing {
         whom: WorkerId,
         /// The number of the collective in which it waits.
         number: u64,
+        /// The number of looks in this wait that found nothing.
+        looks: u64,
         content: Content,
     },
     /// It has begun the collective, and waits for no worker.
@@ -44,11 +46,11 @@ impl Collectives {
         let has_returned = self.has_returned();
         // A dropped team has passed all its collectives here.
         let Some(sequence) = self.of_message(team, false) else { return Standing::Begun };
-        let &mut Sequence { begun, awaited, ref current, .. } = sequence;
+        let &mut Sequence { begun, awaited, looks, ref current, .. } = sequence;
         match awaited {
             _ if begun > number => Standing::Begun,
             _ if begun < number && has_returned => Standing::Returned,
-            Some(whom) => Standing::Waits { whom, number: begun, content: current.clone() },
+            Some(whom) => Standing::Waits { whom, number: begun, looks, content: current.clone() },
             None if begun == number => Standing::Begun,
             None => Standing::Before,
         }
@@ -72,6 +74,11 @@ impl Sequence {
     fn note_other(&mut self, there: WorkerId, content: &Content) {
         let mismatch = self.differs(there, content);
         self.note(mismatch);
+    }
+
+    /// Begins a wait for a worker in the current collective.
+    fn begin_waiting(&mut self, whom: WorkerId) {
+        (self.awaited, self.looks) = (Some(whom), 0);
     }
 
     /// Notes that a worker waits for this one in an earlier collective, inside which this one has
@@ -101,18 +108,19 @@ impl Group<'_> {
         whom: WorkerId,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T> {
-        self.sequence().awaited = Some(whom);
+        self.sequence().begin_waiting(whom);
         let total = self.me.default_deadline();
         let pace = ASK_AFTER.min(total / 4);
         let (mut time, mut end) = (pace, None::<Instant>);
         let (mut missing, mut asked, mut chain) = (whom, None::<(WorkerId, Pending<'_, Standing>)>, 0);
-        let mut waits_for_this = None;
+        let mut waits_for_this = None::<(WorkerId, u64, u64)>;
         let result = loop {
             let mut checked = None;
             let seen = self.me.wait_until(doing, time, |_| {
                 if let Some(found) = look() {
                     return Some(Ok(Seen::Found(found)));
                 }
+                self.sequence().looks += 1;
                 // What fails a collective comes as a call or as a notice.
                 let news = self.me.news();
                 if checked.replace(news) != Some(news)
@@ -131,11 +139,15 @@ impl Group<'_> {
                 {
                     self.sequence().note_other(there, &content);
                 }
-                (Ok(Seen::Heard(Standing::Waits { whom, number, .. })), Some((there, _))) if whom == self.me.id() => {
-                    // It may have what it waits for when it answers, but not when it is asked
-                    // again.
+                (Ok(Seen::Heard(Standing::Waits { whom, number, looks, .. })), Some((there, _)))
+                    if whom == self.me.id() =>
+                {
+                    // It has all that this worker sent before when it first answers. It looks for
+                    // that before the second answer, unless a called function has kept it busy.
                     let is_earlier = number < self.sequence().begun;
-                    if is_earlier && waits_for_this.replace((there, number)) == Some((there, number)) {
+                    let before = waits_for_this.replace((there, number, looks));
+                    let has_looked = |(of, at, before)| (of, at) == (there, number) && looks > before;
+                    if is_earlier && before.is_some_and(has_looked) {
                         self.sequence().note_inside(there, number);
                     }
                 }
