@@ -278,7 +278,7 @@ impl RemoteMemory {
         let mut regions = me.regions().borrow_mut();
         let since = regions.since();
         let region = regions.find_or_add(self.key, || process.region_of(self, me.patience()));
-        let region = region.map_err(|error| process.with_its_root(error))?;
+        let region = region.map_err(|error| me.with_its_root(error))?;
         let deadline = if region.mapped().is_some() {
             // A mapped region waits for nothing, so the deadline may be any time.
             self.check_stamp(region, since)?;
@@ -294,7 +294,7 @@ impl RemoteMemory {
         access(region, deadline).map_err(|error| {
             // The observer has noted the access, which was not made, or may not have been.
             me.end_accesses();
-            process.with_its_root(process.explain(error))
+            me.with_its_root(process.explain(error))
         })
     }
 

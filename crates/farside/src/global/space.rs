@@ -80,7 +80,7 @@ impl Worker {
             None => {
                 self.forget_retired();
                 let found = find(process, owner, segment, self.patience());
-                let found = Rc::new(found.map_err(|fault| fault.with_its_root(process))?);
+                let found = Rc::new(found.map_err(|fault| fault.with_its_root(self))?);
                 self.known_segments().borrow_mut().insert(segment, found.clone());
                 found
             }
@@ -244,9 +244,9 @@ enum Fault {
 }
 
 impl Fault {
-    fn with_its_root(self, process: &Process) -> Self {
+    fn with_its_root(self, me: &Worker) -> Self {
         match self {
-            Self::Other(error) => process.with_its_root(*error).into(),
+            Self::Other(error) => me.with_its_root(*error).into(),
             address => address,
         }
     }
@@ -646,7 +646,7 @@ impl Worker {
             FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
             // Private memory may begin anywhere, so the offset alone does not tell the alignment.
             FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
-            other => self.process_handle().with_its_root(self.process_handle().explain(other)),
+            other => self.with_its_root(self.process_handle().explain(other)),
         }
     }
 

@@ -569,7 +569,7 @@ impl<N: Counted> To<'_, Worker, N> {
                 Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
                 Err((error, payload)) => {
                     drop(outbox);
-                    return Err(Box::new((process.with_its_root(error), payload)));
+                    return Err(Box::new((worker.with_its_root(error), payload)));
                 }
             };
             drop(outbox);

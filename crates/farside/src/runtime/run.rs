@@ -142,7 +142,7 @@ fn run_thread(process: &Arc<Process>, local: usize, bound: Result<()>, body: &Bo
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            let error = process.with_its_root(error);
+            let error = process.with_its_root(error, Duration::MAX);
             fail(process, format!("{}: {error}", worker.id()), error.lost_process());
             Err(error)
         }

@@ -516,6 +516,15 @@ impl Worker {
         if self.in_handler.get() { self.process.handlers_patience() } else { self.default_deadline() }
     }
 
+    /// Returns the error that counts, with the cause of the loss that it names. A called function
+    /// does not wait for the cause: others wait for what this worker does next. The caller holds no
+    /// lock.
+    #[cold]
+    pub(crate) fn with_its_root(&self, error: Error) -> Error {
+        let patience = if self.in_handler.get() { Duration::ZERO } else { self.patience() };
+        self.process.with_its_root(error, patience)
+    }
+
     #[inline]
     pub(crate) fn process_handle(&self) -> &Arc<Process> {
         &self.process

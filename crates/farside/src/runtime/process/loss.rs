@@ -166,11 +166,11 @@ impl Process {
     }
 
     /// Returns the error that counts: with the cause of the loss that it names. The coordinator
-    /// says the cause, so a worker waits for it, for [`WORD_MARGIN`] at most. The caller holds no
-    /// lock.
+    /// says the cause, so this thread waits for it, for `patience` and [`WORD_MARGIN`] at most. The
+    /// caller holds no lock.
     #[cold]
-    pub(crate) fn with_its_root(&self, error: Error) -> Error {
-        with_its_root(&self.clock, |lost| self.heard_of(lost), error)
+    pub(crate) fn with_its_root(&self, error: Error, patience: Duration) -> Error {
+        with_its_root(&self.clock, WORD_MARGIN.min(patience), |lost| self.heard_of(lost), error)
     }
 
     /// Notes that a process is lost, and tells the transport, the rooms and all threads.
@@ -196,13 +196,13 @@ impl Process {
 
 /// Returns the error that counts after a worker failed with `error`.
 ///
-/// An error may name a peer whose connection ended before the coordinator said why. So this waits a
-/// moment for what `heard` returns: the error with the cause. If the process was cut off from its
-/// coordinator as well, that is the error that counts; the broken link may show a moment later than
-/// the fabric's loss.
-fn with_its_root(clock: &Clock, heard: impl Fn(ProcessId) -> Option<Error>, error: Error) -> Error {
+/// An error may name a peer whose connection ended before the coordinator said why. So this waits
+/// up to `margin` for what `heard` returns: the error with the cause. If the process was cut off
+/// from its coordinator as well, that is the error that counts; the broken link may show a moment
+/// later than the fabric's loss.
+fn with_its_root(clock: &Clock, margin: Duration, heard: impl Fn(ProcessId) -> Option<Error>, error: Error) -> Error {
     let Some(lost) = error.lost_process() else { return error };
-    let deadline = clock.now() + WORD_MARGIN;
+    let deadline = clock.now() + margin;
     loop {
         match heard(lost) {
             // An error of a room says more than the loss that it names.
@@ -224,15 +224,18 @@ mod tests {
         Loss { root: ProcessId::new(root), why: why.into() }.into_error(ProcessId::new(1))
     }
 
+    /// More than any delay of a busy machine.
+    const LONG: Duration = Duration::from_secs(60);
+
     /// Returns the error that counts if something is heard at check number `heard_at`, and the
     /// number of checks.
-    fn what_counts(heard_at: u32, heard: impl Fn() -> Error, error: Error) -> (Error, u32) {
+    fn what_counts(margin: Duration, heard_at: u32, heard: impl Fn() -> Error, error: Error) -> (Error, u32) {
         let looks = Cell::new(0);
         let look = |_| {
             looks.set(looks.get() + 1);
             (looks.get() >= heard_at).then(&heard)
         };
-        let error = with_its_root(&Clock::real(), look, error);
+        let error = with_its_root(&Clock::real(), margin, look, error);
         (error, looks.get())
     }
 
@@ -240,23 +243,34 @@ mod tests {
     fn a_loss_gets_its_root_from_the_coordinator() {
         let symptom = || lost(1, "was lost: its connection ended");
         for heard_at in [1, 5] {
-            let (error, looks) = what_counts(heard_at, || lost(7, "was killed by signal 9"), symptom());
+            let (error, looks) = what_counts(LONG, heard_at, || lost(7, "was killed by signal 9"), symptom());
             assert_eq!((error.to_string().as_str(), looks), ("process 7 was killed by signal 9", heard_at));
         }
-        let (error, _) = what_counts(u32::MAX, || unreachable!(), symptom());
+        let (error, _) = what_counts(WORD_NAP * 3, u32::MAX, || unreachable!(), symptom());
         assert_eq!(error.to_string(), "process 1 was lost: its connection ended");
+    }
+
+    #[test]
+    fn a_thread_without_patience_checks_once() {
+        let symptom = || lost(1, "was lost: its connection ended");
+        for (heard_at, why) in
+            [(1, "process 7 was killed by signal 9"), (2, "process 1 was lost: its connection ended")]
+        {
+            let (error, looks) = what_counts(Duration::ZERO, heard_at, || lost(7, "was killed by signal 9"), symptom());
+            assert_eq!((error.to_string().as_str(), looks), (why, 1));
+        }
     }
 
     #[test]
     fn a_link_that_breaks_after_a_loss_is_the_error() {
         let ended = || Error::JobEnded { why: "gone".into() };
-        let (error, looks) = what_counts(5, ended, lost(1, "was lost: it no longer answers"));
+        let (error, looks) = what_counts(LONG, 5, ended, lost(1, "was lost: it no longer answers"));
         assert!(matches!(error, Error::JobEnded { .. }) && looks == 5, "{error} after {looks} looks");
     }
 
     #[test]
     fn nothing_is_waited_for_if_no_process_is_lost() {
-        assert_eq!(what_counts(1, || unreachable!(), Error::InHandler { what: "a barrier" }).1, 0);
+        assert_eq!(what_counts(LONG, 1, || unreachable!(), Error::InHandler { what: "a barrier" }).1, 0);
     }
 
     #[test]
