@@ -405,10 +405,10 @@ impl Outbox {
             } else {
                 payload
             };
-            if let Err(error) = way.ask_to_grow(process, record_bytes) {
-                return Err((error, payload));
-            }
-            return Err((way.full(), payload));
+            let error = way.ask_to_grow(process, record_bytes).err().unwrap_or_else(|| way.full());
+            // Records that were held until now wait for room, and no longer for their time.
+            process.look_after(&self.way, &mut way, None);
+            return Err((error, payload));
         }
     }
 
