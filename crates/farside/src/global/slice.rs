@@ -160,7 +160,6 @@ unsafe impl<T: 'static> Wire for GlobalSlice<T> {
     }
 }
 
-// Implemented by hand, since a derive would require the same of `T`.
 impl Worker {
     /// Allocates room for `length` values in one process, or near one of its workers. The handle is
     /// for the [release](Self::release); the slice is for all else. Both can be sent to any worker.
@@ -201,6 +200,7 @@ impl Worker {
     }
 }
 
+// Implemented by hand, since a derive would require the same of `T`.
 impl<T> Clone for GlobalSlice<T> {
     fn clone(&self) -> Self {
         *self

@@ -237,13 +237,13 @@ impl Group<'_> {
         Ok(self.exchange(Kind::AllGather, values.to_vec(), Shape::slice(values))?.concat())
     }
 
-    /// Gathers the values of all members. In each round a member gets what the one `distance`
-    /// places after it knows: the values of that one and of those behind it.
     /// Waits until all members have begun a collective of this kind for the same type.
     pub(super) fn meet<T: 'static>(self, kind: Kind) -> Result<()> {
         self.exchange(kind, PhantomData::<fn() -> T>, Shape::value::<T>()).map(drop)
     }
 
+    /// Gathers the values of all members. In each round a member gets what the one `distance`
+    /// places after it knows: the values of that one and of those behind it.
     fn exchange<T: Wire + Clone>(self, kind: Kind, value: T, shape: Shape) -> Result<Vec<T>> {
         let (parts, _) = self.begin::<Vec<T>>(kind, self.at(0), shape)?;
         let mut known = vec![value];
