@@ -46,11 +46,15 @@ fn the_benches_are_listed() {
 
 /// Runs a bench with few operations and returns its rows.
 fn rows(bench: &str, fabric: &str, operations: &str) -> Vec<Value> {
+    rows_with(bench, &["--fabric", fabric, "-n", operations])
+}
+
+fn rows_with(bench: &str, options: &[&str]) -> Vec<Value> {
     // The tests may run twice at the same time.
-    let name = format!("{bench}-{fabric}-{}.json", std::process::id());
+    let name = format!("{bench}{}-{}.json", options.concat(), std::process::id()).replace('/', "-");
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let path = file.to_str().expect("a path of letters");
-    let text = BENCH.printed(&[bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
+    let text = BENCH.printed(&[&[bench, "--quick", "--json", path], options].concat());
     let lines = std::fs::read_to_string(&file).expect("the rows were written");
     std::fs::remove_file(&file).expect("the file is ours");
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
@@ -97,6 +101,17 @@ fn a_bench_of_two_processes_writes_rows() {
         of_metric.for_each(|row| assert_is_row(row, "invoke-throughput", limit));
     }
     assert!(rows.iter().any(|row| row["case"] == "trad/64B" && row["metric"] == "calls_per_s"), "{rows:?}");
+}
+
+#[test]
+fn maps_of_any_size_have_rows() {
+    for size in ["2", "100", "4096"] {
+        for case in ["insert/one-sided/all", "find/batched", "find-miss/call/local"] {
+            let bench = format!("hash-map/{case}");
+            let rows = rows_with(&bench, &["--fabric", "shm", "-s", size]);
+            assert!(rows.iter().any(|row| row["metric"] == "ns"), "{bench}, {size}: {rows:?}");
+        }
+    }
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub(super) fn cases<O: Operation>(on: &Fabric, operations: impl Iterator<Item = 
             Fabric::Shm | Fabric::Ofi(_) => {
                 let is_mapped = *on == Fabric::Shm;
                 cases.push(Case::job(operation.name(), PROCESSES, move |me, options| {
-                    measure(me, options, operation, size, is_mapped)
+                    measure(me, options, operation, size, is_mapped, &CostModel::measure(me)?)
                 }));
             }
             Fabric::Simulated(network) => {
@@ -85,12 +85,14 @@ pub(super) fn cases<O: Operation>(on: &Fabric, operations: impl Iterator<Item = 
     cases
 }
 
-/// Cases that measure what a cost model chooses among implementations of one operation.
+/// Cases that measure what a cost model chooses among implementations of one operation. All
+/// predictions of a case follow one model. In virtual time each measurement finds the same model.
 pub(super) fn choices<O: Operation>(on: &Fabric, groups: Vec<(String, Vec<O>)>, size: usize) -> Vec<Case> {
     let is_mapped = *on == Fabric::Shm;
     let choice = |(name, group): (String, Vec<O>)| match *on {
         Fabric::Shm | Fabric::Ofi(_) => vec![Case::job(format!("choice/{name}"), PROCESSES, move |me, options| {
-            chosen(group.iter().map(|operation| measure(me, options, *operation, size, is_mapped)))
+            let model = CostModel::measure(me)?;
+            chosen(group.iter().map(|operation| measure(me, options, *operation, size, is_mapped, &model)))
         })],
         Fabric::Simulated(network) => {
             let on_machines = |machines| {
@@ -131,10 +133,11 @@ fn measure<O: Operation>(
     operation: O,
     size: usize,
     is_mapped: bool,
+    model: &CostModel,
 ) -> Result<Vec<Metric>, BenchError> {
     let size = options.local_size_or(size);
     let count = options.operations_or(if is_mapped { MAPPED } else { REMOTE }).min(size as u64 / 2);
-    let predicted = operation.predict(&CostModel::measure(me)?, load(me));
+    let predicted = operation.predict(model, load(me));
     let memory = Shared::table(me, operation.limit_bytes(size) * me.process_count() as usize)?;
     let mut state = operation.begin(me, size, count)?;
     let (mut all, mut limits) = (Vec::new(), Vec::new());

@@ -23,6 +23,9 @@ pub(crate) const ABOUT: &str =
 
 /// Slots of each process.
 const SLOTS: usize = 1 << 17;
+/// The fewest slots of a process. The map does not grow, and its keys are placed by a hash. Among
+/// fewer slots, one process may have no room for all its keys.
+const SLOTS_MIN: usize = 1 << 10;
 /// Percentages of used slots.
 const HALF: usize = 50;
 const FULL: usize = 90;
@@ -54,6 +57,16 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let mut cases = cases_of(on, one_by_one.chain(batched).chain(full), SLOTS);
     cases.extend(choices(on, groups.collect(), SLOTS));
     cases
+}
+
+/// Returns the slots of each process for a size that was asked for.
+fn slots_of(size: usize) -> usize {
+    size.next_power_of_two().max(SLOTS_MIN)
+}
+
+/// Returns the entries of each process by which its slots are full to `fill` percent.
+fn entries_of(slots: usize, fill: usize) -> usize {
+    slots * fill / 100
 }
 
 fn op_name(op: Op) -> &'static str {
@@ -111,10 +124,10 @@ impl Operation for MapOperation {
     }
 
     fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_>> {
-        let size = size.next_power_of_two();
-        let entries = size / 100 * self.fill;
+        let slots = slots_of(size);
+        let entries = entries_of(slots, self.fill);
         // A map has as many slots as it needs to be three quarters full at most.
-        let capacity = size / 4 * 3 * me.worker_count() as usize;
+        let capacity = slots / 4 * 3 * me.worker_count() as usize;
         let by = self.by.unwrap_or_default();
         let map = HashMap::builder().capacity(capacity).implementation(by).fixed().build(me)?;
         let mut there: Vec<u64> = self.keys(me, map, 0).take(entries).collect();
@@ -175,7 +188,7 @@ impl Operation for MapOperation {
     }
 
     fn limit_bytes(self, size: usize) -> usize {
-        size.next_power_of_two() * SLOT_BYTES
+        slots_of(size) * SLOT_BYTES
     }
 
     /// Clears the slots of this worker before a run of insertions, so that their lines are where
@@ -184,13 +197,13 @@ impl Operation for MapOperation {
         if self.op != Op::Insert {
             return;
         }
-        let slots = size.next_power_of_two();
+        let slots = slots_of(size);
         let first = me.id().index() * slots;
         (first..first + slots).for_each(|slot| memory.word(slot * SLOT_BYTES).store(0, Ordering::Relaxed));
     }
 
     fn instruct(self, me: &Worker, memory: &Shared, size: usize, number: u64, last: u64) -> u64 {
-        let slots = (size / me.worker_count() as usize).next_power_of_two() as u64;
+        let slots = slots_of(size / me.worker_count() as usize) as u64;
         let drawn = mix(number ^ last);
         let slot = match self.promise.is_local() {
             true => u64::from(me.id().number()) * slots + drawn % slots,
@@ -218,4 +231,20 @@ fn fill(me: &Worker, state: &State<'_>) -> farside::Result<()> {
     let batch = map.batch()?;
     batch.extend(state.there.iter().map(|key| (*key, *key)))?;
     batch.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run inserts half as many entries as the size that was asked for, at most.
+    #[test]
+    fn there_are_entries_for_each_operation() {
+        for size in 2..10_000 {
+            for fill in [HALF, FULL] {
+                let entries = entries_of(slots_of(size), fill);
+                assert!(entries > 0 && entries >= size / 2, "{entries} entries of {size}");
+            }
+        }
+    }
 }

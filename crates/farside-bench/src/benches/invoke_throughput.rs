@@ -102,7 +102,7 @@ fn indirect_calls<const WORDS: usize>(me: &Worker, load: Load) -> Result<Indirec
 /// Measures aggregated calls, also in turns with the same work in batches that the program makes.
 fn beside_batches<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    let mut batches = Other { name: "batches by hand", me, calls: load.calls, mode: by_hand::<WORDS> };
+    let mut batches = Other { name: "batches by hand", me, load, mode: by_hand::<WORDS> };
     let limits: &mut [&mut dyn Yardstick] =
         &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut batches];
     measure(me, options, load, Calls { mode: trad::<WORDS> }, limits)
@@ -112,7 +112,7 @@ fn beside_batches<const WORDS: usize>(me: &Worker, options: Options) -> Result<V
 /// metrics report what did overflow.
 fn beside_single<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    let mut single = Other { name: "write", me, calls: load.calls, mode: write::<WORDS> };
+    let mut single = Other { name: "write", me, load, mode: write::<WORDS> };
     let before = me.counters().sent;
     let limits: &mut [&mut dyn Yardstick] =
         &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut single];
@@ -128,7 +128,7 @@ fn beside_single<const WORDS: usize>(me: &Worker, options: Options) -> Result<Ve
 struct Other<'w> {
     name: &'static str,
     me: &'w Worker,
-    calls: u64,
+    load: Load,
     mode: Mode,
 }
 
@@ -138,9 +138,7 @@ impl Yardstick for Other<'_> {
     }
 
     fn lead(&mut self) -> Result<f64, BenchError> {
-        let start = Instant::now();
-        (self.mode)(self.me, self.me.neighbor(1), self.calls)?;
-        Ok(self.calls as f64 / start.elapsed().as_secs_f64())
+        rate(self.me, &mut Calls { mode: self.mode }, self.load)
     }
 
     fn follow(&mut self) -> Result<(), BenchError> {
@@ -159,7 +157,7 @@ struct Load {
 fn measure(
     me: &Worker,
     options: Options,
-    Load { words, calls }: Load,
+    load: Load,
     mut traffic: impl Traffic,
     limits: &mut [&mut dyn Yardstick],
 ) -> Result<Vec<Metric>, BenchError> {
@@ -167,9 +165,9 @@ fn measure(
     let taken = in_turns(me, options, |_| {
         let mut found = limits.iter_mut().map(|limit| once(me, &mut **limit)).collect::<Result<Vec<_>, _>>()?;
         me.barrier()?;
-        found.push(if me.is_first() { rate(me, &mut traffic, words, calls)? } else { 0.0 });
+        found.push(if me.is_first() { rate(me, &mut traffic, load)? } else { 0.0 });
         if !me.is_first() {
-            traffic.consume(calls)?;
+            traffic.consume(load.calls)?;
         }
         Ok(found)
     })?;
@@ -183,7 +181,7 @@ fn measure(
 }
 
 /// Returns the rate of `calls` calls, of which all were executed.
-fn rate(me: &Worker, traffic: &mut impl Traffic, words: usize, calls: u64) -> Result<f64, BenchError> {
+fn rate(me: &Worker, traffic: &mut impl Traffic, Load { words, calls }: Load) -> Result<f64, BenchError> {
     let start = Instant::now();
     let found = traffic.produce(me, calls)?;
     let elapsed = start.elapsed();
