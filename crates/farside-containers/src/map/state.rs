@@ -87,7 +87,7 @@ impl<K: Slot, V: Slot> State<K, V> {
             Ok::<_, farside::Error>(is_far || !me.is_mapped(farside::GlobalAddress::starter(process, 0))?)
         })?;
         // Functions cannot be compared, so the placement of one key is.
-        let key: Vec<u8> = (1..).take(size_of::<K>()).collect();
+        let key: Vec<u8> = (1..=u8::MAX).cycle().take(size_of::<K>()).collect();
         let placed = (settings.placement)(&key);
         let own = (settings.capacity, settings.choice, settings.model.is_some(), (settings.is_fixed, placed));
         let all = exchange(me, (own, is_far))?;

@@ -1,6 +1,6 @@
 //! Batches, and what concerns a whole map: growth, iteration, `clear`.
 
-use farside::{Result, Worker};
+use farside::{Result, Worker, simulate};
 use farside_containers::map::{HashMap, Inserted};
 
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
@@ -29,6 +29,25 @@ fn batches_bring_all(me: &Worker) -> Result<()> {
     Ok(())
 }
 everywhere!(batches, super::batches_bring_all);
+
+/// Keys may be longer than the numbers of their bytes that one byte can hold.
+#[test]
+fn keys_may_be_long() {
+    for implementation in IMPLEMENTATIONS {
+        simulate(3, 1, 1, |me| {
+            let map = HashMap::<[u64; 32], u64>::builder().capacity(1).implementation(implementation).build(me)?;
+            let (m, own) = (map.on(me), u64::from(me.id().number()));
+            (0..20).try_for_each(|number| m.insert([own, number].repeat(16).try_into().unwrap(), number).map(drop))?;
+            me.barrier()?;
+            for (of, number) in (0..3).flat_map(|of| (0..20).map(move |number| (of, number))) {
+                assert_eq!(m.get(&[of, number].repeat(16).try_into().unwrap())?, Some(number));
+            }
+            me.barrier()?;
+            map.free(me)
+        })
+        .unwrap_or_else(|error| panic!("{implementation}: {error}"));
+    }
+}
 
 /// A map that begins with one slot grows while all workers insert, replace and read.
 fn grows_while_used(me: &Worker) -> Result<()> {
