@@ -42,7 +42,9 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// Each worker first measures how often the next one looks at its calls, by
     /// [`Worker::progress_interval`]. With the mean of that, worker 0 predicts the costs. The map
     /// changes its implementation if another one costs less than four fifths. It does not change
-    /// after an operation has returned [`Error::Deadline`](farside::Error::Deadline).
+    /// while a one-sided request may still take effect that an operation gave up with
+    /// [`Error::Deadline`](farside::Error::Deadline), unless the map was [cleared](Self::clear)
+    /// since.
     ///
     /// *Cost*: that of [`Worker::progress_interval`], and of a few collectives.
     ///

@@ -256,10 +256,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         Some(first.add(1).map(|second| [(Op::Insert, first), (Op::Find, second)]))
     }
 
-    /// Whether only this worker accesses the slot of the key.
+    /// Whether only this worker accesses the slot of the key. A map that chooses its implementation
+    /// is not sure of that: if a process is lost meanwhile, workers may have different ones.
     #[inline]
     fn is_alone(&self) -> bool {
-        self.level == Level::Local || self.state.implementation.get() == Implementation::Call
+        self.level == Level::Local || self.state.settings.choice.0 == Some(Implementation::Call)
     }
 
     fn is_published(&self) -> bool {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use farside::{GlobalPtr, Result, SimOptions, Simulation, Worker, WorkerId, simulate};
 
 use super::*;
-use crate::map::{HashMap, Map};
+use crate::cost::CostModel;
+use crate::map::{HashMap, Inserted, Map};
 
 type Numbers<'w> = Map<'w, u64, u64>;
 
@@ -330,4 +331,36 @@ fn a_lack_of_memory_is_told() {
         let told = told.into_inner().unwrap();
         assert!(told > 2, "{told}");
     }
+}
+
+/// If a process is lost while a map chooses again, some of the others change the implementation. An
+/// owner that executes calls then meets one that comes to the slot itself.
+#[test]
+fn workers_may_differ_in_the_implementation() {
+    const FREE_CALLS: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
+    simulate(2, 1, 1, |me| {
+        let builder = HashMap::<u64, u64>::builder().implementation(Implementation::Auto).cost_model(FREE_CALLS);
+        let map = builder.build(me)?;
+        let m = map.on(me);
+        assert_eq!(m.implementation(), Implementation::Call);
+        let key = (0..).find(|key| m.owner_of(key) == WorkerId::FIRST).unwrap();
+        me.barrier()?;
+        if me.id() == WorkerId::FIRST {
+            with_copy::<u64, u64, Result<()>>(|copy| {
+                let held = m.core.hold(m.core.spot(&key), &key, For::Inserting, Effort::FIRST, copy);
+                let held = held.unwrap_or_else(|_| panic!("no other worker has the key")).unwrap();
+                me.charge(Duration::from_millis(1));
+                held.publish(Stamp::FULL, &key, &1)
+            })?;
+        } else {
+            m.core.state.implementation.set(Implementation::OneSided);
+            me.charge(Duration::from_micros(100));
+            assert_eq!(m.insert(key, 2)?, Inserted::Replaced);
+        }
+        me.barrier()?;
+        assert_eq!(m.get(&key)?, Some(2));
+        me.barrier()?;
+        map.free(me)
+    })
+    .unwrap();
 }
