@@ -244,9 +244,12 @@ impl<T: Wire + Clone> DistVec<T> {
         quiesced
     }
 
-    /// Refuses the use of a freed vector.
+    /// Refuses the use of a freed vector. One whose part is in use, as in [`with`](Self::with), is
+    /// not freed.
+    #[track_caller]
     fn check(self, me: &Worker) -> Result<(), ContainerError> {
-        if self.part.with(me, |part| part.is_freed) { Err(ContainerError::Freed) } else { Ok(()) }
+        let is_freed = self.part.here(me).try_borrow().is_ok_and(|part| part.is_freed);
+        if is_freed { Err(ContainerError::Freed) } else { Ok(()) }
     }
 
     fn lengths(self, me: &Worker) -> Result<Vec<usize>> {

@@ -67,7 +67,8 @@ fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
     // Pushed to others.
     texts.with(me, Vec::clear);
     me.barrier()?;
-    texts.push_to(me, me.neighbor(1), me.id().to_string())?;
+    // Calls are possible while a part is in use.
+    texts.with(me, |_| texts.push_to(me, me.neighbor(1), me.id().to_string()))?;
     me.quiesce()?;
     assert_eq!(texts.with(me, |part| part.clone()).len(), 1);
     assert_eq!(texts.len(me)?, u64::from(me.worker_count()));
