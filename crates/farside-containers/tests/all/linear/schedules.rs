@@ -61,6 +61,7 @@ struct Gate<'s> {
     script: &'s SimScript,
     actors: u32,
     arrived: AtomicU32,
+    /// A bit for each actor that has acted.
     done: AtomicU32,
 }
 
@@ -69,8 +70,14 @@ impl<'s> Gate<'s> {
         Self { script, actors: actors as u32, arrived: AtomicU32::new(0), done: AtomicU32::new(0) }
     }
 
+    /// Whether all actors have acted, but for one that is lost.
+    fn is_done(&self, me: &Worker) -> bool {
+        let missing = ((1 << self.actors) - 1) & !self.done.load(Ordering::Relaxed);
+        missing == 0 || missing == 1 << DYING.number() && me.is_lost(DYING)
+    }
+
     /// Calls `act` on the actors, while the script decides. Waits for all workers before and after
-    /// that, or for the loss of one.
+    /// that, but for one that is lost.
     fn pass(&self, me: &Worker, act: impl FnOnce(usize) -> Result<()>) -> Result<()> {
         me.barrier()?;
         let is_last = self.arrived.fetch_add(1, Ordering::Relaxed) == self.actors;
@@ -83,10 +90,10 @@ impl<'s> Gate<'s> {
         let mut acted = Ok(());
         if me.id().number() < self.actors {
             acted = act(me.id().index());
-            self.done.fetch_add(1, Ordering::Relaxed);
+            self.done.fetch_or(1 << me.id().number(), Ordering::Relaxed);
         }
         // No message of the next barrier is among the choices.
-        me.wait_while_serving(|| self.done.load(Ordering::Relaxed) == self.actors || me.is_lost(DYING))?;
+        me.wait_while_serving(|| self.is_done(me))?;
         self.script.end();
         acted?;
         match me.barrier() {
