@@ -32,6 +32,15 @@ const ITEMS: usize = 20_000;
 /// their own.
 struct Folder(PathBuf);
 
+/// A folder that is removed when this is dropped.
+struct Removed<'f>(&'f Folder);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0.0);
+    }
+}
+
 impl Folder {
     fn snapshot(&self) -> PathBuf {
         self.0.join("items")
@@ -103,12 +112,15 @@ fn a_snapshot_outlives_its_writers() {
     let run = || {
         let job = farside::job().processes(PROCESSES).force_fabric("shm".parse().expect("a transport"));
         let job = job.entry([TEST, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
-        job.time_limit(Duration::from_secs(60)).run(|me| work(me, &folder))
+        job.time_limit(Duration::from_secs(120)).run(|me| work(me, &folder))
     };
     if !is_launcher {
         exit(run().is_err().into());
     }
+    // A killed test may have left a folder of this name.
+    let _ = fs::remove_dir_all(&folder.0);
     fs::create_dir(&folder.0).unwrap();
+    let _removed = Removed(&folder);
     folder.plan(PROCESSES, 0, 0);
     run().unwrap();
     let mut earlier = saved_number(&folder.snapshot());
@@ -141,5 +153,4 @@ fn a_snapshot_outlives_its_writers() {
         // complete.
         assert!(kept > 4 && (replaced > 0) == (victim == 0), "{kept} kept, {replaced} replaced");
     }
-    fs::remove_dir_all(&folder.0).unwrap();
 }

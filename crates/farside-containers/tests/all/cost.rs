@@ -43,7 +43,7 @@ fn every_worker_gets_the_same_model(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 2, threads = 2)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
 fn by_processes(me: &Worker) -> Result<()> {
     every_worker_gets_the_same_model(me)
 }

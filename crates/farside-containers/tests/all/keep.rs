@@ -11,16 +11,18 @@ use farside::{Error, Result, Worker, simulate};
 use farside_containers::keep::{self, KeepError, npy};
 
 /// A folder that is removed when it is dropped.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("farside-keep-{name}-{}", std::process::id()));
+        // A killed test may have left a folder of this name.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 

@@ -3,7 +3,6 @@
 //! come to their end, with losses that are named, and what was acknowledged is there.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,6 +15,7 @@ use farside_containers::{Implementation, keep};
 
 use super::histories::{CAPACITY, DYING, Entry, Record, assert_fit, change, empty, entry, number, options};
 use super::{Change, MapStep, QueueStep};
+use crate::keep::Folder;
 
 const PROCESSES: u32 = 4;
 /// What takes as long waits for the lost process. In virtual time.
@@ -235,9 +235,8 @@ fn restored(path: &Path) -> BTreeMap<u64, u64> {
 /// The earlier snapshot stays whole, or the new one is there. No worker waits for the lost one.
 #[test]
 fn while_snapshots_are_written() {
-    let folder = std::env::temp_dir().join(format!("farside-snapshot-deaths-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    let path = folder.join("map");
+    let folder = Folder::new("deaths");
+    let path = folder.file("map");
     let entries = |number| (0..40).map(move |key| (key, number)).collect::<BTreeMap<u64, u64>>();
     let save = |me: &Worker, number: u64, start: &Start<'_>| {
         let map = HashMap::<u64, u64>::new(me, 100)?;
@@ -270,5 +269,4 @@ fn while_snapshots_are_written() {
         // Without a death, the snapshot was replaced.
         assert_eq!(earlier, first + operations + 1);
     }
-    fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,20 +1,18 @@
 //! Snapshots of maps.
 
-use std::fs;
-
 use farside::simulate;
 use farside_containers::Implementation;
 use farside_containers::keep::KeepError;
 use farside_containers::map::{HashMap, WireMap};
 
 use super::value;
+use crate::keep::Folder;
 
 /// What a job has saved is in the map of a larger and of a smaller job, beside what was there.
 #[test]
 fn a_map_comes_back() {
-    let folder = std::env::temp_dir().join(format!("farside-map-snapshot-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    let path = folder.join("map");
+    let folder = Folder::new("map");
+    let path = folder.file("map");
     simulate(3, 1, 1, |me| {
         let map = HashMap::<u64, [u64; 3]>::new(me, 10)?;
         let m = map.on(me);
@@ -46,15 +44,13 @@ fn a_map_comes_back() {
         })
         .unwrap();
     }
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// The same with keys and values of any length.
 #[test]
 fn a_map_of_strings_comes_back() {
-    let folder = std::env::temp_dir().join(format!("farside-wire-map-snapshot-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    let path = folder.join("map");
+    let folder = Folder::new("wire-map");
+    let path = folder.file("map");
     simulate(3, 1, 1, |me| {
         let map = WireMap::<String, Vec<u64>>::new(me)?;
         for key in (0..100).filter(|key| key % 3 == u64::from(me.id().number())) {
@@ -81,5 +77,4 @@ fn a_map_of_strings_comes_back() {
         })
         .unwrap();
     }
-    fs::remove_dir_all(&folder).unwrap();
 }
