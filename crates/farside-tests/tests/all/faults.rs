@@ -6,7 +6,6 @@
 mod detection;
 mod handlers;
 mod heaps;
-pub(crate) mod kill_points;
 mod limits;
 mod locks;
 mod memory;
@@ -15,3 +14,5 @@ mod pipes;
 mod shapes;
 mod soak;
 mod stop_points;
+pub(crate) mod sweep;
+mod traffic;

@@ -11,8 +11,7 @@ use farside::{Error, FabricError, FullCause, GlobalAddress, GlobalPtr, Result, S
 
 use farside_sys::net::MessageSocket;
 
-use crate::faults::kill_points::socket_name;
-use crate::support::{LONG, has_note, meet, only, take_notes, within_time, write_note, write_note_of};
+use crate::support::{LONG, has_note, meet, only, socket_name, take_notes, within_time, write_note, write_note_of};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -281,7 +280,7 @@ const BESIEGED: &str = "scarcity::besieged_program";
 /// Tells where this process listens, and waits until strangers are connected. Then it meets the
 /// other processes for the first time.
 fn besieged(me: &Worker) -> Result<()> {
-    write_note(BESIEGED, me.id().number(), &socket_name());
+    write_note(BESIEGED, me.id().number(), &socket_name().expect("it listens"));
     let end = Instant::now() + LONG;
     while !has_note(BESIEGED, 3) {
         assert!(Instant::now() < end, "no stranger comes");
