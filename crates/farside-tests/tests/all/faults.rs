@@ -3,6 +3,7 @@
 //! The processes of these jobs run this test program again, with arguments that select the same
 //! test. They reach the same job and exit when it is over.
 
+mod cut_cable;
 mod detection;
 mod handlers;
 mod heaps;
