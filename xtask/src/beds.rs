@@ -103,7 +103,7 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     let begun = Instant::now();
     // Built first, so that no bed waits for the build of another.
     build_farside()?;
-    job_test::build()?;
+    job_test::build_for_cell()?;
     fabric_test::build()?;
     let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
     let beds = [

@@ -72,13 +72,16 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
 /// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
 /// four processes. Those of the search are in `farside-mcts`, and those of exchanges, queries, maps
 /// and queues in `farside-containers`.
-const ON_TWO_MACHINES: [&str; 20] = [
+const ON_TWO_MACHINES: [&str; 23] = [
     "atomics::everything_by_processes",
     "exchange::trees::by_processes",
-    "faults::heaps::as_a_peer",
     "faults::locks::",
     "faults::memory::memory_",
-    "faults::pipes::",
+    "faults::sweep::killed::meetings_of_pipes",
+    "faults::sweep::killed::messages_of_pipes",
+    "faults::sweep::killed::peers_of_heaps",
+    "faults::sweep::stopped_and_continued::messages_of_pipes",
+    "faults::sweep::stopped_and_continued::peers_of_heaps",
     "global::everything_by_processes",
     "heap::as_processes::",
     "job::shapes::four_processes",

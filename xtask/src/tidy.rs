@@ -74,7 +74,7 @@ const CRATES: [Crate; 15] = [
     Crate {
         name: "farside-tests",
         below: &[],
-        for_tests: &["farside", "farside-fabric", "farside-macros", "farside-sys", "farside-testbed"],
+        for_tests: &["farside", "farside-fabric", "farside-launch", "farside-macros", "farside-sys", "farside-testbed"],
         is_safe: false,
         is_package: false,
     },

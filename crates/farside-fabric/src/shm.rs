@@ -26,9 +26,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use farside_sys::limits;
 use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Received, Waker};
 use farside_sys::process::random_bytes;
-use farside_sys::shm::SharedMemory;
+use farside_sys::shm::{SharedMemory, ShmError};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -133,8 +134,10 @@ struct Fetch {
 enum FetchState {
     Asked,
     Refused,
-    /// This process has no descriptor or no memory to map the region.
-    Short,
+    /// This process has no descriptor for the region.
+    NoDescriptor,
+    /// This process has no memory or no addresses to map the region.
+    NoMemory,
     /// The region is private memory, which must be requested in another way.
     Private,
 }
@@ -592,7 +595,11 @@ impl Transport for ShmEndpoint {
                 FetchState::Asked => None,
                 FetchState::Private => self.attach_private(state, key, &mut asked),
                 FetchState::Refused => Some(Err(FabricError::StaleKey { key })),
-                FetchState::Short => {
+                FetchState::NoMemory => {
+                    let available = limits::available_memory_bytes();
+                    Some(Err(ShmError::NoSpace { bytes: key.bytes as usize, available }.into()))
+                }
+                FetchState::NoDescriptor => {
                     let cause = net::too_many_open_files();
                     Some(Err(FabricError::System { doing: "receiving the memory of a peer", cause }))
                 }

@@ -125,6 +125,11 @@ kill_points! {
     Finished = "finished",
 }
 
+/// Returns the names of all points.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name)
+}
+
 /// Where a process is to die or to stop.
 #[derive(Debug)]
 pub struct KillPlan(Vec<Step>);

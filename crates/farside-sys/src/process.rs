@@ -225,7 +225,10 @@ pub fn kill_self() -> ! {
 /// Stops all threads of this process, until it is continued from outside. For such tests as
 /// [`kill_self`].
 pub fn stop_self() {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+    // The signal goes to this thread, so that it stops here. One for the process might stop another
+    // thread first, and this one would run on for a moment.
+    // SAFETY: the call has no preconditions.
+    let _ = unsafe { libc::raise(libc::SIGSTOP) };
 }
 
 #[cfg(test)]

@@ -74,16 +74,27 @@ pub enum ShmError {
     /// A region of zero bytes was requested.
     #[error("cannot create shared memory of zero bytes: a region needs at least one byte")]
     Empty,
-    /// The machine has too little free memory.
+    /// The machine has too little free memory, or the process too few free addresses.
     #[error(
-        "cannot reserve {bytes} bytes of shared memory: only {available} bytes are free on this machine or in its memory \
-         limit; ask for less, start fewer processes, or free memory"
+        "cannot reserve {bytes} bytes of shared memory: only {available} bytes are free on this machine or within a limit (of \
+         a control group, or `ulimit -v`); ask for less, start fewer processes, free memory, or raise the limit"
     )]
     NoSpace {
         /// Bytes requested.
         bytes: usize,
         /// Bytes that were free.
         available: u64,
+    },
+    /// The process may have no file of this size, and shared memory is a file.
+    #[error(
+        "cannot create {bytes} bytes of shared memory: this process is limited to files of {limit} bytes, which counts for \
+         shared memory, too; raise the limit (`ulimit -f`)"
+    )]
+    FileLimit {
+        /// Bytes requested.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: u64,
     },
     /// The machine has too few reserved pages of a required kind.
     #[error(
@@ -117,10 +128,11 @@ pub enum ShmError {
 impl SharedMemory {
     /// Creates a region of at least `bytes` bytes, all zero, rounded up to whole pages.
     ///
-    /// *Cost*: four system calls, and the zeroing of every page (about 0.5 µs per KiB).
+    /// *Cost*: five system calls, and the zeroing of every page (about 0.5 µs per KiB).
     ///
     /// # Errors
-    /// [`ShmError::Empty`], [`ShmError::NoSpace`], or [`ShmError::System`].
+    /// [`ShmError::Empty`], [`ShmError::NoSpace`], [`ShmError::FileLimit`], or
+    /// [`ShmError::System`].
     pub fn create(name: &str, bytes: usize) -> Result<Self, ShmError> {
         Self::create_as(name, bytes, MemoryPreference::default())
     }
@@ -179,6 +191,10 @@ impl SharedMemory {
     ) -> Result<Self, ShmError> {
         let MemoryPreference { node, on_demand, .. } = preference;
         let failed = |call| move |errno: Errno| system(call, bytes, errno);
+        // A file beyond its limit would end this process by a signal.
+        if let Some(limit) = limits::max_file_bytes().filter(|limit| bytes as u64 > *limit) {
+            return Err(ShmError::FileLimit { bytes, limit });
+        }
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)
             .map_err(failed("memfd_create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(failed("ftruncate"))?;

@@ -534,7 +534,7 @@ pub enum FullCause {
     /// No memory or file descriptor is left for a larger ring.
     #[error(
         "there is no memory or no file descriptor for a larger ring: free some in the sender's or the receiver's process, or \
-         raise their limits (`ulimit -n`)"
+         raise their limits (`ulimit -n`, `-v`, `-f`)"
     )]
     RingMemory,
     /// The sender's own queue has reached its cap.

@@ -1,15 +1,36 @@
-//! The integration tests of `farside`, which several beds run as ranks in their own surroundings.
+//! The integration tests of `farside` and of the search, which several beds run as ranks in their
+//! own surroundings.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::build_test;
+use super::{build_test, tests_of};
 
 /// The package of these tests.
 const PACKAGE: &str = "farside-tests";
 
 /// The variable with the path of the test program, for the first process of a cell.
 const PROGRAM: &str = "FARSIDE_XTASK_JOB_TESTS";
+
+/// The package of the tests of the search.
+const SEARCH_PACKAGE: &str = "farside-mcts";
+
+/// The variable with the path of the tests of the search, for the first process of a cell.
+const SEARCH_PROGRAM: &str = "FARSIDE_XTASK_SEARCH_TESTS";
+
+/// What the names of the tests begin with that run as ranks, each with the variable of its program.
+const SUITES: [(&str, &str); 10] = [
+    (PROGRAM, "calls::"),
+    (PROGRAM, "global::everything_by_processes"),
+    (PROGRAM, "heap::as_processes::"),
+    (PROGRAM, "memory::as_processes::"),
+    (PROGRAM, "pipes::as_processes::"),
+    (PROGRAM, "registration::as_processes::"),
+    (PROGRAM, "sync::"),
+    (PROGRAM, ON_TWO_MACHINES),
+    (SEARCH_PROGRAM, "job::shapes::four_processes"),
+    (SEARCH_PROGRAM, "job::shapes::two_processes_of_two_threads"),
+];
 
 /// A test that requires two machines with two processes each.
 pub(crate) const ON_TWO_MACHINES: &str = "identity::on_two_machines";
@@ -19,14 +40,34 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     build_test(PACKAGE)
 }
 
-/// Builds the test program and returns the variable that tells a cell its path.
-pub(crate) fn build_for_cell() -> Result<(&'static str, OsString), String> {
-    Ok((PROGRAM, build()?.into()))
+/// Builds both test programs and returns the variables that tell a cell their paths.
+pub(crate) fn build_for_cell() -> Result<[(&'static str, OsString); 2], String> {
+    Ok([(PROGRAM, build()?.into()), (SEARCH_PROGRAM, build_test(SEARCH_PACKAGE)?.into())])
 }
 
-/// Returns the path of the test program inside a cell.
+/// Returns the path of the tests of `farside` inside a cell.
 pub(crate) fn program() -> Result<String, String> {
-    std::env::var(PROGRAM).map_err(|error| format!("{PROGRAM}: {error}"))
+    program_of(PROGRAM)
+}
+
+fn program_of(variable: &str) -> Result<String, String> {
+    std::env::var(variable).map_err(|error| format!("{variable}: {error}"))
+}
+
+/// Returns the command of a rank for each test of the suites of calls, memory, heaps, pipes, locks
+/// and the search, inside a cell.
+pub(crate) fn suites(setting: &str) -> Result<Vec<Vec<String>>, String> {
+    let mut ranks = Vec::new();
+    for (variable, suite) in SUITES {
+        let program = program_of(variable)?;
+        let mut tests = tests_of(Path::new(&program), suite)?;
+        tests.retain(|test| !test.contains("simulated"));
+        if tests.is_empty() {
+            return Err(format!("{program}: contains no tests {suite}"));
+        }
+        ranks.extend(tests.iter().map(|test| rank(&program, test, setting)));
+    }
+    Ok(ranks)
 }
 
 /// Returns the command of a rank that runs one test. Each test asks for some number of processes,

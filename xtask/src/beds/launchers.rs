@@ -12,7 +12,7 @@ use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, job_t
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// The number of ranks.
 const RANKS: usize = 4;
@@ -31,16 +31,6 @@ const FABRIC_PROGRAM: &str = "FARSIDE_XTASK_FABRIC_TESTS";
 /// The setting by which the ranks count as on two machines.
 const TWO_MACHINES: &str = "FARSIDE_MACHINES=2";
 
-/// Tests that the ranks run together, as two on each of two machines.
-const ON_TWO_MACHINES: [&str; 6] = [
-    job_test::ON_TWO_MACHINES,
-    "calls::a_reply_may_be_given_to_a_third",
-    "global::everything_by_processes",
-    "heap::as_processes::blocks_go_across_and_come_back",
-    "pipes::as_processes::messages_arrive_whole_and_in_order",
-    "sync::a_lock_is_granted_in_order",
-];
-
 /// A test in which ranks 2 and 3 kill themselves, and the others go on.
 const SURVIVORS: &str = "survivors::program";
 
@@ -52,7 +42,7 @@ struct Plan {
 }
 
 /// What the output of the ranks has to show.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     /// Nothing.
     None,
@@ -78,24 +68,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if arguments.program.is_empty() {
             build_farside()?;
             settings.push((FABRIC_PROGRAM, fabric_test::build()?.into()));
-            settings.push(job_test::build_for_cell()?);
+            settings.extend(job_test::build_for_cell()?);
         }
     }
     cell::inside(limit, &settings, || {
         let plans = plans(arguments)?;
         let deadline = Instant::now() + limit;
         if beds.contains(&Bed::Mpi) {
-            for plan in &plans {
-                check("mpirun", mpirun(plan.proof), plan, deadline)?;
-            }
+            check_all("mpirun", |plan| mpirun(plan.proof), &plans, deadline)?;
         }
         if beds.contains(&Bed::Slurm) {
             let begun = Instant::now();
             let slurm = Slurm::start()?;
             println!("xtask: Slurm is ready after {:.1} s", begun.elapsed().as_secs_f64());
-            for plan in &plans {
-                check("srun", slurm.srun(RANKS), plan, deadline)?;
-            }
+            check_all("srun", |_| slurm.srun(RANKS), &plans, deadline)?;
         }
         Ok(())
     })
@@ -114,8 +100,9 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
         Plan { program: hex.to_vec(), proof: Proof::Search },
         Plan { program: shares()?, proof: Proof::None },
     ];
-    let test = |test| Plan { program: job_test::rank(&tests, test, TWO_MACHINES), proof: Proof::Test };
-    plans.extend(ON_TWO_MACHINES.map(test));
+    // As two ranks on each of two machines.
+    let suites = job_test::suites(TWO_MACHINES)?;
+    plans.extend(suites.into_iter().map(|program| Plan { program, proof: Proof::Test }));
     let mut falls = job_test::rank(&tests, SURVIVORS, TWO_MACHINES);
     falls.insert(1, "FARSIDE_TEST_FALLS=1".to_owned());
     plans.push(Plan { program: falls, proof: Proof::Survivors });
@@ -149,15 +136,33 @@ fn mpirun(proof: Proof) -> Command {
     command
 }
 
+/// Carries out all plans under a launcher.
+fn check_all(
+    launcher: &str,
+    command: impl Fn(&Plan) -> Command,
+    plans: &[Plan],
+    deadline: Instant,
+) -> Result<(), String> {
+    let begun = Instant::now();
+    plans.iter().try_for_each(|plan| check(launcher, command(plan), plan, deadline))?;
+    let tests = plans.iter().filter(|plan| plan.proof == Proof::Test).count();
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("xtask: {launcher}: {tests} tests, each by {RANKS} ranks on two machines: passed after {seconds:.1} s");
+    Ok(())
+}
+
 /// Runs a program under a launcher and checks that each rank succeeded.
 fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
+    // A failed test is printed with its failure.
+    let is_quiet = plan.proof == Proof::Test;
     let marks = Path::new(cell::STATE).join("ranks");
     let _ = fs::remove_dir_all(&marks);
     fs::create_dir(&marks).map_err(|error| format!("{}: {error}", marks.display()))?;
     command.args(["sh", "-c", WRAPPER]).arg(&marks).args(&plan.program).env("TMPDIR", cell::temporary_dir());
     let name = format!("{launcher}: {}", plan.program.join(" "));
-    let mut running = Running::start(&name, &mut command, Echo::Prefixed(format!("{launcher}: ")))?;
+    let echo = if is_quiet { Echo::Quiet } else { Echo::Prefixed(format!("{launcher}: ")) };
+    let mut running = Running::start(&name, &mut command, echo)?;
     let status = running.wait(deadline)?;
     let printed = running.printed();
     let proven = match plan.proof {
@@ -170,7 +175,9 @@ fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -
         }),
     };
     proven.map_err(|why| running.failure(why))?;
-    println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
+    if !is_quiet {
+        println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
+    }
     Ok(())
 }
 

@@ -1,29 +1,16 @@
 //! `cargo xtask netns`: ranks in two network namespaces with a cable between them.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, build_farside, cell, farside, is_one_search, job_test, setup, tests_of};
+use super::{Bed, build_farside, cell, farside, is_one_search, job_test, setup};
 use crate::arguments::Arguments;
 
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(600);
-
-/// What the names of the tests that this bed runs begin with.
-const SUITES: [&str; 8] = [
-    "calls::",
-    "global::everything_by_processes",
-    "heap::as_processes::",
-    "memory::as_processes::",
-    "pipes::as_processes::",
-    "registration::as_processes::",
-    "sync::",
-    job_test::ON_TWO_MACHINES,
-];
 
 /// Ranks on each side in the checks of this bed. They share memory.
 const EACH: u32 = 2;
@@ -42,7 +29,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
             build_farside()?;
-            settings.push(job_test::build_for_cell()?);
+            settings.extend(job_test::build_for_cell()?);
         }
     }
     cell::inside(limit, &settings, || {
@@ -119,20 +106,12 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
 /// Runs each test of the suites as a job with two ranks on each side.
 fn suites(pair: &Pair, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
-    let program = job_test::program()?;
-    let mut count = 0;
-    for suite in SUITES {
-        let mut tests = tests_of(Path::new(&program), suite)?;
-        tests.retain(|test| !test.contains("simulated"));
-        if tests.is_empty() {
-            return Err(format!("{program}: contains no tests {suite}"));
-        }
-        count += tests.len();
-        for test in tests {
-            let rank = job_test::rank(&program, &test, "FARSIDE_FABRIC=auto");
-            let printed = ranks(pair, &[rank.clone(), rank], EACH, None, Show::Nothing, deadline);
-            printed.and_then(|printed| job_test::check(&printed, RANKS)).map_err(|why| format!("{test}: {why}"))?;
-        }
+    let tests = job_test::suites("FARSIDE_FABRIC=auto")?;
+    let count = tests.len();
+    for rank in tests {
+        let line = rank.join(" ");
+        let printed = ranks(pair, &[rank.clone(), rank], EACH, None, Show::Nothing, deadline);
+        printed.and_then(|printed| job_test::check(&printed, RANKS)).map_err(|why| format!("{line}: {why}"))?;
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!(

@@ -437,7 +437,7 @@ const MISSED_MAX: usize = 1024;
 /// process has no descriptor or no memory to map it.
 pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, received: Received) -> bool {
     let Fetched { slot, generation, found } = *fetched;
-    let mut is_short = received.fd_is_lost;
+    let mut lack = received.fd_is_lost.then_some(FetchState::NoDescriptor);
     if let (Found::Shared(bytes), Some(fd)) = (found, received.fd) {
         let key = RemoteKey { process, slot, generation, reserved: 0, bytes };
         if let Entry::Vacant(unknown) = state.attached.entry(key) {
@@ -446,11 +446,12 @@ pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetc
                     unknown.insert(Attached::Mapped(Arc::new(memory)));
                     state.engine.note_attached(key, NativeAccess::default());
                 }
-                Err(error) => is_short = matches!(error, ShmError::System { .. }),
+                Err(ShmError::System { .. } | ShmError::NoSpace { .. }) => lack = Some(FetchState::NoMemory),
+                Err(_) => {}
             }
         }
     }
-    if let (Found::Shared(bytes), true) = (found, is_short) {
+    if let (Found::Shared(bytes), Some(_)) = (found, lack) {
         if state.missed.len() >= MISSED_MAX {
             state.missed.clear();
         }
@@ -462,15 +463,14 @@ pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetc
     let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
     let answer = match found {
         Found::Private => FetchState::Private,
-        _ if is_short => FetchState::Short,
-        _ => FetchState::Refused,
+        _ => lack.unwrap_or(FetchState::Refused),
     };
     for key in keys {
         if !state.attached.contains_key(&key) {
             state.answer_fetch(key, answer);
         }
     }
-    is_short
+    lack.is_some()
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! The processes of these jobs run this test program again, with arguments that select the same
 //! test. They reach the same job and exit when it is over.
 
+mod cut_cable;
 mod detection;
 mod handlers;
 mod heaps;
-pub(crate) mod kill_points;
 mod limits;
 mod locks;
 mod memory;
@@ -15,3 +15,5 @@ mod pipes;
 mod shapes;
 mod soak;
 mod stop_points;
+pub(crate) mod sweep;
+mod traffic;

@@ -6,13 +6,16 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use farside::memory::{MemoryError, MemoryRefusal};
 use farside::prelude::*;
 use farside::{Error, FabricError, FullCause, GlobalAddress, GlobalPtr, Result, SimOptions, Simulation};
 
 use farside_sys::net::MessageSocket;
+use farside_sys::shm::ShmError;
 
-use crate::faults::kill_points::socket_name;
-use crate::support::{LONG, has_note, meet, only, take_notes, within_time, write_note, write_note_of};
+use crate::support::{
+    LONG, has_note, meet, only, room, socket_name, take_notes, within_time, write_note, write_note_of,
+};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -127,6 +130,21 @@ fn call_and_be_answered(me: &Worker, to: u32) -> Result<()> {
     Ok(())
 }
 
+/// Sends a buffer for which the ring must grow until that is refused for lack of memory or
+/// descriptors. Returns the text of the error.
+fn refused_growth(me: &Worker, to: WorkerId, buffer: &[u8]) -> Result<String> {
+    let end = Instant::now() + LONG;
+    loop {
+        let sent = me.to(to).when_full(WhenFull::Fail).call_buffer((), buffer, |_, (), _| panic!("it is refused"));
+        match sent.expect_err("the ring cannot grow").error {
+            error @ Error::Full { cause: FullCause::RingMemory, .. } => return Ok(error.to_string()),
+            Error::Full { .. } => assert!(Instant::now() < end, "the growth is not refused"),
+            error => return Err(error),
+        }
+        me.progress()?;
+    }
+}
+
 fn without_descriptors(me: &Worker) -> Result<()> {
     let own = me.id().number();
     // All connect to each other, and no ring is open yet.
@@ -170,16 +188,8 @@ fn without_descriptors(me: &Worker) -> Result<()> {
     let taken = if own == 2 { take_all_descriptors() } else { Vec::new() };
     meet(me, 7, 3)?;
     if own == 1 {
-        let end = Instant::now() + LONG;
-        loop {
-            let refused = me.to(to).when_full(WhenFull::Fail).call_buffer((), &large, is_large).unwrap_err();
-            match refused.error {
-                Error::Full { cause: FullCause::RingMemory, .. } => break,
-                Error::Full { .. } => assert!(Instant::now() < end, "the growth is not refused"),
-                error => return Err(error),
-            }
-            me.progress()?;
-        }
+        let refused = refused_growth(me, to, &large)?;
+        assert!(refused.contains("ulimit -n"), "{refused}");
         call_and_be_answered(me, 2)?;
     }
     meet(me, 8, 3)?;
@@ -233,6 +243,110 @@ fn calls_go_on_without_descriptors() {
     assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Limits a resource of this process (an option of `prlimit`). Dropping the value lifts the limit.
+struct Limited(&'static str);
+
+impl Limited {
+    fn new(resource: &'static str, bytes: u64) -> Self {
+        Self::set(resource, &bytes.to_string());
+        Self(resource)
+    }
+
+    fn set(resource: &str, value: &str) {
+        let arguments = [format!("--pid={}", std::process::id()), format!("--{resource}={value}:")];
+        assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        Self::set(self.0, "unlimited");
+    }
+}
+
+/// The addresses that this process has mapped.
+fn mapped_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split_whitespace().next().unwrap().parse::<u64>().unwrap() * farside_sys::shm::page_bytes() as u64
+}
+
+/// Process 2 can have no more shared memory, and then process 1 can map no more of it.
+fn without_memory(me: &Worker) -> Result<()> {
+    let (own, to) = (me.id().number(), WorkerId::new(2));
+    let owner = me.process_of(to);
+    let larger = vec![7_u8; 3_000_000];
+    for other in (0..3).map(ProcessId::new) {
+        let word: GlobalPtr<u64> = GlobalAddress::starter(other, 1024).cast();
+        word.load(me)?;
+    }
+    if own == 1 {
+        me.setup(to)?;
+        // From now on vectors of this size come from addresses that the process has.
+        drop(vec![7_u8; 4 * larger.len()]);
+    }
+    meet(me, 1, 3)?;
+
+    let limited = (own == 2).then(|| Limited::new("fsize", 4096));
+    meet(me, 2, 3)?;
+    if own == 1 {
+        let refused = refused_growth(me, to, &larger)?;
+        assert!(refused.contains("-f"), "{refused}");
+        let refused = me.allocate_at(owner, 40 << 20);
+        let why = room(&refused);
+        assert!(matches!(why, Some(MemoryError::Refused { why: MemoryRefusal::NoMemory, .. })), "{refused:?}");
+    }
+    if own == 2 {
+        let refused = me.allocate(40 << 20).map(drop).unwrap_err();
+        assert!(matches!(refused, Error::Fabric(FabricError::Memory(ShmError::FileLimit { .. }))), "{refused}");
+        assert!(refused.to_string().contains("ulimit -f"), "{refused}");
+    }
+    (0..3).try_for_each(|other| call_and_be_answered(me, other))?;
+    meet(me, 3, 3)?;
+    drop(limited);
+    meet(me, 4, 3)?;
+    let memory = me.allocate_at(owner, 40 << 20)?;
+    if own == 0 {
+        // The ring of another sender can grow again.
+        me.call_buffer(to, (), &larger, |_, (), bytes| assert_eq!(bytes.len(), 3_000_000))?;
+        call_and_be_answered(me, 2)?;
+        assert_eq!(me.counters_to(to).rings, 1);
+    }
+    meet(me, 5, 3)?;
+
+    // Less than the larger ring, which begins at a multiple of 2 MiB.
+    let limited = (own == 1).then(|| Limited::new("as", mapped_bytes() + (4 << 20)));
+    if own == 1 {
+        let refused = memory.put(me, 0, &[7; 8]).unwrap_err();
+        assert!(matches!(refused, Error::Fabric(FabricError::Memory(ShmError::NoSpace { .. }))), "{refused}");
+        assert!(refused.to_string().contains("ulimit -v"), "{refused}");
+        for _ in 0..3 {
+            me.call_buffer(to, (), &larger, |_, (), bytes| assert_eq!(bytes.len(), 3_000_000))?;
+            call_and_be_answered(me, 2)?;
+        }
+    }
+    meet(me, 6, 3)?;
+    drop(limited);
+    memory.put(me, 0, &[7; 8])?;
+    me.release(memory)?;
+    meet(me, 7, 3)
+}
+
+const WITHOUT_MEMORY: &str = "scarcity::without_memory_program";
+
+#[test]
+#[ignore = "a program for the test below"]
+fn without_memory_program() {
+    run(3, without_memory);
+}
+
+#[test]
+fn calls_go_on_without_memory() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(only(WITHOUT_MEMORY)).stdin(Stdio::null()).stdout(Stdio::null());
+    let output = within_time(|| command.output().unwrap());
+    assert!(output.status.success(), "the job says:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
 const GREETED: &str = "scarcity::greeted_program";
 
 /// Process 0 has a descriptor for the connection of a peer, and none for the peer's memory.
@@ -281,7 +395,7 @@ const BESIEGED: &str = "scarcity::besieged_program";
 /// Tells where this process listens, and waits until strangers are connected. Then it meets the
 /// other processes for the first time.
 fn besieged(me: &Worker) -> Result<()> {
-    write_note(BESIEGED, me.id().number(), &socket_name());
+    write_note(BESIEGED, me.id().number(), &socket_name().expect("it listens"));
     let end = Instant::now() + LONG;
     while !has_note(BESIEGED, 3) {
         assert!(Instant::now() < end, "no stranger comes");

@@ -3,6 +3,7 @@
 //! The verdict on a job is its first failure. A process that goes on after it writes a note about
 //! what it saw.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::exit;
 use std::sync::mpsc;
@@ -136,4 +137,25 @@ pub(crate) fn take_notes(launcher: u32, test: &str, authors: u32) -> Vec<Option<
         Some(text)
     };
     (0..authors).map(take).collect()
+}
+
+/// Returns the name of this process's socket without its last part, which begins with the process's
+/// number.
+pub(crate) fn socket_name_of_job() -> Option<String> {
+    Some(socket_name()?.rsplit_once('/').expect("its last part is of the process").0.to_owned())
+}
+
+/// Returns the name of this process's socket, with the mark of a name that is no path. `None` if no
+/// memory is shared.
+pub(crate) fn socket_name() -> Option<String> {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let mut named = sockets.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(6);
+        let (inode, name) = (fields.next()?, fields.next()?);
+        (own.contains(&format!("socket:[{inode}]")) && name.starts_with("@farside/")).then_some(name)
+    });
+    named.next().map(str::to_owned)
 }

@@ -18,8 +18,10 @@ use farside_testbed::netns::Side::{A, B};
 use farside_testbed::netns::{Pair, Rendezvous, Side};
 use farside_testbed::{Echo, Running, is_left_out};
 
+use crate::faults::sweep::{VICTIM_IS_LOST, report_work};
 use crate::support::only;
 
+const PROGRAM: &str = "survivors::program";
 /// The longest time that any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
 /// The processes from this number on are killed or cut off.
@@ -64,7 +66,7 @@ fn program(me: &Worker) -> Result<()> {
             }
         }
         if number == 3 {
-            eprintln!("in transfer");
+            report_work();
             if std::env::var_os(FALLS).is_some() && me.process().number() >= VICTIMS {
                 Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status().expect("kill runs");
             }
@@ -92,22 +94,27 @@ fn program(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Runs the program as ranks on these sides and calls `accident` when all are sending. Returns the
+/// Runs a program as ranks on these sides and calls `accident` when all are at work. Returns the
 /// exit codes and output of the ranks.
-fn run(fabric: &str, sides: &[Side], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(Option<i32>, String)> {
+pub(crate) fn run(
+    program: &str,
+    fabric: &str,
+    sides: &[Side],
+    accident: impl FnOnce(&Pair, &mut [Running]),
+) -> Vec<(Option<i32>, String)> {
     let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
     let rendezvous = Rendezvous { world_size: sides.len() as u32, master: sides[0], port: 7077, secret: "swordfish" };
     let start = |(rank, side): (u32, &Side)| {
         let mut command = pair.command(*side, std::env::current_exe().expect("a test binary is a file"));
-        command.args(only("survivors::program"));
+        command.args(only(program)).env(VICTIM_IS_LOST, "");
         rendezvous.tell(command.env("FARSIDE_FABRIC", fabric), rank);
         Running::start(&format!("rank {rank}"), &mut command, Echo::Quiet).unwrap_or_else(|failure| panic!("{failure}"))
     };
     let mut ranks: Vec<_> = (0..).zip(sides).map(start).collect();
     let deadline = Instant::now() + LONG;
     for rank in &mut ranks {
-        while !rank.printed().contains("in transfer") {
-            assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not send"));
+        while !rank.printed().contains("at work") {
+            assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not begin"));
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -130,7 +137,7 @@ fn assert_survived(reports: &[(Option<i32>, String)]) {
     assert_eq!(reports[1].0, Some(0), "{reports:#?}");
 }
 
-fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     !is_left_out("netns") && !is_left_out("fabric")
 }
 
@@ -139,7 +146,7 @@ fn the_others_continue_after_a_rank_is_killed_in_a_transfer() {
     if is_possible() {
         // The survivors are on different hosts.
         for (fabric, sides) in [("ofi:tcp", &[A, B, A][..]), ("auto", &[A, B, A, B])] {
-            let reports = run(fabric, sides, |_, ranks| ranks[2..].iter_mut().for_each(Running::kill));
+            let reports = run(PROGRAM, fabric, sides, |_, ranks| ranks[2..].iter_mut().for_each(Running::kill));
             assert_survived(&reports);
         }
     }
@@ -149,7 +156,7 @@ fn the_others_continue_after_a_rank_is_killed_in_a_transfer() {
 fn the_others_continue_after_a_rank_is_cut_off_in_a_transfer() {
     if is_possible() {
         for (fabric, sides) in [("ofi:tcp", &[A, A, B][..]), ("auto", &[A, A, B, B])] {
-            let reports = run(fabric, sides, |pair, _| pair.cut().unwrap());
+            let reports = run(PROGRAM, fabric, sides, |pair, _| pair.cut().unwrap());
             assert_survived(&reports);
             for (code, text) in &reports[2..] {
                 assert!(code.is_some_and(|code| code != 0) && text.contains("process 0"), "{reports:#?}");

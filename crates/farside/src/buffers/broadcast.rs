@@ -323,8 +323,9 @@ impl<'w> Everyone<'w> {
     /// Calls as [`call`](Self::call) does, after writing a buffer into a place in each process.
     /// `places` has one for each process, in order.
     ///
-    /// The caller writes all of them, and waits for those that are not mapped. Only the call
-    /// travels down the tree.
+    /// *Cost*: a put for each process, one after the other; the caller waits for those that are not
+    /// mapped. Only the call travels down the tree. [`call_buffer`](Self::call_buffer) sends the
+    /// bytes down the tree, too, and is the form for many processes.
     ///
     /// # Errors
     /// Those of [`To::call_buffer_put`] and [`call`](Self::call); also [`Error::UnknownProcess`] if
@@ -370,7 +371,8 @@ impl<'w> Everyone<'w> {
     /// Calls as [`call`](Self::call) does, with a buffer that every worker reads from the memory of
     /// this process.
     ///
-    /// *Completion*: the [`LentToAll`] gives the buffer back when all have read it.
+    /// *Completion*: the [`LentToAll`] gives the buffer back when all have read it. *Cost*: each
+    /// worker of the job reads all bytes from this process.
     ///
     /// # Errors
     /// Those of [`call`](Self::call), with the buffer; [`Error::TooLarge`] when there is no

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr::with_exposed_provenance;
 
 use crate::error::Result;
 use crate::runtime::worker::Worker;
@@ -48,11 +49,12 @@ impl<T, A, R> Function<T, A, R> {
     #[inline]
     pub fn run(self, me: &Worker, value: &mut T, arguments: A) -> R {
         let address = me.function_at(self.offset).expect("a function begins where one was named in the same binary");
+        let address = with_exposed_provenance::<()>(address);
         // SAFETY: `new` made the offset from a pointer of this very type, and the value reached
         // this worker only as it was: it has no safe constructor but `new`, and plain values travel
         // only among processes of the same binary, as `Wire::read` demands. So the function with
         // this type begins at the address.
-        let function = unsafe { std::mem::transmute::<usize, fn(&mut T, A) -> R>(address) };
+        let function = unsafe { std::mem::transmute::<*const (), fn(&mut T, A) -> R>(address) };
         function(value, arguments)
     }
 }

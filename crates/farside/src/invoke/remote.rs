@@ -6,6 +6,7 @@
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::with_exposed_provenance;
 
 use super::inbox::panic_message;
 use super::notify::Counted;
@@ -35,11 +36,11 @@ macro_rules! by_pointer {
         impl<A, R> Callee<$pointer> for ByPointer {
             #[inline(always)]
             fn find(worker: &Worker, operand: u32) -> Option<$pointer> {
-                let address = worker.function_at(operand)?;
+                let address = with_exposed_provenance::<()>(worker.function_at(operand)?);
                 // SAFETY: the operand was made from a pointer of this very type by the sender,
                 // whose entry in the table is generic over the same types; the table of this binary
                 // has that entry, and a function begins there.
-                Some(unsafe { std::mem::transmute::<usize, $pointer>(address) })
+                Some(unsafe { std::mem::transmute::<*const (), $pointer>(address) })
             }
         }
     };

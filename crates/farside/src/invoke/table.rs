@@ -11,6 +11,8 @@
 //! first. The name of a function pointer has a second half: an offset into the program's text. The
 //! receiver accepts it only if a function begins there (`farside_sys::image`).
 
+use std::ptr::with_exposed_provenance;
+
 use farside_sys::image::{Image, hash_bytes};
 
 use crate::error::{Error, Result};
@@ -211,14 +213,14 @@ fn foreign(address: usize) -> Error {
 fn listed(address: usize) -> Option<Trampoline> {
     // SAFETY: the linker's symbols enclose the section, which holds whole entries only:
     // `entry_address` and `FIRST` write all of it, 8 bytes each, aligned to 4. It is read-only.
-    let &Entry { distance, mark } = unsafe { &*(address as *const Entry) };
+    let &Entry { distance, mark } = unsafe { &*with_exposed_provenance::<Entry>(address) };
     if mark != LISTED {
         return None;
     }
-    let trampoline = address.wrapping_add_signed(distance as isize);
+    let trampoline = with_exposed_provenance::<()>(address.wrapping_add_signed(distance as isize));
     // SAFETY: a marked entry was emitted by `entry_address`, whose `sym` operand is a function of
     // this very type.
-    Some(unsafe { std::mem::transmute::<usize, Trampoline>(trampoline) })
+    Some(unsafe { std::mem::transmute::<*const (), Trampoline>(trampoline) })
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! A process is killed at each numbered point of the remote heaps, as initiator and as peer. The
-//! others go on.
+//! Every worker has a remote heap at every other, for [`sweep`](super::sweep).
 
 use farside::memory::MemoryError;
 use std::cell::RefCell;
@@ -9,8 +8,7 @@ use farside::heap::{Block, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Sync
 use farside::prelude::*;
 use farside::{Error, Result};
 
-use crate::faults::kill_points::{DOOMED, kill_program, socket_name_of_job};
-use crate::support::write_note;
+use super::sweep::{VICTIM, is_victim_lost, report_end, report_work};
 
 const PROGRAM: &str = "faults::heaps::program";
 /// The longest wait of a process for another.
@@ -43,7 +41,7 @@ fn free_some(there: &Worker, count: usize) {
             Ok(())
         };
         match read() {
-            Err(Error::PeerLost { process, .. }) => assert_eq!(process.number(), DOOMED),
+            Err(Error::PeerLost { process, .. }) => assert_eq!(process.number(), VICTIM),
             // The service thread has already released the memory.
             Err(error) if matches!(error.room_error(), Some(MemoryError::Released { .. })) => {}
             other => other.unwrap(),
@@ -114,7 +112,7 @@ fn go_on(traffic: &mut Vec<Traffic<'_>>, rounds: u64) -> Result<()> {
         for (at, one) in traffic.iter_mut().enumerate() {
             match one.round(round) {
                 Err(Error::PeerLost { process, .. })
-                    if process.number() == DOOMED && one.me.process_of(one.heap.peer()) == process =>
+                    if process.number() == VICTIM && one.me.process_of(one.heap.peer()) == process =>
                 {
                     gone = Some(at);
                 }
@@ -132,7 +130,6 @@ fn go_on(traffic: &mut Vec<Traffic<'_>>, rounds: u64) -> Result<()> {
 }
 
 fn body(me: &Worker) -> Result<()> {
-    let is_doomed = me.process().number() == DOOMED;
     // Opens and closes heaps many times, at every stage of the other processes.
     for round in 0..3 {
         let mut traffic = Vec::new();
@@ -144,37 +141,37 @@ fn body(me: &Worker) -> Result<()> {
             };
             match RemoteHeap::open(me, me.neighbor(distance), options) {
                 Ok(heap) => traffic.push(Traffic { me, heap, handed: 0, taken_back: 0 }),
-                Err(HeapError::Job(Error::PeerLost { process, .. })) if process.number() == DOOMED => {}
+                Err(HeapError::Job(Error::PeerLost { process, .. })) if process.number() == VICTIM => {}
                 Err(error) => return Err(error.into()),
             }
         }
         go_on(&mut traffic, ROUNDS_BEFORE)?;
-        if round == 2 && !is_doomed {
-            me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(DOOMED)])?;
+        if round == 2 {
+            report_work();
+            while is_victim_lost() && me.lost_processes().is_empty() {
+                go_on(&mut traffic, ROUNDS_AFTER)?;
+            }
             go_on(&mut traffic, ROUNDS_AFTER)?;
         }
         for Traffic { heap, .. } in traffic {
             match me.call_return(heap.peer(), (), |there, ()| free_some(there, usize::MAX)).map_err(Error::from) {
                 Ok(freed) => match freed.wait() {
                     Ok(()) => {}
-                    Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => continue,
+                    Err(Error::PeerLost { process, .. }) if process.number() == VICTIM => continue,
                     Err(error) => return Err(error),
                 },
-                Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => continue,
+                Err(Error::PeerLost { process, .. }) if process.number() == VICTIM => continue,
                 Err(error) => return Err(error),
             }
             match heap.close() {
-                Err(HeapError::Job(Error::PeerLost { process, .. })) if process.number() == DOOMED => {}
+                Err(HeapError::Job(Error::PeerLost { process, .. })) if process.number() == VICTIM => {}
                 other => other?,
             }
         }
     }
-    if is_doomed {
-        return Ok(());
-    }
     free_some(me, usize::MAX);
     me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
-    write_note(PROGRAM, me.id().number(), &socket_name_of_job());
+    report_end(PROGRAM, me);
     Ok(())
 }
 
@@ -186,25 +183,4 @@ fn program() {
         eprintln!("verdict: {error}");
         std::process::exit(1);
     }
-}
-
-fn kill_at(point: &str, nth: &[u32]) {
-    nth.iter().for_each(|nth| kill_program(PROGRAM, point, *nth, 1, false));
-}
-
-#[test]
-fn as_an_initiator() {
-    kill_at("heap-made", &[1, 2, 6]);
-    kill_at("heap-block-put", &[1, 2, 50]);
-    kill_at("heap-tags-taken", &[1, 2, 9]);
-    kill_at("heap-asked", &[1, 2, 7]);
-    kill_at("heap-closing", &[1, 2, 6]);
-}
-
-#[test]
-fn as_a_peer() {
-    kill_at("heap-block-opened", &[1, 2, 60]);
-    kill_at("heap-block-freed", &[1, 2, 30]);
-    kill_at("heap-tags-made", &[1, 2, 9]);
-    kill_at("heap-tags-put", &[1, 2, 9]);
 }

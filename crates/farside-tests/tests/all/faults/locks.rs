@@ -1,17 +1,19 @@
 //! Locks whose holders, waiters or homes die or are stopped for a while.
 
 use std::cell::{Cell, RefCell};
-use std::process::Command;
 use std::time::Duration;
 
 use farside::prelude::*;
 use farside::sync::{Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
-use farside::{Error, ProcessEnd, Result};
+use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result};
 
+use super::sweep::{VICTIM, is_victim_lost, report_end, report_work, signal};
 use crate::support::{failure, take_notes, verdict, write_note};
 
 /// The others should have reached their waits by then. The tests hold if they have not.
 const WHILE: Duration = Duration::from_millis(100);
+/// The longest wait of a process of [`program`] for another.
+const DEADLINE: Duration = Duration::from_secs(30);
 const HOME: WorkerId = WorkerId::new(0);
 
 /// What another worker has told this one by a call.
@@ -155,11 +157,6 @@ fn a_home_that_dies_takes_its_locks_along() {
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), None, told()]);
 }
 
-fn signal(pid: u32, signal: &str) {
-    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status();
-    assert!(status.is_ok_and(|status| status.success()), "there is a shell");
-}
-
 /// Worker 1 holds the lock and is stopped for longer than its lease. Worker 2 gets the lock and
 /// uses the value. When worker 1 continues, it takes itself for the holder, but the value refuses
 /// it.
@@ -270,4 +267,49 @@ fn an_owner_that_dies_takes_its_structures_along() {
     });
     assert_eq!(failure(verdict), (2, ProcessEnd::Killed(9)));
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), told(), None]);
+}
+
+const PROGRAM: &str = "faults::locks::program";
+
+/// Takes the lock of each home again and again. Goes on until process 1 is lost, if that is to be,
+/// and some times more.
+fn body(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let own = u64::from(me.id().number()) + 1;
+    let hold = |home| -> Result<()> {
+        let guard = locks.named(me, "lock").at(home).lock()?;
+        // A word of the home names the holder.
+        let holder: GlobalPtr<u64> = GlobalAddress::starter(home, 0).cast();
+        let before = holder.swap(me, own)?;
+        assert!(before == 0 || before == u64::from(VICTIM) + 1, "worker {before} - 1 holds it, too");
+        me.progress()?;
+        assert_eq!(holder.swap(me, 0)?, own, "the lock has one holder");
+        Ok(guard.release()?)
+    };
+    let (mut rounds, mut after) = (0, 0);
+    while after < 20 {
+        after += u32::from(!is_victim_lost() || !me.lost_processes().is_empty());
+        for home in (0..me.process_count()).map(ProcessId::new) {
+            match hold(home) {
+                Err(Error::PeerLost { process, .. }) if process == home && home.number() == VICTIM => {}
+                held => held?,
+            }
+        }
+        rounds += 1;
+        if rounds == 1 {
+            report_work();
+        }
+    }
+    report_end(PROGRAM, me);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn program() {
+    let job = farside::job().processes(4).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    if let Err(error) = job.run(body) {
+        eprintln!("verdict: {error}");
+        std::process::exit(1);
+    }
 }

@@ -1,17 +1,15 @@
-//! Pipes of which one end is killed.
+//! Pipes between all workers, for [`sweep`](super::sweep).
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use farside::pipe::PipeReader;
 use farside::prelude::*;
-use farside::{Error, Result};
+use farside::{Error, GlobalAddress, GlobalPtr, Result};
 
-use crate::support::{only, take_notes, within_time, write_note};
+use super::sweep::{VICTIM, is_victim_lost, report_end, report_work};
 
 const PROGRAM: &str = "faults::pipes::program";
 const PROCESSES: u32 = 3;
-const DOOMED: u32 = 1;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Messages through each pipe. Every round opens new pipes.
 const MESSAGES: u64 = 40;
@@ -22,10 +20,10 @@ fn message(round: u32, number: u64) -> Vec<u8> {
     (0..bytes).map(|at| (u64::from(round) + number * 7 + at) as u8).collect()
 }
 
-/// Returns whether the result is the loss of the doomed process.
+/// Returns whether the result is the loss of process 1.
 fn is_loss(result: Result<(), impl Into<Error>>) -> Result<bool> {
     match result.map_err(Into::into) {
-        Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => Ok(true),
+        Err(Error::PeerLost { process, .. }) if process.number() == VICTIM => Ok(true),
         other => other.map(|()| false),
     }
 }
@@ -68,63 +66,33 @@ fn take(reader: &mut PipeReader<'_>, round: u32) -> Result<()> {
     Ok(())
 }
 
+/// Goes on until process 1 is lost, if that is to be, and for some more rounds. The first worker
+/// that learns of the loss chooses the last round for all, which are within a round of each other.
 fn body(me: &Worker) -> Result<()> {
-    for number in 0..ROUNDS {
+    let last: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 0).cast();
+    for number in 1.. {
         round(me, number)?;
+        if number == 1 {
+            report_work();
+        }
+        let is_over = number >= ROUNDS && (!is_victim_lost() || !me.lost_processes().is_empty());
+        if is_over && last.load(me)? == 0 {
+            last.compare_swap(me, 0, u64::from(number + ROUNDS))?;
+        }
+        if last.load(me)? == u64::from(number) {
+            break;
+        }
     }
-    if me.process().number() == DOOMED {
-        return Ok(());
-    }
-    me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(DOOMED)])?;
-    for number in ROUNDS..2 * ROUNDS {
-        round(me, number)?;
-    }
-    write_note(PROGRAM, me.id().number(), "well");
+    report_end(PROGRAM, me);
     Ok(())
 }
 
 #[test]
-#[ignore = "a program for the test below"]
+#[ignore = "a program for other tests"]
 fn program() {
     let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
-    }
-}
-
-/// Kills process 1 when it reaches a point for the `nth` time. The others must succeed.
-fn kill_at(point: &str, nth: u32) {
-    let at = format!("{DOOMED}:{point}:{nth}");
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(only(PROGRAM)).env("FARSIDE_KILL", &at);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let launcher = command.spawn().unwrap();
-    let pid = launcher.id();
-    let output = within_time(|| launcher.wait_with_output().unwrap());
-    let printed = String::from_utf8_lossy(&output.stderr);
-    let well = || Some("well".to_owned());
-    let notes = take_notes(pid, PROGRAM, PROCESSES);
-    assert_eq!(notes, [well(), None, well()], "killed at {at}, and the job says:\n{printed}");
-    assert!(printed.contains("was killed by signal 9"), "killed at {at}, and the job says:\n{printed}");
-}
-
-#[test]
-fn one_end_is_killed_while_the_two_meet() {
-    for nth in [1, 2, 4] {
-        kill_at("pipe-asked", nth);
-        kill_at("pipe-made", nth);
-    }
-    for nth in [1, 3, 6] {
-        kill_at("pipe-left", nth);
-    }
-}
-
-#[test]
-#[cfg(debug_assertions)]
-fn one_end_is_killed_between_a_message_and_its_flag() {
-    for nth in [1, 5, 100] {
-        kill_at("pipe-filled", nth);
-        kill_at("pipe-read", nth);
     }
 }

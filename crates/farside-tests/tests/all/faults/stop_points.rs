@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result, ResultPlace};
 
-use super::kill_points::{nothing_is_left, processes_of};
+use super::sweep::{is_stopped, nothing_is_left, processes_of, signal};
 use crate::support::{
     LONG, call_for_attention, failure, meet, only, pay_no_attention, take_notes, verdict, within_time, write_note,
 };
@@ -56,11 +56,6 @@ fn see_it_stop(me: &Worker) -> Result<()> {
 fn stopped_pid(me: &Worker) -> Result<u32> {
     let pid: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(STOPPED), 0).cast();
     Ok(pid.load(me)? as u32)
-}
-
-fn is_stopped(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
 }
 
 /// Calls, writes to and borrows memory of a worker, for the first time in `round` 0.
@@ -151,7 +146,7 @@ fn stop_at(point: &str, nth: u32) {
     });
     // Also those of a job that has failed, so that nothing stopped is left.
     for stopped in processes_of(pid).into_iter().filter(|process| is_stopped(*process)) {
-        Command::new("kill").args(["-KILL", &stopped.to_string()]).status().unwrap();
+        signal(stopped, "KILL");
     }
     let output = within_time(|| launcher.wait_with_output().unwrap());
     let printed = String::from_utf8_lossy(&output.stderr);
@@ -230,8 +225,8 @@ fn bystanders(me: &Worker) -> Result<()> {
     let place = |bytes| ResultPlace::<u64>::new(me, me.allocate_at(ProcessId::new(STOPPED), bytes)?, 0, 64);
     let places = [place(1 << 20)?, place(5 << 20)?];
     meet(me, 2, 2)?;
-    let pid = stopped_pid(me)?.to_string();
-    Command::new("kill").args(["-STOP", &pid]).status().unwrap();
+    let pid = stopped_pid(me)?;
+    signal(pid, "STOP");
     see_it_stop(me)?;
     call_for_attention(BYSTANDERS);
     for place in places {
@@ -244,7 +239,7 @@ fn bystanders(me: &Worker) -> Result<()> {
     while me.call_return(receiver, ran, |there, ran| ran.here(there).get())?.wait()? < 1500 + (6 << 20) {
         me.progress()?;
     }
-    Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    signal(pid, "KILL");
     me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(STOPPED)])
 }
 
@@ -265,7 +260,7 @@ fn a_stopped_process_does_not_keep_a_failed_job() {
     let job = farside::job().processes(2).deadline(5 * second).finalize_deadline(second);
     let verdict = verdict(WATCHED, job, |me| {
         if me.process().number() == STOPPED {
-            Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
+            signal(std::process::id(), "STOP");
             // Another thread may be the one that is to take the signal, and take it later.
             loop {
                 std::thread::park();

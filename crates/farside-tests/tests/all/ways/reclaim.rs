@@ -4,12 +4,10 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FullCause, ProcessEnd, Result, RingOptions, Simulation};
+use farside::{Error, FullCause, Result, RingOptions, Simulation};
 
-use crate::support::{
-    LONG, call_for_attention, failure, is_launched, only, pay_no_attention, set_up, take_notes, verdict, within_time,
-    write_note,
-};
+use crate::faults::sweep::{VICTIM, is_victim_lost, report_end};
+use crate::support::{LONG, call_for_attention, is_launched, pay_no_attention, set_up, take_notes, verdict};
 use crate::ways::{arrive, new_last, over_all_fabrics, wait_for};
 
 /// Calls, shuts down and calls again. Calls of every mode are outstanding at each shutdown.
@@ -166,58 +164,33 @@ fn exhausts_credit(me: &Worker, busy: impl Fn(&Worker), attend: impl Fn()) -> Re
 }
 
 const PROGRAM: &str = "ways::reclaim::program";
-const DOOMED: u32 = 1;
 
-/// Calls every worker and shuts the way down again, many times. One of three processes dies
-/// meanwhile.
+/// Calls every worker and shuts the way down again, many times, for
+/// [`sweep`](crate::faults::sweep).
 #[test]
-#[ignore = "a program for the tests below"]
+#[ignore = "a program for other tests"]
 fn program() {
-    let job = farside::job().processes(3).deadline(Duration::from_secs(10));
+    let job = farside::job().processes(3).deadline(Duration::from_secs(30));
     let verdict = job.run(|me| {
-        let mut is_lost = false;
         for number in 0..200_u64 {
             for to in me.workers() {
                 let answer =
                     me.call_return(to, number, |_, x| x + 1).map_err(Error::from).and_then(|answer| answer.wait());
                 match answer.and_then(|answer| me.shutdown(to).map(|()| answer)) {
                     Ok(answer) => assert_eq!(answer, number + 1),
-                    Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => {
+                    Err(Error::PeerLost { process, .. }) if process.number() == VICTIM => {
                         assert_eq!(me.process_of(to), process);
-                        is_lost = true;
                     }
                     Err(other) => return Err(other),
                 }
             }
         }
-        assert!(is_lost);
-        write_note(PROGRAM, me.process().number(), "well");
+        assert_eq!(me.lost_processes().is_empty(), !is_victim_lost());
+        report_end(PROGRAM, me);
         Ok(())
     });
-    if is_launched() {
-        std::process::exit(verdict.is_err().into());
+    if let Err(error) = verdict {
+        eprintln!("verdict: {error}");
+        std::process::exit(1);
     }
-    assert_eq!(failure(verdict), (DOOMED, ProcessEnd::Killed(9)));
-}
-
-fn is_survived(point: &str) {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(only(PROGRAM)).env("FARSIDE_KILL", format!("{DOOMED}:{point}:2")).stdout(std::process::Stdio::null());
-    let (launcher, status) = within_time(|| {
-        let mut launcher = command.spawn().unwrap();
-        (launcher.id(), launcher.wait().unwrap())
-    });
-    let well = || Some("well".to_owned());
-    assert_eq!(take_notes(launcher, PROGRAM, 3), [well(), None, well()]);
-    assert!(status.success(), "{status}");
-}
-
-#[test]
-fn a_sender_may_die_giving_its_ring_up() {
-    is_survived("ring-closing");
-}
-
-#[test]
-fn a_receiver_may_die_with_what_was_given_up() {
-    is_survived("ring-closed");
 }
