@@ -6,6 +6,7 @@ pub mod tcp;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -76,6 +77,16 @@ impl MessageSocket {
     pub fn connect(name: &[u8]) -> std::io::Result<Self> {
         let socket = seqpacket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Connects to a [`Listener`] by the path of its socket.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), or `NotFound` when nothing is at `path`.
+    pub fn connect_path(path: &Path) -> std::io::Result<Self> {
+        let socket = seqpacket()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
 
@@ -236,6 +247,18 @@ impl Listener {
         Ok(Self(socket))
     }
 
+    /// Listens under a path in the file system, which the caller removes in the end.
+    ///
+    /// # Errors
+    /// `AddrInUse` when something is at `path` already, also the socket of a process that has
+    /// ended; otherwise the operating system's error.
+    pub fn bind_path(path: &Path) -> std::io::Result<Self> {
+        let socket = seqpacket()?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, 1024)?;
+        Ok(Self(socket))
+    }
+
     /// Accepts one waiting connection.
     ///
     /// # Errors
@@ -269,6 +292,12 @@ impl Waker {
     pub fn new() -> std::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Wraps a waker that another process sent. Only `wake` and `reset` are of use if it is
+    /// something else.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
     }
 
     /// Makes the descriptor readable.
