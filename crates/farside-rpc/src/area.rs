@@ -102,6 +102,11 @@ impl Area {
         self.may_write
     }
 
+    /// Whether the memory was lent: it may be taken back.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lock().owned.is_empty()
+    }
+
     /// Calls `withdraw` when the memory is taken back, before it is free. If it is gone already,
     /// does so at once.
     pub(crate) fn when_revoked(&self, withdraw: impl FnOnce() + Send + 'static) {

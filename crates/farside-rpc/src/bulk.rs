@@ -18,6 +18,8 @@ use crate::link::{Fetching, Link, Patience, TransferError, lock, usable};
 
 /// The most bytes that travel with the call itself.
 const INLINE_BYTES_MAX: u64 = 4096;
+/// The same for all memory of one call.
+const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
 /// The most segments whose addresses travel with the call. Memory of more is read by messages.
 const SEGMENTS_MAX: usize = 2048;
 
@@ -80,19 +82,22 @@ pub(crate) struct Description {
 
 /// Exposes what was attached to arguments or a result. Returns the descriptions, and the numbers.
 pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> {
+    let (mut inline_left, mut segments_left) = (INLINE_BYTES_PER_CALL, SEGMENTS_MAX);
     areas
         .iter()
         .map(|area| {
             let bytes = area.bytes();
             let mut inline = None;
-            if !area.may_write() && bytes <= INLINE_BYTES_MAX {
+            if !area.may_write() && bytes <= INLINE_BYTES_MAX.min(inline_left) {
+                inline_left -= bytes;
                 let mut copied = vec![0; bytes as usize];
                 inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
             }
             let (number, is_marked) = link.expose(area.clone());
             let segments =
                 if is_marked && !area.may_write() && inline.is_none() { area.segments() } else { Vec::new() };
-            let segments = if segments.len() > SEGMENTS_MAX { Vec::new() } else { segments };
+            let segments = if segments.len() > segments_left { Vec::new() } else { segments };
+            segments_left -= segments.len();
             Description { number, bytes, inline, segments, may_write: area.may_write() }
         })
         .collect()
@@ -129,9 +134,18 @@ pub(crate) fn pull_described(
     patience: &Patience,
 ) -> Result<Vec<u8>, TransferError> {
     let segments = usable(&memory.segments).unwrap_or_default();
-    let mut bytes = vec![0; usize::try_from(memory.bytes).map_err(|_| TransferError::Gone)?];
+    let mut bytes = room_for(memory.bytes)?;
     pull(link, memory, &segments, 0, &mut bytes, patience)?;
     Ok(bytes)
+}
+
+/// Memory for a size that the peer claims.
+fn room_for(bytes: u64) -> Result<Vec<u8>, TransferError> {
+    let mut room = Vec::new();
+    let length = usize::try_from(bytes).map_err(|_| TransferError::NoMemory { bytes })?;
+    room.try_reserve_exact(length).map_err(|_| TransferError::NoMemory { bytes })?;
+    room.resize(length, 0);
+    Ok(room)
 }
 
 /// The memory that was attached while arguments were encoded.
@@ -236,7 +250,7 @@ impl Bulk<Read> {
     /// Those of [`pull`](Self::pull). A caller may claim any size: check [`bytes`](Self::bytes)
     /// first.
     pub fn pull_all(&self) -> Result<Vec<u8>, TransferError> {
-        let mut bytes = vec![0; self.bytes() as usize];
+        let mut bytes = room_for(self.bytes())?;
         self.pull(0, &mut bytes)?;
         Ok(bytes)
     }

@@ -3,21 +3,23 @@
 mod pending;
 mod stub;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farside_wire::Wire;
+use farside_wire::{Decoder, Wire};
 
 pub use self::pending::Pending;
 use self::pending::Slot;
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
+use crate::answer::BY_BULK;
+use crate::bulk::Description as Memory;
 use crate::dial::dial;
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
-use crate::link::{Link, Patience, Upper, WaitEnd, lock};
+use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
 use crate::path::LinkEnd;
 use crate::server::{BUILT_IN, Description, ProcedureStats};
 use crate::table::Table;
@@ -25,6 +27,10 @@ use crate::table::Table;
 /// The first pause before another attempt to connect; later ones are longer.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The longest time of a call, so that sums do not overflow.
+const TIME_MAX: Duration = Duration::from_secs(1 << 30);
+/// After this time without calls, a connection is looked at before it is used again.
+const IDLE: Duration = Duration::from_millis(10);
 
 /// A connection to a server, which any number of threads may use. Clones share it.
 ///
@@ -50,6 +56,9 @@ struct Connection {
     link: Arc<Link>,
     welcome: Welcome,
     calls: Arc<Calls>,
+    /// When it was made, and when it was last used: microseconds since then.
+    made: Instant,
+    used_us: AtomicU64,
 }
 
 /// The calls of one connection.
@@ -57,6 +66,8 @@ struct Connection {
 struct Calls {
     waiting: Mutex<Table<Arc<Slot>>>,
     has_ended: AtomicBool,
+    /// The number of threads that wait until they may make a call.
+    wanted: AtomicUsize,
 }
 
 /// The calls, as the link holds them.
@@ -68,16 +79,30 @@ impl Upper for Handle {
         if head.kind != Kind::Answer {
             return Err(LinkEnd::protocol(format_args!("a {:?} frame from a server", head.kind)));
         }
-        // The answer to a call that was given up finds nothing.
-        if let Some(slot) = lock(&self.0.waiting).remove(head.id) {
-            slot.answer(head.status, body);
-            link.wake_waiting();
+        let slot = lock(&self.0.waiting).remove(head.id);
+        match slot {
+            Some(slot) => {
+                slot.answer(head.status, body);
+                link.wake_waiting();
+            }
+            // The answer to a call that was given up.
+            None => release_result(link, head.status, body),
         }
         Ok(())
     }
 
     fn ended(&self, _: &LinkEnd) {
         self.0.has_ended.store(true, Ordering::Release);
+    }
+}
+
+/// Tells the server that a long result will not be fetched.
+fn release_result(link: &Link, status: u8, body: &[u8]) {
+    if status & BY_BULK != 0
+        && let Ok(described) = farside_wire::decode::<Memory>(Decoder::new(body), 0)
+    {
+        // A server that is gone needs no word.
+        let _ = link.send(Head::new(Kind::Release, described.number), &[]);
     }
 }
 
@@ -94,7 +119,7 @@ impl Connect {
     /// The time that each call has, unless it is given another. The default is 30 s.
     #[must_use]
     pub fn deadline(mut self, time: Duration) -> Self {
-        self.deadline = time;
+        self.deadline = time.min(TIME_MAX);
         self
     }
 
@@ -152,7 +177,7 @@ impl Client {
     /// The same connection, with another time for each call.
     #[must_use]
     pub fn deadline(&self, time: Duration) -> Self {
-        Self { deadline: time, ..self.clone() }
+        Self { deadline: time.min(TIME_MAX), ..self.clone() }
     }
 
     /// The address.
@@ -222,14 +247,29 @@ impl Client {
         }
         let (path, welcome) = dial(&self.shared.address, &self.shared.credentials, deadline)?;
         let calls = Arc::new(Calls::default());
-        let link = Link::new(path, Box::new(Handle(calls.clone())), false, self.shared.spin);
-        let connection = Arc::new(Connection { link, welcome, calls });
+        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(self.shared.spin));
+        let connection =
+            Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });
         *current = Some(connection.clone());
         Ok(connection)
     }
 }
 
 impl Connection {
+    /// Whether calls can be made. A connection that was idle may have ended without a word.
+    fn is_alive(&self, now: Instant) -> bool {
+        let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
+        let used_us = self.used_us.swap(now_us, Ordering::Relaxed);
+        if now_us.saturating_sub(used_us) > IDLE.as_micros() as u64
+            && let Some(mut lead) = self.link.try_lead()
+        {
+            self.link.path().look();
+            // A failure is noted in the link.
+            let _ = self.link.step(&mut lead);
+        }
+        self.link.end().is_none()
+    }
+
     /// Takes a number for a call, and waits while the server allows no more.
     fn register(&self, slot: &Arc<Slot>, patience: &Patience) -> Result<u64, CallError<Never>> {
         let limit = self.welcome.calls_max as usize;
@@ -240,7 +280,10 @@ impl Connection {
         if let Some(number) = register() {
             return Ok(number);
         }
-        self.link.wait(patience, register).map_err(|end| match end {
+        self.calls.wanted.fetch_add(1, Ordering::Relaxed);
+        let registered = self.link.wait(patience, register);
+        self.calls.wanted.fetch_sub(1, Ordering::Relaxed);
+        registered.map_err(|end| match end {
             WaitEnd::Deadline => CallError::Deadline { stage: Stage::Sending },
             WaitEnd::Cancelled => CallError::Cancelled,
             WaitEnd::Link(cause) => CallError::Lost { ran: Ran::No, cause },

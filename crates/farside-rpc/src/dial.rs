@@ -2,10 +2,10 @@
 
 use std::io::{Error, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use farside_sys::net::{Interest, MessageSocket, tcp, wait_ready};
+use farside_sys::net::{Interest, MessageSocket, Waker, is_end, tcp, wait_ready};
 use farside_sys::process::{random_bytes, user_id};
 use farside_wire::Decoder;
 
@@ -14,7 +14,7 @@ use crate::door::{SILENCE_MAX, abstract_name};
 use crate::error::ConnectError;
 use crate::greeting::{Credentials, Hello, MAGIC, Proof, Reply, Side, VERSION, Welcome};
 use crate::path::Path;
-use crate::path::shm::{Offer, ShmPath};
+use crate::path::shm::{Offer, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::socket::{Socket, Stream};
 
@@ -41,32 +41,24 @@ pub(crate) fn dial(
         return Err(ConnectError::OtherUser { address: address.to_string() });
     }
     let hello = Hello { magic: MAGIC, version: VERSION, nonce, token: token.map(|(name, _)| name.clone()) };
-    socket.send(&farside_wire::encode(&hello, Vec::new()), None).map_err(failed)?;
-    let server = match hear(&mut socket, deadline, address)? {
+    // A server that refuses at once has said why.
+    let said = socket.send(&farside_wire::encode(&hello, Vec::new()), None);
+    said.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) }).map_err(failed)?;
+    let server = match hear(&mut socket, deadline, address)?.0 {
         Reply::Challenge { nonce } => nonce,
         Reply::Refused(refusal) => return Err(ConnectError::refused(address, refusal)),
         Reply::Welcome(_) => return Err(failed(ErrorKind::InvalidData.into())),
     };
     let proof = token.map_or([0; 32], |(_, secret)| secret.proof(Side::Client, &nonce, &server));
-    let proof = farside_wire::encode(&Proof { proof }, Vec::new());
     let offer = match socket.is_unix() {
         true => Some(Offer::new().map_err(|cause| failed(Error::other(cause)))?),
         false => None,
     };
-    match &offer {
-        None => socket.send(&proof, None).map_err(failed)?,
-        Some(offer) => {
-            let [memory, own, other] = offer.descriptors();
-            for (message, fd) in [(&proof[..], memory), (b"w", own), (b"w", other)] {
-                // A server that refuses after the proof closes at once, and has said why.
-                match socket.send(message, Some(fd)) {
-                    Err(error) if !farside_sys::net::is_end(&error) => return Err(failed(error)),
-                    _ => {}
-                }
-            }
-        }
-    }
-    let welcome = match hear(&mut socket, deadline, address)? {
+    let secret = offer.as_ref().map(Offer::secret);
+    let proof = farside_wire::encode(&Proof { proof, secret }, Vec::new());
+    socket.send(&proof, offer.as_ref().map(Offer::fd)).map_err(failed)?;
+    let (reply, waker) = hear(&mut socket, deadline, address)?;
+    let welcome = match reply {
         Reply::Welcome(welcome) => welcome,
         Reply::Refused(refusal) => return Err(ConnectError::refused(address, refusal)),
         Reply::Challenge { .. } => return Err(failed(ErrorKind::InvalidData.into())),
@@ -77,15 +69,18 @@ pub(crate) fn dial(
             return Err(ConnectError::Impostor { address: address.to_string() });
         }
     }
-    let path: Box<dyn Path> = match (socket.stream, offer) {
-        (Stream::Unix(socket), Some(offer)) => {
-            let identity = socket.peer().map_err(failed)?;
-            Box::new(ShmPath::new(offer, socket, identity))
-        }
-        (Stream::Tcp(stream), _) => Box::new(TcpPath::new(stream)),
-        (Stream::Unix(_), None) => return Err(failed(ErrorKind::InvalidData.into())),
+    let Some(offer) = offer else {
+        let Stream::Tcp(stream) = socket.stream else { return Err(failed(ErrorKind::InvalidData.into())) };
+        return Ok((Box::new(TcpPath::new(stream)), welcome));
     };
-    Ok((path, welcome))
+    let (_, own) = receive(&mut socket, deadline).map_err(failed)?;
+    let (Some(peer), Some(own), Some(peer_secret)) = (waker, own, welcome.secret) else {
+        return Err(failed(Error::new(ErrorKind::InvalidData, "the server sent no wakers")));
+    };
+    let Stream::Unix(socket) = socket.stream else { return Err(failed(ErrorKind::InvalidData.into())) };
+    let identity = socket.peer().map_err(failed)?;
+    let wakers = Wakers { own: Waker::from_fd(own), peer: Waker::from_fd(peer) };
+    Ok((Box::new(ShmPath::new(offer, wakers, socket, identity, peer_secret)), welcome))
 }
 
 fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
@@ -113,25 +108,26 @@ fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
     }
 }
 
-fn hear(socket: &mut Socket, deadline: Instant, address: &Address) -> Result<Reply, ConnectError> {
+/// Waits for a reply, and the descriptor that came with it.
+fn hear(socket: &mut Socket, deadline: Instant, address: &Address) -> Result<(Reply, Option<OwnedFd>), ConnectError> {
     let failed = |cause: Error| ConnectError::of(address, cause);
+    let (message, fd) = receive(socket, deadline).map_err(failed)?;
+    let invalid = |error| failed(Error::new(ErrorKind::InvalidData, error));
+    Ok((farside_wire::decode(Decoder::new(&message), 0).map_err(invalid)?, fd))
+}
+
+fn receive(socket: &mut Socket, deadline: Instant) -> std::io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let mut was_reset = false;
     loop {
-        let received = match socket.receive() {
+        match socket.receive() {
             // A Unix socket reports once that the server left words unread, before its last words.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset && !was_reset => {
-                was_reset = true;
-                continue;
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && !was_reset => was_reset = true,
+            Err(error) => return Err(error),
+            Ok(Some(received)) => return Ok(received),
+            Ok(None) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
+            Ok(None) => {
+                wait_ready(&[Interest { fd: socket.as_fd(), writable: false }], Some(deadline))?;
             }
-            received => received.map_err(failed)?,
-        };
-        if let Some((message, _)) = received {
-            let invalid = |error| failed(Error::new(ErrorKind::InvalidData, error));
-            return farside_wire::decode(Decoder::new(&message), 0).map_err(invalid);
         }
-        if Instant::now() >= deadline {
-            return Err(failed(ErrorKind::TimedOut.into()));
-        }
-        wait_ready(&[Interest { fd: socket.as_fd(), writable: false }], Some(deadline)).map_err(failed)?;
     }
 }

@@ -6,20 +6,21 @@
 use std::io::{Error, ErrorKind, Result};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use farside_sys::net::{Listener, MessageSocket, tcp};
+use farside_sys::net::{Listener, MessageSocket, Waker, tcp};
 use farside_sys::process::{random_bytes, user_id};
 use farside_wire::{Decoder, Wire};
 
 use crate::address::Address;
 use crate::greeting::{Hello, MAGIC, Mac32, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
 use crate::path::Path;
-use crate::path::shm::{Offer, ShmPath};
+use crate::path::shm::{Offer, Secret, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::peer::Peer;
-use crate::socket::{Socket, Stream};
+use crate::socket::{Socket, Stream, send_tcp};
 
 /// The time for a greeting.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -128,15 +129,21 @@ pub(crate) fn abstract_name(name: &str) -> Vec<u8> {
 fn bind_path(path: &std::path::Path) -> Result<Listener> {
     match Listener::bind_path(path) {
         // A server that was killed leaves its socket behind; nothing listens there.
-        Err(error) if error.kind() == ErrorKind::AddrInUse => match MessageSocket::connect_path(path) {
-            Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-                Listener::bind_path(path)
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_socket(path) => {
+            match MessageSocket::connect_path(path) {
+                Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                    Listener::bind_path(path)
+                }
+                _ => Err(error),
             }
-            _ => Err(error),
-        },
+        }
         bound => bound,
     }
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 fn bind_tcp(host: &str, port: u16) -> Result<TcpListener> {
@@ -181,10 +188,10 @@ enum Stage {
         server: Nonce,
         token: Option<String>,
     },
-    /// The proof was right; the descriptors of the memory follow it.
+    /// The proof was right.
     Proven {
         server_proof: Mac32,
-        memory: Vec<OwnedFd>,
+        memory: Option<(OwnedFd, Secret)>,
     },
 }
 
@@ -194,9 +201,6 @@ pub(crate) struct Greeted {
     pub(crate) path: Box<dyn Path>,
     pub(crate) peer: Peer,
 }
-
-/// The number of descriptors that a client sends.
-const DESCRIPTORS: usize = 3;
 
 /// What became of a guest.
 #[derive(Debug)]
@@ -255,11 +259,7 @@ impl Guest {
                 }
                 Err(_) => return Progress::Gone,
             }
-            let is_complete = match &self.stage {
-                Stage::Proven { memory, .. } => memory.len() == DESCRIPTORS || !self.socket.is_unix(),
-                Stage::Silent | Stage::Challenged { .. } => false,
-            };
-            if is_complete {
+            if let Stage::Proven { .. } = self.stage {
                 return self.welcome(policy);
             }
         }
@@ -282,7 +282,7 @@ impl Guest {
                 Ok(Some(Reply::Challenge { nonce: server }))
             }
             Stage::Challenged { client, server, token } => {
-                let Proof { proof } = read(message)?;
+                let Proof { proof, secret } = read(message)?;
                 let server_proof = match token.take() {
                     None => [0; 32],
                     Some(name) => {
@@ -296,13 +296,10 @@ impl Guest {
                         secret.proof(Side::Server, client, server)
                     }
                 };
-                self.stage = Stage::Proven { server_proof, memory: fd.into_iter().collect() };
+                self.stage = Stage::Proven { server_proof, memory: fd.zip(secret) };
                 Ok(None)
             }
-            Stage::Proven { memory, .. } => {
-                memory.push(fd.ok_or_else(|| malformed("a message without a descriptor"))?);
-                Ok(None)
-            }
+            Stage::Proven { .. } => Ok(None),
         }
     }
 
@@ -330,33 +327,44 @@ impl Guest {
     fn welcome(self, policy: &Policy) -> Progress {
         let Stage::Proven { server_proof: proof, memory } = self.stage else { return Progress::Gone };
         let Policy { incarnation, calls_max, bytes_max, .. } = *policy;
-        let welcome = Reply::Welcome(Welcome { proof, incarnation, calls_max, bytes_max });
-        let welcome = farside_wire::encode(&welcome, Vec::new());
-        let refuse = |socket: &Socket, refusal| {
-            let _ = socket.send(&farside_wire::encode(&Reply::Refused(refusal), Vec::new()), None);
-            Progress::Gone
+        let welcome = |secret| {
+            let welcome = Welcome { proof, secret, incarnation, calls_max, bytes_max };
+            farside_wire::encode(&Reply::Welcome(welcome), Vec::new())
         };
-        // The client begins to send when it has this, so the path must be ready to be made.
-        let offer = match <[OwnedFd; DESCRIPTORS]>::try_from(memory) {
-            Ok(descriptors) => match Offer::accept(descriptors) {
-                Ok(offer) => Some(offer),
-                Err(error) => return refuse(&self.socket, malformed(error)),
-            },
-            Err(_) => None,
+        let path: Result<Box<dyn Path>> = match self.socket.stream {
+            Stream::Tcp(stream) => send_tcp(&stream, &welcome(None)).map(|()| Box::new(TcpPath::new(stream)) as _),
+            Stream::Unix(socket) => memory
+                .ok_or_else(|| Error::new(ErrorKind::InvalidData, "it sent no memory"))
+                .and_then(|(fd, peer_secret)| begin_shm(socket, fd, peer_secret, welcome)),
         };
-        if self.socket.send(&welcome, None).is_err() {
-            return Progress::Gone;
+        match path {
+            Ok(path) => Progress::Greeted(Greeted { path, peer: self.peer }),
+            Err(_) => Progress::Gone,
         }
-        let path: Box<dyn Path> = match (self.socket.stream, offer) {
-            (Stream::Tcp(stream), _) => Box::new(TcpPath::new(stream)),
-            (Stream::Unix(socket), Some(offer)) => {
-                let Ok(identity) = socket.peer() else { return Progress::Gone };
-                Box::new(ShmPath::new(offer, socket, identity))
-            }
-            (Stream::Unix(_), None) => return Progress::Gone,
-        };
-        Progress::Greeted(Greeted { path, peer: self.peer })
     }
+}
+
+/// Begins the path in shared memory. The client begins to send when it has the welcome, so
+/// everything is ready by then.
+fn begin_shm(
+    socket: MessageSocket,
+    memory: OwnedFd,
+    peer_secret: Secret,
+    welcome: impl FnOnce(Option<Secret>) -> Vec<u8>,
+) -> Result<Box<dyn Path>> {
+    let offer = match Offer::accept(memory) {
+        Ok(offer) => offer,
+        Err(error) => {
+            let refused = farside_wire::encode(&Reply::Refused(malformed(&error)), Vec::new());
+            socket.send(&refused, None)?;
+            return Err(Error::other(error));
+        }
+    };
+    let ((own, client_wakes), (client_own, peer)) = (Waker::pair()?, Waker::pair()?);
+    let identity = socket.peer()?;
+    socket.send(&welcome(Some(offer.secret())), Some(client_wakes.as_fd()))?;
+    socket.send(b"w", Some(client_own.as_fd()))?;
+    Ok(Box::new(ShmPath::new(offer, Wakers { own, peer }, socket, identity, peer_secret)))
 }
 
 impl AsFd for Guest {

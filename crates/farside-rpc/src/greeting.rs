@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use crate::path::shm::Secret as MemorySecret;
 use farside_wire::Wire;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -47,6 +48,8 @@ pub(crate) struct Hello {
 #[wire(crate = "farside_wire")]
 pub(crate) struct Proof {
     pub(crate) proof: Mac32,
+    /// For the path in shared memory. Its memory comes with this message.
+    pub(crate) secret: Option<MemorySecret>,
 }
 
 /// A message of a server.
@@ -63,6 +66,8 @@ pub(crate) enum Reply {
 #[wire(crate = "farside_wire")]
 pub(crate) struct Welcome {
     pub(crate) proof: Mac32,
+    /// For the path in shared memory. A waker comes with this message, and another with the next.
+    pub(crate) secret: Option<MemorySecret>,
     /// A number that no other start of a server has.
     pub(crate) incarnation: u64,
     /// The number of calls that a client may have under way.

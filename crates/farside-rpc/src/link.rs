@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use farside_sys::net::Waker;
 use farside_wire::Wire;
 
 pub(crate) use self::transfer::Fetching;
@@ -20,7 +21,7 @@ pub use self::transfer::TransferError;
 pub(crate) use self::transfer::usable;
 pub(crate) use self::waiting::{Patience, WaitEnd};
 use crate::area::{Area, FillError, Refusal};
-use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
+use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::path::{LinkEnd, Path};
 use crate::table::{Table, index};
 
@@ -56,22 +57,47 @@ pub(crate) struct Link {
     followers: Mutex<()>,
     follower_count: AtomicUsize,
     changed: Condvar,
-    /// Whether a loop receives for all threads.
-    has_loop: bool,
+    limits: Limits,
+    /// Wakes the leading thread, where there is no loop.
+    poke: Option<Waker>,
     /// Whether the peer has failed to read this side's memory directly, as some systems forbid it.
     peer_cannot_read: AtomicBool,
     /// The same of this side.
     pub(crate) cannot_read_peer: AtomicBool,
+}
+
+/// What differs between the links of clients and of servers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Whether the other end is a client. A client does not push.
+    pub(crate) serves: bool,
+    /// Whether a loop receives for all threads.
+    pub(crate) has_loop: bool,
     /// For how long a waiting thread looks before it sleeps.
-    spin: Duration,
+    pub(crate) spin: Duration,
+    /// The link ends if more waits to be sent.
+    pub(crate) backlog_bytes: usize,
+}
+
+impl Limits {
+    /// The limits of a client.
+    pub(crate) fn of_client(spin: Duration) -> Self {
+        Self { serves: false, has_loop: false, spin, backlog_bytes: usize::MAX }
+    }
+
+    /// The limits of a server that allows this number of calls.
+    pub(crate) fn of_server(has_loop: bool, spin: Duration, calls_max: u32) -> Self {
+        let answers = (calls_max as usize).saturating_mul(BODY_BYTES_MAX + HEAD_BYTES);
+        Self { serves: true, has_loop, spin, backlog_bytes: answers.saturating_add(2 * BACKLOG_BYTES_MAX) }
+    }
 }
 
 /// Memory that the peer may access, or an operation that it ends, or both.
 #[derive(Debug, Default)]
 struct Exposed {
     area: Option<Arc<Area>>,
-    /// Whether one of the path's marks stands for it.
-    is_marked: bool,
+    /// The path's mark that stands for it.
+    mark: Option<usize>,
     /// The bytes that have yet to arrive, for the target of a `Fetch`.
     missing_bytes: u64,
     /// The waiting thread is woken when no more than this many are missing.
@@ -96,7 +122,9 @@ fn status_of(refusal: Refusal) -> u8 {
 }
 
 impl Link {
-    pub(crate) fn new(path: Box<dyn Path>, upper: Box<dyn Upper>, has_loop: bool, spin: Duration) -> Arc<Self> {
+    pub(crate) fn new(path: Box<dyn Path>, upper: Box<dyn Upper>, limits: Limits) -> Arc<Self> {
+        // Without a descriptor to spare, a thread that needs the leader's help waits for longer.
+        let poke = if limits.has_loop { None } else { Waker::new().ok() };
         Arc::new(Self {
             path,
             upper,
@@ -106,10 +134,10 @@ impl Link {
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),
             changed: Condvar::new(),
-            has_loop,
+            limits,
+            poke,
             peer_cannot_read: AtomicBool::new(false),
             cannot_read_peer: AtomicBool::new(false),
-            spin,
         })
     }
 
@@ -149,8 +177,13 @@ impl Link {
         if let Some(end) = self.end.get() {
             return Err(end.clone());
         }
-        // What arrived before the failure is still to be received, so the link does not end here.
-        self.path.send(head, body)
+        debug_assert!(body.iter().map(|part| part.len()).sum::<usize>() <= BODY_BYTES_MAX, "bodies are short");
+        // What arrived before a failure is still to be received, so the link does not end here.
+        self.path.send(head, body)?;
+        if self.poke.is_some() && self.path.backlog_bytes() > 0 {
+            self.poke_leader();
+        }
+        Ok(())
     }
 
     /// Receives frames and handles them. Returns their number.
@@ -162,6 +195,11 @@ impl Link {
             return Err(end.clone());
         }
         let mut fault = None;
+        if self.path.backlog_bytes() > self.limits.backlog_bytes {
+            let end = LinkEnd::protocol("it does not read what is sent to it");
+            self.close(end.clone());
+            return Err(end);
+        }
         let received = self.path.receive(scratch, FRAMES_PER_STEP, &mut |head, body| {
             if fault.is_none() {
                 fault = self.handle(head, body).err();
@@ -180,6 +218,7 @@ impl Link {
         match head.kind {
             Kind::Data => self.data_arrived(head, body),
             Kind::Fetch => self.serve_fetch(head, decode(body)?)?,
+            Kind::Take if self.limits.serves => return Err(LinkEnd::protocol("a `Take` frame from a client")),
             Kind::Take => self.serve_take(head, decode(body)?)?,
             Kind::Settle => {
                 let status = self.area(head.value).and_then(|area| area.copy_in(0, &[])).map_or_else(status_of, |()| 0);
@@ -201,10 +240,10 @@ impl Link {
         let number = table.insert(exposed);
         let is_marked = self.path.direct().is_some_and(|direct| direct.set_mark(index(number), number));
         if let Some(exposed) = table.get(number) {
-            exposed.is_marked = is_marked;
+            exposed.mark = is_marked.then_some(index(number));
         }
         drop(table);
-        if is_marked {
+        if is_marked && area.is_lent() {
             // A peer that reads the memory directly must find out before the memory changes.
             let link = Arc::downgrade(self);
             area.when_revoked(move || drop(link.upgrade().and_then(|link| link.withdraw(number))));
@@ -217,8 +256,8 @@ impl Link {
     pub(crate) fn withdraw(&self, number: u64) -> Option<Arc<Area>> {
         let mut table = lock(&self.exposed);
         let exposed = table.remove(number)?;
-        if let Some(direct) = self.path.direct().filter(|_| exposed.is_marked) {
-            direct.clear_mark(index(number));
+        if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
+            direct.clear_mark(mark);
         }
         exposed.area
     }
@@ -267,6 +306,9 @@ impl Link {
 
     fn send_pieces(&self, number: u64, fetch: &Fetch) -> Result<Result<(), LinkEnd>, u8> {
         let area = self.area(number).map_err(status_of)?;
+        if area.may_write() {
+            return Err(READ_ONLY);
+        }
         if fetch.bytes > FETCH_BYTES_MAX || self.path.backlog_bytes() > BACKLOG_BYTES_MAX {
             return Err(CROWDED);
         }
@@ -313,6 +355,10 @@ fn decode<T: Wire>(body: &[u8]) -> Result<T, LinkEnd> {
 impl Drop for Link {
     fn drop(&mut self) {
         for exposed in lock(&self.exposed).drain() {
+            // The memory may be free after this.
+            if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
+                direct.clear_mark(mark);
+            }
             if let Some(area) = exposed.area {
                 area.revoke();
             }
@@ -328,6 +374,13 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
+    /// Wakes the leading thread, so that it looks whether it can send, and at its flags.
+    pub(crate) fn poke_leader(&self) {
+        if let Some(poke) = &self.poke {
+            poke.wake();
+        }
+    }
+
     fn tell_followers(&self) {
         // SYNC: a follower counts itself under the lock before it looks; either this load sees the
         // count, or the follower's look sees what was changed before the call.

@@ -70,6 +70,9 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
     /// socket, and a waker if it has one.
     fn descriptors(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>);
 
+    /// Looks at the socket, where a path does not do so by itself with each receive.
+    fn look(&self) {}
+
     /// The number of bytes that wait in the backlog. While there are some, the socket tells when
     /// it becomes writable.
     fn backlog_bytes(&self) -> usize;

@@ -24,6 +24,7 @@ pub use self::turns::Turns;
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
 use crate::greeting::Tokens;
+use crate::link::Limits;
 use crate::service::Service;
 
 /// What the parts of a server share.
@@ -41,7 +42,15 @@ struct Shared {
     /// Whether threads of a pool run handlers.
     has_pool: bool,
     spin: Duration,
-    announced: Vec<PathBuf>,
+    /// The files that hold an address of the server, and that address.
+    announced: Vec<(PathBuf, Address)>,
+    max_time: Duration,
+}
+
+impl Shared {
+    fn limits(&self) -> Limits {
+        Limits::of_server(self.has_pool, self.spin, self.policy.calls_max)
+    }
 }
 
 /// Why a server did not start.
@@ -92,6 +101,7 @@ pub struct Builder {
     max_connections: u32,
     max_calls: u32,
     max_bytes: u64,
+    max_time: Duration,
     spin: Duration,
 }
 
@@ -158,6 +168,13 @@ impl Builder {
         self
     }
 
+    /// The longest time that a call may take, whatever its caller allows. The default is an hour.
+    #[must_use]
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = time;
+        self
+    }
+
     /// How long the server looks for further calls on shared memory before it sleeps. The default
     /// is 0: an idle server uses no CPU, and a call to it costs a wake-up.
     #[must_use]
@@ -196,16 +213,18 @@ impl Builder {
     }
 
     fn build(self, has_pool: bool) -> Result<Turns, StartError> {
-        let first = self.doors.first().ok_or(StartError::NoAddress)?.address();
+        let first = self.doors.first().ok_or(StartError::NoAddress)?.address().clone();
         if let Some(door) = self.doors.iter().find(|door| door.is_network() && self.tokens.is_empty()) {
             return Err(StartError::NoTokens { address: door.address().to_string() });
         }
         let incarnation = u64::from_le_bytes(random_bytes()?);
+        let registry = Registry::new(self.services)?;
         for path in &self.announce {
             first.write_to(path)?;
         }
+        let announced = self.announce.into_iter().map(|path| (path, first.clone())).collect();
         let shared = Shared {
-            registry: Registry::new(self.services)?,
+            registry,
             policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },
             max_connections: self.max_connections,
             queue: Queue::default(),
@@ -214,7 +233,8 @@ impl Builder {
             is_ended: AtomicBool::new(false),
             has_pool,
             spin: self.spin,
-            announced: self.announce,
+            announced,
+            max_time: self.max_time,
         };
         Ok(Turns::new(Arc::new(shared), self.doors)?)
     }
@@ -257,6 +277,7 @@ impl Server {
             max_connections: 4096,
             max_calls: 256,
             max_bytes: 64 << 20,
+            max_time: Duration::from_secs(3600),
             spin: Duration::ZERO,
         }
     }

@@ -36,12 +36,7 @@ impl Socket {
     pub(crate) fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<()> {
         match &self.stream {
             Stream::Unix(socket) => socket.send(message, fd),
-            Stream::Tcp(stream) => {
-                let length = u32::try_from(message.len()).expect("a greeting is short");
-                let bytes = [&length.to_le_bytes()[..], message].concat();
-                let mut stream = stream;
-                stream.write_all(&bytes)
-            }
+            Stream::Tcp(stream) => send_tcp(stream, message),
         }
     }
 
@@ -61,6 +56,12 @@ impl Socket {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Sends a message of a greeting over TCP.
+pub(crate) fn send_tcp(mut stream: &TcpStream, message: &[u8]) -> Result<()> {
+    let length = u32::try_from(message.len()).expect("a greeting is short");
+    stream.write_all(&[&length.to_le_bytes()[..], message].concat())
 }
 
 fn receive_unix(socket: &MessageSocket) -> Result<(Vec<u8>, Option<OwnedFd>)> {

@@ -294,8 +294,27 @@ impl Waker {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Wraps a waker that another process sent. Only `wake` and `reset` are of use if it is
-    /// something else.
+    /// Creates a waker whose [`reset`](Self::reset) waits until it is woken.
+    ///
+    /// # Errors
+    /// The operating system's error, usually too many open files.
+    pub fn blocking() -> std::io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC)?))
+    }
+
+    /// Creates a waker whose two sides are separate: the first is reset and waited for, the second
+    /// is woken. A process that holds one side cannot make the other block.
+    ///
+    /// # Errors
+    /// The operating system's error, usually too many open files.
+    pub fn pair() -> std::io::Result<(Self, Self)> {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok((Self(read), Self(write)))
+    }
+
+    /// Wraps one side of a [pair](Self::pair) that another process sent.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
@@ -310,7 +329,7 @@ impl Waker {
     /// Makes the descriptor unreadable again.
     pub fn reset(&self) {
         // The read fails only if the waker was not woken.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        let _ = rustix::io::read(&self.0, &mut [0; 512]);
     }
 }
 

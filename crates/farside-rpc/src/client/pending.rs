@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use farside_wire::{Decoder, Wire};
 
-use super::Connection;
 use super::stub::{Request, Stub};
+use super::{Connection, release_result};
 use crate::answer::{self, BY_BULK};
 use crate::bulk::{Description, pull_described};
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
@@ -67,9 +67,17 @@ impl Drop for Sent {
         for number in self.exposed.drain(..) {
             self.connection.link.withdraw(number);
         }
-        if lock(&self.connection.calls.waiting).remove(self.number).is_some() {
+        let Connection { link, calls, .. } = &*self.connection;
+        let is_unanswered = lock(&calls.waiting).remove(self.number).is_some();
+        if is_unanswered {
             // A server that is gone needs no word.
-            let _ = self.connection.link.send(Head::new(Kind::Cancel, self.number), &[]);
+            let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
+        } else if let Some((status, body)) = self.slot.take() {
+            release_result(link, status, &body);
+        }
+        if calls.wanted.load(Ordering::Relaxed) > 0 {
+            link.wake_waiting();
+            link.poke_leader();
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{Client, Connection};
 use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{attached, expose};
-use crate::error::{ARGUMENTS, CallError, Never, Ran};
+use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Patience, lock};
 use crate::service::shape;
@@ -89,7 +89,10 @@ impl Stub {
     /// The same procedures, through another client.
     #[must_use]
     pub fn with_client(&self, client: Client) -> Self {
-        Self { client, ..self.clone() }
+        // What the server of another connection has is another matter.
+        let is_same = Arc::ptr_eq(&client.shared, &self.client.shared);
+        let bound = if is_same { self.bound.clone() } else { Arc::default() };
+        Self { client, bound, ..self.clone() }
     }
 
     /// Begins a call of the procedure `index`, counted in the order of the [`Signature`].
@@ -136,7 +139,10 @@ impl Stub {
         deadline: Instant,
     ) -> Result<Sent, CallError<Never>> {
         loop {
-            let (connection, number) = self.bind(index, deadline)?;
+            let (connection, number) = match self.bind(index, deadline) {
+                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => continue,
+                bound => bound?,
+            };
             match send(&connection, number, self.provider, request, deadline) {
                 Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => {
                     // A path that cannot send has ended, although its end may not have arrived.
@@ -151,10 +157,16 @@ impl Stub {
     #[inline]
     fn bind(&self, index: usize, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
         let mut bound = lock(&self.bound);
-        let is_current = |binding: &Binding| binding.connection.link.end().is_none();
+        let now = Instant::now();
+        let is_current = |binding: &Binding| binding.connection.is_alive(now);
         if !bound.as_ref().is_some_and(is_current) {
             let connection = self.client.connection(deadline)?;
-            let procedures = self.ask(&connection, deadline)?;
+            let procedures = self.ask(&connection, deadline).map_err(|error| match error {
+                // The call itself was not sent.
+                CallError::Lost { cause, .. } => CallError::Lost { ran: Ran::No, cause },
+                CallError::Deadline { .. } => CallError::Deadline { stage: Stage::Sending },
+                error => error,
+            })?;
             *bound = Some(Binding { connection, procedures });
         }
         let Binding { connection, procedures } = bound.as_ref().expect("it was bound a moment ago");

@@ -45,6 +45,12 @@ pub enum TransferError {
     /// The peer could not read this side's memory.
     #[error("the peer could not read this side's memory directly")]
     Unreadable,
+    /// There is no memory for what was to be pulled.
+    #[error("no memory for {bytes} bytes; pull pieces")]
+    NoMemory {
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// The deadline of the call passed.
     #[error("the deadline passed during a transfer")]
     Deadline,
@@ -160,7 +166,9 @@ impl<'a> Fetching<'a> {
     /// Asks for more while `missing_bytes` bytes of the whole are missing.
     fn ask(&mut self, missing_bytes: u64) -> Result<(), LinkEnd> {
         let arrived = self.bytes - missing_bytes;
-        while self.asked_bytes < self.bytes && self.asked_bytes - arrived < WINDOW as u64 * FETCH_BYTES_MAX {
+        while self.asked_bytes < self.bytes
+            && self.asked_bytes.saturating_sub(arrived) < WINDOW as u64 * FETCH_BYTES_MAX
+        {
             let bytes = FETCH_BYTES_MAX.min(self.bytes - self.asked_bytes);
             let (offset, into) = (self.offset + self.asked_bytes, self.operation.number);
             let fetch = Fetch { offset, bytes, into, into_offset: self.asked_bytes };
@@ -231,7 +239,9 @@ impl Link {
             let part = sub_range(segments, skip, piece.len());
             direct.read(index(number), number, &part, piece).map_err(|error| match self.end() {
                 Some(end) => TransferError::Link(end.clone()),
-                None if error.kind() == ErrorKind::PermissionDenied => TransferError::Unreadable,
+                None if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+                    TransferError::Unreadable
+                }
                 None => TransferError::Gone,
             })?;
             skip += piece.len();
@@ -252,8 +262,11 @@ impl Link {
     ) -> Result<(), TransferError> {
         if self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed) {
             match self.offer(number, offset, from, patience) {
+                Ok(true) => return Ok(()),
+                // No mark is free at the moment.
+                Ok(false) => {}
                 Err(TransferError::Unreadable) => self.peer_cannot_read.store(true, Ordering::Relaxed),
-                done => return done,
+                Err(error) => return Err(error),
             }
         }
         let mut started = std::collections::VecDeque::new();
@@ -274,14 +287,14 @@ impl Link {
         started.iter().try_for_each(|operation| operation.wait(patience))
     }
 
-    /// Lets the peer read `from` directly into its own memory.
+    /// Lets the peer read `from` directly into its own memory. Returns false if that cannot be now.
     fn offer(
         self: &Arc<Self>,
         number: u64,
         offset: u64,
         from: &[u8],
         patience: &Patience,
-    ) -> Result<(), TransferError> {
+    ) -> Result<bool, TransferError> {
         for (piece_index, piece) in (0..).zip(from.chunks(OFFER_BYTES)) {
             // SAFETY: `piece` is borrowed until this function returns. The area is revoked before:
             // `Operation` does so when it is dropped, in every case.
@@ -289,14 +302,14 @@ impl Link {
             let (operation, is_marked) = self.expose(area.clone());
             let source = Operation { link: self, number: operation, area: Some(area.clone()) };
             if !is_marked {
-                return Err(TransferError::Unreadable);
+                return Ok(false);
             }
             let take = Take { operation, segments: area.segments() };
             let head = Head::new(Kind::Take, number).with_value(offset + piece_index * OFFER_BYTES as u64);
             self.send(head, &[&farside_wire::encode(&take, Vec::new())])?;
             source.wait(patience)?;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

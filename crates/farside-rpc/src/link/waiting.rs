@@ -5,8 +5,9 @@
 //! of them leads. So a single caller receives its answer without a switch between threads. On a
 //! server, a loop leads.
 
-use std::sync::Arc;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Interest, wait_ready};
@@ -66,7 +67,7 @@ impl Link {
             if Instant::now() >= patience.deadline {
                 return Err(WaitEnd::Deadline);
             }
-            let lead = if self.has_loop { None } else { self.lead.try_lock().ok() };
+            let lead = if self.limits.has_loop { None } else { self.try_lead() };
             if let Some(mut scratch) = lead {
                 let found = self.lead(patience, &mut scratch, &mut look);
                 drop(scratch);
@@ -100,17 +101,27 @@ impl Link {
             }
             looks += 1;
             std::hint::spin_loop();
-            if looks % LOOKS_PER_CLOCK != 0 && !self.spin.is_zero() {
+            if looks % LOOKS_PER_CLOCK != 0 && !self.limits.spin.is_zero() {
                 continue;
             }
             let now = Instant::now();
             if now >= patience.deadline || patience.is_cancelled() {
                 return None;
             }
-            if now - *idle_since.get_or_insert(now) >= self.spin {
+            if now - *idle_since.get_or_insert(now) >= self.limits.spin {
                 self.sleep(patience.deadline);
                 idle_since = None;
             }
+        }
+    }
+
+    /// The right to receive, unless another thread has it.
+    pub(crate) fn try_lead(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
+        match self.lead.try_lock() {
+            Ok(lead) => Some(lead),
+            // A function of the program panicked in it. The memory has no meaning between steps.
+            Err(TryLockError::Poisoned(lead)) => Some(lead.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
@@ -120,22 +131,31 @@ impl Link {
             let (socket, waker) = self.path.descriptors();
             let socket = Interest { fd: socket, writable: self.path.backlog_bytes() > 0 };
             let waker = waker.map(|fd| Interest { fd, writable: false });
-            let interests: Vec<_> = [socket].into_iter().chain(waker).collect();
+            let poke = self.poke.as_ref().map(|poke| Interest { fd: poke.as_fd(), writable: false });
+            let interests: Vec<_> = [socket].into_iter().chain(waker).chain(poke).collect();
             // A failure ends the sleep early, and the caller looks again.
-            let _ = wait_ready(&interests, Some(deadline));
+            let ready = wait_ready(&interests, Some(deadline)).unwrap_or_default();
             self.path.end_sleep();
+            if ready.first() == Some(&true) {
+                self.path.look();
+            }
+            if ready.last() == Some(&true)
+                && let Some(poke) = &self.poke
+            {
+                poke.reset();
+            }
         }
     }
 
-    /// Sleeps until `look` returns something or nobody leads.
+    /// Sleeps until `look` returns something or the leader has left.
     fn follow<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
         let guard = lock(&self.followers);
         self.follower_count.fetch_add(1, Ordering::Relaxed);
         // SYNC: pairs with the fence in `tell_followers`.
         fence(Ordering::SeqCst);
         let found = look();
-        let may_lead = !self.has_loop && self.lead.try_lock().is_ok();
-        if found.is_none() && !may_lead && self.end().is_none() {
+        let may_lead = !self.limits.has_loop && self.try_lead().is_some();
+        if found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled() {
             let left = patience.deadline.saturating_duration_since(Instant::now());
             // Cancelling tells the followers, too.
             drop(self.changed.wait_timeout(guard, left.min(Duration::from_secs(1 << 30))));

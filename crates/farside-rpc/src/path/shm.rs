@@ -1,7 +1,8 @@
 //! The path between processes of one machine: two rings in memory that both map.
 //!
-//! The client creates the memory and two wakers, and sends them through the socket of the door.
-//! The socket stays open: its end is the end of the connection. A sender publishes a record, and
+//! The client creates the memory and the server two wakers; both are sent through the socket of the
+//! door. A waker's two sides are separate, so that no side can make the other block. The socket
+//! stays open: its end is the end of the connection. A sender publishes a record, and
 //! wakes the receiver if its doorbell says that it sleeps ([`farside_fabric::bell`]).
 
 mod memory;
@@ -15,10 +16,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use farside_fabric::bell::{Fencing, SleepToken};
 use farside_fabric::ring::{Header, Next, record_bytes};
 use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, PeerIdentity, Waker};
+use farside_sys::process::{random_bytes, user_id};
 use farside_sys::process_memory;
 use farside_sys::shm::ShmError;
+use farside_wire::Wire;
 
-pub(crate) use self::memory::End;
 use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
@@ -26,31 +28,70 @@ use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
 /// The number of looks at an empty ring between two looks at the socket.
 const LOOKS_PER_SOCKET: u32 = 1 << 14;
 
-/// What a client offers, and passes to the server.
+/// What a client offers: the memory, and a secret in its own memory. A server that finds the secret
+/// there reads the right process's memory.
 #[derive(Debug)]
 pub(crate) struct Offer {
     shared: Shared,
-    wakers: [Waker; 2],
+    secret: Box<[u8; 16]>,
+}
+
+/// The wakers of one end: its own, and the peer's.
+#[derive(Debug)]
+pub(crate) struct Wakers {
+    pub(crate) own: Waker,
+    pub(crate) peer: Waker,
 }
 
 impl Offer {
-    /// Creates the memory and the wakers.
+    /// Creates the memory.
     pub(crate) fn new() -> Result<Self, ShmError> {
-        let waker = || Waker::new().map_err(|cause| ShmError::System { call: "eventfd", bytes: 8, cause });
-        Ok(Self { shared: Shared::create()?, wakers: [waker()?, waker()?] })
+        Ok(Self { shared: Shared::create()?, secret: secret()? })
     }
 
-    /// The descriptors that the server needs, in the order of [`accept`](Self::accept).
-    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        [self.shared.fd(), self.wakers[0].as_fd(), self.wakers[1].as_fd()]
+    /// The descriptor of the memory.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd()
     }
 
     /// Takes what a client sent.
     ///
     /// # Errors
     /// [`ShmError`] if the memory is not what it should be.
-    pub(crate) fn accept([memory, client, server]: [OwnedFd; 3]) -> Result<Self, ShmError> {
-        Ok(Self { shared: Shared::map(memory)?, wakers: [Waker::from_fd(client), Waker::from_fd(server)] })
+    pub(crate) fn accept(memory: OwnedFd) -> Result<Self, ShmError> {
+        Ok(Self { shared: Shared::map(memory)?, secret: secret()? })
+    }
+
+    /// Where this process's secret is, and what it is.
+    pub(crate) fn secret(&self) -> Secret {
+        Secret { address: self.secret.as_ptr().expose_provenance() as u64, bytes: *self.secret }
+    }
+}
+
+fn secret() -> Result<Box<[u8; 16]>, ShmError> {
+    let failed = |cause| ShmError::System { call: "getrandom", bytes: 16, cause };
+    Ok(Box::new(random_bytes().map_err(failed)?))
+}
+
+/// Random bytes in a process's memory, and their address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Secret {
+    address: u64,
+    bytes: [u8; 16],
+}
+
+impl Secret {
+    /// Returns whether this process may read the memory of `peer`, and `peer` is the process that
+    /// has the secret. The system's word is not enough: the number may be that of a process which
+    /// only listened or connected for the peer.
+    fn is_found(self, peer: PeerIdentity) -> bool {
+        let mut found = [0; 16];
+        let read = peer
+            .pid
+            .filter(|_| peer.uid == user_id())
+            .map(|pid| process_memory::read(pid, usize::try_from(self.address).unwrap_or_default(), &mut found));
+        matches!(read, Some(Ok(16))) && found == self.bytes
     }
 }
 
@@ -68,14 +109,17 @@ pub(crate) struct ShmPath {
     looks: AtomicU32,
     has_ended: AtomicBool,
     is_closed_here: AtomicBool,
-    /// The peer's number, if this process sees it.
+    /// The peer's number, if this process may read its memory.
     peer_pid: Option<i32>,
+    /// Read by the peer.
+    _secret: Box<[u8; 16]>,
 }
 
 #[derive(Debug)]
 struct Out {
     ring: RingSender,
     backlog: VecDeque<(Head, Vec<u8>)>,
+    backlog_bytes: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,23 +128,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ShmPath {
     /// Begins the path after the greeting.
-    pub(crate) fn new(offer: Offer, socket: MessageSocket, peer: PeerIdentity) -> Self {
-        let Offer { shared, wakers: [client, server] } = offer;
-        let (own_waker, peer_waker) = match shared.end() {
-            End::Client => (client, server),
-            End::Server => (server, client),
-        };
+    pub(crate) fn new(
+        Offer { shared, secret }: Offer,
+        Wakers { own, peer: peer_waker }: Wakers,
+        socket: MessageSocket,
+        peer: PeerIdentity,
+        peer_secret: Secret,
+    ) -> Self {
         Self {
-            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new() }),
+            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new(), backlog_bytes: 0 }),
             ring: Mutex::new(shared.receiver()),
             sleep: Mutex::new(None),
             looks: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
             is_closed_here: AtomicBool::new(false),
-            peer_pid: peer.pid,
+            peer_pid: peer.pid.filter(|_| peer_secret.is_found(peer)),
+            _secret: secret,
             shared,
             socket,
-            own_waker,
+            own_waker: own,
             peer_waker,
         }
     }
@@ -156,16 +202,17 @@ impl Out {
     fn flush(&mut self) -> bool {
         let mut has_sent = false;
         while let Some((head, body)) = self.backlog.pop_front() {
-            if self.write(head, &[&body]) {
-                has_sent = true;
-                continue;
+            let mut is_written = self.write(head, &[&body]);
+            if !is_written {
+                self.ring.begin_waiting();
+                // Room may have appeared before the announcement.
+                is_written = self.write(head, &[&body]);
             }
-            self.ring.begin_waiting();
-            // Room may have appeared before the announcement.
-            if !self.write(head, &[&body]) {
+            if !is_written {
                 self.backlog.push_front((head, body));
                 return has_sent;
             }
+            self.backlog_bytes -= HEAD_BYTES + body.len();
             has_sent = true;
         }
         if has_sent {
@@ -183,7 +230,9 @@ impl Path for ShmPath {
         }
         let mut out = lock(&self.out);
         if !out.backlog.is_empty() || !out.write(head, body) {
-            out.backlog.push_back((head, body.concat()));
+            let body = body.concat();
+            out.backlog_bytes += HEAD_BYTES + body.len();
+            out.backlog.push_back((head, body));
             out.flush();
         }
         drop(out);
@@ -254,6 +303,9 @@ impl Path for ShmPath {
         let Some(token) = lock(&self.sleep).take() else { return };
         self.shared.doorbell(self.shared.end()).cancel(token);
         self.own_waker.reset();
+    }
+
+    fn look(&self) {
         self.look_at_socket();
     }
 
@@ -262,7 +314,7 @@ impl Path for ShmPath {
     }
 
     fn backlog_bytes(&self) -> usize {
-        lock(&self.out).backlog.iter().map(|(_, body)| HEAD_BYTES + body.len()).sum()
+        lock(&self.out).backlog_bytes
     }
 
     fn note_end(&self) {
@@ -314,7 +366,10 @@ impl Direct for ShmPath {
         }
         // SYNC: pairs with the release store in `set_mark` and the fence in `clear_mark`.
         fence(Ordering::SeqCst);
-        if word.load(Ordering::Acquire) == number { Ok(()) } else { Err(ErrorKind::NotConnected.into()) }
+        let is_there = word.load(Ordering::Acquire) == number;
+        // The number of a process that has ended may be another's.
+        self.look_at_socket();
+        if is_there && self.end().is_none() { Ok(()) } else { Err(ErrorKind::NotConnected.into()) }
     }
 }
 

@@ -15,6 +15,11 @@ use crate::service::{Handling, Procedure, Service};
 /// The name of the service that every server has.
 pub(crate) const BUILT_IN: &str = "farside";
 
+/// The number of its procedures.
+const BUILT_IN_COUNT: u32 = 4;
+/// The most procedures that a client may ask for at once.
+const PROCEDURES_MAX: usize = 1024;
+
 /// A procedure of a server.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -105,6 +110,11 @@ impl Registry {
         self.entries.get(number as usize)
     }
 
+    /// Whether every server has the procedure.
+    pub(super) fn is_built_in(&self, number: u32) -> bool {
+        number < BUILT_IN_COUNT
+    }
+
     pub(super) fn stats(&self) -> Vec<ProcedureStats> {
         self.names.stats()
     }
@@ -123,9 +133,13 @@ fn built_in(names: &Arc<Names>) -> Service {
 impl Names {
     fn bind(&self, wanted: &Bind) -> Vec<Bound> {
         let Bind { service, provider, procedures } = wanted;
+        if procedures.len() > PROCEDURES_MAX {
+            return Vec::new();
+        }
         let Some(known) = self.services.get(&(service.clone(), *provider)) else {
-            let served = self.served();
-            return procedures.iter().map(|_| Bound::Unknown { served: served.clone() }).collect();
+            // The list is said once.
+            let mut served = Some(self.served());
+            return procedures.iter().map(|_| Bound::Unknown { served: served.take().unwrap_or_default() }).collect();
         };
         let find = |(name, shape): &(String, String)| match known.iter().find(|(known, ..)| known == name) {
             Some((_, own, number)) if own == shape => Bound::Procedure { number: *number },

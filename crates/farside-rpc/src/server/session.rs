@@ -16,7 +16,7 @@ use crate::area::Area;
 use crate::bulk::{self, Received};
 use crate::call::Call;
 use crate::frame::{Head, Kind, PIECE_BYTES};
-use crate::link::{Link, Upper, lock};
+use crate::link::{Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
 use crate::peer::Peer;
 use crate::service::{Handling, Outcome};
@@ -81,9 +81,15 @@ impl Session {
         if self.shared.is_closing.load(Ordering::Relaxed) {
             return refuse(link, head, Refused::ShuttingDown);
         }
-        let deadline = Instant::now() + Duration::from_micros(head.value).min(TIME_MAX);
+        let deadline = Instant::now() + Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
         let cancelled = Arc::new(AtomicBool::new(false));
         let incoming = Incoming { head, cancelled, deadline };
+        if entry.procedure.handling == Handling::Inline
+            && head.status != 0
+            && self.shared.registry.is_built_in(head.procedure)
+        {
+            return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
+        }
         if entry.procedure.handling == Handling::Inline && head.status == 0 {
             return self.run(link, &incoming, entry, body);
         }
@@ -104,7 +110,6 @@ impl Session {
             let entry = session.shared.registry.entry(incoming.head.procedure).expect("it was found before");
             // The link's end is told to all who use it.
             let _ = session.run(&link, &incoming, entry, &body);
-            lock(&session.running).remove(&incoming.head.id);
         };
         self.shared.queue.add(self.number, Box::new(work));
         Ok(())
@@ -115,25 +120,38 @@ impl Session {
     fn run(&self, link: &Arc<Link>, incoming: &Incoming, entry: &Entry, body: &[u8]) -> Result<(), LinkEnd> {
         let head = incoming.head;
         let counters = &entry.counters;
+        let is_queued = head.status != 0 || entry.procedure.handling != Handling::Inline;
+        // The client may make its next call as soon as it has the answer.
+        let is_over = || {
+            if is_queued {
+                lock(&self.running).remove(&head.id);
+            }
+        };
         let refused = |why| {
             counters.refused.fetch_add(1, Ordering::Relaxed);
+            is_over();
             refuse(link, head, why)
         };
         if incoming.cancelled.load(Ordering::Relaxed) {
             return refused(Refused::Cancelled);
         }
-        let has_waited = head.status != 0 || entry.procedure.handling != Handling::Inline;
-        if has_waited && Instant::now() >= incoming.deadline {
+        if is_queued && Instant::now() >= incoming.deadline {
             return refused(Refused::Expired);
+        }
+        let limit = 4 * u64::from(self.shared.policy.calls_max);
+        if is_queued && link.exposed_count() as u64 >= limit {
+            return refused(Refused::Busy { limit, what: "results that the client has not taken".into() });
         }
         let call = Call::new(incoming.deadline, incoming.cancelled.clone(), self.peer.clone());
         match catch_unwind(AssertUnwindSafe(|| self.decode_and_run(link, head, &call, entry, body))) {
             Ok(Ok(Outcome::Done(result))) => {
                 counters.done.fetch_add(1, Ordering::Relaxed);
+                is_over();
                 self.answer(link, head, DONE, result)
             }
             Ok(Ok(Outcome::Failed(error))) => {
                 counters.failed.fetch_add(1, Ordering::Relaxed);
+                is_over();
                 self.answer(link, head, FAILED, error)
             }
             Ok(Ok(Outcome::Undecodable(cause))) => refused(Refused::Undecodable { cause }),
@@ -164,8 +182,9 @@ impl Session {
                 return Err(Refused::TooLarge { is_result: false, bytes: arguments.bytes, max });
             }
             pulled = bulk::pull_described(link, &arguments, &call.patience()).map_err(|error| match error {
-                crate::TransferError::Deadline => Refused::Expired,
-                _ => Refused::Cancelled,
+                TransferError::Deadline => Refused::Expired,
+                TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
+                other => Refused::Undecodable { cause: other.to_string() },
             })?;
         }
         let memory = match head.status & WITH_MEMORY {
@@ -191,10 +210,6 @@ impl Session {
         if bytes > max {
             return refuse(link, head, Refused::TooLarge { is_result: true, bytes, max });
         }
-        let limit = u64::from(self.shared.policy.calls_max);
-        if link.exposed_count() as u64 >= limit {
-            return refuse(link, head, Refused::Busy { limit, what: "results that the client has not taken".into() });
-        }
         let described = bulk::expose(link, &[Arc::new(Area::owned(result, false))]);
         link.send(answer.with_status(status | BY_BULK), &[&farside_wire::encode(&described[0], Vec::new())])
     }
@@ -205,8 +220,9 @@ fn refuse(link: &Link, head: Head, why: Refused) -> Result<(), LinkEnd> {
     link.send(answer, &[&farside_wire::encode(&why, Vec::new())])
 }
 
-/// The message of a panic.
+/// The message of a panic, or its beginning if it is long.
 fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").chars().take(1000).collect()
 }

@@ -1,7 +1,7 @@
 //! [`Turns`]: the loop of a server, one turn at a time.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +23,8 @@ const WAKER: u64 = u64::MAX;
 const FIRST_CONNECTION: u64 = 1 << 16;
 /// The number of connections that may be in their greeting at once.
 const GUESTS_MAX: usize = 256;
+/// The number of frames of one connection after which others have their turn.
+const FRAMES_PER_TURN: usize = 256;
 /// For how long a door is closed that could not accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
@@ -42,7 +44,7 @@ pub struct Turns {
     /// The connections that may have something, in no order.
     active: Vec<u64>,
     next_number: u64,
-    /// When doors that were closed for lack of descriptors open again.
+    /// When doors that could not accept a connection open again.
     opens_at: Option<Instant>,
     turns_since_poll: u32,
     scratch: Vec<u8>,
@@ -88,6 +90,12 @@ impl Turns {
         self.doors.iter().map(|door| door.address().clone()).collect()
     }
 
+    /// The number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.links.len()
+    }
+
     /// Handles what has arrived, and waits for it at most for `wait`. Returns the number of frames
     /// and calls that were handled.
     pub fn turn(&mut self, wait: Duration) -> usize {
@@ -108,6 +116,10 @@ impl Turns {
             while self.shared.queue.run_one() {
                 handled += 1;
             }
+            // An event loop waits for the descriptor, which knows nothing of busy connections.
+            if !self.active.is_empty() {
+                self.shared.waker.wake();
+            }
         }
         handled
     }
@@ -126,9 +138,11 @@ impl Turns {
         for (_, connected) in self.links.drain() {
             connected.link.close(LinkEnd::Here);
         }
-        for path in &self.shared.announced {
-            // It may have been removed or replaced already.
-            let _ = std::fs::remove_file(path);
+        for (path, address) in &self.shared.announced {
+            // Another server may have announced itself there meanwhile.
+            if Address::File(path.clone()).follow().is_ok_and(|found| found == *address) {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 
@@ -175,21 +189,19 @@ impl Turns {
         // A few at a time: connections that exist have their turn, too.
         for _ in 0..16 {
             let Some(door) = self.doors.get(door) else { return };
-            let guest = match door.accept() {
+            // Further guests wait outside, where the system keeps them.
+            let accepted = if self.guests.len() < GUESTS_MAX { door.accept() } else { Err(ErrorKind::Other.into()) };
+            let guest = match accepted {
                 Ok(guest) => guest,
                 Err(error) => {
-                    // Without descriptors for it, a waiting connection would be reported for ever.
-                    if error.kind() != io::ErrorKind::WouldBlock {
+                    // A connection that cannot be accepted now would be reported for ever.
+                    if error.kind() != ErrorKind::WouldBlock {
                         self.poller.remove(door.as_fd());
                         self.opens_at = Some(Instant::now() + PAUSE);
                     }
                     return;
                 }
             };
-            // A crowd of guests is not even told.
-            if self.guests.len() >= GUESTS_MAX {
-                continue;
-            }
             let max = self.shared.max_connections;
             let guest = match () {
                 () if self.shared.is_closing.load(Ordering::Relaxed) => guest.refuse_later(Refusal::ShuttingDown),
@@ -231,7 +243,7 @@ impl Turns {
 
     fn begin(&mut self, number: u64, Greeted { path, peer }: Greeted) {
         let session = Arc::new(Session::new(self.shared.clone(), number, peer));
-        let link = Link::new(path, Box::new(Handle(session)), self.shared.has_pool, self.shared.spin);
+        let link = Link::new(path, Box::new(Handle(session)), self.shared.limits());
         // The socket has been in the set since the greeting.
         if let (_, Some(waker)) = link.path().descriptors()
             && self.poller.add(waker, number).is_err()
@@ -247,25 +259,42 @@ impl Turns {
     /// the poller says so.
     fn serve_link(&mut self, number: u64) -> (usize, bool) {
         let Some(connected) = self.links.get_mut(&number) else { return (0, false) };
-        match connected.link.step(&mut self.scratch) {
+        let mut handled = 0;
+        let stepped = loop {
+            match connected.link.step(&mut self.scratch) {
+                Ok(0) => break Ok(0),
+                Ok(count) if handled < FRAMES_PER_TURN => handled += count,
+                stepped => break stepped,
+            }
+        };
+        match stepped {
             Err(_) => {
+                // A client that keeps its end open must not be reported any more.
+                for fd in
+                    [connected.link.path().descriptors().0].into_iter().chain(connected.link.path().descriptors().1)
+                {
+                    self.poller.remove(fd);
+                }
                 self.links.remove(&number);
                 (0, false)
             }
             Ok(0) => {
+                if handled > 0 {
+                    connected.idle_since = None;
+                }
                 let spin = self.shared.spin;
                 if !spin.is_zero() {
                     let now = Instant::now();
                     if now - *connected.idle_since.get_or_insert(now) < spin {
-                        return (0, true);
+                        return (handled, true);
                     }
                 }
                 connected.is_active = !connected.link.path().prepare_sleep();
-                (0, connected.is_active)
+                (handled, connected.is_active)
             }
             Ok(count) => {
                 connected.idle_since = None;
-                (count, true)
+                (handled + count, true)
             }
         }
     }
