@@ -43,6 +43,8 @@ mod door;
 mod error;
 mod frame;
 mod greeting;
+#[cfg(test)]
+mod hostile;
 mod link;
 mod path;
 mod peer;

@@ -1,11 +1,11 @@
 //! Calls, their errors, and what the built-in service answers.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Stage};
+use farside_rpc::{CallError, Credentials, Handling, LinkEnd, Never, Ran, Server, Service};
 
 use crate::{everywhere, unique};
 
@@ -112,32 +112,44 @@ fn arguments_beyond_the_limit_are_refused() {
     });
 }
 
-#[test]
-fn a_call_beyond_its_deadline_is_cancelled_at_the_server() {
-    static SEEN: AtomicBool = AtomicBool::new(false);
-    let patient = |builder: Builder| {
-        let wait = |call: &farside_rpc::Call, (): ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            SEEN.store(true, Ordering::Relaxed);
-            Ok::<_, Never>(())
-        };
-        builder.provider(0, Service::new("patience").procedure("wait", Handling::Pooled, wait))
-    };
-    everywhere(patient, |client| {
-        SEEN.store(false, Ordering::Relaxed);
-        let hasty = client.deadline(Duration::from_millis(50));
-        let error = hasty.procedure::<(), (), Never>("patience", 0, "wait").call(&()).unwrap_err();
-        assert_eq!(error, CallError::Deadline { stage: Stage::Waiting });
-        let wait = client.procedure::<(), (), Never>("patience", 0, "wait");
-        SEEN.store(false, Ordering::Relaxed);
-        drop(wait.start(&()).unwrap());
-        let until = Instant::now() + Duration::from_secs(60);
-        while !SEEN.load(Ordering::Relaxed) {
-            assert!(Instant::now() < until, "the handler was not told");
+/// A service whose handler runs until its call is cancelled, and a while longer.
+fn patience(runs: &'static AtomicU32, was_told: &'static AtomicU32) -> Service {
+    Service::new("patience").procedure("wait", Handling::Pooled, |call, (): ()| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        while !call.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
         }
+        was_told.fetch_add(1, Ordering::Relaxed);
+        // The answer must not overtake the client's clock.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok::<_, Never>(())
+    })
+}
+
+/// Waits until a counter has changed.
+fn wait_for(counter: &AtomicU32, before: u32) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while counter.load(Ordering::Relaxed) == before {
+        assert!(Instant::now() < until, "nothing happened in a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_call_beyond_its_deadline_is_cancelled_at_the_server() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
+    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD));
+    everywhere(serve, |client| {
+        let hasty = client.deadline(Duration::from_millis(50));
+        let error = hasty.procedure::<(), (), Never>("patience", 0, "wait").call(&()).unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+        let wait = client.procedure::<(), (), Never>("patience", 0, "wait");
+        let (runs, told) = (RUNS.load(Ordering::Relaxed), WAS_TOLD.load(Ordering::Relaxed));
+        let pending = wait.start(&()).unwrap();
+        wait_for(&RUNS, runs);
+        drop(pending);
+        wait_for(&WAS_TOLD, told);
     });
 }
 
@@ -177,20 +189,16 @@ fn a_call_that_expired_in_a_queue_does_not_run() {
 
 #[test]
 fn calls_in_flight_are_lost_with_the_server_and_a_new_one_is_found() {
-    let service = || {
-        Service::new("life").procedure("wait", Handling::Pooled, |call, (): ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Ok::<_, Never>(())
-        })
-    };
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
     let name = format!("shm:{}", unique("life"));
+    let service = || patience(&RUNS, &WAS_TOLD);
     let start = || Server::builder().listen(&name).unwrap().provider(0, service()).pool(1).start().unwrap();
     let server = start();
     let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
     let first = client.incarnation();
-    let wait = client.procedure::<(), (), Never>("life", 0, "wait").start(&()).unwrap();
+    let wait = client.procedure::<(), (), Never>("patience", 0, "wait").start(&()).unwrap();
+    wait_for(&RUNS, 0);
     drop(server);
     let error = wait.wait().unwrap_err();
     assert_eq!(error, CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer });
