@@ -116,7 +116,7 @@ const CRATES: [Crate; 15] = [
     },
     Crate {
         name: "farside-cli",
-        below: &["farside-mcts", "farside", "farside-launch", "farside-fabric", "farside-sys"],
+        below: &["farside-mcts", "farside-rpc", "farside", "farside-launch", "farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: true,
         is_package: true,

@@ -9,7 +9,7 @@ use std::io;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ struct Shared {
     policy: Policy,
     max_connections: u32,
     queue: Queue,
+    connection_count: AtomicUsize,
     waker: Waker,
     /// No new connection or call is accepted.
     is_closing: AtomicBool,
@@ -228,6 +229,7 @@ impl Builder {
             policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },
             max_connections: self.max_connections,
             queue: Queue::default(),
+            connection_count: AtomicUsize::new(0),
             waker: Waker::new()?,
             is_closing: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -286,6 +288,12 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// The number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.shared.connection_count.load(Ordering::Relaxed)
     }
 
     /// What each procedure has done.

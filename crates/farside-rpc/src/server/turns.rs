@@ -112,6 +112,7 @@ impl Turns {
                 self.active.swap_remove(index);
             }
         }
+        self.shared.connection_count.store(self.links.len(), Ordering::Relaxed);
         if !self.shared.has_pool {
             while self.shared.queue.run_one() {
                 handled += 1;

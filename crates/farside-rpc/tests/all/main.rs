@@ -3,6 +3,7 @@
 mod bulk;
 mod calls;
 mod doors;
+mod processes;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
