@@ -17,6 +17,7 @@ mod oversubscribed;
 mod pipe_latency;
 mod pipe_scaling;
 mod queue;
+mod rpc;
 mod stencil;
 mod sync;
 mod transfer_throughput;
@@ -44,6 +45,9 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "irregular", about: irregular::ABOUT, cases: irregular::cases },
     Bench { name: "queue", about: queue::ABOUT, cases: queue::cases },
     Bench { name: "hash-map", about: hash_map::ABOUT, cases: hash_map::cases },
+    Bench { name: "rpc-latency", about: rpc::LATENCY, cases: rpc::latency_cases },
+    Bench { name: "rpc-rate", about: rpc::RATE, cases: rpc::rate_cases },
+    Bench { name: "bulk", about: rpc::BULK, cases: rpc::bulk_cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

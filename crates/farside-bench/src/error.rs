@@ -54,6 +54,9 @@ pub(crate) enum BenchError {
     /// The job that measures failed.
     #[error(transparent)]
     Job(#[from] farside::Error),
+    /// A server did not start, or a call of it failed.
+    #[error("a remote procedure call failed: {0}")]
+    Rpc(String),
     /// The search that is measured failed.
     #[error(transparent)]
     Search(#[from] farside_mcts::SearchError),

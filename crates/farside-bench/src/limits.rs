@@ -5,6 +5,7 @@ pub(crate) mod indirect_calls;
 pub(crate) mod libfabric;
 pub(crate) mod ping_pong;
 pub(crate) mod stream;
+pub(crate) mod system;
 
 use crate::BenchError;
 

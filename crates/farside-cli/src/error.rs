@@ -22,6 +22,18 @@ pub(crate) enum CliError {
         /// The number of the part, counted from 1.
         number: usize,
     },
+    /// A server of remote procedures could not be asked.
+    #[error("{0}")]
+    Rpc(String),
+    /// The secret of a token could not be read.
+    #[error("cannot read the secret in {}", path.display())]
+    SecretFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
     /// The position to search is invalid.
     #[error(transparent)]
     Hex(#[from] farside_mcts::games::hex::HexError),

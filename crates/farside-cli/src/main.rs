@@ -1,4 +1,5 @@
-//! The `farside` command: starts jobs, plays Hex, measures, and describes the machine.
+//! The `farside` command: starts jobs, plays Hex, measures, describes the machine, and looks at
+//! servers.
 //!
 //! The command line is a contract, because scripts call it. Results go to the standard output and
 //! everything else to the standard error. The exit status is 0 only on success.
@@ -9,6 +10,7 @@ mod bench;
 mod error;
 mod hex;
 mod info;
+mod rpc;
 mod run;
 mod values;
 
@@ -31,6 +33,7 @@ enum Command {
     Hex(hex::Arguments),
     Bench(bench::Arguments),
     Info(info::Arguments),
+    Rpc(rpc::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Hex(arguments) => hex::run(&arguments),
         Command::Bench(arguments) => Err(bench::run(arguments)),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Rpc(arguments) => rpc::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -127,6 +127,40 @@ impl MappedChunk {
         self.base.wrapping_add(offset)
     }
 
+    /// Writes bytes from `offset` on, which belong to the sender.
+    ///
+    /// # Panics
+    /// Unless they lie inside the chunk.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn put_bytes(&self, offset: usize, bytes: &[u8]) {
+        self.check_inside(offset, bytes.len());
+        // SAFETY: the source is a slice of this process, which is no memory of a chunk. The
+        // destination lies inside the mapping, by `new` and `check_inside`, and the mapping lives
+        // as long as `self`.
+        unsafe { racy::copy_out(bytes.as_ptr(), self.base.wrapping_add(offset), bytes.len()) };
+    }
+
+    /// Reads bytes from `offset` on into private memory. Another process may write them meanwhile.
+    ///
+    /// # Panics
+    /// Unless they lie inside the chunk.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn take_bytes(&self, offset: usize, into: &mut [u8]) {
+        self.check_inside(offset, into.len());
+        // SAFETY: the source lies inside the mapping, by `new` and `check_inside`, and the mapping
+        // lives as long as `self`. The destination is a slice of this process, which is no memory
+        // of a chunk.
+        unsafe { racy::copy_in(self.base.wrapping_add(offset), into.as_mut_ptr(), into.len()) };
+    }
+
+    #[cfg(not(loom))]
+    #[inline]
+    fn check_inside(&self, offset: usize, bytes: usize) {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "records lie inside their chunk");
+    }
+
     /// An address for a prefetch, which may lie beyond the chunk.
     #[inline]
     pub fn ahead(&self, offset: usize) -> *const u8 {

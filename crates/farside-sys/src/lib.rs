@@ -19,6 +19,7 @@ pub mod library;
 pub mod limits;
 pub mod net;
 pub mod pmix;
+pub mod poller;
 pub mod prefetch;
 pub mod process;
 pub mod process_memory;

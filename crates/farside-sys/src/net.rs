@@ -6,6 +6,7 @@ pub mod tcp;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -76,6 +77,16 @@ impl MessageSocket {
     pub fn connect(name: &[u8]) -> std::io::Result<Self> {
         let socket = seqpacket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Connects to a [`Listener`] by the path of its socket.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), or `NotFound` when nothing is at `path`.
+    pub fn connect_path(path: &Path) -> std::io::Result<Self> {
+        let socket = seqpacket()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
 
@@ -236,6 +247,18 @@ impl Listener {
         Ok(Self(socket))
     }
 
+    /// Listens under a path in the file system, which the caller removes in the end.
+    ///
+    /// # Errors
+    /// `AddrInUse` when something is at `path` already, also the socket of a process that has
+    /// ended; otherwise the operating system's error.
+    pub fn bind_path(path: &Path) -> std::io::Result<Self> {
+        let socket = seqpacket()?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, 1024)?;
+        Ok(Self(socket))
+    }
+
     /// Accepts one waiting connection.
     ///
     /// # Errors
@@ -271,6 +294,31 @@ impl Waker {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
+    /// Creates a waker whose [`reset`](Self::reset) waits until it is woken.
+    ///
+    /// # Errors
+    /// The operating system's error, usually too many open files.
+    pub fn blocking() -> std::io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC)?))
+    }
+
+    /// Creates a waker whose two sides are separate: the first is reset and waited for, the second
+    /// is woken. A process that holds one side cannot make the other block.
+    ///
+    /// # Errors
+    /// The operating system's error, usually too many open files.
+    pub fn pair() -> std::io::Result<(Self, Self)> {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok((Self(read), Self(write)))
+    }
+
+    /// Wraps one side of a [pair](Self::pair) that another process sent.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     /// Makes the descriptor readable.
     pub fn wake(&self) {
         // The write fails only if the counter is at its maximum; then the descriptor is readable
@@ -281,7 +329,7 @@ impl Waker {
     /// Makes the descriptor unreadable again.
     pub fn reset(&self) {
         // The read fails only if the waker was not woken.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        let _ = rustix::io::read(&self.0, &mut [0; 512]);
     }
 }
 

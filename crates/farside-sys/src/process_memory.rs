@@ -24,6 +24,30 @@ pub fn read(pid: i32, address: usize, into: &mut [u8]) -> Result<usize> {
     usize::try_from(copied).map_err(|_| Error::last_os_error())
 }
 
+/// Fills `into` with the bytes of several segments of another process's memory, each given by its
+/// address and length. Returns the number of bytes copied, as [`read`] does. Reads no more than
+/// [`SEGMENTS_MAX`] segments.
+///
+/// *Cost*: a system call, and a copy. The system pins the pages of each segment for itself.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_segments(pid: i32, segments: &[(usize, usize)], into: &mut [u8]) -> Result<usize> {
+    let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let there: Vec<_> = segments
+        .iter()
+        .take(SEGMENTS_MAX)
+        .map(|(address, bytes)| libc::iovec { iov_base: std::ptr::without_provenance_mut(*address), iov_len: *bytes })
+        .collect();
+    // SAFETY: the kernel writes only into `into`, which is borrowed mutably. It reads one element
+    // of the first vector, and the elements of the second, which lives during the call.
+    let copied = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), there.len() as _, 0) };
+    usize::try_from(copied).map_err(|_| Error::last_os_error())
+}
+
+/// The largest number of segments that one system call reads.
+pub const SEGMENTS_MAX: usize = 1024;
+
 /// Copies bytes into another process's memory. Returns the number of bytes copied, as [`read`]
 /// does.
 ///

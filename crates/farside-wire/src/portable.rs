@@ -26,19 +26,34 @@ const ELEMENT_BYTES_PER_BYTE: usize = 4;
 #[derive(Debug, Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
+    attached: Vec<Box<dyn Any + Send>>,
 }
 
 impl Encoder {
     /// Returns an encoder that appends to `bytes`.
     #[must_use]
     pub fn behind(bytes: Vec<u8>) -> Self {
-        Self { bytes }
+        Self { bytes, attached: Vec::new() }
     }
 
     /// Returns the bytes, including those that were there before.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+
+    /// Returns the bytes like [`into_bytes`](Self::into_bytes), and what was
+    /// [attached](Self::attach).
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<u8>, Vec<Box<dyn Any + Send>>) {
+        (self.bytes, self.attached)
+    }
+
+    /// Attaches something that travels beside the bytes, for those who send them. Returns its
+    /// index, which the value writes in its place.
+    pub fn attach(&mut self, thing: Box<dyn Any + Send>) -> u32 {
+        self.attached.push(thing);
+        u32::try_from(self.attached.len() - 1).expect("memory holds fewer values")
     }
 
     /// Appends bytes.

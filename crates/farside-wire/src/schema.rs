@@ -1,6 +1,7 @@
 //! [`Schema`]: the shape of a type in the encoding between different binaries.
 
 use std::any::{TypeId, type_name};
+use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Wire;
@@ -22,6 +23,8 @@ pub struct Schema {
     /// The largest encoded size of a value, if there is a limit.
     bytes_max: Option<usize>,
     unportable: Option<&'static str>,
+    /// The words and numbers so far, if they are kept.
+    text: Option<String>,
 }
 
 impl Schema {
@@ -29,15 +32,44 @@ impl Schema {
     #[inline]
     #[must_use]
     pub fn of<T: Wire>() -> Self {
-        let mut schema =
-            Self { hash: hash_name(""), containers_left: CONTAINERS_MAX, bytes_max: Some(0), unportable: None };
+        let mut schema = Self::empty(None);
         T::describe(&mut schema);
         schema
+    }
+
+    /// Returns the shape of `T` as text: its words and numbers, separated by spaces. Types of the
+    /// same shape have the same text.
+    ///
+    /// ```
+    /// use farside_wire::Schema;
+    ///
+    /// assert_eq!(Schema::text_of::<(u32, Vec<String>)>(), "( u32 Vec String u8 )");
+    /// ```
+    #[must_use]
+    pub fn text_of<T: Wire>() -> String {
+        let mut schema = Self::empty(Some(String::new()));
+        T::describe(&mut schema);
+        schema.text.unwrap_or_default()
+    }
+
+    #[inline]
+    fn empty(text: Option<String>) -> Self {
+        let (hash, containers_left) = (hash_name(""), CONTAINERS_MAX);
+        Self { hash, containers_left, bytes_max: Some(0), unportable: None, text }
+    }
+
+    fn note(&mut self, word: std::fmt::Arguments<'_>) {
+        if let Some(text) = &mut self.text {
+            let space = if text.is_empty() { "" } else { " " };
+            // Writing to a string does not fail.
+            let _ = write!(text, "{space}{word}");
+        }
     }
 
     /// Adds a name, or a word about the structure.
     #[inline]
     pub fn word(&mut self, word: &str) {
+        self.note(format_args!("{word}"));
         self.hash = hash_bytes(self.hash, word.as_bytes());
         // A separator, so that no word runs into the next one.
         self.hash = hash_bytes(self.hash, &[0xff]);
@@ -46,6 +78,7 @@ impl Schema {
     /// Adds a number that is part of the type, like the length of an array.
     #[inline]
     pub fn number(&mut self, number: u64) {
+        self.note(format_args!("{number}"));
         self.hash = hash_bytes(self.hash, &number.to_le_bytes());
     }
 

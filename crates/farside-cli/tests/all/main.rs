@@ -4,3 +4,4 @@ mod between_hosts;
 mod command;
 mod htp;
 mod launchers;
+mod rpc;

@@ -1,0 +1,320 @@
+//! Remote procedure calls between two processes: worker 0 calls, worker 1 serves.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farside::{Worker, WorkerId};
+use farside_rpc::bulk::{Bulk, Read, Write, scope};
+use farside_rpc::server::Turns;
+use farside_rpc::{Client, Credentials, Handling, Never, Server, Service, Tokens};
+
+use super::size_name;
+use crate::case::Case;
+use crate::fabric::Fabric;
+use crate::limits::Yardstick;
+use crate::limits::ping_pong::{PingPong, TwoLines};
+use crate::limits::system::RoundTrips;
+use crate::metric::Metric;
+use crate::shared::{Patience, Shared};
+use crate::timing::{Latency, time_latency};
+use crate::turns::{in_turns, once};
+use crate::{BenchError, Options};
+
+pub(crate) const LATENCY: &str = "round trips of remote procedure calls between two processes";
+pub(crate) const RATE: &str = "remote procedure calls a second, with several of them under way";
+pub(crate) const BULK: &str = "bulk data that the handler of a remote procedure pulls and pushes";
+
+const SPUN_TRIPS: u64 = 100_000;
+const BLOCKED_TRIPS: u64 = 10_000;
+/// For how long both sides look before they sleep, in cases that spin.
+const SPIN: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Shm,
+    Tcp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Spin,
+    Block,
+}
+
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Block => "block",
+        }
+    }
+
+    fn trips(self) -> u64 {
+        match self {
+            Self::Spin => SPUN_TRIPS,
+            Self::Block => BLOCKED_TRIPS,
+        }
+    }
+
+    fn spin(self) -> Duration {
+        match self {
+            Self::Spin => SPIN,
+            Self::Block => Duration::ZERO,
+        }
+    }
+}
+
+/// The paths, with what follows the name of a case.
+const PATHS: [(Over, &str); 2] = [(Over::Shm, ""), (Over::Tcp, "/tcp")];
+
+pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (over, suffix) in paths(on) {
+        for wait in [Wait::Spin, Wait::Block] {
+            let name = format!("null/validated/{}{suffix}", wait.name());
+            cases.push(Case::job(name, 2, move |me, options| latency(me, options, over, wait)));
+        }
+        for bytes in [64, 4 << 10, 32 << 10, 64 << 10] {
+            let name = format!("arguments/{}{suffix}", size_name(bytes));
+            cases.push(Case::job(name, 2, move |me, options| arguments(me, options, over, bytes)));
+        }
+    }
+    cases
+}
+
+pub(crate) fn rate_cases(on: &Fabric) -> Vec<Case> {
+    let counts = [1, 16, 64, 256];
+    let each = paths(on).flat_map(|(over, suffix)| counts.map(|in_flight| (over, suffix, in_flight)));
+    let cases = each.map(|(over, suffix, in_flight)| {
+        let name = format!("{in_flight}-in-flight{suffix}");
+        Case::job(name, 2, move |me, options| rate(me, options, over, in_flight))
+    });
+    cases.collect()
+}
+
+pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (over, suffix) in paths(on) {
+        for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
+            for (name, is_push) in [("pull", false), ("push", true)] {
+                let name = format!("{name}/{}/depth-1{suffix}", size_name(bytes));
+                cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, bytes, is_push)));
+            }
+        }
+    }
+    cases
+}
+
+/// The paths on which there are cases.
+fn paths(on: &Fabric) -> impl Iterator<Item = (Over, &'static str)> {
+    PATHS.into_iter().filter(|_| matches!(on, Fabric::Shm))
+}
+
+fn failed(error: impl fmt::Display) -> BenchError {
+    BenchError::Rpc(error.to_string())
+}
+
+/// Worker 0's client and worker 1's server.
+enum Ends {
+    Client(Client),
+    Server { turns: Turns, is_over: Arc<AtomicBool> },
+}
+
+const TOKEN: (&str, &str) = ("bench", "the measuring programs know each other");
+
+impl Ends {
+    /// Starts the server and connects to it. Collective for two workers.
+    fn new(me: &Worker, over: Over, spin: Duration) -> Result<Self, BenchError> {
+        let server = WorkerId::new(1);
+        if me.id() == server {
+            let address = match over {
+                Over::Shm => format!("shm:farside-bench-{}", std::process::id()),
+                Over::Tcp => "tcp://127.0.0.1:0".to_string(),
+            };
+            let is_over = Arc::new(AtomicBool::new(false));
+            let builder = Server::builder().listen(address).map_err(failed)?.spin(spin);
+            let tokens = Tokens::new().with(TOKEN.0, TOKEN.1, ["bench"]);
+            let mut turns = builder.tokens(tokens).provider(0, service(&is_over)).turns().map_err(failed)?;
+            me.broadcast(server, Some(turns.addresses()[0].to_string()))?;
+            // The greeting takes some turns.
+            while turns.connection_count() == 0 {
+                turns.turn(Duration::from_millis(10));
+            }
+            return Ok(Self::Server { turns, is_over });
+        }
+        let address: String = me.broadcast(server, None)?;
+        let connect = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).map_err(failed)?;
+        Ok(Self::Client(connect.spin(spin).connect().map_err(failed)?))
+    }
+
+    /// Measures on worker 0, while worker 1 serves.
+    fn measure<T: Default>(&mut self, lead: impl FnOnce(&Client) -> Result<T, BenchError>) -> Result<T, BenchError> {
+        match self {
+            Self::Client(client) => {
+                let measured = lead(client);
+                client.procedure::<(), (), Never>("bench", 0, "end").call(&()).map_err(failed)?;
+                measured
+            }
+            Self::Server { turns, is_over } => {
+                let until = Instant::now() + Duration::from_secs(120);
+                while !is_over.swap(false, Ordering::Relaxed) {
+                    turns.turn(Duration::from_millis(100));
+                    if Instant::now() > until {
+                        return Err(failed("the client did not end in two minutes"));
+                    }
+                }
+                Ok(T::default())
+            }
+        }
+    }
+}
+
+fn service(is_over: &Arc<AtomicBool>) -> Service {
+    let is_over = is_over.clone();
+    let mut room = Vec::new();
+    room.resize(16 << 20, 1_u8);
+    let room = Arc::new(std::sync::Mutex::new(room));
+    let source = room.clone();
+    Service::new("bench")
+        .procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
+        .procedure("length", Handling::Inline, |_, bytes: Vec<u8>| Ok::<_, Never>(bytes.len() as u64))
+        .procedure("end", Handling::Inline, move |_, (): ()| {
+            is_over.store(true, Ordering::Relaxed);
+            Ok::<_, Never>(())
+        })
+        .procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
+            let mut room = room.lock().map_err(|error| error.to_string())?;
+            let bytes = memory.bytes() as usize;
+            memory.pull(0, &mut room[..bytes]).map_err(|error| error.to_string())
+        })
+        .procedure("push", Handling::Pooled, move |_, memory: Bulk<Write>| {
+            let room = source.lock().map_err(|error| error.to_string())?;
+            memory.push(0, &room[..memory.bytes() as usize]).map_err(|error| error.to_string())
+        })
+}
+
+/// What a case is compared with: the same round trip by the least means.
+fn limit_of<'m>(
+    me: &Worker,
+    memory: &'m Shared,
+    over: Over,
+    wait: Wait,
+) -> Result<Box<dyn Yardstick + 'm>, BenchError> {
+    let trips = wait.trips();
+    Ok(match (over, wait) {
+        (Over::Shm, Wait::Spin) => Box::new(TwoLines { ping_pong: PingPong::new(memory, 0, Patience::new(2)), trips }),
+        (Over::Shm, Wait::Block) => Box::new(RoundTrips::by_eventfds(me, trips)?),
+        (Over::Tcp, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS)?),
+    })
+}
+
+fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<Metric>, BenchError> {
+    beside(me, options, over, wait, |client, trips| {
+        let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
+        time_latency(trips, || {
+            black_box(echo.call(&7).map_err(failed)?);
+            Ok(())
+        })
+    })
+}
+
+/// A call with arguments of this size.
+fn arguments(me: &Worker, options: Options, over: Over, bytes: usize) -> Result<Vec<Metric>, BenchError> {
+    beside(me, options, over, Wait::Spin, |client, trips| {
+        let length = client.procedure::<Vec<u8>, u64, Never>("bench", 0, "length");
+        let sent = vec![7_u8; bytes];
+        time_latency(trips / 10, || {
+            black_box(length.call(&sent).map_err(failed)?);
+            Ok(())
+        })
+    })
+}
+
+/// Measures round trips and their limit in turns.
+fn beside(
+    me: &Worker,
+    options: Options,
+    over: Over,
+    wait: Wait,
+    trips: impl Fn(&Client, u64) -> Result<Latency, BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let mut limit = limit_of(me, &memory, over, wait)?;
+    let mut ends = Ends::new(me, over, wait.spin())?;
+    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { wait.trips() });
+    let taken = in_turns(me, options, |_| {
+        let limit_ns = once(me, &mut *limit)?;
+        me.barrier()?;
+        let latency = ends.measure(|client| trips(client, count))?;
+        Ok(vec![limit_ns, latency.median_ns, latency.p99_ns])
+    })?;
+    let metrics = [("rtt_ns", 1), ("rtt_p99_ns", 2)]
+        .map(|(name, thing)| taken.metric(name, "ns", thing).against(limit.name(), taken.samples_of(0)));
+    Ok(taken.report(metrics.into()))
+}
+
+/// Calls a second, `in_flight` of them under way.
+fn rate(me: &Worker, options: Options, over: Over, in_flight: usize) -> Result<Vec<Metric>, BenchError> {
+    let mut ends = Ends::new(me, over, SPIN)?;
+    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS * 10 } else { SPUN_TRIPS * 4 });
+    let taken = in_turns(me, options, |_| {
+        me.barrier()?;
+        let per_second = ends.measure(|client| {
+            let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
+            let mut under_way = VecDeque::with_capacity(in_flight);
+            let start = Instant::now();
+            for number in 0..count {
+                if under_way.len() == in_flight {
+                    let first: farside_rpc::Pending<u64, Never> = under_way.pop_front().expect("the window is full");
+                    black_box(first.wait().map_err(failed)?);
+                }
+                under_way.push_back(echo.start(&number).map_err(failed)?);
+            }
+            for call in under_way {
+                black_box(call.wait().map_err(failed)?);
+            }
+            Ok(count as f64 / start.elapsed().as_secs_f64())
+        })?;
+        Ok(vec![per_second])
+    })?;
+    Ok(taken.report(vec![taken.metric("calls_per_s", "1/s", 0)]))
+}
+
+/// One call that moves memory of this size, beside a copy of as many bytes.
+fn moved(me: &Worker, options: Options, over: Over, bytes: usize, is_push: bool) -> Result<Vec<Metric>, BenchError> {
+    let mut ends = Ends::new(me, over, SPIN)?;
+    let count = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10)));
+    let mut own = vec![3_u8; bytes];
+    let mut copy = vec![1_u8; bytes];
+    let taken = in_turns(me, options, |_| {
+        me.barrier()?;
+        let per_second = ends.measure(|client| {
+            let rate = |start: Instant| count as f64 * bytes as f64 / start.elapsed().as_secs_f64();
+            let start = Instant::now();
+            for _ in 0..count {
+                black_box(&mut copy).copy_from_slice(black_box(&own));
+            }
+            let copied = rate(start);
+            let start = Instant::now();
+            if is_push {
+                let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
+                for _ in 0..count {
+                    scope(|scope| push.call(&scope.lend_mut(&mut own))).map_err(failed)?;
+                }
+            } else {
+                let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
+                for _ in 0..count {
+                    scope(|scope| pull.call(&scope.lend(&own))).map_err(failed)?;
+                }
+            }
+            Ok((copied, rate(start)))
+        })?;
+        Ok(vec![per_second.0, per_second.1])
+    })?;
+    let metric = taken.metric("bytes_per_s", "B/s", 1).against("memcpy", taken.samples_of(0));
+    Ok(taken.report(vec![metric]))
+}

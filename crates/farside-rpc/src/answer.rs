@@ -1,0 +1,83 @@
+//! What an `Answer` frame says.
+
+use farside_wire::{Decoder, Wire};
+
+use crate::error::{ARGUMENTS, CallError, RESULT, Stage};
+
+/// The statuses of an `Answer`.
+pub(crate) const DONE: u8 = 0;
+pub(crate) const FAILED: u8 = 1;
+pub(crate) const REFUSED: u8 = 2;
+/// Set in the status if the body describes memory that holds the bytes.
+pub(crate) const BY_BULK: u8 = 0x80;
+/// The status of a `Call` whose body begins with descriptions of memory.
+pub(crate) const WITH_MEMORY: u8 = 1;
+
+/// Why a server has no result: the body of an `Answer` with the status [`REFUSED`].
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) enum Refused {
+    Expired,
+    Cancelled,
+    Busy { limit: u64, what: String },
+    Unknown { name: String, served: String },
+    Undecodable { cause: String },
+    TooLarge { is_result: bool, bytes: u64, max: u64 },
+    Panicked { message: String },
+    ShuttingDown,
+}
+
+impl<E> From<Refused> for CallError<E> {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Expired => Self::Deadline { stage: Stage::Queued },
+            Refused::Cancelled => Self::Cancelled,
+            Refused::Busy { limit, what } => Self::Busy { limit, what },
+            Refused::Unknown { name, served } => Self::Unknown { name, served },
+            Refused::Undecodable { cause } => Self::Undecodable { what: ARGUMENTS, cause },
+            Refused::TooLarge { is_result, bytes, max } => {
+                Self::TooLarge { what: if is_result { RESULT } else { ARGUMENTS }, bytes, max }
+            }
+            Refused::Panicked { message } => Self::Panicked(message),
+            Refused::ShuttingDown => Self::ShuttingDown,
+        }
+    }
+}
+
+/// Reads the bytes of an answer.
+pub(crate) fn read<T: Wire, E: Wire>(status: u8, bytes: &[u8]) -> Result<T, CallError<E>> {
+    let undecodable = |error| CallError::undecodable(RESULT, &error);
+    match status {
+        DONE => farside_wire::decode(Decoder::new(bytes), 0).map_err(undecodable),
+        FAILED => {
+            let error = farside_wire::decode(Decoder::new(bytes), 0).map_err(undecodable)?;
+            Err(CallError::Service(error))
+        }
+        _ => {
+            let refused: Refused = farside_wire::decode(Decoder::new(bytes), 0).map_err(undecodable)?;
+            Err(refused.into())
+        }
+    }
+}
+
+/// The request that resolves names to numbers: procedure 0 of every server.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Bind {
+    pub(crate) service: String,
+    pub(crate) provider: u16,
+    /// The name and the types of each procedure.
+    pub(crate) procedures: Vec<(String, String)>,
+}
+
+/// What the server has under one name.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) enum Bound {
+    /// The procedure, by its number.
+    Procedure { number: u32 },
+    /// Nothing of this name.
+    Unknown { served: String },
+    /// A procedure of other types.
+    Shape { theirs: String },
+}

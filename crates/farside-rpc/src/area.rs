@@ -1,0 +1,271 @@
+//! [`Area`]: memory that this side reads and writes on behalf of its peer.
+//!
+//! Only threads of this process access an area, under its lock. So memory that was lent for a
+//! while can be taken back at any time: [`Area::revoke`] waits for an access that is under way, and
+//! no later one finds the memory. A peer that reads the memory directly gets bytes that it
+//! discards (see [`Direct`](crate::path::Direct)); no peer writes it directly.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Memory that a peer reads or writes through this side.
+#[derive(Debug)]
+pub(crate) struct Area {
+    state: Mutex<State>,
+    bytes: u64,
+    may_write: bool,
+}
+
+/// Why a part of an [`Area`] cannot be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The memory was taken back.
+    Gone,
+    /// The part is not inside the memory.
+    OutOfRange,
+    /// The memory may only be read.
+    ReadOnly,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The memory, in order. Empty once it was taken back.
+    segments: Vec<Segment>,
+    /// The memory itself, if the area owns it.
+    owned: Vec<u8>,
+    is_gone: bool,
+    withdrawals: Withdrawals,
+}
+
+/// What tells those who expose the memory that it is gone.
+#[derive(Default)]
+struct Withdrawals(Vec<Box<dyn FnOnce() + Send>>);
+
+impl std::fmt::Debug for Withdrawals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Withdrawals").field(&self.0.len()).finish()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: a segment is memory that the area owns or that was lent to it. It is accessed only under
+// the area's lock, by whichever thread holds that. Bytes have no thread identity.
+unsafe impl Send for Segment {}
+
+impl Area {
+    /// Takes memory over.
+    pub(crate) fn owned(mut bytes: Vec<u8>, may_write: bool) -> Self {
+        let segment = Segment { start: bytes.as_mut_ptr(), bytes: bytes.len() };
+        Self::new(vec![segment], bytes, may_write)
+    }
+
+    /// Borrows memory to read.
+    ///
+    /// # Safety
+    /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
+    pub(crate) unsafe fn lent(slices: &[&[u8]]) -> Self {
+        let segment = |slice: &&[u8]| Segment { start: slice.as_ptr().cast_mut(), bytes: slice.len() };
+        Self::new(slices.iter().map(segment).collect(), Vec::new(), false)
+    }
+
+    /// Borrows memory to write.
+    ///
+    /// # Safety
+    /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
+    pub(crate) unsafe fn lent_mut(slices: &mut [&mut [u8]]) -> Self {
+        let segment = |slice: &mut &mut [u8]| Segment { start: slice.as_mut_ptr(), bytes: slice.len() };
+        Self::new(slices.iter_mut().map(segment).collect(), Vec::new(), true)
+    }
+
+    fn new(mut segments: Vec<Segment>, owned: Vec<u8>, may_write: bool) -> Self {
+        segments.retain(|segment| segment.bytes > 0);
+        let bytes = segments.iter().map(|segment| segment.bytes as u64).sum();
+        let state = State { segments, owned, is_gone: false, withdrawals: Withdrawals::default() };
+        Self { state: Mutex::new(state), bytes, may_write }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The size of the memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the peer may write.
+    pub(crate) fn may_write(&self) -> bool {
+        self.may_write
+    }
+
+    /// Whether the memory was lent: it may be taken back.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lock().owned.is_empty()
+    }
+
+    /// Calls `withdraw` when the memory is taken back, before it is free. If it is gone already,
+    /// does so at once.
+    pub(crate) fn when_revoked(&self, withdraw: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        if !state.is_gone {
+            state.withdrawals.0.push(Box::new(withdraw));
+            return;
+        }
+        drop(state);
+        withdraw();
+    }
+
+    /// Takes the memory back. No access is under way when this returns, and none comes later.
+    pub(crate) fn revoke(&self) {
+        let mut state = self.lock();
+        state.is_gone = true;
+        state.segments.clear();
+        let withdrawals = std::mem::take(&mut state.withdrawals.0);
+        drop(state);
+        withdrawals.into_iter().for_each(|withdraw| withdraw());
+    }
+
+    /// Takes the bytes of an [owned](Self::owned) area, which is gone then.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let mut state = self.lock();
+        state.is_gone = true;
+        state.segments.clear();
+        std::mem::take(&mut state.owned)
+    }
+
+    /// The addresses and lengths of the segments, for a peer that reads them directly.
+    pub(crate) fn segments(&self) -> Vec<(u64, u64)> {
+        let state = self.lock();
+        state.segments.iter().map(|segment| (segment.start.expose_provenance() as u64, segment.bytes as u64)).collect()
+    }
+
+    /// Copies the bytes from `offset` on.
+    pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Refusal> {
+        let state = self.lock();
+        self.each_part(&state, offset, into.len(), |start, at, bytes| {
+            // SAFETY: `each_part` passes `bytes` bytes of one segment. The memory behind a segment
+            // is valid until `revoke`, which needs the lock that `state` holds: the area owns it,
+            // or its lender keeps it borrowed. Nothing writes it now: writers need the lock, too.
+            // `into` is a mutable slice, so it does not overlap memory that others borrow.
+            unsafe { start.copy_to_nonoverlapping(into[at..at + bytes].as_mut_ptr(), bytes) };
+            Ok(())
+        })
+    }
+
+    /// Overwrites the bytes from `offset` on.
+    pub(crate) fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), Refusal> {
+        self.fill(offset, from.len(), |at, part| {
+            part.copy_from_slice(&from[at..at + part.len()]);
+            Ok(())
+        })
+        .map_err(|error: FillError<Refusal>| match error {
+            FillError::Refused(refusal) | FillError::Failed(refusal) => refusal,
+        })
+    }
+
+    /// Passes `bytes` bytes from `offset` on to `fill`, segment by segment, with the number of
+    /// bytes before each.
+    pub(crate) fn fill<E>(
+        &self,
+        offset: u64,
+        bytes: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), FillError<E>> {
+        if !self.may_write {
+            return Err(FillError::Refused(Refusal::ReadOnly));
+        }
+        let state = self.lock();
+        let mut failure = None;
+        let done = self.each_part(&state, offset, bytes, |start, at, bytes| {
+            // SAFETY: `each_part` passes `bytes` initialised bytes of one segment. As in
+            // `copy_out`, the memory is valid while `state` is locked. It was owned or borrowed
+            // mutably when the area was made, since `may_write`, so nothing else accesses it.
+            let part = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+            fill(at, part).map_err(|error| {
+                failure = Some(error);
+                Refusal::Gone
+            })
+        });
+        match (done, failure) {
+            (_, Some(failure)) => Err(FillError::Failed(failure)),
+            (done, None) => done.map_err(FillError::Refused),
+        }
+    }
+
+    /// Passes the parts of a range that lie in each segment: the address, the number of bytes
+    /// before it in the range, and the length.
+    fn each_part(
+        &self,
+        state: &State,
+        offset: u64,
+        bytes: usize,
+        mut part: impl FnMut(*mut u8, usize, usize) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if state.is_gone {
+            return Err(Refusal::Gone);
+        }
+        if offset.checked_add(bytes as u64).is_none_or(|end| end > self.bytes) {
+            return Err(Refusal::OutOfRange);
+        }
+        let (mut skip, mut at) = (offset as usize, 0);
+        for segment in &state.segments {
+            if at == bytes {
+                break;
+            }
+            if skip >= segment.bytes {
+                skip -= segment.bytes;
+                continue;
+            }
+            let length = (segment.bytes - skip).min(bytes - at);
+            part(segment.start.wrapping_add(skip), at, length)?;
+            at += length;
+            skip = 0;
+        }
+        Ok(())
+    }
+}
+
+/// Why [`Area::fill`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FillError<E> {
+    /// The area refused.
+    Refused(Refusal),
+    /// The function failed.
+    Failed(E),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_one_range() {
+        let (mut a, mut b) = ([1, 2, 3], [4, 5]);
+        let mut slices = [&mut a[..], &mut [], &mut b[..]];
+        // SAFETY: the arrays live until `revoke`, and are not used before.
+        let area = unsafe { Area::lent_mut(&mut slices) };
+        let mut found = [0; 3];
+        area.copy_out(1, &mut found).unwrap();
+        assert_eq!((found, area.bytes()), ([2, 3, 4], 5));
+        area.copy_in(2, &[7, 8]).unwrap();
+        assert_eq!(area.copy_out(3, &mut found), Err(Refusal::OutOfRange));
+        assert_eq!(area.copy_in(u64::MAX, &[1]), Err(Refusal::OutOfRange));
+        area.copy_in(5, &[]).unwrap();
+        area.revoke();
+        assert_eq!(area.copy_in(0, &[9]), Err(Refusal::Gone));
+        assert_eq!((a, b), ([1, 2, 7], [8, 5]));
+    }
+
+    #[test]
+    fn what_may_be_read_is_not_written() {
+        let area = Area::owned(vec![1, 2, 3], false);
+        assert_eq!(area.copy_in(0, &[1]), Err(Refusal::ReadOnly));
+        let mut found = [0; 3];
+        area.copy_out(0, &mut found).unwrap();
+        assert_eq!(found, [1, 2, 3]);
+    }
+}

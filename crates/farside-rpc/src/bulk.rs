@@ -1,0 +1,453 @@
+//! [`Bulk`]: memory of a caller that a handler reads or writes piece by piece (Mercury III-D).
+//!
+//! A caller passes memory as an argument; only its description travels. The handler decides what
+//! moves, and when: it *pulls* from memory that it may read, and *pushes* to memory that it may
+//! write, by logical offset, whatever segments the memory consists of.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
+
+use crate::area::Area;
+use crate::call::Call;
+use crate::link::{Fetching, Link, Patience, TransferError, lock, usable};
+
+/// The most bytes that travel with the call itself.
+const INLINE_BYTES_MAX: u64 = 4096;
+/// The same for all memory of one call.
+const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
+/// The most segments whose addresses travel with the call. Memory of more is read by messages.
+const SEGMENTS_MAX: usize = 2048;
+
+/// The handler may pull from the memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Read {}
+/// The handler may push to the memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Write {}
+
+/// Memory of a caller. `A` is [`Read`] or [`Write`]: what the handler may do.
+///
+/// | at the caller | |
+/// |---|---|
+/// | `Bulk::from(vec)` | memory that the call owns until its answer |
+/// | [`Scope::lend`], [`Scope::lend_mut`] | memory that is lent within a scope |
+///
+/// *Completion.* The handler's pulls and pushes end when they return. The caller may reuse lent
+/// memory when the call has ended, and in any case when the scope has ended. What a handler pushed
+/// is there when its answer is.
+///
+/// *Cost.* Up to 4 KiB to read travel with the call. On one machine the pulling or receiving side
+/// reads the other's memory by one system call for each MiB, and no byte is copied twice; where the
+/// system forbids that, and over TCP, bytes travel as messages of 64 KiB.
+#[derive(Debug)]
+pub struct Bulk<A> {
+    side: Side,
+    access: PhantomData<fn() -> A>,
+}
+
+#[derive(Debug)]
+enum Side {
+    Caller(Arc<Area>),
+    Handler(Box<Remote>),
+}
+
+/// Memory of the caller, as the handler knows it.
+#[derive(Debug)]
+struct Remote {
+    call: Call,
+    link: Arc<Link>,
+    memory: Description,
+    segments: Vec<(usize, usize)>,
+}
+
+/// What travels in place of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Description {
+    /// The caller's number for it.
+    pub(crate) number: u64,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// The bytes themselves, if they are few.
+    inline: Option<Vec<u8>>,
+    /// Its addresses at the caller. Empty if they cannot be of use.
+    segments: Vec<(u64, u64)>,
+    may_write: bool,
+}
+
+/// Exposes what was attached to arguments or a result. Returns the descriptions, and the numbers.
+pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> {
+    let (mut inline_left, mut segments_left) = (INLINE_BYTES_PER_CALL, SEGMENTS_MAX);
+    areas
+        .iter()
+        .map(|area| {
+            let bytes = area.bytes();
+            let mut inline = None;
+            if !area.may_write() && bytes <= INLINE_BYTES_MAX.min(inline_left) {
+                inline_left -= bytes;
+                let mut copied = vec![0; bytes as usize];
+                inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
+            }
+            let (number, is_marked) = link.expose(area.clone());
+            let segments =
+                if is_marked && !area.may_write() && inline.is_none() { area.segments() } else { Vec::new() };
+            let segments = if segments.len() > segments_left { Vec::new() } else { segments };
+            segments_left -= segments.len();
+            Description { number, bytes, inline, segments, may_write: area.may_write() }
+        })
+        .collect()
+}
+
+/// Reads a part of memory of the peer, which lies inside it.
+fn pull(
+    link: &Arc<Link>,
+    memory: &Description,
+    segments: &[(usize, usize)],
+    offset: u64,
+    into: &mut [u8],
+    patience: &Patience,
+) -> Result<(), TransferError> {
+    if let Some(inline) = &memory.inline {
+        let from = offset as usize;
+        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone)?;
+        into.copy_from_slice(bytes);
+        return Ok(());
+    }
+    if !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
+        match link.read_directly(memory.number, segments, offset, into, patience) {
+            Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
+            done => return done,
+        }
+    }
+    link.fetch(memory.number, offset, into, patience)
+}
+
+/// Reads all bytes of described memory: arguments or a result that are too long for a frame.
+pub(crate) fn pull_described(
+    link: &Arc<Link>,
+    memory: &Description,
+    patience: &Patience,
+) -> Result<Vec<u8>, TransferError> {
+    let segments = usable(&memory.segments).unwrap_or_default();
+    let mut bytes = room_for(memory.bytes)?;
+    pull(link, memory, &segments, 0, &mut bytes, patience)?;
+    Ok(bytes)
+}
+
+/// Memory for a size that the peer claims.
+fn room_for(bytes: u64) -> Result<Vec<u8>, TransferError> {
+    let mut room = Vec::new();
+    let length = usize::try_from(bytes).map_err(|_| TransferError::NoMemory { bytes })?;
+    room.try_reserve_exact(length).map_err(|_| TransferError::NoMemory { bytes })?;
+    room.resize(length, 0);
+    Ok(room)
+}
+
+/// The memory that was attached while arguments were encoded.
+pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Vec<Arc<Area>> {
+    things.into_iter().filter_map(|thing| thing.downcast::<Arc<Area>>().ok()).map(|area| *area).collect()
+}
+
+/// What decoding needs to make a [`Bulk`] of a description.
+pub(crate) struct Received {
+    pub(crate) call: Call,
+    pub(crate) link: Arc<Link>,
+    pub(crate) memory: Mutex<Vec<Option<Description>>>,
+}
+
+/// What a handler may do with memory. Implemented by [`Read`] and [`Write`] alone.
+pub trait Access: Send + 'static + sealed::Sealed {
+    #[doc(hidden)]
+    const WORD: &'static str;
+    #[doc(hidden)]
+    const MAY_WRITE: bool;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Read {}
+    impl Sealed for super::Write {}
+}
+
+impl Access for Read {
+    const WORD: &'static str = "Bulk<Read>";
+    const MAY_WRITE: bool = false;
+}
+
+impl Access for Write {
+    const WORD: &'static str = "Bulk<Write>";
+    const MAY_WRITE: bool = true;
+}
+
+impl From<Vec<u8>> for Bulk<Read> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::here(Arc::new(Area::owned(bytes, false)))
+    }
+}
+
+impl From<&[u8]> for Bulk<Read> {
+    fn from(bytes: &[u8]) -> Self {
+        bytes.to_vec().into()
+    }
+}
+
+impl<A> Bulk<A> {
+    fn here(area: Arc<Area>) -> Self {
+        Self { side: Side::Caller(area), access: PhantomData }
+    }
+
+    /// The size of the memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match &self.side {
+            Side::Caller(area) => area.bytes(),
+            Side::Handler(remote) => remote.memory.bytes,
+        }
+    }
+
+    /// Tells the caller that the memory is no longer needed. It comes back before the answer.
+    pub fn release(self) {
+        if let Side::Handler(remote) = &self.side {
+            // A caller that is gone has its memory back already.
+            let _ = remote.link.send(crate::frame::Head::new(crate::frame::Kind::Release, remote.memory.number), &[]);
+        }
+    }
+
+    fn check(&self, offset: u64, bytes: usize) -> Result<(), TransferError> {
+        let (memory_bytes, bytes) = (self.bytes(), bytes as u64);
+        match offset.checked_add(bytes) {
+            Some(end) if end <= memory_bytes => Ok(()),
+            _ => Err(TransferError::OutOfRange { offset, bytes, memory_bytes }),
+        }
+    }
+}
+
+impl Bulk<Read> {
+    /// Copies the bytes from `offset` on into `into`.
+    ///
+    /// # Errors
+    /// [`TransferError`]: among others, if the range is not inside the memory, the deadline of the
+    /// call passes, or the caller cancels it. What `into` holds then is not specified.
+    pub fn pull(&self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
+        self.check(offset, into.len())?;
+        match &self.side {
+            Side::Caller(area) => area.copy_out(offset, into).map_err(|_| TransferError::Gone),
+            Side::Handler(remote) => {
+                let Remote { link, memory, segments, call } = &**remote;
+                pull(link, memory, segments, offset, into, &call.patience())
+            }
+        }
+    }
+
+    /// Copies the whole memory.
+    ///
+    /// # Errors
+    /// Those of [`pull`](Self::pull). A caller may claim any size: check [`bytes`](Self::bytes)
+    /// first.
+    pub fn pull_all(&self) -> Result<Vec<u8>, TransferError> {
+        let mut bytes = room_for(self.bytes())?;
+        self.pull(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Passes the whole memory to `work` in pieces of `piece_bytes` bytes, in order, while up to
+    /// `depth` later pieces are on their way (Mercury IV-A).
+    ///
+    /// # Errors
+    /// The first error of a transfer or of `work`.
+    ///
+    /// # Panics
+    /// If `piece_bytes` or `depth` is 0.
+    pub fn pipeline<E: From<TransferError>>(
+        &self,
+        piece_bytes: usize,
+        depth: usize,
+        mut work: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        assert!(piece_bytes > 0 && depth > 0, "a pipeline has pieces and a depth");
+        let total = self.bytes();
+        let piece_of = |offset: u64| (piece_bytes as u64).min(total - offset) as usize;
+        let Some(remote) = self.remote_by_messages() else {
+            let mut buffer = vec![0; piece_bytes.min(total as usize)];
+            let mut offset = 0;
+            while offset < total {
+                let piece = &mut buffer[..piece_of(offset)];
+                self.pull(offset, piece)?;
+                work(offset, piece)?;
+                offset += piece.len() as u64;
+            }
+            return Ok(());
+        };
+        let (mut started, mut asked, mut offset) = (VecDeque::new(), 0, 0);
+        while offset < total {
+            while asked < total && started.len() <= depth {
+                let area = Arc::new(Area::owned(vec![0; piece_of(asked)], true));
+                let fetching = Fetching::begin(&remote.link, remote.memory.number, asked, area.clone())?;
+                asked += area.bytes();
+                started.push_back((fetching, area));
+            }
+            let (fetching, area) = started.pop_front().expect("a piece is under way");
+            fetching.wait(&remote.call.patience())?;
+            let piece = area.take();
+            work(offset, &piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The memory, if its bytes travel as messages.
+    fn remote_by_messages(&self) -> Option<&Remote> {
+        let Side::Handler(remote) = &self.side else { return None };
+        let is_direct = !remote.segments.is_empty() && !remote.link.cannot_read_peer.load(Ordering::Relaxed);
+        (remote.memory.inline.is_none() && !is_direct).then_some(remote)
+    }
+}
+
+impl Bulk<Write> {
+    /// Copies `from` into the memory, from `offset` on. It is there when this returns.
+    ///
+    /// # Errors
+    /// [`TransferError`], as for [`pull`](Bulk::pull).
+    pub fn push(&self, offset: u64, from: &[u8]) -> Result<(), TransferError> {
+        self.check(offset, from.len())?;
+        match &self.side {
+            Side::Caller(area) => area.copy_in(offset, from).map_err(|_| TransferError::Gone),
+            Side::Handler(_) if from.is_empty() => Ok(()),
+            Side::Handler(remote) => remote.link.push(remote.memory.number, offset, from, &remote.call.patience()),
+        }
+    }
+}
+
+// SAFETY: (1) an index of a description that travels beside the bytes, which decoding makes usable
+// at the receiver; (2) `wire_bytes` and `write` are those of the index, and no process reads it by
+// `read`, which refuses; (3) the memory stays alive while something attached refers to it, and the
+// destructor of `Self` runs in `write`; (4) `read` consumes nothing; (6) the index has 4 bytes.
+unsafe impl<A: Access> Wire for Bulk<A> {
+    const PLAIN: bool = false;
+
+    fn wire_bytes(&self) -> usize {
+        size_of::<u32>()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: the caller passes room for `wire_bytes`.
+        unsafe { 0_u32.write(out) };
+    }
+
+    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
+        Err(WireError::outside_a_job::<Self>())
+    }
+
+    fn describe(schema: &mut Schema) {
+        schema.word(A::WORD);
+        schema.bytes(size_of::<u32>());
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        let index = match &self.side {
+            Side::Caller(area) => out.attach(Box::new(area.clone())),
+            // A handler that passes memory on passes none.
+            Side::Handler(_) => u32::MAX,
+        };
+        index.encode(out);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        let index = u32::decode(input)?;
+        let received: &Received = input.context().ok_or_else(WireError::other_type::<Self>)?;
+        let memory = lock(&received.memory).get_mut(index as usize).and_then(Option::take);
+        let mut memory = memory.ok_or_else(|| WireError::invalid::<Self>(index))?;
+        let segments = usable(&memory.segments);
+        let is_whole = |sum: u64| memory.segments.is_empty() || sum == memory.bytes;
+        let is_right = memory.may_write == A::MAY_WRITE
+            && usize::try_from(memory.bytes).is_ok_and(|bytes| isize::try_from(bytes).is_ok())
+            && memory.inline.as_ref().is_none_or(|inline| inline.len() as u64 == memory.bytes)
+            && segments.as_ref().is_some_and(|parts| is_whole(parts.iter().map(|(_, bytes)| *bytes as u64).sum()));
+        let Some(segments) = segments.filter(|_| is_right) else { return Err(WireError::invalid::<Self>(index)) };
+        memory.segments = Vec::new();
+        let remote = Remote { call: received.call.clone(), link: received.link.clone(), memory, segments };
+        Ok(Self { side: Side::Handler(Box::new(remote)), access: PhantomData })
+    }
+}
+
+/// Where memory can be lent to calls: see [`scope`].
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    lent: &'scope Lent,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// Lends memory to calls for as long as `run` runs. When it returns, no handler and no thread
+/// accesses the memory any more, whatever has become of the calls: a call that is still under way
+/// finds the memory [gone](TransferError::Gone).
+///
+/// ```
+/// use farside_rpc::bulk;
+///
+/// let mut room = [0; 3];
+/// bulk::scope(|scope| {
+///     let memory = scope.lend_mut(&mut room);
+///     memory.push(0, &[1, 2, 3])
+/// })?;
+/// assert_eq!(room, [1, 2, 3]);
+/// # Ok::<(), farside_rpc::TransferError>(())
+/// ```
+pub fn scope<'env, T>(run: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+    // The memory comes back when this is dropped, also if `run` panics.
+    let lent = Lent::default();
+    let scope = Scope { lent: &lent, scope: PhantomData, env: PhantomData };
+    run(&scope)
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Lends memory that a handler may pull from.
+    pub fn lend(&'scope self, bytes: &'scope [u8]) -> Bulk<Read> {
+        self.lend_all([bytes])
+    }
+
+    /// Lends several pieces of memory, which the handler sees as one.
+    pub fn lend_all(&'scope self, slices: impl IntoIterator<Item = &'scope [u8]>) -> Bulk<Read> {
+        let slices: Vec<_> = slices.into_iter().collect();
+        // SAFETY: the caller's function works for every `'scope` within `'env`, also for one that
+        // lasts until `scope` returns. So the slices stay borrowed until then. The area is revoked
+        // before: `Lent` does so when it is dropped, in `scope`, which owns it.
+        self.keep(unsafe { Area::lent(&slices) })
+    }
+
+    /// Lends memory that a handler may push to.
+    pub fn lend_mut(&'scope self, bytes: &'scope mut [u8]) -> Bulk<Write> {
+        self.lend_all_mut([bytes])
+    }
+
+    /// Lends several pieces of memory, which the handler sees as one.
+    pub fn lend_all_mut(&'scope self, slices: impl IntoIterator<Item = &'scope mut [u8]>) -> Bulk<Write> {
+        let mut slices: Vec<_> = slices.into_iter().collect();
+        // SAFETY: as in `lend_all`. The borrow is mutable for `'scope`, so nothing else uses the
+        // memory.
+        self.keep(unsafe { Area::lent_mut(&mut slices) })
+    }
+
+    fn keep<A>(&self, area: Area) -> Bulk<A> {
+        let area = Arc::new(area);
+        lock(&self.lent.0).push(area.clone());
+        Bulk::here(area)
+    }
+}
+
+/// The memory that was lent in a scope. Dropping it takes the memory back.
+#[derive(Debug, Default)]
+struct Lent(Mutex<Vec<Arc<Area>>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        for area in lock(&self.0).drain(..) {
+            area.revoke();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! [`Pending`]: a call that is under way.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use farside_wire::{Decoder, Wire};
+
+use super::stub::{Request, Stub};
+use super::{Connection, release_result};
+use crate::answer::{self, BY_BULK};
+use crate::bulk::{Description, pull_described};
+use crate::error::{CallError, Never, RESULT, Ran, Stage};
+use crate::frame::{Head, Kind};
+use crate::link::{Patience, TransferError, WaitEnd, lock};
+
+/// Where the answer of a call arrives.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    is_answered: AtomicBool,
+    answer: Mutex<Option<(u8, Vec<u8>)>>,
+}
+
+impl Slot {
+    #[inline]
+    pub(super) fn answer(&self, status: u8, body: &[u8]) {
+        *lock(&self.answer) = Some((status, body.to_vec()));
+        // SYNC: pairs with the acquire load in `take`.
+        self.is_answered.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn take(&self) -> Option<(u8, Vec<u8>)> {
+        if !self.is_answered.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.answer).take()
+    }
+}
+
+/// A call that is under way. Dropping it cancels the call.
+///
+/// Something must drive the connection: a thread in [`wait`](Self::wait) drives it for all calls.
+#[must_use = "dropping a pending call cancels it"]
+pub struct Pending<T, E> {
+    stub: Stub,
+    index: usize,
+    request: Request,
+    deadline: Instant,
+    sent: Option<Sent>,
+    result: PhantomData<fn() -> (T, E)>,
+}
+
+/// A call that was sent.
+pub(super) struct Sent {
+    pub(super) connection: Arc<Connection>,
+    pub(super) slot: Arc<Slot>,
+    pub(super) number: u64,
+    /// The memory that the server may access until the call ends.
+    pub(super) exposed: Vec<u64>,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        for number in self.exposed.drain(..) {
+            self.connection.link.withdraw(number);
+        }
+        let Connection { link, calls, .. } = &*self.connection;
+        let is_unanswered = lock(&calls.waiting).remove(self.number).is_some();
+        if is_unanswered {
+            // A server that is gone needs no word.
+            let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
+        } else if let Some((status, body)) = self.slot.take() {
+            release_result(link, status, &body);
+        }
+        if calls.wanted.load(Ordering::Relaxed) > 0 {
+            link.wake_waiting();
+            link.poke_leader();
+        }
+    }
+}
+
+impl<T: Wire, E: Wire> Pending<T, E> {
+    pub(super) fn new(stub: Stub, index: usize, request: Request, deadline: Instant, sent: Sent) -> Self {
+        Self { stub, index, request, deadline, sent: Some(sent), result: PhantomData }
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// [`CallError`]. A call that did not run, or that is idempotent, is made again when its
+    /// connection was lost, until its deadline.
+    pub fn wait(mut self) -> Result<T, CallError<E>> {
+        let patience = Patience { deadline: self.deadline, cancelled: None };
+        loop {
+            let sent = self.sent.take().expect("a pending call was sent");
+            let error = match finish(&sent, &patience) {
+                Ok((status, body)) => return answer::read(status, &body),
+                Err(error) => error,
+            };
+            drop(sent);
+            let may_again = error.ran() == Ran::No || self.stub.is_idempotent(self.index);
+            if !matches!(error, CallError::Lost { .. }) || !may_again {
+                return Err(error.with_service(|never| match never {}));
+            }
+            match self.stub.send_request(self.index, &self.request, self.deadline) {
+                Ok(sent) => self.sent = Some(sent),
+                Err(error) => return Err(error.with_service(|never| match never {})),
+            }
+        }
+    }
+
+    /// Waits for the answer on this connection alone.
+    pub(super) fn wait_once(mut self) -> Result<T, CallError<E>> {
+        let sent = self.sent.take().expect("a pending call was sent");
+        match finish(&sent, &Patience { deadline: self.deadline, cancelled: None }) {
+            Ok((status, body)) => answer::read(status, &body),
+            Err(error) => Err(error.with_service(|never| match never {})),
+        }
+    }
+
+    /// Cancels the call. Its handler is told.
+    pub fn cancel(self) {
+        drop(self);
+    }
+}
+
+/// Waits for the answer of a call, and fetches it if it is long.
+fn finish(sent: &Sent, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
+    let Sent { connection, slot, .. } = sent;
+    let (status, body) = connection.link.wait(patience, || slot.take()).map_err(|end| match end {
+        WaitEnd::Deadline => CallError::Deadline { stage: Stage::Waiting },
+        WaitEnd::Cancelled => CallError::Cancelled,
+        WaitEnd::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+    })?;
+    if status & BY_BULK == 0 {
+        return Ok((status, body));
+    }
+    let described: Description =
+        farside_wire::decode(Decoder::new(&body), 0).map_err(|error| CallError::undecodable(RESULT, &error))?;
+    let max = connection.welcome.bytes_max;
+    if described.bytes > max {
+        return Err(CallError::TooLarge { what: RESULT, bytes: described.bytes, max });
+    }
+    let pulled = pull_described(&connection.link, &described, patience);
+    // The server keeps the result until it hears this.
+    let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
+    let body = pulled.map_err(|error| match error {
+        TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+        TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
+        other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
+    })?;
+    Ok((status & !BY_BULK, body))
+}
+
+impl<T, E> fmt::Debug for Pending<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,278 @@
+//! [`Stub`]: the procedures of one service, as a client calls them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use farside_wire::{Encoder, Wire};
+
+use super::pending::{Pending, Sent, Slot};
+use super::{Client, Connection};
+use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
+use crate::area::Area;
+use crate::bulk::{attached, expose};
+use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
+use crate::frame::{BODY_BYTES_MAX, Head, Kind};
+use crate::link::{Patience, lock};
+use crate::service::shape;
+
+/// The most bytes of arguments in a frame. The rest of its body is for descriptions of memory.
+const EAGER_BYTES_MAX: usize = 64 * 1024;
+
+/// The names and types of a service's procedures, as a client expects them.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    service: String,
+    procedures: Vec<Expected>,
+}
+
+#[derive(Clone, Debug)]
+struct Expected {
+    name: String,
+    shape: String,
+    is_idempotent: bool,
+}
+
+impl Signature {
+    /// A service without procedures.
+    #[must_use]
+    pub fn new(service: impl Into<String>) -> Self {
+        Self { service: service.into(), procedures: Vec::new() }
+    }
+
+    /// Adds a procedure. An idempotent one may run twice: it is called again when a connection is
+    /// lost.
+    #[must_use]
+    pub fn procedure<A: Wire, T: Wire, E: Wire>(mut self, name: impl Into<String>, is_idempotent: bool) -> Self {
+        self.procedures.push(Expected { name: name.into(), shape: shape::<A, T, E>(), is_idempotent });
+        self
+    }
+}
+
+/// The procedures of one service at one provider. What the macro [`service`](crate::service) writes
+/// stands on this.
+#[derive(Clone, Debug)]
+pub struct Stub {
+    client: Client,
+    signature: Arc<Signature>,
+    provider: u16,
+    bound: Arc<Mutex<Option<Binding>>>,
+}
+
+/// What the server of one connection has of the procedures.
+#[derive(Clone, Debug)]
+struct Binding {
+    connection: Arc<Connection>,
+    procedures: Arc<[Bound]>,
+}
+
+/// A call's arguments, encoded.
+pub(super) struct Request {
+    arguments: Vec<u8>,
+    memory: Vec<Arc<Area>>,
+}
+
+impl Stub {
+    /// The procedures of a service at a provider.
+    #[must_use]
+    pub fn new(client: Client, signature: Arc<Signature>, provider: u16) -> Self {
+        Self { client, signature, provider, bound: Arc::default() }
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The same procedures, through another client.
+    #[must_use]
+    pub fn with_client(&self, client: Client) -> Self {
+        // What the server of another connection has is another matter.
+        let is_same = Arc::ptr_eq(&client.shared, &self.client.shared);
+        let bound = if is_same { self.bound.clone() } else { Arc::default() };
+        Self { client, bound, ..self.clone() }
+    }
+
+    /// Begins a call of the procedure `index`, counted in the order of the [`Signature`].
+    ///
+    /// # Errors
+    /// [`CallError`], if the call could not be sent.
+    ///
+    /// # Panics
+    /// If there is no such procedure.
+    #[inline]
+    pub fn start<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<Pending<T, E>, CallError<E>> {
+        let deadline = Instant::now() + self.client.deadline;
+        let mut encoder = Encoder::default();
+        arguments.encode(&mut encoder);
+        let (arguments, things) = encoder.into_parts();
+        let request = Request { arguments, memory: attached(things) };
+        match self.send_request(index, &request, deadline) {
+            Ok(sent) => Ok(Pending::new(self.clone(), index, request, deadline, sent)),
+            Err(error) => Err(error.with_service(|never| match never {})),
+        }
+    }
+
+    /// Calls the procedure `index` and waits.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    ///
+    /// # Panics
+    /// If there is no such procedure.
+    #[inline]
+    pub fn call<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<T, CallError<E>> {
+        self.start(index, arguments)?.wait()
+    }
+
+    pub(super) fn is_idempotent(&self, index: usize) -> bool {
+        self.signature.procedures[index].is_idempotent
+    }
+
+    /// Sends a call, on a new connection if the last one has ended.
+    pub(super) fn send_request(
+        &self,
+        index: usize,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<Sent, CallError<Never>> {
+        loop {
+            let (connection, number) = match self.bind(index, deadline) {
+                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => continue,
+                bound => bound?,
+            };
+            match send(&connection, number, self.provider, request, deadline) {
+                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => {
+                    // A path that cannot send has ended, although its end may not have arrived.
+                    connection.link.close(crate::LinkEnd::ByPeer);
+                }
+                sent => return sent,
+            }
+        }
+    }
+
+    /// The connection, and the number of a procedure there.
+    #[inline]
+    fn bind(&self, index: usize, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
+        let mut bound = lock(&self.bound);
+        let now = Instant::now();
+        let is_current = |binding: &Binding| binding.connection.is_alive(now);
+        if !bound.as_ref().is_some_and(is_current) {
+            let connection = self.client.connection(deadline)?;
+            let procedures = self.ask(&connection, deadline).map_err(|error| match error {
+                // The call itself was not sent.
+                CallError::Lost { cause, .. } => CallError::Lost { ran: Ran::No, cause },
+                CallError::Deadline { .. } => CallError::Deadline { stage: Stage::Sending },
+                error => error,
+            })?;
+            *bound = Some(Binding { connection, procedures });
+        }
+        let Binding { connection, procedures } = bound.as_ref().expect("it was bound a moment ago");
+        let Expected { name, shape, .. } = &self.signature.procedures[index];
+        let name = || format!("{}/{}/{name}", self.signature.service, self.provider);
+        match &procedures[index] {
+            Bound::Procedure { number } => Ok((connection.clone(), *number)),
+            Bound::Unknown { served } => Err(CallError::Unknown { name: name(), served: served.clone() }),
+            Bound::Shape { theirs } => {
+                Err(CallError::Shape { name: name(), ours: shape.clone(), theirs: theirs.clone() })
+            }
+        }
+    }
+
+    /// Asks the server for the numbers of the procedures.
+    fn ask(&self, connection: &Arc<Connection>, deadline: Instant) -> Result<Arc<[Bound]>, CallError<Never>> {
+        let procedures = self.signature.procedures.iter();
+        let procedures = procedures.map(|expected| (expected.name.clone(), expected.shape.clone())).collect();
+        let bind = Bind { service: self.signature.service.clone(), provider: self.provider, procedures };
+        let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), memory: Vec::new() };
+        let sent = send(connection, 0, 0, &request, deadline)?;
+        let pending = Pending::<Vec<Bound>, Never>::new(self.clone(), usize::MAX, request, deadline, sent);
+        let bound = pending.wait_once()?;
+        if bound.len() != self.signature.procedures.len() {
+            let cause = format!("{} answers for {} names", bound.len(), self.signature.procedures.len());
+            return Err(CallError::Undecodable { what: crate::error::RESULT, cause });
+        }
+        Ok(bound.into())
+    }
+}
+
+/// Sends a call on a connection.
+fn send(
+    connection: &Arc<Connection>,
+    procedure: u32,
+    provider: u16,
+    request: &Request,
+    deadline: Instant,
+) -> Result<Sent, CallError<Never>> {
+    let Request { arguments, memory } = request;
+    let (bytes, max) = (arguments.len() as u64, connection.welcome.bytes_max);
+    if bytes > max {
+        return Err(CallError::TooLarge { what: ARGUMENTS, bytes, max });
+    }
+    let slot = Arc::new(Slot::default());
+    let number = connection.register(&slot, &Patience { deadline, cancelled: None })?;
+    let link = &connection.link;
+    let mut sent = Sent { connection: connection.clone(), slot, number, exposed: Vec::new() };
+    let time_left = deadline.saturating_duration_since(Instant::now());
+    let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time_left.as_micros()).unwrap_or(u64::MAX));
+    (head.procedure, head.provider) = (procedure, provider);
+    let mut described = Vec::new();
+    if !memory.is_empty() {
+        let descriptions = expose(link, memory);
+        sent.exposed.extend(descriptions.iter().map(|memory| memory.number));
+        head.status |= WITH_MEMORY;
+        described = farside_wire::encode(&descriptions, described);
+    }
+    let lost = |cause| CallError::Lost { ran: Ran::No, cause };
+    if described.len() + arguments.len() <= EAGER_BYTES_MAX {
+        link.send(head, &[&described, arguments]).map_err(lost)?;
+    } else {
+        let area = Arc::new(Area::owned(arguments.clone(), false));
+        let first = expose(link, &[area]).remove(0);
+        sent.exposed.push(first.number);
+        head.status |= BY_BULK;
+        let first = farside_wire::encode(&first, Vec::new());
+        if first.len() + described.len() > BODY_BYTES_MAX {
+            let (what, bytes, max) = (ARGUMENTS, (first.len() + described.len()) as u64, BODY_BYTES_MAX as u64);
+            return Err(CallError::TooLarge { what, bytes, max });
+        }
+        link.send(head, &[&first, &described]).map_err(lost)?;
+    }
+    Ok(sent)
+}
+
+/// One procedure, called by its name.
+pub struct Procedure<A, T, E> {
+    stub: Stub,
+    types: PhantomData<fn(A) -> (T, E)>,
+}
+
+impl<A: Wire, T: Wire, E: Wire> Procedure<A, T, E> {
+    pub(super) fn new(stub: Stub) -> Self {
+        Self { stub, types: PhantomData }
+    }
+
+    /// Begins a call.
+    ///
+    /// # Errors
+    /// [`CallError`], if the call could not be sent.
+    pub fn start(&self, arguments: &A) -> Result<Pending<T, E>, CallError<E>> {
+        self.stub.start(0, arguments)
+    }
+
+    /// Calls and waits.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call(&self, arguments: &A) -> Result<T, CallError<E>> {
+        self.stub.call(0, arguments)
+    }
+}
+
+impl<A, T, E> fmt::Debug for Procedure<A, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Procedure").field("stub", &self.stub).finish()
+    }
+}

@@ -1,0 +1,133 @@
+//! The client's side of a greeting.
+
+use std::io::{Error, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use farside_sys::net::{Interest, MessageSocket, Waker, is_end, tcp, wait_ready};
+use farside_sys::process::{random_bytes, user_id};
+use farside_wire::Decoder;
+
+use crate::address::Address;
+use crate::door::{SILENCE_MAX, abstract_name};
+use crate::error::ConnectError;
+use crate::greeting::{Credentials, Hello, MAGIC, Proof, Reply, Side, VERSION, Welcome};
+use crate::path::Path;
+use crate::path::shm::{Offer, ShmPath, Wakers};
+use crate::path::tcp::TcpPath;
+use crate::socket::{Socket, Stream};
+
+/// Connects to a server.
+///
+/// # Errors
+/// [`ConnectError`].
+pub(crate) fn dial(
+    address: &Address,
+    credentials: &Credentials,
+    deadline: Instant,
+) -> Result<(Box<dyn Path>, Welcome), ConnectError> {
+    let failed = |cause: Error| ConnectError::of(address, cause);
+    let followed = address.follow().map_err(failed)?;
+    let mut socket = Socket::new(connect(&followed, deadline).map_err(failed)?);
+    let nonce = random_bytes().map_err(failed)?;
+    let token = credentials.token.as_ref();
+    // Any user may take a name of this machine. A token or the system must vouch for the server.
+    let is_own_user = match &socket.stream {
+        Stream::Unix(socket) => socket.peer().map_err(failed)?.uid == user_id(),
+        Stream::Tcp(_) => false,
+    };
+    if socket.is_unix() && !is_own_user && token.is_none() {
+        return Err(ConnectError::OtherUser { address: address.to_string() });
+    }
+    let hello = Hello { magic: MAGIC, version: VERSION, nonce, token: token.map(|(name, _)| name.clone()) };
+    // A server that refuses at once has said why.
+    let said = socket.send(&farside_wire::encode(&hello, Vec::new()), None);
+    said.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) }).map_err(failed)?;
+    let server = match hear(&mut socket, deadline, address)?.0 {
+        Reply::Challenge { nonce } => nonce,
+        Reply::Refused(refusal) => return Err(ConnectError::refused(address, refusal)),
+        Reply::Welcome(_) => return Err(failed(ErrorKind::InvalidData.into())),
+    };
+    let proof = token.map_or([0; 32], |(_, secret)| secret.proof(Side::Client, &nonce, &server));
+    let offer = match socket.is_unix() {
+        true => Some(Offer::new().map_err(|cause| failed(Error::other(cause)))?),
+        false => None,
+    };
+    let secret = offer.as_ref().map(Offer::secret);
+    let proof = farside_wire::encode(&Proof { proof, secret }, Vec::new());
+    socket.send(&proof, offer.as_ref().map(Offer::fd)).map_err(failed)?;
+    let (reply, waker) = hear(&mut socket, deadline, address)?;
+    let welcome = match reply {
+        Reply::Welcome(welcome) => welcome,
+        Reply::Refused(refusal) => return Err(ConnectError::refused(address, refusal)),
+        Reply::Challenge { .. } => return Err(failed(ErrorKind::InvalidData.into())),
+    };
+    if let Some((_, secret)) = token {
+        // A server of the same user that knows no tokens makes no proof.
+        if !is_own_user && !secret.is_proven(Side::Server, &nonce, &server, &welcome.proof) {
+            return Err(ConnectError::Impostor { address: address.to_string() });
+        }
+    }
+    let Some(offer) = offer else {
+        let Stream::Tcp(stream) = socket.stream else { return Err(failed(ErrorKind::InvalidData.into())) };
+        return Ok((Box::new(TcpPath::new(stream)), welcome));
+    };
+    let (_, own) = receive(&mut socket, deadline).map_err(failed)?;
+    let (Some(peer), Some(own), Some(peer_secret)) = (waker, own, welcome.secret) else {
+        return Err(failed(Error::new(ErrorKind::InvalidData, "the server sent no wakers")));
+    };
+    let Stream::Unix(socket) = socket.stream else { return Err(failed(ErrorKind::InvalidData.into())) };
+    let identity = socket.peer().map_err(failed)?;
+    let wakers = Wakers { own: Waker::from_fd(own), peer: Waker::from_fd(peer) };
+    Ok((Box::new(ShmPath::new(offer, wakers, socket, identity, peer_secret)), welcome))
+}
+
+fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
+    match address {
+        Address::Shm(name) => Ok(Stream::Unix(MessageSocket::connect(&abstract_name(name))?)),
+        Address::ShmPath(path) => Ok(Stream::Unix(MessageSocket::connect_path(path)?)),
+        Address::Tcp { host, port } => {
+            let mut failure = Error::new(ErrorKind::NotFound, format!("the host {host:?} has no address"));
+            for address in (host.as_str(), *port).to_socket_addrs()? {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                match TcpStream::connect_timeout(&address, left) {
+                    Ok(stream) => {
+                        tcp::configure(&stream, SILENCE_MAX)?;
+                        return Ok(Stream::Tcp(stream));
+                    }
+                    Err(error) => failure = error,
+                }
+            }
+            Err(failure)
+        }
+        Address::File(_) => Err(ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Waits for a reply, and the descriptor that came with it.
+fn hear(socket: &mut Socket, deadline: Instant, address: &Address) -> Result<(Reply, Option<OwnedFd>), ConnectError> {
+    let failed = |cause: Error| ConnectError::of(address, cause);
+    let (message, fd) = receive(socket, deadline).map_err(failed)?;
+    let invalid = |error| failed(Error::new(ErrorKind::InvalidData, error));
+    Ok((farside_wire::decode(Decoder::new(&message), 0).map_err(invalid)?, fd))
+}
+
+fn receive(socket: &mut Socket, deadline: Instant) -> std::io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let mut was_reset = false;
+    loop {
+        match socket.receive() {
+            // A Unix socket reports once that the server left words unread, before its last words.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && !was_reset => was_reset = true,
+            Err(error) => return Err(error),
+            Ok(Some(received)) => return Ok(received),
+            Ok(None) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
+            Ok(None) => {
+                wait_ready(&[Interest { fd: socket.as_fd(), writable: false }], Some(deadline))?;
+            }
+        }
+    }
+}

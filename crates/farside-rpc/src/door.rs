@@ -1,0 +1,382 @@
+//! Where connections begin: [`Door`] listens, and [`Guest`] is a connection until it is greeted.
+//!
+//! A door judges each connection when it accepts it, by the user at its other end. A guest that
+//! says nothing costs one descriptor, and is sent away after [`PATIENCE`].
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{Listener, MessageSocket, Waker, tcp};
+use farside_sys::process::{random_bytes, user_id};
+use farside_wire::{Decoder, Wire};
+
+use crate::address::Address;
+use crate::greeting::{Hello, MAGIC, Mac32, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
+use crate::path::Path;
+use crate::path::shm::{Offer, Secret, ShmPath, Wakers};
+use crate::path::tcp::TcpPath;
+use crate::peer::Peer;
+use crate::socket::{Socket, Stream, send_tcp};
+
+/// The time for a greeting.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// After this time without an answer from the other machine, a connection has failed.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: Listening,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum Listening {
+    Unix(Listener),
+    /// Its socket in the file system goes with the door.
+    UnixPath(Listener, PathBuf),
+    Tcp(TcpListener),
+}
+
+impl Door {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// `AddrInUse` if another process listens there; otherwise the system's error.
+    pub(crate) fn open(address: &Address) -> Result<Self> {
+        let (listener, address) = match address {
+            Address::Shm(name) => (Listening::Unix(Listener::bind(&abstract_name(name))?), address.clone()),
+            Address::ShmPath(path) => (Listening::UnixPath(bind_path(path)?, path.clone()), address.clone()),
+            Address::Tcp { host, port } => {
+                let listener = bind_tcp(host, *port)?;
+                let port = listener.local_addr()?.port();
+                (Listening::Tcp(listener), Address::Tcp { host: host.clone(), port })
+            }
+            Address::File(_) => {
+                let why = "a server listens on shm or tcp, and announces itself in a file: see Builder::announce";
+                return Err(Error::new(ErrorKind::InvalidInput, why));
+            }
+        };
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens. The port is the real one.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether programs of other machines may come.
+    pub(crate) fn is_network(&self) -> bool {
+        matches!(self.listener, Listening::Tcp(_))
+    }
+
+    /// Accepts a waiting connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` if none waits; otherwise the system's error.
+    pub(crate) fn accept(&self) -> Result<Guest> {
+        let (stream, mut peer) = match &self.listener {
+            Listening::Unix(listener) | Listening::UnixPath(listener, _) => {
+                let socket = listener.accept()?;
+                let identity = socket.peer()?;
+                let peer = Peer { user: Some(identity.uid), process: identity.pid, ..Peer::default() };
+                (Stream::Unix(socket), peer)
+            }
+            Listening::Tcp(listener) => {
+                let (stream, network) = listener.accept()?;
+                tcp::configure(&stream, SILENCE_MAX)?;
+                (Stream::Tcp(stream), Peer { network: Some(network), ..Peer::default() })
+            }
+        };
+        peer.is_own_user = peer.user == Some(user_id());
+        Ok(Guest {
+            socket: Socket::new(stream),
+            peer,
+            stage: Stage::Silent,
+            until: Instant::now() + PATIENCE,
+            refusal: None,
+        })
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.listener {
+            Listening::Unix(listener) | Listening::UnixPath(listener, _) => listener.as_fd(),
+            Listening::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Listening::UnixPath(_, path) = &self.listener {
+            // It may have been removed already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The name of a socket in the abstract namespace.
+pub(crate) fn abstract_name(name: &str) -> Vec<u8> {
+    format!("farside-rpc/{name}").into_bytes()
+}
+
+fn bind_path(path: &std::path::Path) -> Result<Listener> {
+    match Listener::bind_path(path) {
+        // A server that was killed leaves its socket behind; nothing listens there.
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_socket(path) => {
+            match MessageSocket::connect_path(path) {
+                Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                    Listener::bind_path(path)
+                }
+                _ => Err(error),
+            }
+        }
+        bound => bound,
+    }
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+fn bind_tcp(host: &str, port: u16) -> Result<TcpListener> {
+    if matches!(host, "::" | "*") {
+        return tcp::listen_everywhere(port);
+    }
+    let mut failure = Error::new(ErrorKind::NotFound, format!("the host {host:?} has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        match tcp::listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// What a server tells its clients, and how it judges them.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    pub(crate) tokens: Tokens,
+    pub(crate) incarnation: u64,
+    pub(crate) calls_max: u32,
+    pub(crate) bytes_max: u64,
+}
+
+/// A connection that is not greeted yet.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    socket: Socket,
+    peer: Peer,
+    stage: Stage,
+    until: Instant,
+    /// What it is told in place of an answer.
+    refusal: Option<Refusal>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Silent,
+    Challenged {
+        client: Nonce,
+        server: Nonce,
+        token: Option<String>,
+    },
+    /// The proof was right.
+    Proven {
+        server_proof: Mac32,
+        memory: Option<(OwnedFd, Secret)>,
+    },
+}
+
+/// A connection that is greeted.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    pub(crate) path: Box<dyn Path>,
+    pub(crate) peer: Peer,
+}
+
+/// What became of a guest.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// It has not said everything.
+    Waiting(Guest),
+    /// It is a connection now.
+    Greeted(Greeted),
+    /// It was refused, or left.
+    Gone,
+}
+
+impl Guest {
+    /// When it is sent away.
+    pub(crate) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Refuses the guest as soon as it has said something. If its words were still unread, it might
+    /// not get the answer.
+    pub(crate) fn refuse_later(mut self, why: Refusal) -> Self {
+        self.refusal = Some(why);
+        self
+    }
+
+    fn refuse(&self, why: Refusal) {
+        // A guest that has left does not mind.
+        let _ = self.say(&Reply::Refused(why));
+    }
+
+    fn say(&self, reply: &Reply) -> Result<()> {
+        self.socket.send(&farside_wire::encode(reply, Vec::new()), None)
+    }
+
+    /// Reads what the guest said, and answers.
+    pub(crate) fn advance(mut self, policy: &Policy) -> Progress {
+        loop {
+            match self.socket.receive() {
+                Ok(Some((message, fd))) => match self.hear(&message, fd, policy) {
+                    Ok(None) => {}
+                    Ok(Some(reply)) => {
+                        if self.say(&reply).is_err() {
+                            return Progress::Gone;
+                        }
+                    }
+                    Err(refusal) => {
+                        self.refuse(refusal);
+                        return Progress::Gone;
+                    }
+                },
+                Ok(None) if Instant::now() > self.until => return Progress::Gone,
+                Ok(None) => return Progress::Waiting(self),
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    self.refuse(malformed(error));
+                    return Progress::Gone;
+                }
+                Err(_) => return Progress::Gone,
+            }
+            if let Stage::Proven { .. } = self.stage {
+                return self.welcome(policy);
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        message: &[u8],
+        fd: Option<OwnedFd>,
+        policy: &Policy,
+    ) -> std::result::Result<Option<Reply>, Refusal> {
+        match &mut self.stage {
+            Stage::Silent => {
+                if let Some(refusal) = self.refusal.take() {
+                    return Err(refusal);
+                }
+                let (client, token) = self.hear_hello(message, policy)?;
+                let server = random_bytes().map_err(malformed)?;
+                self.stage = Stage::Challenged { client, server, token };
+                Ok(Some(Reply::Challenge { nonce: server }))
+            }
+            Stage::Challenged { client, server, token } => {
+                let Proof { proof, secret } = read(message)?;
+                let server_proof = match token.take() {
+                    None => [0; 32],
+                    Some(name) => {
+                        // A token that is unknown is refused like one whose proof is wrong.
+                        let (secret, rights) = policy.tokens.find(&name).ok_or(Refusal::Unproven)?;
+                        if !secret.is_proven(Side::Client, client, server, &proof) {
+                            return Err(Refusal::Unproven);
+                        }
+                        self.peer.rights.clone_from(rights);
+                        self.peer.token = Some(name);
+                        secret.proof(Side::Server, client, server)
+                    }
+                };
+                self.stage = Stage::Proven { server_proof, memory: fd.zip(secret) };
+                Ok(None)
+            }
+            Stage::Proven { .. } => Ok(None),
+        }
+    }
+
+    fn hear_hello(&self, message: &[u8], policy: &Policy) -> std::result::Result<(Nonce, Option<String>), Refusal> {
+        // Magic and version come first in every version.
+        let (magic, version) = message.split_at_checked(12).map_or((&[][..], 0), |(start, _)| {
+            (&start[..8], u32::from_le_bytes([start[8], start[9], start[10], start[11]]))
+        });
+        if magic != MAGIC {
+            return Err(malformed("it is not of this library"));
+        }
+        if version != VERSION {
+            return Err(Refusal::Version { server: VERSION, client: version });
+        }
+        let Hello { nonce, token, .. } = read(message)?;
+        match token {
+            None if self.socket.is_unix() && !self.peer.is_own_user => Err(Refusal::OtherUser),
+            None if !self.socket.is_unix() => Err(Refusal::NeedsToken),
+            None => Ok((nonce, None)),
+            Some(_) if policy.tokens.is_empty() && self.peer.is_own_user => Ok((nonce, None)),
+            Some(token) => Ok((nonce, Some(token))),
+        }
+    }
+
+    fn welcome(self, policy: &Policy) -> Progress {
+        let Stage::Proven { server_proof: proof, memory } = self.stage else { return Progress::Gone };
+        let Policy { incarnation, calls_max, bytes_max, .. } = *policy;
+        let welcome = |secret| {
+            let welcome = Welcome { proof, secret, incarnation, calls_max, bytes_max };
+            farside_wire::encode(&Reply::Welcome(welcome), Vec::new())
+        };
+        let path: Result<Box<dyn Path>> = match self.socket.stream {
+            Stream::Tcp(stream) => send_tcp(&stream, &welcome(None)).map(|()| Box::new(TcpPath::new(stream)) as _),
+            Stream::Unix(socket) => memory
+                .ok_or_else(|| Error::new(ErrorKind::InvalidData, "it sent no memory"))
+                .and_then(|(fd, peer_secret)| begin_shm(socket, fd, peer_secret, welcome)),
+        };
+        match path {
+            Ok(path) => Progress::Greeted(Greeted { path, peer: self.peer }),
+            Err(_) => Progress::Gone,
+        }
+    }
+}
+
+/// Begins the path in shared memory. The client begins to send when it has the welcome, so
+/// everything is ready by then.
+fn begin_shm(
+    socket: MessageSocket,
+    memory: OwnedFd,
+    peer_secret: Secret,
+    welcome: impl FnOnce(Option<Secret>) -> Vec<u8>,
+) -> Result<Box<dyn Path>> {
+    let offer = match Offer::accept(memory) {
+        Ok(offer) => offer,
+        Err(error) => {
+            let refused = farside_wire::encode(&Reply::Refused(malformed(&error)), Vec::new());
+            socket.send(&refused, None)?;
+            return Err(Error::other(error));
+        }
+    };
+    let ((own, client_wakes), (client_own, peer)) = (Waker::pair()?, Waker::pair()?);
+    let identity = socket.peer()?;
+    socket.send(&welcome(Some(offer.secret())), Some(client_wakes.as_fd()))?;
+    socket.send(b"w", Some(client_own.as_fd()))?;
+    Ok(Box::new(ShmPath::new(offer, Wakers { own, peer }, socket, identity, peer_secret)))
+}
+
+impl AsFd for Guest {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn malformed(why: impl ToString) -> Refusal {
+    Refusal::Malformed { why: why.to_string() }
+}
+
+fn read<T: Wire>(message: &[u8]) -> std::result::Result<T, Refusal> {
+    farside_wire::decode(Decoder::new(message), 0).map_err(malformed)
+}

@@ -1,0 +1,165 @@
+//! The header of every frame. A frame is what a path carries: a header and a body.
+//!
+//! | kind | body | meaning |
+//! |---|---|---|
+//! | `Call` | arguments | runs `procedure` of `provider`; `value` is the time left in microseconds |
+//! | `Answer` | result | ends the call `id`; `status` says how |
+//! | `Cancel` | – | the caller of `id` no longer waits |
+//! | `Data` | bytes | goes to the exposed memory `id`, from the offset `value` on |
+//! | `Fetch` | [`Fetch`] | asks for bytes of the exposed memory `id` as `Data` |
+//! | `Take` | [`Take`] | asks the peer to read memory of the sender directly, into the exposed memory `id`, from the offset `value` on |
+//! | `Settle` | – | asks for an `Ack` of the operation `id`: all earlier `Data` for the exposed memory `value` is in place |
+//! | `Ack` | – | ends the operation `id`; a `status` other than 0 says that it failed |
+//! | `Release` | – | the exposed memory `id` is no longer used by the peer |
+//! | `Item`, `Credit` | an item; – | a stream of results: its next item; room for `value` more |
+//!
+//! Integers are little endian. The body's encoding depends on the kind.
+
+use farside_wire::Wire;
+
+/// The length of a header.
+pub(crate) const HEAD_BYTES: usize = 24;
+/// The longest body. Arguments and results that are longer travel as bulk data.
+pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024 + 1024;
+/// The most bytes of bulk data in one frame.
+pub(crate) const PIECE_BYTES: usize = 64 * 1024;
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// What the frame is.
+    pub(crate) kind: Kind,
+    /// How a call or operation ended.
+    pub(crate) status: u8,
+    /// The provider that a call goes to.
+    pub(crate) provider: u16,
+    /// The procedure that a call runs.
+    pub(crate) procedure: u32,
+    /// The call, memory or operation.
+    pub(crate) id: u64,
+    /// A number that depends on the kind.
+    pub(crate) value: u64,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Call = 1,
+    Answer,
+    Cancel,
+    Data,
+    Fetch,
+    Take,
+    Settle,
+    Ack,
+    Release,
+    Item,
+    Credit,
+}
+
+const KINDS: [Kind; 11] = [
+    Kind::Call,
+    Kind::Answer,
+    Kind::Cancel,
+    Kind::Data,
+    Kind::Fetch,
+    Kind::Take,
+    Kind::Settle,
+    Kind::Ack,
+    Kind::Release,
+    Kind::Item,
+    Kind::Credit,
+];
+
+impl Head {
+    /// Creates the header of a frame about `id`.
+    pub(crate) fn new(kind: Kind, id: u64) -> Self {
+        Self { kind, status: 0, provider: 0, procedure: 0, id, value: 0 }
+    }
+
+    pub(crate) fn with_status(self, status: u8) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(crate) fn with_value(self, value: u64) -> Self {
+        Self { value, ..self }
+    }
+
+    #[inline]
+    pub(crate) fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.status;
+        bytes[2..4].copy_from_slice(&self.provider.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.procedure.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.id.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.value.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header. `None` if its kind is unknown.
+    #[inline]
+    pub(crate) fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let kind = *KINDS.get(usize::from(bytes[0]).wrapping_sub(1))?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Some(Self {
+            kind,
+            status: bytes[1],
+            provider: u16::from_le_bytes([bytes[2], bytes[3]]),
+            procedure: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+            id: u64::from_le_bytes(words[1]),
+            value: u64::from_le_bytes(words[2]),
+        })
+    }
+}
+
+/// The body of a `Fetch`: which bytes, and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Fetch {
+    /// The first byte, counted from the start of the memory.
+    pub(crate) offset: u64,
+    /// The number of bytes.
+    pub(crate) bytes: u64,
+    /// The exposed memory of the asking side into which they go.
+    pub(crate) into: u64,
+    /// Where in that memory the first byte goes.
+    pub(crate) into_offset: u64,
+}
+
+/// The body of a `Take`: memory of the sender, and the operation that an `Ack` ends.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Take {
+    /// The sender's number for the operation and for the memory.
+    pub(crate) operation: u64,
+    /// The addresses and lengths of the memory.
+    pub(crate) segments: Vec<(u64, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of every version of the protocol so far.
+    #[test]
+    fn a_header_has_fixed_bytes() {
+        let head =
+            Head { kind: Kind::Call, status: 2, provider: 0x0304, procedure: 0x0506_0708, id: 0x0a0b, value: 0xff };
+        let bytes = [1, 2, 4, 3, 8, 7, 6, 5, 0xb, 0xa, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(head.to_bytes(), bytes);
+        assert_eq!(Head::from_bytes(&bytes), Some(head));
+    }
+
+    #[test]
+    fn all_kinds_are_read_back_and_no_others() {
+        for byte in 0..=u8::MAX {
+            let mut bytes = [0; HEAD_BYTES];
+            bytes[0] = byte;
+            let head = Head::from_bytes(&bytes);
+            assert_eq!(head.is_some(), (1..=KINDS.len()).contains(&usize::from(byte)));
+            assert!(head.is_none_or(|head| head.to_bytes() == bytes));
+        }
+    }
+}

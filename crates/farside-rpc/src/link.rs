@@ -1,0 +1,393 @@
+//! [`Link`]: one connection, as either side sees it.
+//!
+//! Both sides are alike. Each may *expose* memory under a number, and the other reads or writes it
+//! by offset ([`transfer`]). Calls and answers pass through to the layer above, the [`Upper`].
+//!
+//! One thread at a time receives: it *leads* ([`waiting`]).
+
+mod transfer;
+mod waiting;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use farside_sys::net::Waker;
+use farside_wire::Wire;
+
+pub(crate) use self::transfer::Fetching;
+pub use self::transfer::TransferError;
+pub(crate) use self::transfer::usable;
+pub(crate) use self::waiting::{Patience, WaitEnd};
+use crate::area::{Area, FillError, Refusal};
+use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
+use crate::path::{LinkEnd, Path};
+use crate::table::{Table, index};
+
+/// The most bytes that one `Fetch` asks for.
+pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
+/// The most bytes in the backlog for which this side serves a `Fetch`.
+const BACKLOG_BYTES_MAX: usize = 16 << 20;
+/// The most frames that one step receives, so that other connections get their turn.
+const FRAMES_PER_STEP: usize = 64;
+
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What handles the frames that are not about memory.
+pub(crate) trait Upper: Send + Sync {
+    /// Handles a frame. Must not wait for a frame of the same link.
+    fn frame(&self, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd>;
+
+    /// The link has ended: nothing more arrives.
+    fn ended(&self, end: &LinkEnd);
+}
+
+/// One connection.
+pub(crate) struct Link {
+    path: Box<dyn Path>,
+    upper: Box<dyn Upper>,
+    exposed: Mutex<Table<Exposed>>,
+    end: OnceLock<LinkEnd>,
+    /// Held by the thread that receives; memory for it.
+    lead: Mutex<Vec<u8>>,
+    /// Guards nothing; for the threads that wait without leading.
+    followers: Mutex<()>,
+    follower_count: AtomicUsize,
+    changed: Condvar,
+    limits: Limits,
+    /// Wakes the leading thread, where there is no loop.
+    poke: Option<Waker>,
+    /// Whether the peer has failed to read this side's memory directly, as some systems forbid it.
+    peer_cannot_read: AtomicBool,
+    /// The same of this side.
+    pub(crate) cannot_read_peer: AtomicBool,
+}
+
+/// What differs between the links of clients and of servers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Whether the other end is a client. A client does not push.
+    pub(crate) serves: bool,
+    /// Whether a loop receives for all threads.
+    pub(crate) has_loop: bool,
+    /// For how long a waiting thread looks before it sleeps.
+    pub(crate) spin: Duration,
+    /// The link ends if more waits to be sent.
+    pub(crate) backlog_bytes: usize,
+}
+
+impl Limits {
+    /// The limits of a client.
+    pub(crate) fn of_client(spin: Duration) -> Self {
+        Self { serves: false, has_loop: false, spin, backlog_bytes: usize::MAX }
+    }
+
+    /// The limits of a server that allows this number of calls.
+    pub(crate) fn of_server(has_loop: bool, spin: Duration, calls_max: u32) -> Self {
+        let answers = (calls_max as usize).saturating_mul(BODY_BYTES_MAX + HEAD_BYTES);
+        Self { serves: true, has_loop, spin, backlog_bytes: answers.saturating_add(2 * BACKLOG_BYTES_MAX) }
+    }
+}
+
+/// Memory that the peer may access, or an operation that it ends, or both.
+#[derive(Debug, Default)]
+struct Exposed {
+    area: Option<Arc<Area>>,
+    /// The path's mark that stands for it.
+    mark: Option<usize>,
+    /// The bytes that have yet to arrive, for the target of a `Fetch`.
+    missing_bytes: u64,
+    /// The waiting thread is woken when no more than this many are missing.
+    wake_bytes: u64,
+    /// How the operation ended: 0 is success.
+    ended: Option<u8>,
+}
+
+/// How an operation failed, in an `Ack`.
+pub(crate) const GONE: u8 = 1;
+pub(crate) const OUT_OF_RANGE: u8 = 2;
+pub(crate) const READ_ONLY: u8 = 3;
+pub(crate) const CROWDED: u8 = 4;
+pub(crate) const UNREADABLE: u8 = 5;
+
+fn status_of(refusal: Refusal) -> u8 {
+    match refusal {
+        Refusal::Gone => GONE,
+        Refusal::OutOfRange => OUT_OF_RANGE,
+        Refusal::ReadOnly => READ_ONLY,
+    }
+}
+
+impl Link {
+    pub(crate) fn new(path: Box<dyn Path>, upper: Box<dyn Upper>, limits: Limits) -> Arc<Self> {
+        // Without a descriptor to spare, a thread that needs the leader's help waits for longer.
+        let poke = if limits.has_loop { None } else { Waker::new().ok() };
+        Arc::new(Self {
+            path,
+            upper,
+            exposed: Mutex::default(),
+            end: OnceLock::new(),
+            lead: Mutex::default(),
+            followers: Mutex::default(),
+            follower_count: AtomicUsize::new(0),
+            changed: Condvar::new(),
+            limits,
+            poke,
+            peer_cannot_read: AtomicBool::new(false),
+            cannot_read_peer: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &dyn Path {
+        &*self.path
+    }
+
+    /// Why the link has ended, if it has.
+    pub(crate) fn end(&self) -> Option<&LinkEnd> {
+        self.end.get()
+    }
+
+    /// Ends the link on this side.
+    pub(crate) fn close(&self, why: LinkEnd) {
+        self.note_end(why);
+        self.path.close();
+    }
+
+    fn note_end(&self, why: LinkEnd) {
+        let mut is_new = false;
+        let end = self.end.get_or_init(|| {
+            is_new = true;
+            why
+        });
+        if is_new {
+            self.upper.ended(end);
+            self.tell_followers();
+        }
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] if the link has ended.
+    #[inline]
+    pub(crate) fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
+        if let Some(end) = self.end.get() {
+            return Err(end.clone());
+        }
+        debug_assert!(body.iter().map(|part| part.len()).sum::<usize>() <= BODY_BYTES_MAX, "bodies are short");
+        // What arrived before a failure is still to be received, so the link does not end here.
+        self.path.send(head, body)?;
+        if self.poke.is_some() && self.path.backlog_bytes() > 0 {
+            self.poke_leader();
+        }
+        Ok(())
+    }
+
+    /// Receives frames and handles them. Returns their number.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] once the link has ended.
+    pub(crate) fn step(self: &Arc<Self>, scratch: &mut Vec<u8>) -> Result<usize, LinkEnd> {
+        if let Some(end) = self.end.get() {
+            return Err(end.clone());
+        }
+        let mut fault = None;
+        if self.path.backlog_bytes() > self.limits.backlog_bytes {
+            let end = LinkEnd::protocol("it does not read what is sent to it");
+            self.close(end.clone());
+            return Err(end);
+        }
+        let received = self.path.receive(scratch, FRAMES_PER_STEP, &mut |head, body| {
+            if fault.is_none() {
+                fault = self.handle(head, body).err();
+            }
+        });
+        let failure = match (fault, received) {
+            (None, Ok(count)) => return Ok(count),
+            (Some(fault), _) | (None, Err(fault)) => fault,
+        };
+        self.close(failure.clone());
+        Err(self.end.get().cloned().unwrap_or(failure))
+    }
+
+    #[inline]
+    fn handle(self: &Arc<Self>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
+        match head.kind {
+            Kind::Data => self.data_arrived(head, body),
+            Kind::Fetch => self.serve_fetch(head, decode(body)?)?,
+            Kind::Take if self.limits.serves => return Err(LinkEnd::protocol("a `Take` frame from a client")),
+            Kind::Take => self.serve_take(head, decode(body)?)?,
+            Kind::Settle => {
+                let status = self.area(head.value).and_then(|area| area.copy_in(0, &[])).map_or_else(status_of, |()| 0);
+                self.send(Head::new(Kind::Ack, head.id).with_status(status), &[])?;
+            }
+            Kind::Ack => self.operation_ended(head.id, head.status),
+            Kind::Release => drop(self.withdraw(head.id)),
+            Kind::Call | Kind::Answer | Kind::Cancel | Kind::Item | Kind::Credit => {
+                self.upper.frame(self, head, body)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Exposes memory to the peer. Returns its number, and whether the peer may read it directly.
+    pub(crate) fn expose(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+        let exposed = Exposed { area: Some(area.clone()), ..Exposed::default() };
+        let mut table = lock(&self.exposed);
+        let number = table.insert(exposed);
+        let is_marked = self.path.direct().is_some_and(|direct| direct.set_mark(index(number), number));
+        if let Some(exposed) = table.get(number) {
+            exposed.mark = is_marked.then_some(index(number));
+        }
+        drop(table);
+        if is_marked && area.is_lent() {
+            // A peer that reads the memory directly must find out before the memory changes.
+            let link = Arc::downgrade(self);
+            area.when_revoked(move || drop(link.upgrade().and_then(|link| link.withdraw(number))));
+        }
+        (number, is_marked)
+    }
+
+    /// Ends the exposure of memory. The peer no longer finds it. The memory itself is free once its
+    /// [`Area`] is dropped or revoked.
+    pub(crate) fn withdraw(&self, number: u64) -> Option<Arc<Area>> {
+        let mut table = lock(&self.exposed);
+        let exposed = table.remove(number)?;
+        if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
+            direct.clear_mark(mark);
+        }
+        exposed.area
+    }
+
+    /// The number of exposed areas and operations.
+    pub(crate) fn exposed_count(&self) -> usize {
+        lock(&self.exposed).len()
+    }
+
+    fn area(&self, number: u64) -> Result<Arc<Area>, Refusal> {
+        lock(&self.exposed).get(number).and_then(|exposed| exposed.area.clone()).ok_or(Refusal::Gone)
+    }
+
+    fn data_arrived(&self, head: Head, body: &[u8]) {
+        let done = self.area(head.id).and_then(|area| area.copy_in(head.value, body));
+        let mut table = lock(&self.exposed);
+        let Some(exposed) = table.get(head.id) else { return };
+        match done {
+            Ok(()) => {
+                exposed.missing_bytes = exposed.missing_bytes.saturating_sub(body.len() as u64);
+                if exposed.missing_bytes == 0 {
+                    exposed.ended.get_or_insert(0);
+                } else if exposed.missing_bytes > exposed.wake_bytes {
+                    return;
+                }
+            }
+            Err(refusal) => exposed.ended = Some(status_of(refusal)),
+        }
+        drop(table);
+        self.tell_followers();
+    }
+
+    fn operation_ended(&self, number: u64, status: u8) {
+        if let Some(exposed) = lock(&self.exposed).get(number) {
+            exposed.ended = Some(status);
+        }
+        self.tell_followers();
+    }
+
+    fn serve_fetch(&self, head: Head, fetch: Fetch) -> Result<(), LinkEnd> {
+        match self.send_pieces(head.id, &fetch) {
+            Ok(sent) => sent,
+            Err(status) => self.send(Head::new(Kind::Ack, fetch.into).with_status(status), &[]),
+        }
+    }
+
+    fn send_pieces(&self, number: u64, fetch: &Fetch) -> Result<Result<(), LinkEnd>, u8> {
+        let area = self.area(number).map_err(status_of)?;
+        if area.may_write() {
+            return Err(READ_ONLY);
+        }
+        if fetch.bytes > FETCH_BYTES_MAX || self.path.backlog_bytes() > BACKLOG_BYTES_MAX {
+            return Err(CROWDED);
+        }
+        let mut piece = vec![0; PIECE_BYTES.min(fetch.bytes as usize)];
+        let mut done = 0;
+        while done < fetch.bytes {
+            let bytes = piece.len().min((fetch.bytes - done) as usize);
+            let offset = fetch.offset.checked_add(done).ok_or(OUT_OF_RANGE)?;
+            area.copy_out(offset, &mut piece[..bytes]).map_err(status_of)?;
+            let head = Head::new(Kind::Data, fetch.into).with_value(fetch.into_offset.wrapping_add(done));
+            if let Err(end) = self.send(head, &[&piece[..bytes]]) {
+                return Ok(Err(end));
+            }
+            done += bytes as u64;
+        }
+        Ok(Ok(()))
+    }
+
+    fn serve_take(&self, head: Head, take: Take) -> Result<(), LinkEnd> {
+        let status = self.take(head, &take).err().unwrap_or(0);
+        self.send(Head::new(Kind::Ack, take.operation).with_status(status), &[])
+    }
+
+    fn take(&self, head: Head, take: &Take) -> Result<(), u8> {
+        let area = self.area(head.id).map_err(status_of)?;
+        let direct = self.path.direct().ok_or(UNREADABLE)?;
+        let segments = transfer::usable(&take.segments).ok_or(OUT_OF_RANGE)?;
+        let bytes = segments.iter().map(|(_, bytes)| bytes).sum();
+        let filled = area.fill(head.value, bytes, |at, part| {
+            let from = transfer::sub_range(&segments, at, part.len());
+            direct.read(index(take.operation), take.operation, &from, part)
+        });
+        filled.map_err(|error| match error {
+            FillError::Refused(refusal) => status_of(refusal),
+            FillError::Failed(_) => UNREADABLE,
+        })
+    }
+}
+
+fn decode<T: Wire>(body: &[u8]) -> Result<T, LinkEnd> {
+    farside_wire::decode(farside_wire::Decoder::new(body), 0).map_err(LinkEnd::protocol)
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for exposed in lock(&self.exposed).drain() {
+            // The memory may be free after this.
+            if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
+                direct.clear_mark(mark);
+            }
+            if let Some(area) = exposed.area {
+                area.revoke();
+            }
+        }
+        self.path.close();
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("path", &self.path).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Wakes the leading thread, so that it looks whether it can send, and at its flags.
+    pub(crate) fn poke_leader(&self) {
+        if let Some(poke) = &self.poke {
+            poke.wake();
+        }
+    }
+
+    fn tell_followers(&self) {
+        // SYNC: a follower counts itself under the lock before it looks; either this load sees the
+        // count, or the follower's look sees what was changed before the call.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.follower_count.load(Ordering::Relaxed) > 0 {
+            drop(lock(&self.followers));
+            self.changed.notify_all();
+        }
+    }
+}

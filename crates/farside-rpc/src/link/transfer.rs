@@ -1,0 +1,335 @@
+//! Reading and writing memory that the peer has exposed.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{
+    CROWDED, Exposed, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, Patience, READ_ONLY, UNREADABLE, WaitEnd, lock,
+};
+use crate::area::Area;
+use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
+use crate::path::LinkEnd;
+use crate::table::index;
+
+/// The number of `Fetch`es, or of settled pieces, that are under way at once.
+const WINDOW: usize = 4;
+
+/// The most bytes that the peer is asked to read directly at once.
+const OFFER_BYTES: usize = 4 << 20;
+
+/// Why a transfer failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The memory was taken back: the call has ended at its caller.
+    #[error("the memory is gone: the call has ended at its caller")]
+    Gone,
+    /// The range is not inside the memory.
+    #[error("the range {offset}..{} is not inside the memory of {memory_bytes} bytes", offset.saturating_add(*bytes))]
+    OutOfRange {
+        /// The start of the range.
+        offset: u64,
+        /// Its length.
+        bytes: u64,
+        /// The size of the memory.
+        memory_bytes: u64,
+    },
+    /// The peer does not allow writing.
+    #[error("the memory may only be read")]
+    ReadOnly,
+    /// The peer has too much to send already.
+    #[error("the peer has too many transfers under way; run fewer at once")]
+    Crowded,
+    /// The peer could not read this side's memory.
+    #[error("the peer could not read this side's memory directly")]
+    Unreadable,
+    /// There is no memory for what was to be pulled.
+    #[error("no memory for {bytes} bytes; pull pieces")]
+    NoMemory {
+        /// The number of bytes.
+        bytes: u64,
+    },
+    /// The deadline of the call passed.
+    #[error("the deadline passed during a transfer")]
+    Deadline,
+    /// The call was cancelled.
+    #[error("the call was cancelled during a transfer")]
+    Cancelled,
+    /// The connection has ended.
+    #[error("{0}")]
+    Link(#[from] LinkEnd),
+}
+
+impl From<WaitEnd> for TransferError {
+    fn from(end: WaitEnd) -> Self {
+        match end {
+            WaitEnd::Deadline => Self::Deadline,
+            WaitEnd::Cancelled => Self::Cancelled,
+            WaitEnd::Link(end) => Self::Link(end),
+        }
+    }
+}
+
+fn failed(status: u8) -> TransferError {
+    match status {
+        OUT_OF_RANGE => TransferError::OutOfRange { offset: 0, bytes: 0, memory_bytes: 0 },
+        READ_ONLY => TransferError::ReadOnly,
+        CROWDED => TransferError::Crowded,
+        UNREADABLE => TransferError::Unreadable,
+        GONE.. | 0 => TransferError::Gone,
+    }
+}
+
+/// Segments of a peer as addresses of this machine. `None` if their sizes overflow.
+pub(crate) fn usable(segments: &[(u64, u64)]) -> Option<Vec<(usize, usize)>> {
+    let mut sum = 0_usize;
+    segments
+        .iter()
+        .map(|(address, bytes)| {
+            let bytes = usize::try_from(*bytes).ok()?;
+            sum = sum.checked_add(bytes).filter(|sum| isize::try_from(*sum).is_ok())?;
+            Some((usize::try_from(*address).ok()?, bytes))
+        })
+        .collect()
+}
+
+/// The parts of segments that make up a range.
+pub(crate) fn sub_range(segments: &[(usize, usize)], mut skip: usize, mut bytes: usize) -> Vec<(usize, usize)> {
+    let mut parts = Vec::new();
+    for (address, length) in segments {
+        if bytes == 0 {
+            break;
+        }
+        if skip >= *length {
+            skip -= length;
+            continue;
+        }
+        let taken = (length - skip).min(bytes);
+        parts.push((address.wrapping_add(skip), taken));
+        bytes -= taken;
+        skip = 0;
+    }
+    parts
+}
+
+/// An operation of this side, which ends when this is dropped.
+struct Operation<'a> {
+    link: &'a Arc<Link>,
+    number: u64,
+    area: Option<Arc<Area>>,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.link.withdraw(self.number);
+        if let Some(area) = &self.area {
+            area.revoke();
+        }
+    }
+}
+
+impl<'a> Operation<'a> {
+    /// Begins an operation for which `missing_bytes` bytes are to arrive in `area`.
+    fn begin(link: &'a Arc<Link>, area: Option<Arc<Area>>, missing_bytes: u64) -> Self {
+        let exposed = Exposed { area: area.clone(), missing_bytes, ..Exposed::default() };
+        let number = lock(&link.exposed).insert(exposed);
+        Self { link, number, area }
+    }
+
+    fn wait(&self, patience: &Patience) -> Result<(), TransferError> {
+        let status = self.link.wait(patience, || lock(&self.link.exposed).get(self.number)?.ended)?;
+        if status == 0 { Ok(()) } else { Err(failed(status)) }
+    }
+}
+
+/// A read of exposed memory of the peer by messages, on its way.
+pub(crate) struct Fetching<'a> {
+    operation: Operation<'a>,
+    number: u64,
+    offset: u64,
+    bytes: u64,
+    asked_bytes: u64,
+}
+
+impl<'a> Fetching<'a> {
+    /// Asks for the first bytes of a read that fills `area`.
+    pub(crate) fn begin(link: &'a Arc<Link>, number: u64, offset: u64, area: Arc<Area>) -> Result<Self, TransferError> {
+        let bytes = area.bytes();
+        let operation = Operation::begin(link, Some(area), bytes);
+        let mut fetching = Self { operation, number, offset, bytes, asked_bytes: 0 };
+        fetching.ask(bytes)?;
+        Ok(fetching)
+    }
+
+    /// Asks for more while `missing_bytes` bytes of the whole are missing.
+    fn ask(&mut self, missing_bytes: u64) -> Result<(), LinkEnd> {
+        let arrived = self.bytes - missing_bytes;
+        while self.asked_bytes < self.bytes
+            && self.asked_bytes.saturating_sub(arrived) < WINDOW as u64 * FETCH_BYTES_MAX
+        {
+            let bytes = FETCH_BYTES_MAX.min(self.bytes - self.asked_bytes);
+            let (offset, into) = (self.offset + self.asked_bytes, self.operation.number);
+            let fetch = Fetch { offset, bytes, into, into_offset: self.asked_bytes };
+            self.operation
+                .link
+                .send(Head::new(Kind::Fetch, self.number), &[&farside_wire::encode(&fetch, Vec::new())])?;
+            self.asked_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Waits until all bytes are there.
+    pub(crate) fn wait(mut self, patience: &Patience) -> Result<(), TransferError> {
+        let link = self.operation.link;
+        while self.bytes > 0 {
+            // More is asked for when a whole piece has arrived.
+            let enough = self.bytes - self.asked_bytes + (WINDOW as u64 - 1) * FETCH_BYTES_MAX;
+            let (missing_bytes, ended) = link.wait(patience, || {
+                let mut exposed = lock(&link.exposed);
+                let exposed = exposed.get(self.operation.number)?;
+                exposed.wake_bytes = if self.asked_bytes < self.bytes { enough } else { 0 };
+                let is_news = exposed.ended.is_some() || exposed.missing_bytes <= exposed.wake_bytes;
+                is_news.then_some((exposed.missing_bytes, exposed.ended))
+            })?;
+            match ended {
+                Some(0) => break,
+                Some(status) => return Err(failed(status)),
+                None => self.ask(missing_bytes)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Reads from exposed memory of the peer by messages.
+    ///
+    /// # Errors
+    /// [`TransferError`].
+    pub(crate) fn fetch(
+        self: &Arc<Self>,
+        number: u64,
+        offset: u64,
+        into: &mut [u8],
+        patience: &Patience,
+    ) -> Result<(), TransferError> {
+        // SAFETY: `into` is borrowed until this function returns. The area is revoked before: the
+        // operation does so when it is dropped, in every case.
+        let area = unsafe { Area::lent_mut(&mut [into]) };
+        Fetching::begin(self, number, offset, Arc::new(area))?.wait(patience)
+    }
+
+    /// Reads the peer's memory directly.
+    pub(crate) fn read_directly(
+        &self,
+        number: u64,
+        segments: &[(usize, usize)],
+        offset: u64,
+        into: &mut [u8],
+        patience: &Patience,
+    ) -> Result<(), TransferError> {
+        let direct = self.path.direct().ok_or(TransferError::Unreadable)?;
+        let mut skip = offset as usize;
+        for piece in into.chunks_mut(FETCH_BYTES_MAX as usize) {
+            if Instant::now() >= patience.deadline {
+                return Err(TransferError::Deadline);
+            }
+            let part = sub_range(segments, skip, piece.len());
+            direct.read(index(number), number, &part, piece).map_err(|error| match self.end() {
+                Some(end) => TransferError::Link(end.clone()),
+                None if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+                    TransferError::Unreadable
+                }
+                None => TransferError::Gone,
+            })?;
+            skip += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Writes to exposed memory of the peer.
+    ///
+    /// # Errors
+    /// [`TransferError`].
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        number: u64,
+        offset: u64,
+        from: &[u8],
+        patience: &Patience,
+    ) -> Result<(), TransferError> {
+        if self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed) {
+            match self.offer(number, offset, from, patience) {
+                Ok(true) => return Ok(()),
+                // No mark is free at the moment.
+                Ok(false) => {}
+                Err(TransferError::Unreadable) => self.peer_cannot_read.store(true, Ordering::Relaxed),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut started = std::collections::VecDeque::new();
+        for (block_index, block) in (0..).zip(from.chunks(FETCH_BYTES_MAX as usize)) {
+            if started.len() == WINDOW {
+                let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
+                operation.wait(patience)?;
+            }
+            for (piece_index, piece) in (0..).zip(block.chunks(PIECE_BYTES)) {
+                let at = offset + block_index * FETCH_BYTES_MAX + piece_index * PIECE_BYTES as u64;
+                self.send(Head::new(Kind::Data, number).with_value(at), &[piece])?;
+            }
+            let operation = Operation::begin(self, None, 0);
+            let settled = operation.number;
+            started.push_back(operation);
+            self.send(Head::new(Kind::Settle, settled).with_value(number), &[])?;
+        }
+        started.iter().try_for_each(|operation| operation.wait(patience))
+    }
+
+    /// Lets the peer read `from` directly into its own memory. Returns false if that cannot be now.
+    fn offer(
+        self: &Arc<Self>,
+        number: u64,
+        offset: u64,
+        from: &[u8],
+        patience: &Patience,
+    ) -> Result<bool, TransferError> {
+        for (piece_index, piece) in (0..).zip(from.chunks(OFFER_BYTES)) {
+            // SAFETY: `piece` is borrowed until this function returns. The area is revoked before:
+            // `Operation` does so when it is dropped, in every case.
+            let area = Arc::new(unsafe { Area::lent(&[piece]) });
+            let (operation, is_marked) = self.expose(area.clone());
+            let source = Operation { link: self, number: operation, area: Some(area.clone()) };
+            if !is_marked {
+                return Ok(false);
+            }
+            let take = Take { operation, segments: area.segments() };
+            let head = Head::new(Kind::Take, number).with_value(offset + piece_index * OFFER_BYTES as u64);
+            self.send(head, &[&farside_wire::encode(&take, Vec::new())])?;
+            source.wait(patience)?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_segments_is_cut_out() {
+        let segments = [(100, 10), (200, 0), (300, 5)];
+        assert_eq!(sub_range(&segments, 0, 15), [(100, 10), (300, 5)]);
+        assert_eq!(sub_range(&segments, 8, 4), [(108, 2), (300, 2)]);
+        assert_eq!(sub_range(&segments, 10, 1), [(300, 1)]);
+        assert_eq!(sub_range(&segments, 3, 0), []);
+    }
+
+    #[test]
+    fn segments_whose_sizes_overflow_are_not_usable() {
+        assert_eq!(usable(&[(1, 2), (3, 4)]), Some(vec![(1, 2), (3, 4)]));
+        assert_eq!(usable(&[(0, u64::MAX)]), None);
+        assert_eq!(usable(&[(0, i64::MAX as u64), (0, 1)]), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! How threads wait for something that a frame brings.
+//!
+//! On a client, the first thread that waits *leads*: it receives the frames of all threads. The
+//! others follow: they sleep until their own answer has come or the leader has left, and then one
+//! of them leads. So a single caller receives its answer without a switch between threads. On a
+//! server, a loop leads.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{Interest, wait_ready};
+
+use super::{Link, lock};
+use crate::path::LinkEnd;
+
+/// How long a thread waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    /// When it gives up.
+    pub(crate) deadline: Instant,
+    /// Set when what it waits for is no longer wanted.
+    pub(crate) cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Patience {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Relaxed))
+    }
+}
+
+/// Why a wait ended without success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WaitEnd {
+    /// The deadline passed.
+    Deadline,
+    /// It was cancelled.
+    Cancelled,
+    /// The link has ended.
+    Link(LinkEnd),
+}
+
+/// The number of looks between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
+
+impl Link {
+    /// Waits until `look` returns something.
+    ///
+    /// # Errors
+    /// [`WaitEnd`].
+    pub(crate) fn wait<T>(
+        self: &Arc<Self>,
+        patience: &Patience,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<T, WaitEnd> {
+        loop {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            if let Some(end) = self.end() {
+                return look().ok_or_else(|| WaitEnd::Link(end.clone()));
+            }
+            if patience.is_cancelled() {
+                return Err(WaitEnd::Cancelled);
+            }
+            if Instant::now() >= patience.deadline {
+                return Err(WaitEnd::Deadline);
+            }
+            let lead = if self.limits.has_loop { None } else { self.try_lead() };
+            if let Some(mut scratch) = lead {
+                let found = self.lead(patience, &mut scratch, &mut look);
+                drop(scratch);
+                self.tell_followers();
+                if let Some(found) = found {
+                    return Ok(found);
+                }
+            } else if let Some(found) = self.follow(patience, &mut look) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Receives until `look` returns something, the deadline passes, or the link ends.
+    fn lead<T>(
+        self: &Arc<Self>,
+        patience: &Patience,
+        scratch: &mut Vec<u8>,
+        look: &mut impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let mut looks = 0;
+        let mut idle_since = None;
+        loop {
+            let count = self.step(scratch).ok()?;
+            if let Some(found) = look() {
+                return Some(found);
+            }
+            if count > 0 {
+                (looks, idle_since) = (0, None);
+                continue;
+            }
+            looks += 1;
+            std::hint::spin_loop();
+            if looks % LOOKS_PER_CLOCK != 0 && !self.limits.spin.is_zero() {
+                continue;
+            }
+            let now = Instant::now();
+            if now >= patience.deadline || patience.is_cancelled() {
+                return None;
+            }
+            if now - *idle_since.get_or_insert(now) >= self.limits.spin {
+                self.sleep(patience.deadline);
+                idle_since = None;
+            }
+        }
+    }
+
+    /// The right to receive, unless another thread has it.
+    pub(crate) fn try_lead(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
+        match self.lead.try_lock() {
+            Ok(lead) => Some(lead),
+            // A function of the program panicked in it. The memory has no meaning between steps.
+            Err(TryLockError::Poisoned(lead)) => Some(lead.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Sleeps until something may have arrived.
+    pub(crate) fn sleep(&self, deadline: Instant) {
+        if self.path.prepare_sleep() {
+            let (socket, waker) = self.path.descriptors();
+            let socket = Interest { fd: socket, writable: self.path.backlog_bytes() > 0 };
+            let waker = waker.map(|fd| Interest { fd, writable: false });
+            let poke = self.poke.as_ref().map(|poke| Interest { fd: poke.as_fd(), writable: false });
+            let interests: Vec<_> = [socket].into_iter().chain(waker).chain(poke).collect();
+            // A failure ends the sleep early, and the caller looks again.
+            let ready = wait_ready(&interests, Some(deadline)).unwrap_or_default();
+            self.path.end_sleep();
+            if ready.first() == Some(&true) {
+                self.path.look();
+            }
+            if ready.last() == Some(&true)
+                && let Some(poke) = &self.poke
+            {
+                poke.reset();
+            }
+        }
+    }
+
+    /// Sleeps until `look` returns something or the leader has left.
+    fn follow<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
+        let guard = lock(&self.followers);
+        self.follower_count.fetch_add(1, Ordering::Relaxed);
+        // SYNC: pairs with the fence in `tell_followers`.
+        fence(Ordering::SeqCst);
+        let found = look();
+        let may_lead = !self.limits.has_loop && self.try_lead().is_some();
+        if found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled() {
+            let left = patience.deadline.saturating_duration_since(Instant::now());
+            // Cancelling tells the followers, too.
+            drop(self.changed.wait_timeout(guard, left.min(Duration::from_secs(1 << 30))));
+        }
+        self.follower_count.fetch_sub(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Wakes the waiting threads, so that they look at their flags.
+    pub(crate) fn wake_waiting(&self) {
+        self.tell_followers();
+    }
+}

@@ -1,0 +1,111 @@
+//! [`Path`]: what carries the frames of one connection.
+//!
+//! In Mercury's terms (III-B), a `Call` is an unexpected message and an `Answer` an expected one.
+//! Reads and writes of registered memory are `Fetch`, `Data` and `Settle` frames, or direct reads
+//! where a path has them.
+
+pub(crate) mod shm;
+pub(crate) mod tcp;
+
+use std::fmt;
+use std::io::Error;
+use std::os::fd::BorrowedFd;
+
+use crate::frame::Head;
+
+/// Why a connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkEnd {
+    /// The peer closed it, or its process ended.
+    #[error("the peer closed the connection or ended")]
+    ByPeer,
+    /// This side closed it.
+    #[error("the connection was closed on this side")]
+    Here,
+    /// The system reported a failure.
+    #[error("the connection failed: {0}")]
+    Failed(String),
+    /// The peer sent what no correct peer sends.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(String),
+}
+
+impl LinkEnd {
+    pub(crate) fn failed(error: &Error) -> Self {
+        if farside_sys::net::is_end(error) { Self::ByPeer } else { Self::Failed(error.to_string()) }
+    }
+
+    pub(crate) fn protocol(why: impl fmt::Display) -> Self {
+        Self::Protocol(why.to_string())
+    }
+}
+
+/// One end of a connection.
+///
+/// Any thread may send. One thread at a time receives: the caller sees to that.
+pub(crate) trait Path: Send + Sync + fmt::Debug {
+    /// Sends a frame whose body consists of `body`'s parts. A frame that finds no room waits in a
+    /// backlog on this side; the protocol above bounds it. The parts may be reused at once.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] if the connection has ended.
+    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd>;
+
+    /// Passes at most `max` frames to `take` and returns their number. `scratch` is memory that the
+    /// path may use during the call. Also sends from the backlog.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] once the connection has ended and all that arrived before has been passed.
+    fn receive(&self, scratch: &mut Vec<u8>, max: usize, take: &mut dyn FnMut(Head, &[u8])) -> Result<usize, LinkEnd>;
+
+    /// Prepares to wait for the [descriptors](Self::descriptors). Returns false if there may be
+    /// something to receive; then the caller must not wait.
+    fn prepare_sleep(&self) -> bool;
+
+    /// Ends a prepared wait.
+    fn end_sleep(&self);
+
+    /// The descriptors that become readable when something arrives or the connection ends: its
+    /// socket, and a waker if it has one.
+    fn descriptors(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>);
+
+    /// Looks at the socket, where a path does not do so by itself with each receive.
+    fn look(&self) {}
+
+    /// The number of bytes that wait in the backlog. While there are some, the socket tells when
+    /// it becomes writable.
+    fn backlog_bytes(&self) -> usize;
+
+    /// Notes that a descriptor reported the end of the connection.
+    fn note_end(&self);
+
+    /// Ends the connection. Both sides find out.
+    fn close(&self);
+
+    /// Direct reads of the peer's memory, if the path has them.
+    fn direct(&self) -> Option<&dyn Direct> {
+        None
+    }
+}
+
+/// Reads of the peer's memory in which it takes no part.
+///
+/// Memory may be taken back while the peer reads it. Each side therefore has *marks* that both see.
+/// The owner sets a mark to a number while the memory behind it stays as it is, and clears it
+/// before it takes the memory back. A reader looks at the mark after it has read; if the number is
+/// still there, what it read is right.
+pub(crate) trait Direct {
+    /// Sets one of this side's marks. Returns false if it has no such mark.
+    fn set_mark(&self, mark: usize, number: u64) -> bool;
+
+    /// Clears one of this side's marks.
+    fn clear_mark(&self, mark: usize);
+
+    /// Fills `into` from the peer's memory, whose segments are given by address and length.
+    ///
+    /// # Errors
+    /// The system's error; `PermissionDenied` if it forbids such reads. `NotConnected` if the mark
+    /// does not hold `number`, so that the memory was taken back.
+    fn read(&self, mark: usize, number: u64, segments: &[(usize, usize)], into: &mut [u8]) -> Result<(), Error>;
+}

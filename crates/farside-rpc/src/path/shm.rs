@@ -1,0 +1,380 @@
+//! The path between processes of one machine: two rings in memory that both map.
+//!
+//! The client creates the memory and the server two wakers; both are sent through the socket of the
+//! door. A waker's two sides are separate, so that no side can make the other block. The socket
+//! stays open: its end is the end of the connection. A sender publishes a record, and
+//! wakes the receiver if its doorbell says that it sleeps ([`farside_fabric::bell`]).
+
+mod memory;
+
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use farside_fabric::bell::{Fencing, SleepToken};
+use farside_fabric::ring::{Header, Next, record_bytes};
+use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, PeerIdentity, Waker};
+use farside_sys::process::{random_bytes, user_id};
+use farside_sys::process_memory;
+use farside_sys::shm::ShmError;
+use farside_wire::Wire;
+
+use self::memory::{RingReceiver, RingSender, Shared};
+use super::{Direct, LinkEnd, Path};
+use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+
+/// The number of looks at an empty ring between two looks at the socket.
+const LOOKS_PER_SOCKET: u32 = 1 << 14;
+
+/// What a client offers: the memory, and a secret in its own memory. A server that finds the secret
+/// there reads the right process's memory.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    shared: Shared,
+    secret: Box<[u8; 16]>,
+}
+
+/// The wakers of one end: its own, and the peer's.
+#[derive(Debug)]
+pub(crate) struct Wakers {
+    pub(crate) own: Waker,
+    pub(crate) peer: Waker,
+}
+
+impl Offer {
+    /// Creates the memory.
+    pub(crate) fn new() -> Result<Self, ShmError> {
+        Ok(Self { shared: Shared::create()?, secret: secret()? })
+    }
+
+    /// The descriptor of the memory.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd()
+    }
+
+    /// Takes what a client sent.
+    ///
+    /// # Errors
+    /// [`ShmError`] if the memory is not what it should be.
+    pub(crate) fn accept(memory: OwnedFd) -> Result<Self, ShmError> {
+        Ok(Self { shared: Shared::map(memory)?, secret: secret()? })
+    }
+
+    /// Where this process's secret is, and what it is.
+    pub(crate) fn secret(&self) -> Secret {
+        Secret { address: self.secret.as_ptr().expose_provenance() as u64, bytes: *self.secret }
+    }
+}
+
+fn secret() -> Result<Box<[u8; 16]>, ShmError> {
+    let failed = |cause| ShmError::System { call: "getrandom", bytes: 16, cause };
+    Ok(Box::new(random_bytes().map_err(failed)?))
+}
+
+/// Random bytes in a process's memory, and their address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Secret {
+    address: u64,
+    bytes: [u8; 16],
+}
+
+impl Secret {
+    /// Returns whether this process may read the memory of `peer`, and `peer` is the process that
+    /// has the secret. The system's word is not enough: the number may be that of a process which
+    /// only listened or connected for the peer.
+    fn is_found(self, peer: PeerIdentity) -> bool {
+        let mut found = [0; 16];
+        let read = peer
+            .pid
+            .filter(|_| peer.uid == user_id())
+            .map(|pid| process_memory::read(pid, usize::try_from(self.address).unwrap_or_default(), &mut found));
+        matches!(read, Some(Ok(16))) && found == self.bytes
+    }
+}
+
+/// One end of the path.
+#[derive(Debug)]
+pub(crate) struct ShmPath {
+    shared: Shared,
+    socket: MessageSocket,
+    own_waker: Waker,
+    peer_waker: Waker,
+    out: Mutex<Out>,
+    ring: Mutex<RingReceiver>,
+    /// The wait that was prepared.
+    sleep: Mutex<Option<SleepToken>>,
+    looks: AtomicU32,
+    has_ended: AtomicBool,
+    is_closed_here: AtomicBool,
+    /// The peer's number, if this process may read its memory.
+    peer_pid: Option<i32>,
+    /// Read by the peer.
+    _secret: Box<[u8; 16]>,
+}
+
+#[derive(Debug)]
+struct Out {
+    ring: RingSender,
+    backlog: VecDeque<(Head, Vec<u8>)>,
+    backlog_bytes: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ShmPath {
+    /// Begins the path after the greeting.
+    pub(crate) fn new(
+        Offer { shared, secret }: Offer,
+        Wakers { own, peer: peer_waker }: Wakers,
+        socket: MessageSocket,
+        peer: PeerIdentity,
+        peer_secret: Secret,
+    ) -> Self {
+        Self {
+            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new(), backlog_bytes: 0 }),
+            ring: Mutex::new(shared.receiver()),
+            sleep: Mutex::new(None),
+            looks: AtomicU32::new(0),
+            has_ended: AtomicBool::new(false),
+            is_closed_here: AtomicBool::new(false),
+            peer_pid: peer.pid.filter(|_| peer_secret.is_found(peer)),
+            _secret: secret,
+            shared,
+            socket,
+            own_waker: own,
+            peer_waker,
+        }
+    }
+
+    fn end(&self) -> Option<LinkEnd> {
+        match () {
+            () if self.is_closed_here.load(Ordering::Relaxed) => Some(LinkEnd::Here),
+            () if self.has_ended.load(Ordering::Relaxed) => Some(LinkEnd::ByPeer),
+            () => None,
+        }
+    }
+
+    /// Wakes the peer if it sleeps.
+    #[inline]
+    fn ring_peer(&self) {
+        let bell = self.shared.doorbell(self.shared.end().other());
+        // SYNC: pairs with the fence in `Doorbell::prepare`: either the load after this sees that
+        // the peer is about to sleep, or the peer's look finds the record.
+        fence(Ordering::SeqCst);
+        bell.ring_with(|_| self.peer_waker.wake());
+    }
+
+    /// Looks at the socket, which brings nothing but its end.
+    fn look_at_socket(&self) {
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        match self.socket.receive(&mut buffer) {
+            Ok(Some(_)) => {}
+            Ok(None) => self.note_end(),
+            Err(error) if farside_sys::net::is_end(&error) => self.note_end(),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Out {
+    /// Writes a frame to the ring. Returns false if it has no room.
+    fn write(&mut self, head: Head, body: &[&[u8]]) -> bool {
+        let body_bytes = body.iter().map(|part| part.len()).sum::<usize>();
+        let bytes = record_bytes(HEAD_BYTES + body_bytes);
+        let Ok(offset) = self.ring.reserve(bytes) else { return false };
+        let chunk = self.ring.chunk();
+        let mut at = offset + 8;
+        for part in [&head.to_bytes()[..]].iter().chain(body) {
+            chunk.put_bytes(at, part);
+            at += part.len();
+        }
+        let body_bytes = u32::try_from(body_bytes).expect("a body is short");
+        self.ring.publish(Header::new(0, body_bytes, bytes), bytes);
+        true
+    }
+
+    /// Sends from the backlog as much as fits. Returns whether something was sent.
+    fn flush(&mut self) -> bool {
+        let mut has_sent = false;
+        while let Some((head, body)) = self.backlog.pop_front() {
+            let mut is_written = self.write(head, &[&body]);
+            if !is_written {
+                self.ring.begin_waiting();
+                // Room may have appeared before the announcement.
+                is_written = self.write(head, &[&body]);
+            }
+            if !is_written {
+                self.backlog.push_front((head, body));
+                return has_sent;
+            }
+            self.backlog_bytes -= HEAD_BYTES + body.len();
+            has_sent = true;
+        }
+        if has_sent {
+            self.ring.end_waiting();
+        }
+        has_sent
+    }
+}
+
+impl Path for ShmPath {
+    #[inline]
+    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
+        if let Some(end) = self.end() {
+            return Err(end);
+        }
+        let mut out = lock(&self.out);
+        if !out.backlog.is_empty() || !out.write(head, body) {
+            let body = body.concat();
+            out.backlog_bytes += HEAD_BYTES + body.len();
+            out.backlog.push_back((head, body));
+            out.flush();
+        }
+        drop(out);
+        self.ring_peer();
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&self, scratch: &mut Vec<u8>, max: usize, take: &mut dyn FnMut(Head, &[u8])) -> Result<usize, LinkEnd> {
+        let mut ring = lock(&self.ring);
+        let mut count = 0;
+        while count < max {
+            let Next::Record { header, payload, end } = ring.peek().map_err(LinkEnd::protocol)? else { break };
+            let body_bytes = header.operand() as usize;
+            if body_bytes > BODY_BYTES_MAX || payload + HEAD_BYTES + body_bytes > end {
+                return Err(LinkEnd::protocol(format_args!("a frame of {body_bytes} bytes in a shorter record")));
+            }
+            let mut head = [0; HEAD_BYTES];
+            ring.chunk().take_bytes(payload, &mut head);
+            if scratch.len() < body_bytes {
+                scratch.resize(BODY_BYTES_MAX, 0);
+            }
+            let body = &mut scratch[..body_bytes];
+            ring.chunk().take_bytes(payload + HEAD_BYTES, body);
+            ring.consume(end);
+            count += 1;
+            let head = Head::from_bytes(&head).ok_or_else(|| LinkEnd::protocol("a frame of an unknown kind"))?;
+            take(head, body);
+        }
+        let must_ring = ring.credited_sender_waits();
+        drop(ring);
+        if must_ring {
+            self.ring_peer();
+        }
+        let mut out = lock(&self.out);
+        if !out.backlog.is_empty() && out.flush() {
+            drop(out);
+            self.ring_peer();
+        }
+        if count == 0 {
+            if let Some(end) = self.end() {
+                return Err(end);
+            }
+            if self.looks.fetch_add(1, Ordering::Relaxed) % LOOKS_PER_SOCKET == LOOKS_PER_SOCKET - 1 {
+                self.look_at_socket();
+            }
+        }
+        Ok(count)
+    }
+
+    fn prepare_sleep(&self) -> bool {
+        let bell = self.shared.doorbell(self.shared.end());
+        let token = bell.prepare(Fencing::Mutual, || {});
+        let may_receive = !lock(&self.ring).is_empty() || self.end().is_some();
+        let may_send = {
+            let out = lock(&self.out);
+            out.backlog.front().is_some_and(|(_, body)| out.ring.has_room(record_bytes(HEAD_BYTES + body.len())))
+        };
+        if may_receive || may_send {
+            bell.cancel(token);
+            return false;
+        }
+        *lock(&self.sleep) = Some(token);
+        true
+    }
+
+    fn end_sleep(&self) {
+        let Some(token) = lock(&self.sleep).take() else { return };
+        self.shared.doorbell(self.shared.end()).cancel(token);
+        self.own_waker.reset();
+    }
+
+    fn look(&self) {
+        self.look_at_socket();
+    }
+
+    fn descriptors(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {
+        (self.socket.as_fd(), Some(self.own_waker.as_fd()))
+    }
+
+    fn backlog_bytes(&self) -> usize {
+        lock(&self.out).backlog_bytes
+    }
+
+    fn note_end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    fn close(&self) {
+        self.is_closed_here.store(true, Ordering::Relaxed);
+        self.socket.finish_sending();
+        self.own_waker.wake();
+    }
+
+    fn direct(&self) -> Option<&dyn Direct> {
+        Some(self)
+    }
+}
+
+impl Direct for ShmPath {
+    fn set_mark(&self, mark: usize, number: u64) -> bool {
+        // SYNC: pairs with the acquire fence in `read`: a reader that finds the number has read
+        // the bytes that this thread wrote before.
+        self.shared.mark(self.shared.end(), mark).is_some_and(|mark| {
+            mark.store(number, Ordering::Release);
+            true
+        })
+    }
+
+    fn clear_mark(&self, mark: usize) {
+        if let Some(mark) = self.shared.mark(self.shared.end(), mark) {
+            mark.store(0, Ordering::Relaxed);
+            // SYNC: pairs with the fence in `read`: a reader that still finds the number has read
+            // before the memory changes.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn read(&self, mark: usize, number: u64, segments: &[(usize, usize)], into: &mut [u8]) -> Result<(), Error> {
+        let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
+        let word = self.shared.mark(self.shared.end().other(), mark).ok_or(ErrorKind::InvalidInput)?;
+        let mut done = 0;
+        for segments in segments.chunks(process_memory::SEGMENTS_MAX) {
+            let bytes = segments.iter().map(|(_, bytes)| bytes).sum::<usize>();
+            let part = into.get_mut(done..done + bytes).ok_or(ErrorKind::InvalidInput)?;
+            let read = process_memory::read_segments(pid, segments, part)?;
+            if read != bytes {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            done += bytes;
+        }
+        // SYNC: pairs with the release store in `set_mark` and the fence in `clear_mark`.
+        fence(Ordering::SeqCst);
+        let is_there = word.load(Ordering::Acquire) == number;
+        // The number of a process that has ended may be another's.
+        self.look_at_socket();
+        if is_there && self.end().is_none() { Ok(()) } else { Err(ErrorKind::NotConnected.into()) }
+    }
+}
+
+impl Drop for ShmPath {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,339 @@
+//! [`Server`]: listens, and runs the handlers of services.
+
+mod pool;
+mod registry;
+mod session;
+mod turns;
+
+use std::io;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farside_sys::net::Waker;
+use farside_sys::process::random_bytes;
+
+use self::pool::Queue;
+pub(crate) use self::registry::BUILT_IN;
+use self::registry::Registry;
+pub use self::registry::{Description, ProcedureStats};
+pub use self::turns::Turns;
+use crate::address::{Address, AddressError};
+use crate::door::{Door, Policy};
+use crate::greeting::Tokens;
+use crate::link::Limits;
+use crate::service::Service;
+
+/// What the parts of a server share.
+#[derive(Debug)]
+struct Shared {
+    registry: Registry,
+    policy: Policy,
+    max_connections: u32,
+    queue: Queue,
+    connection_count: AtomicUsize,
+    waker: Waker,
+    /// No new connection or call is accepted.
+    is_closing: AtomicBool,
+    /// The loop ends.
+    is_ended: AtomicBool,
+    /// Whether threads of a pool run handlers.
+    has_pool: bool,
+    spin: Duration,
+    /// The files that hold an address of the server, and that address.
+    announced: Vec<(PathBuf, Address)>,
+    max_time: Duration,
+}
+
+impl Shared {
+    fn limits(&self) -> Limits {
+        Limits::of_server(self.has_pool, self.spin, self.policy.calls_max)
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The text is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Another process listens at the address, or the system refuses it.
+    #[error("cannot listen at {address}: {cause}{}", if cause.kind() == io::ErrorKind::AddrInUse { "; another server has it" } else { "" })]
+    Listen {
+        /// The address.
+        address: String,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// Programs of other machines could come, and nothing would prove who they are.
+    #[error("{address} can be reached from other machines: give the server tokens with Builder::tokens")]
+    NoTokens {
+        /// The address.
+        address: String,
+    },
+    /// No address to listen at.
+    #[error("the server has no address: call Builder::listen")]
+    NoAddress,
+    /// Two services with one name under one provider.
+    #[error("the service {service:?} was added twice under provider {provider}")]
+    Twice {
+        /// The service.
+        service: String,
+        /// The provider.
+        provider: u16,
+    },
+    /// The system refused something.
+    #[error("cannot start the server: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Sets a server up. See [`Server::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    doors: Vec<Door>,
+    announce: Vec<PathBuf>,
+    services: Vec<(u16, Service)>,
+    tokens: Tokens,
+    pool: usize,
+    max_connections: u32,
+    max_calls: u32,
+    max_bytes: u64,
+    max_time: Duration,
+    spin: Duration,
+}
+
+impl Builder {
+    /// Listens at an address. May be called several times.
+    ///
+    /// # Errors
+    /// [`StartError`] if the text is no address, or the system refuses it.
+    pub fn listen(mut self, address: impl AsRef<str>) -> Result<Self, StartError> {
+        let address: Address = address.as_ref().parse()?;
+        let door = Door::open(&address);
+        self.doors.push(door.map_err(|cause| StartError::Listen { address: address.to_string(), cause })?);
+        Ok(self)
+    }
+
+    /// Writes the first address to a file when the server starts, and removes the file when it
+    /// ends. Clients connect to `file:PATH`.
+    #[must_use]
+    pub fn announce(mut self, path: impl Into<PathBuf>) -> Self {
+        self.announce.push(path.into());
+        self
+    }
+
+    /// Accepts clients that prove one of these tokens.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// Adds a service. Several services, also of one name, have different providers.
+    #[must_use]
+    pub fn provider(mut self, provider: u16, service: impl Into<Service>) -> Self {
+        self.services.push((provider, service.into()));
+        self
+    }
+
+    /// Number of threads that run handlers. The default is the number of CPUs.
+    #[must_use]
+    pub fn pool(mut self, threads: usize) -> Self {
+        self.pool = threads;
+        self
+    }
+
+    /// Number of connections at once. The default is 4096.
+    #[must_use]
+    pub fn max_connections(mut self, count: u32) -> Self {
+        self.max_connections = count;
+        self
+    }
+
+    /// Number of calls of one connection that run or wait at once. The default is 256.
+    #[must_use]
+    pub fn max_calls(mut self, count: u32) -> Self {
+        self.max_calls = count.max(1);
+        self
+    }
+
+    /// The most bytes of the arguments of a call, or of its result. The default is 64 MiB. Bulk
+    /// data has no limit.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// The longest time that a call may take, whatever its caller allows. The default is an hour.
+    #[must_use]
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = time;
+        self
+    }
+
+    /// How long the server looks for further calls on shared memory before it sleeps. The default
+    /// is 0: an idle server uses no CPU, and a call to it costs a wake-up.
+    #[must_use]
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
+        self
+    }
+
+    /// Starts the server on a thread of its own.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(mut self) -> Result<Server, StartError> {
+        self.pool = self.pool.max(1);
+        let pool = self.pool;
+        let mut turns = self.build(true)?;
+        let shared = turns.shared().clone();
+        let addresses = turns.addresses();
+        let mut threads = Vec::new();
+        for index in 0..pool {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new().name(format!("farside rpc {index}"));
+            threads.push(thread.spawn(move || shared.queue.serve())?);
+        }
+        let thread = std::thread::Builder::new().name("farside rpc".into());
+        let receiver = thread.spawn(move || turns.serve())?;
+        Ok(Server { shared, receiver: Some(receiver), threads, addresses })
+    }
+
+    /// Prepares a server that does its work when the program calls [`Turns::turn`].
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn turns(self) -> Result<Turns, StartError> {
+        self.build(false)
+    }
+
+    fn build(self, has_pool: bool) -> Result<Turns, StartError> {
+        let first = self.doors.first().ok_or(StartError::NoAddress)?.address().clone();
+        if let Some(door) = self.doors.iter().find(|door| door.is_network() && self.tokens.is_empty()) {
+            return Err(StartError::NoTokens { address: door.address().to_string() });
+        }
+        let incarnation = u64::from_le_bytes(random_bytes()?);
+        let registry = Registry::new(self.services)?;
+        for path in &self.announce {
+            first.write_to(path)?;
+        }
+        let announced = self.announce.into_iter().map(|path| (path, first.clone())).collect();
+        let shared = Shared {
+            registry,
+            policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },
+            max_connections: self.max_connections,
+            queue: Queue::default(),
+            connection_count: AtomicUsize::new(0),
+            waker: Waker::new()?,
+            is_closing: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            has_pool,
+            spin: self.spin,
+            announced,
+            max_time: self.max_time,
+        };
+        Ok(Turns::new(Arc::new(shared), self.doors)?)
+    }
+}
+
+/// A server that runs on threads of its own. It ends when it is dropped, without waiting for calls;
+/// [`shutdown`](Self::shutdown) waits.
+///
+/// ```
+/// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+///
+/// let name = format!("shm:example-{}", std::process::id());
+/// let greeter = Service::new("greeter")
+///     .procedure("greet", Handling::Pooled, |_, name: String| Ok::<_, Never>(format!("Hello, {name}!")));
+/// let server = Server::builder().listen(&name)?.provider(0, greeter).start()?;
+///
+/// let client = Client::connect(&name, Credentials::own_user())?;
+/// let greet = client.procedure::<String, String, Never>("greeter", 0, "greet");
+/// assert_eq!(greet.call(&"Ada".to_string())?, "Hello, Ada!");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    receiver: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    addresses: Vec<Address>,
+}
+
+impl Server {
+    /// Sets a server up.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            doors: Vec::new(),
+            announce: Vec::new(),
+            services: Vec::new(),
+            tokens: Tokens::new(),
+            pool: std::thread::available_parallelism().map_or(1, NonZero::get),
+            max_connections: 4096,
+            max_calls: 256,
+            max_bytes: 64 << 20,
+            max_time: Duration::from_secs(3600),
+            spin: Duration::ZERO,
+        }
+    }
+
+    /// Where the server listens, with the real ports.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.shared.connection_count.load(Ordering::Relaxed)
+    }
+
+    /// What each procedure has done.
+    #[must_use]
+    pub fn stats(&self) -> Vec<ProcedureStats> {
+        self.shared.registry.stats()
+    }
+
+    /// Accepts no more connections and calls, and waits for the calls that were accepted, at most
+    /// until `by`. Returns the number of calls that were still running then.
+    pub fn shutdown(mut self, by: Instant) -> usize {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        let mut left = self.shared.queue.unfinished();
+        while left > 0 && Instant::now() < by {
+            left = self.shared.queue.wait_finished(by);
+        }
+        self.end();
+        left
+    }
+
+    fn end(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        self.shared.is_ended.store(true, Ordering::Relaxed);
+        self.shared.waker.wake();
+        self.shared.queue.close();
+        // The receiving thread ends its connections, which cancels what still runs. A handler that
+        // does not look at its call may go on, so its thread is not waited for.
+        if let Some(receiver) = self.receiver.take() {
+            let _ = receiver.join();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.is_finished() || self.shared.queue.unfinished() == 0 {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

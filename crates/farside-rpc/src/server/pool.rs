@@ -1,0 +1,145 @@
+//! The threads that run handlers.
+//!
+//! Calls of one connection wait in order, and connections take turns. So a client with many calls
+//! does not hold up one with few.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+use crate::link::lock;
+
+/// Work that waits for a thread.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// The work of all connections.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    finished: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The work of each connection that has some.
+    of: HashMap<u64, VecDeque<Work>>,
+    /// The connections in turn.
+    turns: VecDeque<u64>,
+    /// The work that waits or runs.
+    unfinished: usize,
+    is_closed: bool,
+}
+
+impl Queue {
+    /// Adds work of a connection.
+    pub(crate) fn add(&self, connection: u64, work: Work) {
+        let mut state = lock(&self.state);
+        let waiting = state.of.entry(connection).or_default();
+        waiting.push_back(work);
+        if waiting.len() == 1 {
+            state.turns.push_back(connection);
+        }
+        state.unfinished += 1;
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Runs the next work, if there is some.
+    pub(crate) fn run_one(&self) -> bool {
+        let work = lock(&self.state).take();
+        let is_there = work.is_some();
+        if let Some(work) = work {
+            self.run(work);
+        }
+        is_there
+    }
+
+    fn run(&self, work: Work) {
+        work();
+        lock(&self.state).unfinished -= 1;
+        self.finished.notify_all();
+    }
+
+    /// Takes the next work, and waits for it. `None` once the queue is closed and empty.
+    fn take(&self) -> Option<Work> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(work) = state.take() {
+                return Some(work);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// Runs work until the queue is closed and empty.
+    pub(crate) fn serve(&self) {
+        while let Some(work) = self.take() {
+            self.run(work);
+        }
+    }
+
+    /// The work that waits or runs.
+    pub(crate) fn unfinished(&self) -> usize {
+        lock(&self.state).unfinished
+    }
+
+    /// Waits until some work finishes, at most until `by`. Returns what is unfinished.
+    pub(crate) fn wait_finished(&self, by: Instant) -> usize {
+        let state = lock(&self.state);
+        if state.unfinished == 0 {
+            return 0;
+        }
+        let left = by.saturating_duration_since(Instant::now());
+        self.finished.wait_timeout(state, left).unwrap_or_else(std::sync::PoisonError::into_inner).0.unfinished
+    }
+
+    /// Lets the threads end once nothing waits.
+    pub(crate) fn close(&self) {
+        lock(&self.state).is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Option<Work> {
+        let connection = self.turns.pop_front()?;
+        let waiting = self.of.get_mut(&connection)?;
+        let work = waiting.pop_front();
+        if waiting.is_empty() {
+            self.of.remove(&connection);
+        } else {
+            self.turns.push_back(connection);
+        }
+        work
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn connections_take_turns() {
+        let queue = Queue::default();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        for (connection, call) in [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0), (2, 1)] {
+            let order = order.clone();
+            queue.add(connection, Box::new(move || order.lock().unwrap().push((connection, call))));
+        }
+        queue.close();
+        queue.serve();
+        assert_eq!(*order.lock().unwrap(), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2)]);
+    }
+}

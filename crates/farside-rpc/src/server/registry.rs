@@ -1,0 +1,190 @@
+//! The procedures of a server, by number and by name.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_wire::Wire;
+
+use super::StartError;
+use crate::answer::{Bind, Bound};
+use crate::error::Never;
+use crate::service::{Handling, Procedure, Service};
+
+/// The name of the service that every server has.
+pub(crate) const BUILT_IN: &str = "farside";
+
+/// The number of its procedures.
+const BUILT_IN_COUNT: u32 = 4;
+/// The most procedures that a client may ask for at once.
+const PROCEDURES_MAX: usize = 1024;
+
+/// A procedure of a server.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) procedure: Procedure,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// What a procedure has done.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) done: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) refused: AtomicU64,
+}
+
+/// A service of a server, as `describe` reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub struct Description {
+    /// Its name.
+    pub service: String,
+    /// The provider under which it was added.
+    pub provider: u16,
+    /// The names and types of its procedures.
+    pub procedures: Vec<(String, String)>,
+}
+
+/// What a procedure has done since the server started, as `stats` reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub struct ProcedureStats {
+    /// `service/provider/procedure`.
+    pub name: String,
+    /// Number of calls that returned a result.
+    pub done: u64,
+    /// Number of calls that returned the service's error.
+    pub failed: u64,
+    /// Number of calls without either: refused, undecodable, cancelled or panicked.
+    pub refused: u64,
+}
+
+/// All procedures of a server.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    entries: Vec<Entry>,
+    names: Arc<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    /// The names and types of each service's procedures, with their numbers.
+    services: HashMap<(String, u16), Vec<(String, String, u32)>>,
+    counters: Vec<(String, Arc<Counters>)>,
+}
+
+impl Registry {
+    /// Numbers the procedures of all services. Those of the built-in service come first.
+    pub(super) fn new(services: Vec<(u16, Service)>) -> Result<Self, StartError> {
+        let mut names = Names::default();
+        let mut procedures = Vec::new();
+        let described = built_in(&Arc::default());
+        for (provider, service) in std::iter::once((0, described)).chain(services) {
+            let key = (service.name().to_owned(), provider);
+            let number = |index: usize| u32::try_from(procedures.len() + index).expect("memory holds fewer procedures");
+            let known = (0..).zip(service.procedures());
+            let known = known.map(|(index, known)| (known.name.clone(), known.shape.clone(), number(index))).collect();
+            if names.services.insert(key, known).is_some() {
+                return Err(StartError::Twice { service: service.name().to_owned(), provider });
+            }
+            for procedure in service.procedures() {
+                let name = format!("{}/{provider}/{}", service.name(), procedure.name);
+                names.counters.push((name, Arc::default()));
+                procedures.push(procedure.clone());
+            }
+        }
+        let names = Arc::new(names);
+        for (own, real) in procedures.iter_mut().zip(built_in(&names).procedures()) {
+            own.run = real.run.clone();
+        }
+        let counters = names.counters.iter().map(|(_, counters)| counters.clone());
+        let entries = procedures.into_iter().zip(counters);
+        let entries = entries.map(|(procedure, counters)| Entry { procedure, counters }).collect();
+        Ok(Self { entries, names })
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, number: u32) -> Option<&Entry> {
+        self.entries.get(number as usize)
+    }
+
+    /// Whether every server has the procedure.
+    pub(super) fn is_built_in(&self, number: u32) -> bool {
+        number < BUILT_IN_COUNT
+    }
+
+    pub(super) fn stats(&self) -> Vec<ProcedureStats> {
+        self.names.stats()
+    }
+}
+
+/// The service that every server has. `bind` is procedure 0 of every server.
+fn built_in(names: &Arc<Names>) -> Service {
+    let (bind, describe, stats) = (names.clone(), names.clone(), names.clone());
+    Service::new(BUILT_IN)
+        .procedure("bind", Handling::Inline, move |_, wanted: Bind| Ok::<_, Never>(bind.bind(&wanted)))
+        .procedure("ping", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
+        .procedure("describe", Handling::Inline, move |_, ()| Ok::<_, Never>(describe.describe()))
+        .procedure("stats", Handling::Inline, move |_, ()| Ok::<_, Never>(stats.stats()))
+}
+
+impl Names {
+    fn bind(&self, wanted: &Bind) -> Vec<Bound> {
+        let Bind { service, provider, procedures } = wanted;
+        if procedures.len() > PROCEDURES_MAX {
+            return Vec::new();
+        }
+        let Some(known) = self.services.get(&(service.clone(), *provider)) else {
+            // The list is said once.
+            let mut served = Some(self.served());
+            return procedures.iter().map(|_| Bound::Unknown { served: served.take().unwrap_or_default() }).collect();
+        };
+        let find = |(name, shape): &(String, String)| match known.iter().find(|(known, ..)| known == name) {
+            Some((_, own, number)) if own == shape => Bound::Procedure { number: *number },
+            Some((_, own, _)) => Bound::Shape { theirs: own.clone() },
+            None => {
+                let names = known.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>();
+                Bound::Unknown { served: names.join(", ") }
+            }
+        };
+        procedures.iter().map(find).collect()
+    }
+
+    /// The services, in words.
+    fn served(&self) -> String {
+        let mut served = String::new();
+        for Description { service, provider, .. } in self.describe() {
+            let comma = if served.is_empty() { "" } else { ", " };
+            // Writing to a string does not fail.
+            let _ = write!(served, "{comma}{service} (provider {provider})");
+        }
+        served
+    }
+
+    fn describe(&self) -> Vec<Description> {
+        let mut all: Vec<_> = self
+            .services
+            .iter()
+            .map(|((service, provider), known)| Description {
+                service: service.clone(),
+                provider: *provider,
+                procedures: known.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect(),
+            })
+            .collect();
+        all.sort_by(|a, b| (&a.service, a.provider).cmp(&(&b.service, b.provider)));
+        all
+    }
+
+    fn stats(&self) -> Vec<ProcedureStats> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let stats = self.counters.iter().map(|(name, counters)| ProcedureStats {
+            name: name.clone(),
+            done: read(&counters.done),
+            failed: read(&counters.failed),
+            refused: read(&counters.refused),
+        });
+        stats.collect()
+    }
+}

@@ -1,0 +1,314 @@
+//! [`Turns`]: the loop of a server, one turn at a time.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use farside_sys::poller::{Poller, Ready};
+
+use super::Shared;
+use super::session::{Handle, Session};
+use crate::address::Address;
+use crate::door::{Door, Greeted, Guest, Progress};
+use crate::greeting::Refusal;
+use crate::link::Link;
+use crate::path::LinkEnd;
+
+/// The number under which the poller knows the waker.
+const WAKER: u64 = u64::MAX;
+/// The first number of a connection. Smaller numbers are those of doors.
+const FIRST_CONNECTION: u64 = 1 << 16;
+/// The number of connections that may be in their greeting at once.
+const GUESTS_MAX: usize = 256;
+/// The number of frames of one connection after which others have their turn.
+const FRAMES_PER_TURN: usize = 256;
+/// For how long a door is closed that could not accept a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The number of turns between two looks at the poller, while connections are busy.
+const TURNS_PER_POLL: u32 = 64;
+
+/// A server that does its work when the program calls [`turn`](Self::turn).
+///
+/// Its descriptor ([`AsFd`]) is readable when there is something to do, so it fits into any event
+/// loop. Handlers run inside `turn`.
+#[derive(Debug)]
+pub struct Turns {
+    shared: Arc<Shared>,
+    doors: Vec<Door>,
+    poller: Poller,
+    guests: HashMap<u64, Guest>,
+    links: HashMap<u64, Connected>,
+    /// The connections that may have something, in no order.
+    active: Vec<u64>,
+    next_number: u64,
+    /// When doors that could not accept a connection open again.
+    opens_at: Option<Instant>,
+    turns_since_poll: u32,
+    scratch: Vec<u8>,
+    found: Vec<Ready>,
+}
+
+#[derive(Debug)]
+struct Connected {
+    link: Arc<Link>,
+    is_active: bool,
+    idle_since: Option<Instant>,
+}
+
+impl Turns {
+    pub(super) fn new(shared: Arc<Shared>, doors: Vec<Door>) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        for (number, door) in (0..).zip(&doors) {
+            poller.add_readable(door.as_fd(), number)?;
+        }
+        poller.add_readable(shared.waker.as_fd(), WAKER)?;
+        Ok(Self {
+            shared,
+            doors,
+            poller,
+            guests: HashMap::new(),
+            links: HashMap::new(),
+            active: Vec::new(),
+            next_number: FIRST_CONNECTION,
+            opens_at: None,
+            turns_since_poll: 0,
+            scratch: Vec::new(),
+            found: Vec::with_capacity(64),
+        })
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Where the server listens, with the real ports.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Address> {
+        self.doors.iter().map(|door| door.address().clone()).collect()
+    }
+
+    /// The number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Handles what has arrived, and waits for it at most for `wait`. Returns the number of frames
+    /// and calls that were handled.
+    pub fn turn(&mut self, wait: Duration) -> usize {
+        self.poll(wait);
+        let mut handled = 0;
+        let mut index = 0;
+        while index < self.active.len() {
+            let number = self.active[index];
+            let (count, stays) = self.serve_link(number);
+            handled += count;
+            if stays {
+                index += 1;
+            } else {
+                self.active.swap_remove(index);
+            }
+        }
+        self.shared.connection_count.store(self.links.len(), Ordering::Relaxed);
+        if !self.shared.has_pool {
+            while self.shared.queue.run_one() {
+                handled += 1;
+            }
+            // An event loop waits for the descriptor, which knows nothing of busy connections.
+            if !self.active.is_empty() {
+                self.shared.waker.wake();
+            }
+        }
+        handled
+    }
+
+    /// Runs turns until the server ends.
+    pub(super) fn serve(&mut self) {
+        while !self.shared.is_ended.load(Ordering::Relaxed) {
+            self.turn(Duration::from_secs(3600));
+        }
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.doors.clear();
+        self.guests.clear();
+        for (_, connected) in self.links.drain() {
+            connected.link.close(LinkEnd::Here);
+        }
+        for (path, address) in &self.shared.announced {
+            // Another server may have announced itself there meanwhile.
+            if Address::File(path.clone()).follow().is_ok_and(|found| found == *address) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Finds out which connections may have something.
+    fn poll(&mut self, wait: Duration) {
+        let is_busy = !self.active.is_empty();
+        if is_busy {
+            self.turns_since_poll += 1;
+            if self.turns_since_poll < TURNS_PER_POLL && !self.shared.spin.is_zero() {
+                return;
+            }
+        }
+        self.turns_since_poll = 0;
+        let now = Instant::now();
+        let guests = self.guests.values().map(|guest| guest.until().saturating_duration_since(now)).min();
+        let opening = self.opens_at.map(|at| at.saturating_duration_since(now));
+        let first = guests.into_iter().chain(opening).min();
+        let wait = if is_busy { Duration::ZERO } else { first.map_or(wait, |first| wait.min(first)) };
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        // A failure of the system shows in the next turn again; the wait bounds how often.
+        if self.poller.wait(&mut found, Some(wait)).is_err() {
+            std::thread::sleep(wait.min(Duration::from_millis(10)));
+        }
+        for ready in &found {
+            match ready.number {
+                WAKER => self.shared.waker.reset(),
+                number if number < FIRST_CONNECTION => self.accept(number as usize),
+                number => self.connection_is_ready(number, ready.has_ended),
+            }
+        }
+        self.found = found;
+        if self.opens_at.is_some_and(|at| at <= now) {
+            self.opens_at = None;
+            for (number, door) in (0..).zip(&self.doors) {
+                // A door that was not closed is in the set already.
+                let _ = self.poller.add_readable(door.as_fd(), number);
+            }
+        }
+        self.guests.retain(|_, guest| guest.until() > now);
+    }
+
+    fn accept(&mut self, door: usize) {
+        // A few at a time: connections that exist have their turn, too.
+        for _ in 0..16 {
+            let Some(door) = self.doors.get(door) else { return };
+            // Further guests wait outside, where the system keeps them.
+            let accepted = if self.guests.len() < GUESTS_MAX { door.accept() } else { Err(ErrorKind::Other.into()) };
+            let guest = match accepted {
+                Ok(guest) => guest,
+                Err(error) => {
+                    // A connection that cannot be accepted now would be reported for ever.
+                    if error.kind() != ErrorKind::WouldBlock {
+                        self.poller.remove(door.as_fd());
+                        self.opens_at = Some(Instant::now() + PAUSE);
+                    }
+                    return;
+                }
+            };
+            let max = self.shared.max_connections;
+            let guest = match () {
+                () if self.shared.is_closing.load(Ordering::Relaxed) => guest.refuse_later(Refusal::ShuttingDown),
+                () if self.links.len() >= max as usize => guest.refuse_later(Refusal::Full { max }),
+                () => guest,
+            };
+            let number = self.next_number;
+            self.next_number += 1;
+            if self.poller.add(guest.as_fd(), number).is_ok() {
+                self.advance(number, guest);
+            }
+        }
+    }
+
+    fn connection_is_ready(&mut self, number: u64, has_ended: bool) {
+        if let Some(guest) = self.guests.remove(&number) {
+            self.advance(number, guest);
+            return;
+        }
+        let Some(connected) = self.links.get_mut(&number) else { return };
+        if has_ended {
+            connected.link.path().note_end();
+        }
+        connected.idle_since = None;
+        if !connected.is_active {
+            connected.is_active = true;
+            connected.link.path().end_sleep();
+            self.active.push(number);
+        }
+    }
+
+    fn advance(&mut self, number: u64, guest: Guest) {
+        match guest.advance(&self.shared.policy) {
+            Progress::Waiting(guest) => drop(self.guests.insert(number, guest)),
+            Progress::Gone => {}
+            Progress::Greeted(greeted) => self.begin(number, greeted),
+        }
+    }
+
+    fn begin(&mut self, number: u64, Greeted { path, peer }: Greeted) {
+        let session = Arc::new(Session::new(self.shared.clone(), number, peer));
+        let link = Link::new(path, Box::new(Handle(session)), self.shared.limits());
+        // The socket has been in the set since the greeting.
+        if let (_, Some(waker)) = link.path().descriptors()
+            && self.poller.add(waker, number).is_err()
+        {
+            link.close(LinkEnd::Here);
+            return;
+        }
+        self.links.insert(number, Connected { link, is_active: true, idle_since: None });
+        self.active.push(number);
+    }
+
+    /// Receives from a connection. Returns the number of frames, and whether to look again before
+    /// the poller says so.
+    fn serve_link(&mut self, number: u64) -> (usize, bool) {
+        let Some(connected) = self.links.get_mut(&number) else { return (0, false) };
+        let mut handled = 0;
+        let stepped = loop {
+            match connected.link.step(&mut self.scratch) {
+                Ok(0) => break Ok(0),
+                Ok(count) if handled < FRAMES_PER_TURN => handled += count,
+                stepped => break stepped,
+            }
+        };
+        match stepped {
+            Err(_) => {
+                // A client that keeps its end open must not be reported any more.
+                for fd in
+                    [connected.link.path().descriptors().0].into_iter().chain(connected.link.path().descriptors().1)
+                {
+                    self.poller.remove(fd);
+                }
+                self.links.remove(&number);
+                (0, false)
+            }
+            Ok(0) => {
+                if handled > 0 {
+                    connected.idle_since = None;
+                }
+                let spin = self.shared.spin;
+                if !spin.is_zero() {
+                    let now = Instant::now();
+                    if now - *connected.idle_since.get_or_insert(now) < spin {
+                        return (handled, true);
+                    }
+                }
+                connected.is_active = !connected.link.path().prepare_sleep();
+                (handled, connected.is_active)
+            }
+            Ok(count) => {
+                connected.idle_since = None;
+                (handled + count, true)
+            }
+        }
+    }
+}
+
+impl AsFd for Turns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,126 @@
+//! [`Service`]: procedures under one name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use farside_wire::{Decoder, Schema, Wire};
+
+use crate::call::Call;
+
+/// How the handler of a procedure runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Handling {
+    /// On a thread of the server's pool.
+    #[default]
+    Pooled,
+    /// On the thread that receives, at once. For handlers that take microseconds: they must not
+    /// wait, and take no bulk memory.
+    Inline,
+}
+
+/// Procedures under one name, with their handlers.
+///
+/// The macro [`service`](crate::service) writes one for a trait. By hand:
+///
+/// ```
+/// use farside_rpc::{Handling, Service};
+///
+/// let service = Service::new("calculator")
+///     .procedure("add", Handling::Inline, |_, (a, b): (u64, u64)| {
+///         a.checked_add(b).ok_or_else(|| "the sum is too large".to_string())
+///     });
+/// assert_eq!(service.name(), "calculator");
+/// ```
+#[derive(Debug)]
+pub struct Service {
+    name: String,
+    procedures: Vec<Procedure>,
+}
+
+/// A procedure with its handler.
+#[derive(Clone)]
+pub(crate) struct Procedure {
+    pub(crate) name: String,
+    pub(crate) shape: String,
+    pub(crate) handling: Handling,
+    pub(crate) run: Arc<Run>,
+}
+
+/// Decodes arguments, runs the handler and appends its result.
+type Run = dyn Fn(&Call, Decoder<'_>, Vec<u8>) -> Outcome + Send + Sync;
+
+/// How a handler ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// With a result, encoded.
+    Done(Vec<u8>),
+    /// With the service's error, encoded.
+    Failed(Vec<u8>),
+    /// It did not run, because its arguments could not be decoded.
+    Undecodable(String),
+}
+
+/// The types of a procedure, as two programs compare them.
+#[must_use]
+pub(crate) fn shape<A: Wire, T: Wire, E: Wire>() -> String {
+    format!("{} -> {} ! {}", Schema::text_of::<A>(), Schema::text_of::<T>(), Schema::text_of::<E>())
+}
+
+impl Service {
+    /// A service without procedures.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), procedures: Vec::new() }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds a procedure. Its arguments are a tuple, or one value.
+    ///
+    /// # Panics
+    /// If the service has a procedure of this name, or if the procedure runs
+    /// [inline](Handling::Inline) and takes bulk memory.
+    #[must_use]
+    #[track_caller]
+    pub fn procedure<A: Wire, T: Wire, E: Wire>(
+        mut self,
+        name: impl Into<String>,
+        handling: Handling,
+        handler: impl Fn(&Call, A) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Self {
+        let (name, shape) = (name.into(), shape::<A, T, E>());
+        let is_known = self.procedures.iter().any(|procedure| procedure.name == name);
+        assert!(!is_known, "the service {:?} has two procedures {name:?}", self.name);
+        let waits = handling == Handling::Inline && shape.contains("Bulk<");
+        assert!(!waits, "the inline procedure {name:?} takes bulk memory; a handler that waits is pooled");
+        let run = move |call: &Call, arguments: Decoder<'_>, out: Vec<u8>| match farside_wire::decode::<A>(arguments, 0)
+        {
+            Err(error) => Outcome::Undecodable(error.to_string()),
+            Ok(arguments) => match handler(call, arguments) {
+                Ok(result) => Outcome::Done(farside_wire::encode(&result, out)),
+                Err(error) => Outcome::Failed(farside_wire::encode(&error, out)),
+            },
+        };
+        self.procedures.push(Procedure { name, shape, handling, run: Arc::new(run) });
+        self
+    }
+
+    pub(crate) fn procedures(&self) -> &[Procedure] {
+        &self.procedures
+    }
+}
+
+impl fmt::Debug for Procedure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, shape, handling, run: _ } = self;
+        f.debug_struct("Procedure")
+            .field("name", name)
+            .field("shape", shape)
+            .field("handling", handling)
+            .finish_non_exhaustive()
+    }
+}

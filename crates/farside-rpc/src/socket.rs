@@ -1,0 +1,113 @@
+//! [`Socket`]: what a greeting travels over: whole messages on a Unix socket or a TCP stream.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use farside_sys::net::MessageSocket;
+
+use crate::greeting::GREETING_BYTES_MAX;
+
+/// A socket during the greeting. Does not block.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) stream: Stream,
+    /// The bytes of a message that has not arrived whole.
+    partial: Vec<u8>,
+}
+
+/// The kinds of sockets.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Unix(MessageSocket),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, partial: Vec::new() }
+    }
+
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Sends a message. The first messages of a connection always find room.
+    pub(crate) fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        match &self.stream {
+            Stream::Unix(socket) => socket.send(message, fd),
+            Stream::Tcp(stream) => send_tcp(stream, message),
+        }
+    }
+
+    /// Takes a message and the descriptor that came with it. `None` if none has arrived whole.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` at the end of the connection; `InvalidData` if the message is too long; or
+    /// the system's error.
+    pub(crate) fn receive(&mut self) -> Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+        let received = match &self.stream {
+            Stream::Unix(socket) => receive_unix(socket),
+            Stream::Tcp(stream) => receive_tcp(stream, &mut self.partial).map(|message| (message, None)),
+        };
+        match received {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Sends a message of a greeting over TCP.
+pub(crate) fn send_tcp(mut stream: &TcpStream, message: &[u8]) -> Result<()> {
+    let length = u32::try_from(message.len()).expect("a greeting is short");
+    stream.write_all(&[&length.to_le_bytes()[..], message].concat())
+}
+
+fn receive_unix(socket: &MessageSocket) -> Result<(Vec<u8>, Option<OwnedFd>)> {
+    let mut buffer = vec![0; GREETING_BYTES_MAX];
+    let received = socket.receive(&mut buffer)?.ok_or(ErrorKind::UnexpectedEof)?;
+    if received.fd_is_lost {
+        return Err(farside_sys::net::too_many_open_files());
+    }
+    buffer.truncate(received.bytes);
+    Ok((buffer, received.fd))
+}
+
+fn receive_tcp(mut stream: &TcpStream, partial: &mut Vec<u8>) -> Result<Vec<u8>> {
+    loop {
+        let wanted = match partial.first_chunk() {
+            None => 4,
+            Some(length) => match u32::from_le_bytes(*length) as usize {
+                length if length == 0 || length > GREETING_BYTES_MAX => {
+                    let why = format!("a message of {length} bytes; a greeting has 1 to {GREETING_BYTES_MAX}");
+                    return Err(Error::new(ErrorKind::InvalidData, why));
+                }
+                length => 4 + length,
+            },
+        };
+        if partial.len() == wanted {
+            return Ok(std::mem::take(partial).split_off(4));
+        }
+        let before = partial.len();
+        partial.resize(wanted, 0);
+        // Nothing behind the message is read: it belongs to the path.
+        let read = stream.read(&mut partial[before..]);
+        partial.truncate(before + read.as_ref().map_or(0, |bytes| *bytes));
+        match read {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Unix(socket) => socket.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Bulk data.
+
+use farside_rpc::bulk::{Bulk, Read, Write, scope};
+use farside_rpc::server::Builder;
+use farside_rpc::{CallError, Handling, Service, TransferError};
+
+use crate::everywhere;
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| (index * 31 % 253) as u8).collect()
+}
+
+/// A service that takes and fills memory.
+fn mover(builder: Builder) -> Builder {
+    let text = |error: TransferError| error.to_string();
+    let service = Service::new("mover")
+        .procedure("sum", Handling::Pooled, move |_, memory: Bulk<Read>| {
+            let bytes = memory.pull_all().map_err(text)?;
+            Ok::<_, String>(bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>())
+        })
+        .procedure("pipeline", Handling::Pooled, move |_, (memory, piece): (Bulk<Read>, u64)| {
+            let (mut sum, mut next) = (0, 0);
+            memory
+                .pipeline(piece as usize, 4, |offset, piece| {
+                    assert_eq!(offset, next, "pieces come in order");
+                    next += piece.len() as u64;
+                    sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+                    Ok::<_, TransferError>(())
+                })
+                .map_err(text)?;
+            Ok::<_, String>(sum)
+        })
+        .procedure("fill", Handling::Pooled, move |_, (memory, offset, bytes): (Bulk<Write>, u64, u64)| {
+            memory.push(offset, &pattern(bytes as usize)).map_err(text)
+        })
+        .procedure("copy", Handling::Pooled, move |_, (from, to): (Bulk<Read>, Bulk<Write>)| {
+            to.push(0, &from.pull_all().map_err(text)?).map_err(text)
+        })
+        .procedure("release", Handling::Pooled, move |_, memory: Bulk<Read>| {
+            let bytes = memory.bytes();
+            memory.release();
+            Ok::<_, String>(bytes)
+        });
+    builder.provider(0, service)
+}
+
+const SIZES: [usize; 9] = [0, 1, 4096, 4097, 65_536, 65_537, 1 << 20, (1 << 20) + 1, (9 << 20) + 3];
+
+#[test]
+fn memory_is_pulled() {
+    everywhere(mover, |client| {
+        let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+        let pipeline = client.procedure::<(Bulk<Read>, u64), u64, String>("mover", 0, "pipeline");
+        for bytes in SIZES {
+            let sent = pattern(bytes);
+            let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+            assert_eq!(sum.call(&sent.clone().into()), Ok(expected), "{bytes} bytes");
+            scope(|scope| {
+                assert_eq!(sum.call(&scope.lend(&sent)), Ok(expected), "{bytes} bytes lent");
+                assert_eq!(pipeline.call(&(scope.lend(&sent), 100_000)), Ok(expected), "{bytes} bytes in pieces");
+            });
+        }
+    });
+}
+
+#[test]
+fn memory_is_pushed() {
+    everywhere(mover, |client| {
+        let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
+        for bytes in SIZES {
+            let mut room = vec![255; bytes + 20];
+            scope(|scope| fill.call(&(scope.lend_mut(&mut room), 10, bytes as u64))).unwrap();
+            assert!(room[10..bytes + 10] == pattern(bytes), "{bytes} bytes");
+            assert!(room[..10].iter().chain(&room[bytes + 10..]).all(|byte| *byte == 255), "{bytes} bytes");
+        }
+    });
+}
+
+#[test]
+fn segments_are_one_range() {
+    everywhere(mover, |client| {
+        let copy = client.procedure::<(Bulk<Read>, Bulk<Write>), (), String>("mover", 0, "copy");
+        for segments in [1, 7, 1500, 5000] {
+            let sent = pattern(300_000);
+            let parts: Vec<&[u8]> = sent.chunks(300_000_usize.div_ceil(segments)).collect();
+            let mut room = vec![0; 300_000];
+            let rooms: Vec<&mut [u8]> = room.chunks_mut(1 + 300_000_usize.div_ceil(segments + 1)).collect();
+            scope(|scope| copy.call(&(scope.lend_all(parts), scope.lend_all_mut(rooms)))).unwrap();
+            assert!(room == sent, "{segments} segments");
+        }
+    });
+}
+
+#[test]
+fn ranges_outside_are_refused() {
+    everywhere(mover, |client| {
+        let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
+        let mut room = [0; 100];
+        for (offset, bytes) in [(0, 101), (100, 1), (u64::MAX, 2)] {
+            let error = scope(|scope| fill.call(&(scope.lend_mut(&mut room), offset, bytes))).unwrap_err();
+            let CallError::Service(text) = error else { panic!("{error}") };
+            assert!(text.contains("not inside the memory of 100 bytes"), "{text}");
+        }
+        assert_eq!(room, [0; 100]);
+    });
+}
+
+/// A scope that ends takes its memory back, also from a call that is under way.
+#[test]
+fn memory_comes_back_with_its_scope() {
+    everywhere(mover, |client| {
+        let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+        let release = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "release");
+        assert_eq!(release.call(&pattern(1 << 20).into()), Ok(1 << 20));
+        for _ in 0..20 {
+            let mut room = pattern(3 << 20);
+            let pending = scope(|scope| sum.start(&scope.lend(&room)).unwrap());
+            room.fill(0);
+            match pending.wait() {
+                Ok(found) => assert_eq!(found, pattern(3 << 20).iter().map(|byte| u64::from(*byte)).sum::<u64>()),
+                Err(CallError::Service(text)) => assert!(text.contains("gone"), "{text}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+}

@@ -1,0 +1,225 @@
+//! Calls, their errors, and what the built-in service answers.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_rpc::server::Builder;
+use farside_rpc::{CallError, Credentials, Handling, LinkEnd, Never, Ran, Server, Service};
+
+use crate::{everywhere, unique};
+
+/// Adds numbers, in both handlings.
+fn arithmetic() -> Service {
+    let add = |_: &farside_rpc::Call, (a, b): (u64, u64)| a.checked_add(b).ok_or_else(|| "too large".to_string());
+    Service::new("arithmetic")
+        .procedure("add", Handling::Pooled, add)
+        .procedure("add-inline", Handling::Inline, add)
+        .procedure("reverse", Handling::Pooled, |_, mut bytes: Vec<u8>| {
+            bytes.reverse();
+            Ok::<_, Never>(bytes)
+        })
+        .procedure("panic", Handling::Pooled, |_, text: String| -> Result<(), Never> { panic!("{text}") })
+        .procedure("panic-inline", Handling::Inline, |_, text: String| -> Result<(), Never> { panic!("{text}") })
+}
+
+fn with_arithmetic(builder: Builder) -> Builder {
+    builder.provider(0, arithmetic())
+}
+
+#[test]
+fn results_and_errors_of_a_service_travel() {
+    everywhere(with_arithmetic, |client| {
+        for name in ["add", "add-inline"] {
+            let add = client.procedure::<(u64, u64), u64, String>("arithmetic", 0, name);
+            for number in 0..100 {
+                assert_eq!(add.call(&(number, 1)), Ok(number + 1));
+            }
+            assert_eq!(add.call(&(u64::MAX, 1)), Err(CallError::Service("too large".into())));
+        }
+    });
+}
+
+#[test]
+fn many_calls_of_many_threads_are_under_way() {
+    everywhere(with_arithmetic, |client| {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    let add = client.procedure::<(u64, u64), u64, String>("arithmetic", 0, "add");
+                    // More than a server allows for one connection.
+                    let calls: Vec<_> = (0..400).map(|number| add.start(&(thread, number)).unwrap()).collect();
+                    for (number, call) in (0..).zip(calls) {
+                        assert_eq!(call.wait(), Ok(thread + number));
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// Sizes around those at which arguments and results leave the frame.
+#[test]
+fn arguments_and_results_of_any_size_travel() {
+    everywhere(with_arithmetic, |client| {
+        let reverse = client.procedure::<Vec<u8>, Vec<u8>, Never>("arithmetic", 0, "reverse");
+        for bytes in [0, 1, 4095, 65_527, 65_528, 65_529, 65_536, 1 << 20, (5 << 20) + 1] {
+            let sent: Vec<u8> = (0..bytes).map(|index: u32| (index % 251) as u8).collect();
+            let mut received = reverse.call(&sent).unwrap();
+            received.reverse();
+            assert!(received == sent, "{bytes} bytes");
+        }
+    });
+}
+
+#[test]
+fn a_panic_is_an_answer() {
+    everywhere(with_arithmetic, |client| {
+        for name in ["panic", "panic-inline"] {
+            let panic = client.procedure::<String, (), Never>("arithmetic", 0, name);
+            let error = panic.call(&"no such luck".into()).unwrap_err();
+            assert_eq!(error, CallError::Panicked("no such luck".into()));
+            assert_eq!(error.ran(), Ran::Maybe);
+        }
+        assert_eq!(client.ping(7), Ok(7));
+    });
+}
+
+#[test]
+fn names_and_types_that_differ_are_refused() {
+    everywhere(with_arithmetic, |client| {
+        let error = client.procedure::<u64, u64, Never>("geometry", 0, "area").call(&1).unwrap_err();
+        assert!(error.to_string().contains("arithmetic (provider 0)"), "{error}");
+        let error = client.procedure::<u64, u64, Never>("arithmetic", 0, "subtract").call(&1).unwrap_err();
+        assert!(error.to_string().contains("add, add-inline, reverse"), "{error}");
+        let error = client.procedure::<(u64, u64), u64, String>("arithmetic", 9, "add").call(&(1, 2)).unwrap_err();
+        assert!(matches!(error, CallError::Unknown { .. }), "{error}");
+        let error = client.procedure::<(u64, u32), u64, String>("arithmetic", 0, "add").call(&(1, 2)).unwrap_err();
+        assert_eq!(error.ran(), Ran::No);
+        let text = error.to_string();
+        assert!(text.contains("( u64 u32 )") && text.contains("( u64 u64 )"), "{text}");
+    });
+}
+
+#[test]
+fn arguments_beyond_the_limit_are_refused() {
+    let limited = |builder: Builder| with_arithmetic(builder).max_bytes(100_000);
+    everywhere(limited, |client| {
+        let reverse = client.procedure::<Vec<u8>, Vec<u8>, Never>("arithmetic", 0, "reverse");
+        assert_eq!(reverse.call(&vec![1; 90_000]).unwrap().len(), 90_000);
+        let error = reverse.call(&vec![1; 100_001]).unwrap_err();
+        assert!(matches!(error, CallError::TooLarge { max: 100_000, .. }), "{error}");
+    });
+}
+
+/// A service whose handler runs until its call is cancelled, and a while longer.
+fn patience(runs: &'static AtomicU32, was_told: &'static AtomicU32) -> Service {
+    Service::new("patience").procedure("wait", Handling::Pooled, |call, (): ()| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        while !call.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        was_told.fetch_add(1, Ordering::Relaxed);
+        // The answer must not overtake the client's clock.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok::<_, Never>(())
+    })
+}
+
+/// Waits until a counter has changed.
+fn wait_for(counter: &AtomicU32, before: u32) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while counter.load(Ordering::Relaxed) == before {
+        assert!(Instant::now() < until, "nothing happened in a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_call_beyond_its_deadline_is_cancelled_at_the_server() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
+    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD));
+    everywhere(serve, |client| {
+        let hasty = client.deadline(Duration::from_millis(50));
+        let error = hasty.procedure::<(), (), Never>("patience", 0, "wait").call(&()).unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+        let wait = client.procedure::<(), (), Never>("patience", 0, "wait");
+        let (runs, told) = (RUNS.load(Ordering::Relaxed), WAS_TOLD.load(Ordering::Relaxed));
+        let pending = wait.start(&()).unwrap();
+        wait_for(&RUNS, runs);
+        drop(pending);
+        wait_for(&WAS_TOLD, told);
+    });
+}
+
+/// One handler holds the only thread; the next call expires in the queue.
+#[test]
+fn a_call_that_expired_in_a_queue_does_not_run() {
+    static HELD: Barrier = Barrier::new(2);
+    static RAN: AtomicBool = AtomicBool::new(false);
+    let service = Service::new("queue")
+        .procedure("hold", Handling::Pooled, |_, (): ()| {
+            HELD.wait();
+            HELD.wait();
+            Ok::<_, Never>(())
+        })
+        .procedure("run", Handling::Pooled, |_, (): ()| {
+            RAN.store(true, Ordering::Relaxed);
+            Ok::<_, Never>(())
+        });
+    let name = format!("shm:{}", unique("queue"));
+    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
+    let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
+    let hold = client.procedure::<(), (), Never>("queue", 0, "hold").start(&()).unwrap();
+    HELD.wait();
+    let hasty = client.deadline(Duration::from_millis(20));
+    let error = hasty.procedure::<(), (), Never>("queue", 0, "run").call(&()).unwrap_err();
+    assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+    HELD.wait();
+    assert_eq!(hold.wait(), Ok(()));
+    assert_eq!(client.procedure::<(), (), Never>("queue", 0, "hold").start(&()).map(drop), Ok(()));
+    assert!(!RAN.load(Ordering::Relaxed));
+    // The last handler waits twice unless its call was cancelled before it ran.
+    let left = server.stats().iter().find(|stats| stats.name == "queue/0/run").map(|stats| stats.done);
+    assert_eq!(left, Some(0));
+    drop(client);
+    drop(server);
+}
+
+#[test]
+fn calls_in_flight_are_lost_with_the_server_and_a_new_one_is_found() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
+    let name = format!("shm:{}", unique("life"));
+    let service = || patience(&RUNS, &WAS_TOLD);
+    let start = || Server::builder().listen(&name).unwrap().provider(0, service()).pool(1).start().unwrap();
+    let server = start();
+    let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
+    let first = client.incarnation();
+    let wait = client.procedure::<(), (), Never>("patience", 0, "wait").start(&()).unwrap();
+    wait_for(&RUNS, 0);
+    drop(server);
+    let error = wait.wait().unwrap_err();
+    assert_eq!(error, CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer });
+    let server = start();
+    assert_eq!(client.ping(1), Ok(1));
+    assert_ne!(client.incarnation(), first);
+    drop(server);
+}
+
+#[test]
+fn the_server_describes_itself_and_counts() {
+    everywhere(with_arithmetic, |client| {
+        let services = client.describe().unwrap();
+        let names: Vec<_> = services.iter().map(|service| (service.service.as_str(), service.provider)).collect();
+        assert_eq!(names, [("arithmetic", 0), ("farside", 0)]);
+        let add = client.procedure::<(u64, u64), u64, String>("arithmetic", 0, "add");
+        for number in 0..10 {
+            let _ = add.call(&(u64::MAX - 4, number));
+        }
+        let stats = client.stats().unwrap();
+        let add = stats.iter().find(|stats| stats.name == "arithmetic/0/add").unwrap();
+        assert_eq!((add.done, add.failed, add.refused), (5, 5, 0));
+    });
+}

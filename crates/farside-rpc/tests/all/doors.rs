@@ -1,0 +1,133 @@
+//! How connections begin, and who is refused.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use farside_rpc::server::StartError;
+use farside_rpc::{Client, ConnectError, Credentials, Handling, Never, Refusal, Server, Service};
+
+use crate::{credentials, tokens, unique};
+
+fn refusal(error: &ConnectError) -> Option<&Refusal> {
+    match error {
+        ConnectError::Refused { refusal, .. } => Some(refusal),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_network_listener_needs_tokens() {
+    let error = Server::builder().listen("tcp://127.0.0.1:0").unwrap().start().unwrap_err();
+    assert!(matches!(error, StartError::NoTokens { .. }), "{error}");
+    assert!(matches!(Server::builder().start().unwrap_err(), StartError::NoAddress));
+}
+
+#[test]
+fn a_name_belongs_to_one_server() {
+    let name = format!("shm:{}", unique("twice"));
+    let server = Server::builder().listen(&name).unwrap().start().unwrap();
+    let error = Server::builder().listen(&name).unwrap_err();
+    assert!(error.to_string().contains("another server has it"), "{error}");
+    drop(server);
+    drop(Server::builder().listen(&name).unwrap());
+}
+
+#[test]
+fn an_absent_server_is_an_error_at_once() {
+    for address in [format!("shm:{}", unique("absent")), "tcp://127.0.0.1:1".into(), "file:/nowhere".into()] {
+        let error = Client::connect(&address, Credentials::own_user()).unwrap_err();
+        assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
+    }
+}
+
+#[test]
+fn wrong_tokens_are_refused() {
+    let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
+    let address = server.addresses()[0].to_string();
+    let refused = |credentials| Client::connect(&address, credentials).unwrap_err();
+    assert_eq!(refusal(&refused(Credentials::own_user())), Some(&Refusal::NeedsToken));
+    assert_eq!(refusal(&refused(Credentials::token("tester", "wrong"))), Some(&Refusal::Unproven));
+    assert_eq!(refusal(&refused(Credentials::token("nobody", "wrong"))), Some(&Refusal::Unproven));
+    assert_eq!(Client::connect(&address, credentials()).unwrap().ping(3), Ok(3));
+}
+
+#[test]
+fn handlers_see_who_calls() {
+    let who = Service::new("who").procedure("am-i", Handling::Inline, |call, right: String| {
+        Ok::<_, Never>((call.peer().token.clone(), call.peer().has_right(&right)))
+    });
+    let name = format!("shm:{}", unique("who"));
+    let builder = Server::builder().listen(&name).unwrap().listen("tcp://127.0.0.1:0").unwrap();
+    let server = builder.tokens(tokens()).provider(0, who).start().unwrap();
+    let ask = |address: String, credentials, right: &str| {
+        let client = Client::connect(address, credentials).unwrap();
+        let who = client.procedure::<String, (Option<String>, bool), Never>("who", 0, "am-i");
+        who.call(&right.to_string()).unwrap()
+    };
+    let tcp = server.addresses()[1].to_string();
+    assert_eq!(ask(name.clone(), Credentials::own_user(), "anything"), (None, true));
+    assert_eq!(ask(tcp.clone(), credentials(), "test"), (Some("tester".into()), true));
+    assert_eq!(ask(tcp, credentials(), "other"), (Some("tester".into()), false));
+}
+
+#[test]
+fn a_file_leads_to_the_server_and_goes_with_it() {
+    let file = std::env::temp_dir().join(unique("farside-rpc-announced"));
+    let name = format!("shm:{}", unique("announced"));
+    let server = Server::builder().listen(&name).unwrap().announce(&file).start().unwrap();
+    let client = Client::connect(format!("file:{}", file.display()), Credentials::own_user()).unwrap();
+    assert_eq!(client.ping(1), Ok(1));
+    drop(server);
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_socket_in_the_file_system_is_taken_over_from_the_dead_alone() {
+    let path = std::env::temp_dir().join(unique("farside-rpc-socket"));
+    let name = format!("shm:{}", path.display());
+    let server = Server::builder().listen(&name).unwrap().start().unwrap();
+    assert_eq!(Client::connect(&name, Credentials::own_user()).unwrap().ping(1), Ok(1));
+    assert!(Server::builder().listen(&name).is_err());
+    drop(server);
+    assert!(!path.exists());
+    // What a server that was killed leaves behind.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let server = Server::builder().listen(&name).unwrap().start().unwrap();
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused() {
+    let name = format!("shm:{}", unique("limit"));
+    let server = Server::builder().listen(&name).unwrap().max_connections(2).start().unwrap();
+    let connect = || Client::connect(&name, Credentials::own_user());
+    let clients = [connect().unwrap(), connect().unwrap()];
+    assert_eq!(refusal(&connect().unwrap_err()), Some(&Refusal::Full { max: 2 }));
+    drop(clients);
+    // The server learns of the end a moment later.
+    let patient = Client::to(&name, Credentials::own_user()).unwrap().deadline(Duration::from_secs(60));
+    assert_eq!(patient.connect().unwrap().ping(1), Ok(1));
+    drop(server);
+}
+
+/// Bytes that are no greeting end that connection alone.
+#[test]
+fn strangers_are_sent_away() {
+    let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
+    let address = server.addresses()[0].to_string();
+    let client = Client::connect(&address, credentials()).unwrap();
+    let port = address.rsplit_once(':').unwrap().1;
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4], &[255; 64], &[3, 0, 0, 0, 1, 2, 3]] {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        // The server says why, or only closes.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.len() < 200);
+    }
+    assert_eq!(client.ping(1), Ok(1));
+}

@@ -1,0 +1,132 @@
+//! Servers and clients in processes of their own, which are killed.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::{Bulk, Read, Write, scope};
+use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service};
+
+use crate::{credentials, tokens, unique};
+
+/// The variable that makes this test program play a part.
+const PART: &str = "FARSIDE_RPC_TEST_PART";
+
+/// A process that is killed in the end.
+struct Other(Child);
+
+impl Other {
+    fn start(part: &str, address: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "processes::other", "--nocapture", "--quiet"]).env(PART, format!("{part} {address}"));
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn service() -> Service {
+    Service::new("parts")
+        .procedure("wait", Handling::Pooled, |call, (): ()| {
+            while !call.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok::<_, Never>(())
+        })
+        .procedure("pull", Handling::Pooled, |_, memory: Bulk<Read>| {
+            memory.pull_all().map(|bytes| bytes.len() as u64).map_err(|error| error.to_string())
+        })
+        .procedure("push", Handling::Pooled, |_, memory: Bulk<Write>| {
+            memory.push(0, &vec![7; memory.bytes() as usize]).map_err(|error| error.to_string())
+        })
+}
+
+fn connect(address: &str) -> Client {
+    let patient = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60));
+    patient.connect().unwrap()
+}
+
+/// Plays a part, if this process was started for one.
+#[test]
+fn other() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let (part, address) = part.split_once(' ').unwrap();
+    match part {
+        "server" => {
+            let server = Server::builder().listen(address).unwrap().tokens(tokens()).provider(0, service());
+            let _server = server.start().unwrap();
+            std::thread::sleep(Duration::from_secs(120));
+        }
+        "caller" => {
+            let client = connect(address);
+            let pull = client.procedure::<Bulk<Read>, u64, String>("parts", 0, "pull");
+            let push = client.procedure::<Bulk<Write>, (), String>("parts", 0, "push");
+            let mut room = vec![1; 3 << 20];
+            loop {
+                scope(|scope| pull.call(&scope.lend(&room)).unwrap());
+                scope(|scope| push.call(&scope.lend_mut(&mut room)).unwrap());
+            }
+        }
+        part => panic!("unknown part {part}"),
+    }
+}
+
+/// A server that is killed ends the calls under way at once, and its name is free.
+#[test]
+fn a_killed_server_loses_its_calls() {
+    let name = format!("shm:{}", unique("killed"));
+    let mut first = Other::start("server", &name);
+    let client = connect(&name);
+    let wait = client.procedure::<(), (), Never>("parts", 0, "wait");
+    let pending = wait.start(&()).unwrap();
+    assert_eq!(client.ping(1), Ok(1));
+    first.kill();
+    let error = pending.wait().unwrap_err();
+    assert_eq!(error, CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer });
+    let before = client.incarnation();
+    let _second = Other::start("server", &name);
+    // The new server has the name as soon as it has started.
+    assert_eq!(client.ping(2), Ok(2));
+    assert_ne!(client.incarnation(), before);
+}
+
+/// Clients that are killed in the middle of bulk data leave nothing behind at the server.
+#[test]
+fn killed_clients_leave_nothing_behind() {
+    for address in [format!("shm:{}", unique("clients")), "tcp://127.0.0.1:0".into()] {
+        let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
+        let server = builder.provider(0, service()).pool(2).start().unwrap();
+        let address = server.addresses()[0].to_string();
+        let honest = Client::connect(&address, Credentials::token(crate::TOKEN.0, crate::TOKEN.1)).unwrap();
+        let calls = || {
+            let stats = server.stats();
+            let of = |name: &str| stats.iter().find(|stats| stats.name == name).unwrap().done;
+            of("parts/0/pull") + of("parts/0/push")
+        };
+        for round in 0..6 {
+            let before = calls();
+            let mut clients: Vec<_> = (0..2).map(|_| Other::start("caller", &address)).collect();
+            let until = Instant::now() + Duration::from_secs(60);
+            while calls() < before + 3 + round {
+                assert!(Instant::now() < until, "the clients did not call in a minute");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            clients.iter_mut().for_each(Other::kill);
+            assert_eq!(honest.ping(round), Ok(round));
+            // The server finds out about the ends a moment later.
+            while server.connection_count() > 1 {
+                assert!(Instant::now() < until, "{} connections are left", server.connection_count());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
