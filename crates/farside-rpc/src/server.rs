@@ -246,11 +246,11 @@ impl Builder {
 /// [`shutdown`](Self::shutdown) waits.
 ///
 /// ```
-/// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+/// use farside_rpc::{Call, Client, Credentials, Handling, Never, Server, Service};
 ///
 /// let name = format!("shm:example-{}", std::process::id());
-/// let greeter = Service::new("greeter")
-///     .procedure("greet", Handling::Pooled, |_, name: String| Ok::<_, Never>(format!("Hello, {name}!")));
+/// let greet = |_: &Call, name: String| Ok::<_, Never>(format!("Hello, {name}!"));
+/// let greeter = Service::new("greeter").procedure("greet", Handling::Pooled, greet);
 /// let server = Server::builder().listen(&name)?.provider(0, greeter).start()?;
 ///
 /// let client = Client::connect(&name, Credentials::own_user())?;

@@ -121,7 +121,7 @@ fn failed(error: impl fmt::Display) -> BenchError {
 /// Worker 0's client and worker 1's server.
 enum Ends {
     Client(Client),
-    Server { turns: Turns, is_over: Arc<AtomicBool> },
+    Server { turns: Box<Turns>, is_over: Arc<AtomicBool> },
 }
 
 const TOKEN: (&str, &str) = ("bench", "the measuring programs know each other");
@@ -144,7 +144,7 @@ impl Ends {
             while turns.connection_count() == 0 {
                 turns.turn(Duration::from_millis(10));
             }
-            return Ok(Self::Server { turns, is_over });
+            return Ok(Self::Server { turns: Box::new(turns), is_over });
         }
         let address: String = me.broadcast(server, None)?;
         let connect = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).map_err(failed)?;

@@ -80,8 +80,11 @@ impl TcpPath {
     }
 }
 
+/// A frame's header and body, and the bytes behind it.
+type Split<'a> = (Head, &'a [u8], &'a [u8]);
+
 /// Splits the first frame off. `None` if it is not whole.
-fn split(bytes: &[u8]) -> Result<Option<(Head, &[u8], &[u8])>, LinkEnd> {
+fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, LinkEnd> {
     let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
     if length > BODY_BYTES_MAX {

@@ -68,10 +68,13 @@ pub(super) struct Registry {
     names: Arc<Names>,
 }
 
+/// A procedure: its name, its types, and its number.
+type Named = (String, String, u32);
+
 #[derive(Debug, Default)]
 struct Names {
-    /// The names and types of each service's procedures, with their numbers.
-    services: HashMap<(String, u16), Vec<(String, String, u32)>>,
+    /// The procedures of each service at a provider.
+    services: HashMap<(String, u16), Vec<Named>>,
     counters: Vec<(String, Arc<Counters>)>,
 }
 
