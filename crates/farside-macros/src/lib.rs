@@ -1,9 +1,10 @@
-//! The derive and attribute macros of Farside. Use them through the `farside` crate, which
-//! documents them.
+//! The derive and attribute macros of Farside. Use them through the crates `farside` and
+//! `farside-rpc`, which document them.
 
 #![forbid(unsafe_code)]
 
 mod options;
+mod service;
 mod test_attribute;
 mod wire;
 
@@ -80,4 +81,46 @@ pub fn derive_wire(input: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
     test_attribute::expand(arguments.into(), function.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Writes a client and a server for a trait, whose methods other programs can call.
+///
+/// | for a trait `Kv` | it writes |
+/// |---|---|
+/// | `KvServer` | `new(handlers)` takes a value whose type implements `Kv`. `Builder::provider` takes the server |
+/// | `KvClient` | `connect(address, credentials)`, `new(client)` for provider 0, `at(client, provider)`, `deadline(time)`, and a method for each procedure |
+///
+/// The trait itself stays, without the `#[rpc]` attributes. It gets the bounds `Send`, `Sync` and
+/// `'static`, because calls run on several threads at the same time.
+///
+/// # Methods
+/// Each method is a procedure: `fn(&self, cx: &Call, arguments) -> Result<T, E>`. The arguments,
+/// `T` and `E` are `Wire`. The client's method takes the same arguments without `cx`, has the same
+/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`.
+///
+/// Arguments travel as one tuple, also a single one: by hand, `stat(&self, cx: &Call, key: String)`
+/// is a procedure with the arguments `(String,)`.
+///
+/// # Options
+///
+/// | argument of the service | meaning | default |
+/// |---|---|---|
+/// | `name = "..."` | name under which other programs find the service | none |
+/// | `crate = "path"` | path of the `farside-rpc` crate | `::farside_rpc` |
+///
+/// | `#[rpc(...)]` of a method | meaning | default |
+/// |---|---|---|
+/// | `inline` | the handler runs on the thread that receives: for handlers of microseconds that do not wait | it runs on the server's pool |
+/// | `idempotent` | the procedure may run twice: a client calls it again if the connection was lost | it does not |
+/// | `name = "..."` | name under which other programs find the procedure | the name of the method |
+///
+/// # Errors
+/// Compilation fails, with an error at the place, for: an option that is unknown or given twice; a
+/// trait with parameters, or with other items than methods; an `async` method, which is not
+/// supported yet; a method with parameters of its own, without `&self`, or whose next argument is
+/// not a `&Call`; an argument that is a pattern; a return type that is not written `Result<T, E>`;
+/// two methods of one name; a type that is not `Wire`.
+#[proc_macro_attribute]
+pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    service::expand(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -53,15 +53,10 @@ pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<To
 impl Arguments {
     fn parse(tokens: TokenStream) -> Result<Self> {
         let mut arguments = Self { krate: options::default_crate(), processes: 2, threads: 1, timeout_s: 30 };
-        let mut given: Vec<Ident> = Vec::new();
+        let mut given = Vec::new();
         let parser = syn::meta::parser(|meta| {
-            let name = meta.path.require_ident()?.clone();
-            if given.contains(&name) {
-                return Err(meta.error(format!("`{name}` is given twice")));
-            }
-            arguments.set(&name, &meta)?;
-            given.push(name);
-            Ok(())
+            options::once(&mut given, &meta)?;
+            arguments.set(meta.path.require_ident()?, &meta)
         });
         parser.parse2(tokens)?;
         Ok(arguments)
@@ -72,7 +67,7 @@ impl Arguments {
             "processes" => self.processes = parse_count(meta)?,
             "threads" => self.threads = parse_count(meta)?,
             "timeout_s" => self.timeout_s = parse_count(meta)?,
-            "crate" => self.krate = options::parse_crate(meta)?,
+            "crate" => self.krate = options::parse_crate(meta, "farside")?,
             _ => {
                 return Err(meta.error("unknown argument: expected `processes`, `threads`, `timeout_s` or `crate`"));
             }

@@ -13,6 +13,7 @@ use syn::{Attribute, DeriveInput, Generics, LitStr, Path, Result, parse_quote};
 
 use crate::options;
 use shape::Shape;
+pub(crate) use validate::address_error;
 
 /// Generates the implementation of `Wire` for `input`.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
@@ -109,7 +110,7 @@ fn parse_options(attributes: &[Attribute]) -> Result<Options> {
             } else if meta.path.is_ident("unbounded") {
                 options.is_unbounded = true;
             } else if meta.path.is_ident("crate") {
-                options.krate = options::parse_crate(&meta)?;
+                options.krate = options::parse_crate(&meta, "farside")?;
             } else {
                 return Err(meta.error("unknown option: expected `crate = \"path\"`, `word = \"word\"` or `unbounded`"));
             }

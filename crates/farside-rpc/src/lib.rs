@@ -7,7 +7,7 @@
 //! |---|---|
 //! | serve | [`Server`], or [`server::Turns`] in an event loop of your own |
 //! | call | [`Client`] |
-//! | name procedures and their handlers | [`Service`] |
+//! | name procedures and their handlers | a trait with [`service`], or [`Service`] by hand |
 //! | move large data | [`bulk`] |
 //! | know who calls | [`Peer`], [`Tokens`], [`Credentials`] |
 //!
@@ -58,9 +58,61 @@ pub use bulk::Bulk;
 pub use call::Call;
 pub use client::{Client, Connect, Pending, Procedure, Signature, Stub};
 pub use error::{CallError, ConnectError, Never, Ran, Stage};
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use farside_rpc::bulk::{Bulk, Read, Write, scope};
+/// use farside_rpc::{Call, Credentials, Server, TransferError};
+///
+/// #[farside_rpc::service(name = "text")]
+/// pub trait Text {
+///     /// Number of bytes that the text has.
+///     #[rpc(inline, idempotent)]
+///     fn length(&self, cx: &Call, text: String) -> Result<u64, String>;
+///     /// Writes a text into memory of the caller, in upper case.
+///     fn shout(&self, cx: &Call, text: Bulk<Read>, into: Bulk<Write>) -> Result<(), String>;
+/// }
+///
+/// struct Ascii;
+///
+/// impl Text for Ascii {
+///     fn length(&self, _: &Call, text: String) -> Result<u64, String> {
+///         Ok(text.len() as u64)
+///     }
+///
+///     fn shout(&self, _: &Call, text: Bulk<Read>, into: Bulk<Write>) -> Result<(), String> {
+///         if text.bytes() > 1 << 20 {
+///             return Err("the text is too long".into());
+///         }
+///         let failed = |error: TransferError| error.to_string();
+///         let upper = text.pull_all().map_err(failed)?.to_ascii_uppercase();
+///         into.push(0, &upper).map_err(failed)
+///     }
+/// }
+///
+/// let name = format!("shm:text-{}", std::process::id());
+/// let server = Server::builder().listen(&name)?.provider(0, TextServer::new(Ascii)).start()?;
+///
+/// let text = TextClient::connect(&name, Credentials::own_user())?;
+/// let text = text.deadline(Duration::from_secs(60));
+/// assert_eq!(text.length("Ada".into())?.wait()?, 3);
+/// let mut room = [0; 3];
+/// scope(|scope| text.shout(scope.lend(b"Ada"), scope.lend_mut(&mut room))?.wait())?;
+/// assert_eq!(room, *b"ADA");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use farside_macros::service;
 pub use greeting::{Credentials, Refusal, Tokens};
 pub use link::TransferError;
 pub use path::LinkEnd;
 pub use peer::Peer;
 pub use server::Server;
 pub use service::{Handling, Service};
+
+/// For what macros write, not for programs.
+#[doc(hidden)]
+pub mod __private {
+    /// Compiles if `T` can be an argument or a result.
+    pub fn travels<T: farside_wire::Wire>() {}
+}

@@ -14,7 +14,7 @@ pub(super) fn validate(input: &DeriveInput) -> Result<()> {
     };
     let errors = fields
         .iter()
-        .filter_map(|field| field_error(field))
+        .filter_map(|field| address_error(&field.ty))
         .chain(input.generics.lifetimes().map(|parameter| {
             Error::new_spanned(parameter, "a `Wire` type borrows nothing: another process cannot reach what it borrows")
         }))
@@ -38,8 +38,8 @@ pub(super) fn union_error(data: &DataUnion) -> Error {
 
 /// Reports types whose syntax already shows that they are addresses. The trait bound catches those
 /// behind another name.
-fn field_error(field: &Field) -> Option<Error> {
-    let what = match &field.ty {
+pub(crate) fn address_error(ty: &Type) -> Option<Error> {
+    let what = match ty {
         Type::Reference(_) => {
             "a reference is an address of this process; send an owned value, like `String` or `Vec<T>`"
         }
@@ -47,7 +47,7 @@ fn field_error(field: &Field) -> Option<Error> {
         Type::FnPtr(_) => "a function pointer is an address of this process; send an enum that names the function",
         _ => return None,
     };
-    Some(Error::new_spanned(&field.ty, what))
+    Some(Error::new_spanned(ty, what))
 }
 
 fn packed_error(attribute: &Attribute) -> Option<Error> {

@@ -1,11 +1,11 @@
 //! Calls, their errors, and what the built-in service answers.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Credentials, Handling, LinkEnd, Never, Ran, Server, Service};
+use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Signature, Stub};
 
 use crate::{everywhere, unique};
 
@@ -222,4 +222,19 @@ fn the_server_describes_itself_and_counts() {
         let add = stats.iter().find(|stats| stats.name == "arithmetic/0/add").unwrap();
         assert_eq!((add.done, add.failed, add.refused), (5, 5, 0));
     });
+}
+
+#[test]
+fn a_stub_calls_the_server_of_its_client() {
+    let servers = [1, 2_u64].map(|number| {
+        let address = format!("shm:{}", unique("stub"));
+        let service = Service::new("who").procedure("number", Handling::Inline, move |_, ()| Ok::<_, Never>(number));
+        (Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap(), address)
+    });
+    let [first, second] = servers.each_ref().map(|(_, name)| Client::connect(name, Credentials::own_user()).unwrap());
+    let signature = Signature::new("who").procedure::<(), u64, Never>("number", false);
+    let stub = Stub::new(first, Arc::new(signature), 0);
+    assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
+    assert_eq!(stub.with_client(second).call(0, &()), Ok::<_, CallError<Never>>(2_u64));
+    assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
 }

@@ -2,7 +2,9 @@
 
 mod bulk;
 mod calls;
+mod compile_fail;
 mod doors;
+mod macros;
 mod processes;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,27 @@
+//! Wrong options of procedures. All are reported at once.
+
+use farside_rpc::bulk::{Bulk, Read};
+use farside_rpc::{Call, Never};
+
+#[farside_rpc::service(name = "a")]
+trait Service {
+    #[rpc(quick)]
+    fn unknown(&self, cx: &Call) -> Result<(), Never>;
+
+    #[rpc]
+    fn empty(&self, cx: &Call) -> Result<(), Never>;
+
+    #[rpc(inline, inline)]
+    fn given_twice(&self, cx: &Call) -> Result<(), Never>;
+
+    #[rpc(name = "")]
+    fn empty_name(&self, cx: &Call) -> Result<(), Never>;
+
+    #[rpc(inline)]
+    fn inline_with_bulk(&self, cx: &Call, memory: Bulk<Read>) -> Result<(), Never>;
+
+    #[cfg(test)]
+    fn in_some_builds(&self, cx: &Call) -> Result<(), Never>;
+}
+
+fn main() {}
