@@ -107,6 +107,14 @@ struct Settings {
 }
 
 impl Settings {
+    const DEFAULT: Self = Self {
+        capacity: 1024,
+        choice: Choice(Some(Implementation::OneSided)),
+        model: None,
+        is_fixed: false,
+        placement: placement_hash,
+    };
+
     /// Returns the slots of each part, three quarters of which hold its share of the entries.
     fn slots(&self, workers: usize) -> Result<u64> {
         let share = self.capacity.div_ceil(workers);
@@ -202,9 +210,7 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
 
     /// Returns a builder, for a map with other settings.
     pub fn builder() -> Builder<K, V> {
-        let choice = Implementation::OneSided.into();
-        let settings = Settings { capacity: 1024, choice, model: None, is_fixed: false, placement: placement_hash };
-        Builder { settings, types: PhantomData }
+        Builder { settings: Settings::DEFAULT, types: PhantomData }
     }
 
     /// Returns what this worker works with.
@@ -229,7 +235,9 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     pub fn free(self, me: &Worker) -> Result<()> {
         self.on(me).core.part(me.id().index())?;
         // All of them, so that no worker leaves the others waiting.
-        self.batches.free(me).and(self.questions.free(me)).and(self.state.here(me).free(me))
+        let exchanges = self.batches.free(me).and(self.questions.free(me));
+        let memory = self.on(me).core.state.free(me);
+        exchanges.and(memory).and(self.state.free(me))
     }
 }
 

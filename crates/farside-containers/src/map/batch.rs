@@ -148,7 +148,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Asks the owners of keys whose memory is not mapped here, and returns their answers.
     #[track_caller]
     fn ask(&self, keys: &[K]) -> Result<Vec<Option<Answer<V>>>> {
-        let (core, state) = (&self.core, self.core.state);
+        let (core, state) = (&self.core, &self.core.state);
         let is_any_lost = || !core.me.lost_processes().is_empty();
         let is_asked = |key: &K| core.part(core.spot(key).owner).map(|part| !part.is_mapped);
         // Questions that pass a lost process are dropped.
@@ -210,7 +210,7 @@ pub(super) fn query<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>
         (round, Get::attempt(&core, Effort::FIRST, core.spot(&key), &key, ()).ok())
     };
     Query::new(me, answer, move |me, tag, (round, answer)| {
-        let state = state.here(me);
+        let Some(state) = state.hold(me) else { return };
         let mut answers = state.answers.borrow_mut();
         if answers.0 == round
             && let Some(place) = answers.1.get_mut(tag as usize)

@@ -202,7 +202,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// The levels are those of Table II of the seed.
     #[must_use]
     pub fn promising(&self, promise: Promise) -> Map<'w, K, V> {
-        Map { core: Core { promise, level: Level::of(promise), ..self.core }, map: self.map }
+        Map { core: Core { promise, level: Level::of(promise), ..self.core.clone() }, map: self.map }
     }
 
     /// Runs an operation, and announces it where accesses are checked.

@@ -10,6 +10,7 @@ use farside::{Error, Function, PerWorker, Result, Wire, Worker, WorkerId, wire};
 use super::MapError;
 use super::operations::{Inserted, count_all};
 use super::slot::{Spot, placement_hash};
+use crate::agreement::{held, with_held};
 
 /// The part of each worker, until the map is freed.
 type Parts<K, V> = PerWorker<RefCell<Option<StdMap<K, V>>>>;
@@ -72,7 +73,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     /// If the map is of another job.
     #[track_caller]
     pub fn on(self, me: &Worker) -> CallMap<'_, K, V> {
-        self.parts.here(me);
+        held(self.parts, me, RefCell::default);
         CallMap { me, parts: self.parts }
     }
 
@@ -80,10 +81,10 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     /// last operation. Later operations return [`MapError::Freed`].
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::barrier`].
+    /// [`MapError::Freed`]; those of [`Worker::quiesce`].
     pub fn free(self, me: &Worker) -> Result<()> {
-        me.barrier()?;
-        self.parts.here(me).take().map(drop).ok_or_else(|| MapError::Freed.into())
+        self.on(me).here(|_| ())?;
+        self.parts.free(me)
     }
 }
 
@@ -93,7 +94,7 @@ fn at<K: 'static, V: 'static, R>(
     parts: Parts<K, V>,
     work: impl FnOnce(&mut StdMap<K, V>) -> R,
 ) -> Option<R> {
-    parts.with(me, |entries| entries.as_mut().map(work))
+    with_held(parts, me, || None, |entries| entries.as_mut().map(work))
 }
 
 /// Changes a value. It stays as it was if the function panics.
