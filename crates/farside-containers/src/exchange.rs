@@ -17,8 +17,8 @@ pub const DEFAULT_BATCH_BYTES: usize = 8 << 10;
 /// The largest size at which an exchange sends a batch. A longer item travels alone.
 pub const BATCH_BYTES_MAX: usize = 64 << 10;
 
-/// The number of batches that may be on their way to one next hop in a grid. A receiver is busy with
-/// one while the next one travels.
+/// The number of batches that may be on their way to one next hop in a grid. A receiver is busy
+/// with one while the next one travels.
 const UNDER_WAY_MAX: u32 = 2;
 
 /// Carries many small items to many owners, which handle them in batches.
@@ -56,10 +56,10 @@ const UNDER_WAY_MAX: u32 = 2;
 /// ```
 ///
 /// Up to 64 workers send to each other directly. More stand in a grid of about `√P` columns, and an
-/// item passes at most one worker on its way, so each worker has about `2 √P` batches. There a worker
-/// answers for a batch when it has handled it, or passed it on and has few others to pass on. At
-/// most two batches for one next hop are unanswered, so the items that a worker keeps for others
-/// have a bound, too: at 1024 workers and 8 KiB some 130 batches, about 1 MiB.
+/// item passes at most one worker on its way, so each worker has about `2 √P` batches. There a
+/// worker answers for a batch when it has handled it, or passed it on and has few others to pass
+/// on. At most two batches for one next hop are unanswered, so the items that a worker keeps for
+/// others have a bound, too: at 1024 workers and 8 KiB some 130 batches, about 1 MiB.
 ///
 /// *Order*: none between items. *Cost*: for an item of 8 bytes some nanoseconds at both sides
 /// together. A worker has up to the [size of a batch](Self::with_batches_of) for each next hop. A
@@ -309,8 +309,8 @@ impl<T: Wire + 'static> Part<T> {
         std::mem::replace(batch, Batch::new(next))
     }
 
-    /// Sends a batch if it has items, after its next hop has answered for earlier ones. In a handler
-    /// it does not wait for that.
+    /// Sends a batch if it has items, after its next hop has answered for earlier ones. In a
+    /// handler it does not wait for that.
     fn send_one(&self, me: &Worker, number: usize) -> Result<()> {
         if !self.is_free(number) {
             match me.wait_while_serving(|| self.is_free(number)) {

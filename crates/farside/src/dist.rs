@@ -112,8 +112,8 @@ impl<T: Send + Sync + 'static> Dist<T> {
         me.process_handle().shared().get(self.name)?.downcast().ok()
     }
 
-    /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which then
-    /// have no name. All workers call this, in the same order as other collectives.
+    /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
+    /// then have no name. All workers call this, in the same order as other collectives.
     ///
     /// A value that is [held](Self::hold) is dropped later. One that [`here`](Self::here) has
     /// returned stays until the job ends.
@@ -164,8 +164,8 @@ impl<T: 'static> PerWorker<T> {
         me.locals().keep(self.name).and_then(Local::downcast_ref)
     }
 
-    /// Returns the value of this worker, or `None` where [`here`](Self::here) panics. It lives until
-    /// the last holder drops it, or [`free`](Self::free) if that is later.
+    /// Returns the value of this worker, or `None` where [`here`](Self::here) panics. It lives
+    /// until the last holder drops it, or [`free`](Self::free) if that is later.
     #[inline]
     pub fn hold(self, me: &Worker) -> Option<Rc<T>> {
         me.locals().get(self.name)?.downcast()
@@ -176,8 +176,8 @@ impl<T: 'static> PerWorker<T> {
         me.locals().was_removed(self.name)
     }
 
-    /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which then
-    /// have no name. All workers call this, in the same order as other collectives.
+    /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
+    /// then have no name. All workers call this, in the same order as other collectives.
     ///
     /// A value that is [held](Self::hold) is dropped later. One that [`here`](Self::here) or
     /// [`find`](Self::find) has returned stays until the job ends.

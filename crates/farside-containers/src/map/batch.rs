@@ -26,6 +26,9 @@ pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
 /// The function that changes a value which is there.
 pub(super) type Change<V> = Function<V, V, ()>;
 
+/// An insertion of a batch, or a change of the value that is there.
+pub(super) type Put<K, V> = (K, V, Option<Change<V>>);
+
 /// The changes of batches.
 pub(super) type Changes<K, V> = Exchange<(K, V, Change<V>)>;
 
@@ -74,7 +77,8 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     /// [`Map::upsert`] does, some time before [`finish`](Self::finish) returns.
     ///
     /// # Errors
-    /// Those of [`insert`](Self::insert); [`Error::ForeignFunction`](farside::Error::ForeignFunction).
+    /// Those of [`insert`](Self::insert);
+    /// [`Error::ForeignFunction`](farside::Error::ForeignFunction).
     #[inline]
     #[track_caller]
     pub fn upsert(&self, key: K, value: V, change: fn(&mut V, V)) -> Result<()> {
@@ -263,7 +267,7 @@ pub(super) fn query<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>
 
 impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// Keeps an operation that was not done in its handler, or its error, for `finish`.
-    fn keep_rest(&self, is_done: Result<bool>, operation: (K, V, Option<Change<V>>)) {
+    fn keep_rest(&self, is_done: Result<bool>, operation: Put<K, V>) {
         match is_done {
             Ok(true) => {}
             // Another worker is changing the slot.

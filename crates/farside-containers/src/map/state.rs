@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use farside::memory::Registered;
 use farside::{Error, FabricError, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
-use super::batch::Change;
+use super::batch::Put;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
@@ -35,7 +35,7 @@ pub(super) struct State<K, V> {
     /// The entries of batches that were refused here, and the first reason.
     pub(super) refused: RefCell<(u64, String)>,
     /// The operations of batches whose slots other workers were changing.
-    pub(super) pending: RefCell<Vec<(K, V, Option<Change<V>>)>>,
+    pub(super) pending: RefCell<Vec<Put<K, V>>>,
     /// The slots that requests of this worker may have taken after it gave them up.
     pub(super) doubtful: RefCell<Vec<Doubt>>,
     /// The number of doubts so far.

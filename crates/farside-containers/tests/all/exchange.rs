@@ -422,7 +422,7 @@ fn a_worker_between_keeps_few_items() {
 #[ignore = "takes long, and measures the memory of its whole program: run it alone"]
 fn a_thousand_workers_have_bounded_buffers() {
     const WORKERS: u32 = 1024;
-    const ITEMS: u32 = 4096;
+    const ITEMS: u32 = 16_384;
     const BYTES_MAX: u64 = 8 << 20;
     let sum = Arc::new(AtomicU64::new(0));
     farside::simulate(WORKERS, 1, 1, |me| {
@@ -434,7 +434,7 @@ fn a_thousand_workers_have_bounded_buffers() {
         for item in 0..ITEMS {
             sender.push(me.neighbor(item), u64::from(item))?;
         }
-        me.quiesce()?;
+        drop(sender);
         exchange.free(me)
     })
     .unwrap();

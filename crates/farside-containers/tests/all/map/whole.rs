@@ -44,6 +44,7 @@ fn batches_change_all(me: &Worker) -> Result<()> {
         for key in (0..keys).chain(0..keys / 2) {
             batch.upsert(key, key, |sum, by| *sum += by)?;
         }
+        drop(batch);
         phase.end()?;
         let workers = u64::from(me.worker_count());
         for key in 0..keys {

@@ -105,8 +105,8 @@ fn changes_add_up(me: &Worker) -> Result<()> {
 }
 everywhere!(changes, super::changes_add_up, crate::map::simulated);
 
-/// Insertions and changes in batches come to all owners. A function that panics changes nothing, and
-/// all workers are told.
+/// Insertions and changes in batches come to all owners. A function that panics changes nothing,
+/// and all workers are told.
 fn batches_bring_all(me: &Worker) -> Result<()> {
     let map = WireMap::<String, Vec<u32>>::new(me)?;
     let m = map.on(me);
