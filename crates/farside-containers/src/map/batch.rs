@@ -45,6 +45,7 @@ pub(super) type Changes<K, V> = Exchange<(K, V, Change<V>)>;
 /// batch.extend((first..first + 100).map(|key| (key, 2 * key)))?;
 /// batch.finish()?;
 /// assert_eq!(m.get_many(&[7, 299, 300])?, [Some(14), Some(598), None]);
+/// me.barrier()?;
 /// let batch = m.batch()?;
 /// [7, 299, 300].into_iter().try_for_each(|key| batch.upsert(key, 1, |count, by| *count += by))?;
 /// batch.finish()?;
