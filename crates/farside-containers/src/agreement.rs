@@ -1,6 +1,9 @@
-//! [`ContainerError`], and how all workers learn that one of them failed.
+//! [`ContainerError`], how all workers learn that one of them failed, and what freed handles name.
 
-use farside::{Error, Result, Wire, Worker, WorkerId};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use farside::{Error, PerWorker, Result, Wire, Worker, WorkerId};
 
 /// Why an operation of a container failed.
 ///
@@ -33,6 +36,31 @@ impl From<ContainerError> for Error {
     fn from(error: ContainerError) -> Self {
         Self::Room(Box::new(error))
     }
+}
+
+/// Returns the value of this worker, or `freed()` after the values were freed.
+#[track_caller]
+#[inline]
+pub(crate) fn held<T: 'static>(handle: PerWorker<T>, me: &Worker, freed: impl FnOnce() -> T) -> Rc<T> {
+    handle.hold(me).unwrap_or_else(
+        #[cold]
+        || {
+            assert!(handle.is_freed(me), "{}", "a handle is used in the job it was made in, on a worker");
+            Rc::new(freed())
+        },
+    )
+}
+
+/// Runs `work` with the value of this worker, or with `freed()` after the values were freed.
+#[track_caller]
+#[inline]
+pub(crate) fn with_held<T: 'static, R>(
+    handle: PerWorker<RefCell<T>>,
+    me: &Worker,
+    freed: impl FnOnce() -> T,
+    work: impl FnOnce(&mut T) -> R,
+) -> R {
+    if handle.is_freed(me) { work(&mut freed()) } else { handle.with(me, work) }
 }
 
 /// Returns the values of all workers, in the order of their numbers. A collective.

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
 use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
-use crate::agreement::{ContainerError, agree};
+use crate::agreement::{ContainerError, agree, with_held};
 use crate::dist_iterator::DistIterator;
 use crate::exchange::Exchange;
 
@@ -104,7 +104,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// [`ContainerError::Freed`]. Those of [`Sender::push`](crate::Sender::push), if this sends the
     /// keys of the cache; the key was inserted nevertheless.
     pub fn insert(self, me: &Worker, key: K) -> Result<()> {
-        let is_full = self.part.with(me, |part| {
+        let is_full = self.with(me, |part| {
             if part.is_freed {
                 return Err(ContainerError::Freed);
             }
@@ -171,7 +171,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// *Cost*: a copy of the part.
     pub fn iter(self, me: &Worker) -> impl Iterator<Item = (K, u64)> + use<K> {
         let counts = |part: &mut Part<K>| part.counts.iter().map(|(key, count)| (key.clone(), *count)).collect();
-        let counts: Vec<_> = self.part.with(me, counts);
+        let counts: Vec<_> = self.with(me, counts);
         counts.into_iter()
     }
 
@@ -193,14 +193,20 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// # Errors
     /// Those of [`Exchange::free`]. The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
-        let freed = self.exchange.free(me);
-        self.part.with(me, |part| *part = Part { is_freed: true, ..Part::new() });
-        freed
+        self.check(me)?;
+        // Both, so that no worker leaves the others waiting.
+        self.exchange.free(me).and(self.part.free(me))
+    }
+
+    /// Runs `work` with the part of this worker, or with an empty one of a freed set.
+    #[inline]
+    fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Part<K>) -> R) -> R {
+        with_held(self.part, me, || Part { is_freed: true, ..Part::new() }, work)
     }
 
     /// Refuses the use of a freed set.
     fn check(self, me: &Worker) -> Result<(), ContainerError> {
-        if self.part.with(me, |part| part.is_freed) { Err(ContainerError::Freed) } else { Ok(()) }
+        if self.part.is_freed(me) { Err(ContainerError::Freed) } else { Ok(()) }
     }
 
     /// Returns the worker that counts a key. All processes run one binary, so they agree.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
-use crate::agreement::{ContainerError, agree};
+use crate::agreement::{ContainerError, agree, held, with_held};
 
 /// The size of the calls in which items move.
 const CALL_BYTES: usize = 64 << 10;
@@ -62,7 +62,6 @@ struct Part<T> {
     is_out: bool,
     /// Items that have come here in exchanges that have not ended here.
     arrived: Vec<Block<T>>,
-    is_freed: bool,
 }
 
 /// Items that go from one worker to another in an exchange.
@@ -76,6 +75,10 @@ struct Block<T> {
 }
 
 impl<T> Part<T> {
+    fn new() -> Self {
+        Self { items: Vec::new(), next: 0, is_out: false, arrived: Vec::new() }
+    }
+
     /// Ends an exchange, and returns what has come in it. What came in an earlier one, which this
     /// worker left with an error, joins the part.
     fn end(&mut self, exchange: u64) -> Vec<Block<T>> {
@@ -109,8 +112,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part = Part { items: Vec::new(), next: 0, is_out: false, arrived: Vec::new(), is_freed: false };
-        Ok(Self { part: PerWorker::new(me, RefCell::new(part))? })
+        Ok(Self { part: PerWorker::new(me, RefCell::new(Part::new()))? })
     }
 
     /// Runs `work` with the part of this worker.
@@ -120,7 +122,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// [`Error::Borrowed`](farside::Error::Borrowed).
     #[track_caller]
     pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Vec<T>) -> R) -> R {
-        self.part.with(me, |part| work(&mut part.items))
+        with_held(self.part, me, Part::new, |part| work(&mut part.items))
     }
 
     /// Returns an iterator over the part of this worker. It clones the items one by one, so called
@@ -130,7 +132,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Those of [`PerWorker::here`].
     #[track_caller]
     pub fn iter<'w>(self, me: &'w Worker) -> impl Iterator<Item = T> + use<'w, T> {
-        let part = self.part.here(me);
+        let part = held(self.part, me, || RefCell::new(Part::new()));
         (0..).map_while(move |index| part.borrow().items.get::<usize>(index).cloned())
     }
 
@@ -236,20 +238,13 @@ impl<T: Wire + Clone> DistVec<T> {
     /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
         self.check(me)?;
-        let quiesced = me.quiesce();
-        self.part.with(me, |part| {
-            (part.items, part.arrived) = (Vec::new(), Vec::new());
-            part.is_freed = true;
-        });
-        quiesced
+        self.part.free(me)
     }
 
-    /// Refuses the use of a freed vector. One whose part is in use, as in [`with`](Self::with), is
-    /// not freed.
+    /// Refuses the use of a freed vector.
     #[track_caller]
     fn check(self, me: &Worker) -> Result<(), ContainerError> {
-        let is_freed = self.part.here(me).try_borrow().is_ok_and(|part| part.is_freed);
-        if is_freed { Err(ContainerError::Freed) } else { Ok(()) }
+        if self.part.is_freed(me) { Err(ContainerError::Freed) } else { Ok(()) }
     }
 
     fn lengths(self, me: &Worker) -> Result<Vec<usize>> {

@@ -5,9 +5,9 @@ use std::fmt;
 use std::rc::Rc;
 use std::vec::Drain;
 
-use farside::{Batches, Error, PerWorker, Result, WhenFull, Wire, Worker, WorkerId};
+use farside::{Batches, Error, Pending, PerWorker, Reply, Result, WhenFull, Wire, Worker, WorkerId};
 
-use crate::agreement::ContainerError;
+use crate::agreement::{ContainerError, held};
 use crate::route::{Hop, Route};
 
 /// The size at which an exchange sends a batch by default. The cost of a call is then small beside
@@ -16,6 +16,10 @@ pub const DEFAULT_BATCH_BYTES: usize = 8 << 10;
 
 /// The largest size at which an exchange sends a batch. A longer item travels alone.
 pub const BATCH_BYTES_MAX: usize = 64 << 10;
+
+/// The number of batches that may be on their way to one next hop in a grid. A receiver is busy
+/// with one while the next one travels.
+const UNDER_WAY_MAX: u32 = 2;
 
 /// Carries many small items to many owners, which handle them in batches.
 ///
@@ -52,7 +56,10 @@ pub const BATCH_BYTES_MAX: usize = 64 << 10;
 /// ```
 ///
 /// Up to 64 workers send to each other directly. More stand in a grid of about `√P` columns, and an
-/// item passes at most one worker on its way, so each worker has about `2 √P` batches.
+/// item passes at most one worker on its way, so each worker has about `2 √P` batches. There a
+/// worker answers for a batch when it has handled it, or passed it on and has few others to pass
+/// on. At most two batches for one next hop are unanswered, so the items that a worker keeps for
+/// others have a bound, too: at 1024 workers and 8 KiB some 130 batches, about 1 MiB.
 ///
 /// *Order*: none between items. *Cost*: for an item of 8 bytes some nanoseconds at both sides
 /// together. A worker has up to the [size of a batch](Self::with_batches_of) for each next hop. A
@@ -65,11 +72,8 @@ pub const BATCH_BYTES_MAX: usize = 64 << 10;
 /// This is the exchange of bale (*exstack2*, *conveyors*), on calls.
 #[derive(Wire)]
 pub struct Exchange<T: 'static> {
-    part: PerWorker<Place<T>>,
+    part: PerWorker<Rc<Part<T>>>,
 }
-
-/// The place of a worker's part. After [`Exchange::free`] it has a part without batches.
-type Place<T> = RefCell<Rc<Part<T>>>;
 
 /// The function of an exchange.
 type Run<T> = dyn Fn(&Worker, Items<'_, T>);
@@ -90,6 +94,10 @@ struct Part<T: 'static> {
     open: Cell<usize>,
     /// Whether a push makes progress, in which batches are not to be sent before they are full.
     in_push: Cell<bool>,
+    /// In a grid, the number of batches on their way that are not answered, for each batch.
+    under_way: Box<[Cell<u32>]>,
+    /// The answers to batches that were passed on while many of them were on their way.
+    owed: RefCell<Vec<Reply<()>>>,
 }
 
 /// Items for one next hop.
@@ -140,10 +148,12 @@ impl<T: Wire + 'static> Exchange<T> {
             batches,
             open: Cell::new(0),
             in_push: Cell::new(false),
+            under_way: (0..route.batches()).map(|_| Cell::new(0)).collect(),
+            owed: RefCell::default(),
         });
         // Before items can arrive, which is in the collective.
         me.look_after(&(part.clone() as Rc<dyn Batches>));
-        let exchange = Self { part: PerWorker::new(me, RefCell::new(part.clone()))? };
+        let exchange = Self { part: PerWorker::new(me, part.clone())? };
         part.handle.get_or_init(|| exchange);
         Ok(exchange)
     }
@@ -169,16 +179,15 @@ impl<T: Wire + 'static> Exchange<T> {
     pub fn free(self, me: &Worker) -> Result<()> {
         let part = self.part_of(me);
         part.check()?;
-        let quiesced = me.quiesce();
-        self.part.here(me).replace(Rc::new(part.without_batches()));
+        let freed = self.part.free(me);
         let is_last = Rc::strong_count(&part) == 1;
         assert!(is_last, "an exchange is freed after its senders are dropped");
-        quiesced
+        freed
     }
 
     #[track_caller]
     fn part_of(self, me: &Worker) -> Rc<Part<T>> {
-        self.part.here(me).borrow().clone()
+        (*held(self.part, me, || Rc::new(Part::freed(me)))).clone()
     }
 }
 
@@ -226,9 +235,8 @@ impl<T: Wire + 'static> Sender<'_, T> {
         let mut batch = part.batches[number].borrow_mut();
         let mut sent = Ok(());
         if !batch.items.is_empty() && batch.bytes + bytes > BATCH_BYTES_MAX {
-            let full = part.take(&mut batch);
             drop(batch);
-            sent = part.send(self.me, full, None);
+            sent = part.send_one(self.me, number);
             batch = part.batches[number].borrow_mut();
         }
         if batch.items.is_empty() {
@@ -242,9 +250,8 @@ impl<T: Wire + 'static> Sender<'_, T> {
         if batch.bytes < part.batch_bytes && batch.items.len() < part.items_max {
             return sent;
         }
-        let full = part.take(&mut batch);
         drop(batch);
-        sent.and(part.send(self.me, full, None)).and(part.make_progress(self.me))
+        sent.and(part.send_one(self.me, number)).and(part.make_progress(self.me))
     }
 
     /// Sends all batches, full or not.
@@ -253,7 +260,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// Those of [`push`](Self::push).
     pub fn flush(&self) -> Result<()> {
         self.part.check()?;
-        self.part.send_all(self.me, None)
+        self.part.send_all(|number| self.part.send_one(self.me, number))
     }
 }
 
@@ -270,10 +277,20 @@ impl<T: Wire + 'static> Part<T> {
     }
 
     /// Returns the part of a freed exchange.
-    fn without_batches(&self) -> Self {
-        let (handle, run) = (OnceCell::new(), Box::new(|_: &Worker, _: Items<'_, T>| ()));
-        let (open, in_push) = (Cell::new(0), Cell::new(false));
-        Self { handle, run, batches: Box::default(), open, in_push, ..*self }
+    fn freed(me: &Worker) -> Self {
+        Self {
+            handle: OnceCell::new(),
+            run: Box::new(|_, _| ()),
+            route: Route::new(me.id(), me.worker_count()),
+            batch_bytes: 0,
+            items_max: 1,
+            is_fast: false,
+            batches: Box::default(),
+            open: Cell::new(0),
+            in_push: Cell::new(false),
+            under_way: Box::default(),
+            owed: RefCell::default(),
+        }
     }
 
     #[cold]
@@ -292,14 +309,49 @@ impl<T: Wire + 'static> Part<T> {
         std::mem::replace(batch, Batch::new(next))
     }
 
-    /// Sends a batch. No batch is borrowed meanwhile: a send that waits runs calls, which push.
+    /// Sends a batch if it has items, after its next hop has answered for earlier ones. In a
+    /// handler it does not wait for that.
+    fn send_one(&self, me: &Worker, number: usize) -> Result<()> {
+        if !self.is_free(number) {
+            match me.wait_while_serving(|| self.is_free(number)) {
+                Ok(()) | Err(Error::InHandler { .. } | Error::Borrowed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.send_now(me, number, None)
+    }
+
+    /// Returns whether a next hop has answered for enough batches to get another one.
+    fn is_free(&self, number: usize) -> bool {
+        self.under_way[number].get() < UNDER_WAY_MAX
+    }
+
+    /// Sends a batch if it has items.
+    fn send_now(&self, me: &Worker, number: usize, when_full: Option<WhenFull>) -> Result<()> {
+        let mut batch = self.batches[number].borrow_mut();
+        if batch.items.is_empty() {
+            return Ok(());
+        }
+        let taken = self.take(&mut batch);
+        drop(batch);
+        self.send(me, number, taken, when_full)
+    }
+
+    /// Sends items. No batch is borrowed meanwhile: a send that waits runs calls, which push.
     #[inline(never)]
-    fn send(&self, me: &Worker, batch: Batch<T>, when_full: Option<WhenFull>) -> Result<()> {
+    fn send(&self, me: &Worker, number: usize, batch: Batch<T>, when_full: Option<WhenFull>) -> Result<()> {
         let Batch { next, items, owners, bytes } = batch;
         let to = me.to(next);
         let to = when_full.map_or(to, |when_full| to.when_full(when_full));
         let handle = *self.handle.get().expect("an exchange is used after it was made");
-        let Err(refused) = to.call((handle, owners, items), deliver) else { return Ok(()) };
+        let arguments = (handle, owners, items);
+        let refused = if self.route.is_direct() {
+            to.call(arguments, deliver).err()
+        } else {
+            let sent = to.call_with_reply(arguments, deliver_and_answer);
+            sent.map(|answer| self.expect_answer(answer, handle, number)).err()
+        };
+        let Some(refused) = refused else { return Ok(()) };
         // All others may pass. A send that waits also returns errors of calls that run meanwhile,
         // which have nothing to do with this batch.
         let is_final = matches!(
@@ -313,16 +365,35 @@ impl<T: Wire + 'static> Part<T> {
         );
         if !is_final {
             let (_, owners, items) = refused.arguments;
-            self.put_back(Batch { next, items, owners, bytes });
+            self.put_back(number, Batch { next, items, owners, bytes });
         }
         Err(refused.error)
     }
 
+    /// Counts a batch that is on its way, until it is answered or its next hop is lost.
+    fn expect_answer(&self, answer: Pending<'_, ()>, handle: Exchange<T>, number: usize) {
+        self.under_way[number].set(self.under_way[number].get() + 1);
+        answer.then(move |me, _| {
+            if let Some(part) = handle.part.hold(me) {
+                part.under_way[number].set(part.under_way[number].get() - 1);
+                part.pay();
+            }
+        });
+    }
+
+    /// Answers for batches whose items were passed on, if few items are on their way from here to
+    /// their owners. Owners answer at once, so no two workers wait for each other's answers.
+    fn pay(&self) {
+        let along_the_column = &self.under_way[self.route.columns()..];
+        let unanswered: u32 = along_the_column.iter().map(Cell::get).sum();
+        if unanswered <= UNDER_WAY_MAX * along_the_column.len() as u32 {
+            self.owed.take().into_iter().for_each(|answer| answer.send(()));
+        }
+    }
+
     /// Puts items back that were not sent.
-    fn put_back(&self, mut batch: Batch<T>) {
-        // The owner of any item tells which batch it was.
-        let owner = batch.owners.first().map_or(batch.next, |owner| WorkerId::new(*owner));
-        let mut now = self.batches[self.route.hop(owner).batch].borrow_mut();
+    fn put_back(&self, number: usize, mut batch: Batch<T>) {
+        let mut now = self.batches[number].borrow_mut();
         if now.items.is_empty() {
             self.begin(&mut now, batch.next);
         }
@@ -344,25 +415,20 @@ impl<T: Wire + 'static> Part<T> {
     }
 
     /// Sends all batches that are there now. Returns the first error.
-    fn send_all(&self, me: &Worker, when_full: Option<WhenFull>) -> Result<()> {
+    fn send_all(&self, send: impl Fn(usize) -> Result<()>) -> Result<()> {
         let mut outcome = Ok(());
-        for batch in &self.batches {
+        for number in 0..self.batches.len() {
             if self.open.get() == 0 {
                 break;
             }
-            let mut batch = batch.borrow_mut();
-            if !batch.items.is_empty() {
-                let taken = self.take(&mut batch);
-                drop(batch);
-                outcome = outcome.and(self.send(me, taken, when_full));
-            }
+            outcome = outcome.and(send(number));
         }
         outcome
     }
 
     /// Handles items that have arrived, and passes on those of others.
     fn receive(self: Rc<Self>, me: &Worker, owners: Vec<u32>, mut items: Vec<T>) -> Result<()> {
-        if owners.is_empty() {
+        if owners.iter().all(|owner| *owner == me.id().number()) {
             (self.run)(me, Items(items.drain(..)));
             return Ok(());
         }
@@ -401,13 +467,37 @@ fn deliver<T: Wire + 'static>(
     part.receive(there, owners, items)
 }
 
+/// Takes a batch at its next hop in a grid, and answers for it: at once if all its items are those
+/// of this worker.
+fn deliver_and_answer<T: Wire + 'static>(
+    there: &Worker,
+    (exchange, owners, items): (Exchange<T>, Vec<u32>, Vec<T>),
+    answer: Reply<()>,
+) {
+    let are_own = owners.iter().all(|owner| *owner == there.id().number());
+    if let Err(error) = deliver(there, (exchange, owners, items)) {
+        tracing::debug!(%error, "exchange: items were dropped");
+    }
+    match exchange.part.hold(there) {
+        Some(part) if !are_own => {
+            part.owed.borrow_mut().push(answer);
+            part.pay();
+        }
+        _ => answer.send(()),
+    }
+}
+
 impl<T: Wire + 'static> Batches for Part<T> {
+    /// What waits for an answer is sent after it. Until then the call that is answered is counted.
     fn is_empty(&self) -> bool {
-        self.open.get() == 0 || self.in_push.get()
+        let may_send = |number: usize| self.is_free(number) && !self.batches[number].borrow().items.is_empty();
+        self.open.get() == 0 || self.in_push.get() || !(self.route.is_direct() || (0..self.batches.len()).any(may_send))
     }
 
     fn send(&self, me: &Worker) -> Result<()> {
-        but_for_losses(self.send_all(me, Some(WhenFull::Spill)))
+        let spill =
+            |number| if self.is_free(number) { self.send_now(me, number, Some(WhenFull::Spill)) } else { Ok(()) };
+        but_for_losses(self.send_all(spill))
     }
 }
 

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 
 use farside::{PerWorker, Result, Wire, Worker};
 
-use self::batch::Questions;
+use self::batch::{Changes, Questions};
 use self::core::Core;
 use self::state::State;
 use crate::cost::CostModel;
@@ -31,7 +31,7 @@ pub use self::error::MapError;
 pub use self::operations::{Inserted, Map};
 pub use self::phases::{Finding, Inserting};
 pub use self::slot::{Slot, placement_hash};
-pub use self::wire_map::{CallMap, WireMap};
+pub use self::wire_map::{CallBatch, CallMap, WireMap};
 
 /// A hash table that is spread over all workers: a key belongs to one of them, and any worker reads
 /// and writes it there.
@@ -93,6 +93,7 @@ pub use self::wire_map::{CallMap, WireMap};
 pub struct HashMap<K: 'static, V: 'static> {
     state: PerWorker<State<K, V>>,
     batches: Exchange<(K, V)>,
+    changes: Changes<K, V>,
     questions: Questions<K, V>,
 }
 
@@ -107,6 +108,14 @@ struct Settings {
 }
 
 impl Settings {
+    const DEFAULT: Self = Self {
+        capacity: 1024,
+        choice: Choice(Some(Implementation::OneSided)),
+        model: None,
+        is_fixed: false,
+        placement: placement_hash,
+    };
+
     /// Returns the slots of each part, three quarters of which hold its share of the entries.
     fn slots(&self, workers: usize) -> Result<u64> {
         let share = self.capacity.div_ceil(workers);
@@ -185,8 +194,8 @@ impl<K: Slot, V: Slot> Builder<K, V> {
     /// [`Worker::gather`] and [`Exchange::new`].
     pub fn build(self, me: &Worker) -> Result<HashMap<K, V>> {
         let state = PerWorker::new(me, State::new(me, self.settings)?)?;
-        let batches = batch::exchange(me, state)?;
-        Ok(HashMap { state, batches, questions: batch::query(me, state)? })
+        let (batches, changes) = (batch::exchange(me, state)?, batch::changes(me, state)?);
+        Ok(HashMap { state, batches, changes, questions: batch::query(me, state)? })
     }
 }
 
@@ -202,9 +211,7 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
 
     /// Returns a builder, for a map with other settings.
     pub fn builder() -> Builder<K, V> {
-        let choice = Implementation::OneSided.into();
-        let settings = Settings { capacity: 1024, choice, model: None, is_fixed: false, placement: placement_hash };
-        Builder { settings, types: PhantomData }
+        Builder { settings: Settings::DEFAULT, types: PhantomData }
     }
 
     /// Returns what this worker works with.
@@ -229,7 +236,9 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     pub fn free(self, me: &Worker) -> Result<()> {
         self.on(me).core.part(me.id().index())?;
         // All of them, so that no worker leaves the others waiting.
-        self.batches.free(me).and(self.questions.free(me)).and(self.state.here(me).free(me))
+        let exchanges = self.batches.free(me).and(self.changes.free(me)).and(self.questions.free(me));
+        let memory = self.on(me).core.state.free(me);
+        exchanges.and(memory).and(self.state.free(me))
     }
 }
 

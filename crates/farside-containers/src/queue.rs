@@ -10,6 +10,7 @@ mod ring;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::rc::Rc;
 use std::time::Instant;
 
 use farside::bytemuck::{CheckedBitPattern, NoUninit};
@@ -19,7 +20,7 @@ use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
-use crate::agreement::find_unequal;
+use crate::agreement::{find_unequal, held};
 use crate::cost::{CostModel, Load, Planner};
 use crate::promise::{Choice, Implementation, Op, Promise};
 
@@ -247,7 +248,7 @@ struct State<T> {
     planner: Planner,
     /// The memory of all of them.
     space: RefCell<Option<ByteSpace>>,
-    parts: Box<[Part<T>]>,
+    parts: Box<[Rc<Part<T>>]>,
 }
 
 /// What a worker knows of a queue. Counters only grow, so what it knows may be too small.
@@ -336,6 +337,13 @@ impl<T: Item> Part<T> {
 }
 
 impl<T: Item> State<T> {
+    /// Returns the state of queues that were freed, up to the one with this index.
+    fn freed(me: &Worker, index: u32) -> Self {
+        let (implementation, planner) = (Implementation::default(), Planner::by(CostModel::CORI));
+        let parts = (0..=index).map(|_| Rc::new(Part::new(me, me.process()))).collect();
+        Self { implementation, planner, space: RefCell::default(), parts }
+    }
+
     /// Makes memory for the queues. Collective.
     fn allocate(&self, me: &Worker, capacity: u64) -> Result<(Ring, ByteSpace)> {
         let ring = Ring::new::<T>(capacity, me.worker_count())?;
@@ -372,7 +380,7 @@ fn make<T: Item>(
     let load = Load { own_share: 1.0 / f64::from(me.process_count()), contenders, ..Load::default() };
     let (implementation, planner) = Planner::decide(me, choice, model, load, [Op::Push, Op::Pop])?;
     let hosts = (0..count).map(|distance| ProcessId::new(first.number().saturating_add(distance)));
-    let parts = hosts.map(|host| Part::new(me, host)).collect();
+    let parts = hosts.map(|host| Rc::new(Part::new(me, host))).collect();
     let state = State { implementation, planner, space: RefCell::default(), parts };
     let memory = state.allocate(me, capacity)?;
     state.begin(me, memory, start)?;
@@ -388,10 +396,7 @@ fn agree_on(me: &Worker, arguments: impl Wire + Clone + PartialEq) -> Result<()>
 /// Moves the items of all queues of a set into new memory. Whatever can fail on one worker alone
 /// does so before the queues change.
 fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker, capacity: u64) -> Result<()> {
-    let here = state.here(me);
-    if here.space.borrow().is_none() {
-        return Err(QueueError::Freed.into());
-    }
+    let here = state.hold(me).ok_or(QueueError::Freed)?;
     agree_on(me, capacity)?;
     let own: Vec<_> = queues.iter().map(|queue| queue.on(me)).filter(Ends::is_host).collect();
     let contents: Result<Vec<_>> = own.iter().map(Ends::contents).collect();
@@ -415,17 +420,16 @@ fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker,
 }
 
 fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
-    let state = state.here(me);
-    if state.space.borrow().is_none() {
-        return Err(QueueError::Freed.into());
-    }
+    let here = state.hold(me).ok_or(QueueError::Freed)?;
     // Other workers may use the queue until they are here, too.
     me.barrier()?;
-    for part in &state.parts {
+    for part in &here.parts {
         part.begin(Ring::FREED, 0);
         part.items.take();
     }
-    state.space.take().map_or(Ok(()), |space| space.free(me))
+    here.space.take().map_or(Ok(()), |space| space.free(me))?;
+    drop(here);
+    state.free(me)
 }
 
 impl<T: Item> Queue<T> {
@@ -505,9 +509,9 @@ impl<T: Item> Queue<T> {
     /// If the queue is of another job, or on a thread of a pool.
     #[track_caller]
     pub fn on(self, me: &Worker) -> Ends<'_, T> {
-        let state = self.state.here(me);
-        let (implementation, part) = (state.implementation, &state.parts[self.index as usize]);
-        Ends { me, queue: self, implementation, planner: &state.planner, part }
+        let state = held(self.state, me, || State::freed(me, self.index));
+        let (implementation, planner) = (state.implementation, state.planner);
+        Ends { me, queue: self, implementation, planner, part: state.parts[self.index as usize].clone() }
     }
 
     /// Gives the queue another capacity, and moves its items. If it is one of a set, all of the set
@@ -517,7 +521,7 @@ impl<T: Item> Queue<T> {
     /// [`QueueError::TooSmall`] if the items do not fit, and [`QueueError::Unequal`]: nothing has
     /// changed then. Those of [`new`](Self::new).
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
-        let count = self.state.here(me).parts.len() as u32;
+        let count = self.state.hold(me).ok_or(QueueError::Freed)?.parts.len() as u32;
         QueueSet { state: self.state, count }.resize(me, capacity)
     }
 

@@ -41,6 +41,12 @@ impl Route {
         (self.columns + self.workers.div_ceil(self.columns)) as usize
     }
 
+    /// The number of the first batch that goes along the worker's own column, in a grid. Such a
+    /// batch goes to the owner of its items.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns as usize
+    }
+
     /// Returns whether every batch goes straight to the owner of its items.
     pub(crate) fn is_direct(&self) -> bool {
         self.columns == self.workers

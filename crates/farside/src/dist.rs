@@ -7,12 +7,12 @@
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
 
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::collective::Kind;
-use crate::runtime::slots::Local;
+use crate::runtime::slots::{Local, Numbers, VALUES_MAX};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
@@ -30,6 +30,10 @@ use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// The values live until [`free`](Self::free) or the end of the job. [`here`](Self::here) returns a
+/// reference that may live as long, so it keeps its value until the job ends. Values that come and
+/// go are used by [`hold`](Self::hold).
 #[derive(Debug)]
 pub struct Dist<T> {
     /// The name of the values among those of the job.
@@ -45,6 +49,26 @@ pub struct Dist<T> {
 /// [`progress`](Worker::progress). So hold no borrow of a `RefCell` there: a function that borrows
 /// the same value would panic. [`with`](Self::with) borrows for a closure, and makes such a wait an
 /// error that names the borrow.
+///
+/// The values live until [`free`](Self::free) or the end of the job. [`here`](Self::here) and
+/// [`find`](Self::find) return references that may live as long, so they keep their value until the
+/// job ends. Values that come and go are used by [`hold`](Self::hold) and `with`.
+///
+/// ```no_run
+/// # use std::cell::Cell;
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// for round in 0..1_000_000 {
+///     let count = PerWorker::new(me, Cell::new(0_u64))?;
+///     me.call(me.neighbor(round), count, |there, count| {
+///         let count = count.hold(there).expect("not freed");
+///         count.set(count.get() + 1);
+///     })?;
+///     count.free(me)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PerWorker<T> {
     /// The name of the values among those of the job.
@@ -58,23 +82,52 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`].
+    /// Those of [`Worker::barrier`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn new(me: &Worker, init: impl FnOnce() -> T) -> Result<Self> {
         me.not_in_handler("making distributed state")?;
         let shared = me.process_handle().shared();
-        let name = shared.name(me.next_dist.replace(me.next_dist.get() + 1));
-        shared.set_once(name, || Box::new(init()));
+        let name = shared.name(take_number(&me.shared_numbers)?);
+        shared.set_once(name, || Arc::new(init()));
         me.meet::<T>(Kind::Dist)?;
         Ok(Self { name, value: PhantomData })
     }
 
-    /// Returns the value of this process.
+    /// Returns the value of this process. It then stays until the job ends, also after
+    /// [`free`](Self::free).
     ///
     /// # Panics
-    /// If the handle comes from another job. Simulations with one seed count as one job.
+    /// If the handle comes from another job, or its values were freed. Simulations with one seed
+    /// count as one job.
     #[track_caller]
     pub fn here(self, me: &Worker) -> &T {
-        self.find(me).expect("a handle is used in the job it was made in")
+        let value = me.process_handle().shared().keep(self.name);
+        value
+            .and_then(|value| value.downcast_ref())
+            .expect("a handle is used in the job it was made in, until it is freed")
+    }
+
+    /// Returns the value of this process, or `None` where [`here`](Self::here) panics. It lives
+    /// until the last holder drops it, or [`free`](Self::free) if that is later.
+    pub fn hold(self, me: &Worker) -> Option<Arc<T>> {
+        me.process_handle().shared().get(self.name)?.downcast().ok()
+    }
+
+    /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
+    /// then have no name. All workers call this, in the same order as other collectives.
+    ///
+    /// A value that is [held](Self::hold) is dropped later. One that [`here`](Self::here) has
+    /// returned stays until the job ends.
+    ///
+    /// # Errors
+    /// Those of [`Worker::quiesce`]. The value of this process is dropped nevertheless.
+    ///
+    /// # Panics
+    /// Those of [`here`](Self::here).
+    #[track_caller]
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.hold(me).expect("a handle is freed once, in the job it was made in");
+        let shared = me.process_handle().shared();
+        free(me, &me.shared_numbers, shared.number(self.name), || shared.remove(self.name))
     }
 }
 
@@ -83,32 +136,86 @@ impl<T: 'static> PerWorker<T> {
     /// order as other collectives. When it returns, all values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`].
+    /// Those of [`Worker::barrier`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn new(me: &Worker, value: T) -> Result<Self> {
         me.not_in_handler("making per-worker state")?;
-        let name = me.locals().name(me.next_local.replace(me.next_local.get() + 1));
+        let name = me.locals().name(take_number(&me.local_numbers)?);
         me.locals().set_once(name, || Local::new(value));
         me.meet::<T>(Kind::PerWorker)?;
         Ok(Self { name, value: PhantomData })
     }
 
-    /// Returns the value of this worker.
+    /// Returns the value of this worker. It then stays until the job ends, also after
+    /// [`free`](Self::free).
     ///
     /// # Panics
-    /// If the handle comes from another job, or on a thread of a pool, which has no values.
-    /// Simulations with one seed count as one job.
+    /// If the handle comes from another job, if its values were freed, or on a thread of a pool,
+    /// which has no values. Simulations with one seed count as one job.
     #[track_caller]
     #[inline]
     pub fn here(self, me: &Worker) -> &T {
-        self.find(me).expect("a handle is used in the job it was made in, on a worker")
+        self.find(me).expect(USE)
     }
 
     /// Returns the value of this worker, or `None` where [`here`](Self::here) panics. For handles
     /// that may have been kept longer than their job.
     #[inline]
     pub fn find(self, me: &Worker) -> Option<&T> {
-        me.locals().get(self.name).and_then(Local::downcast_ref)
+        me.locals().keep(self.name).and_then(Local::downcast_ref)
     }
+
+    /// Returns the value of this worker, or `None` where [`here`](Self::here) panics. It lives
+    /// until the last holder drops it, or [`free`](Self::free) if that is later.
+    #[inline]
+    pub fn hold(self, me: &Worker) -> Option<Rc<T>> {
+        me.locals().get(self.name)?.downcast()
+    }
+
+    /// Returns whether the values were [freed](Self::free) in this job.
+    pub fn is_freed(self, me: &Worker) -> bool {
+        me.locals().was_removed(self.name)
+    }
+
+    /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
+    /// then have no name. All workers call this, in the same order as other collectives.
+    ///
+    /// A value that is [held](Self::hold) is dropped later. One that [`here`](Self::here) or
+    /// [`find`](Self::find) has returned stays until the job ends.
+    ///
+    /// # Errors
+    /// Those of [`Worker::quiesce`]. The value of this worker is dropped nevertheless.
+    ///
+    /// # Panics
+    /// Those of [`here`](Self::here).
+    #[track_caller]
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.hold(me).expect("a handle is freed once, in the job it was made in, on a worker");
+        let locals = me.locals();
+        free(me, &me.local_numbers, locals.number(self.name), || locals.remove(self.name))
+    }
+}
+
+/// What whoever uses a handle must do.
+const USE: &str = "a handle is used in the job it was made in, on a worker, until it is freed";
+
+fn take_number(numbers: &Numbers) -> Result<u32> {
+    let remedy = "free those that are not used any more";
+    numbers.take().ok_or(Error::TooLarge { what: "the number of values", bytes: VALUES_MAX, max: VALUES_MAX, remedy })
+}
+
+/// Frees the values of a handle. `remove` removes this worker's or its process's, and returns
+/// whether their slot may have another one.
+///
+/// All workers must agree on the slots that come back, because each of them gives the next names.
+fn free(me: &Worker, numbers: &Numbers, number: u32, remove: impl FnOnce() -> bool) -> Result<()> {
+    me.not_in_handler("freeing state")?;
+    let quiesced = me.quiesce();
+    let is_empty = remove();
+    quiesced?;
+    if me.all_reduce(is_empty, |one, other| one && other)? {
+        numbers.give_back(number);
+    }
+    Ok(())
 }
 
 impl<T: 'static> PerWorker<RefCell<T>> {
@@ -134,7 +241,7 @@ impl<T: 'static> PerWorker<RefCell<T>> {
     /// If the value is borrowed already, as `borrow_mut` does, and as [`here`](Self::here) does.
     #[track_caller]
     pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> R {
-        let value = self.here(me);
+        let value = self.hold(me).expect(USE);
         let since = me.borrowed().get();
         let Ok(mut value) = value.try_borrow_mut() else {
             match since {
@@ -161,8 +268,9 @@ impl Drop for Borrow<'_> {
 }
 
 impl<T: 'static> Dist<T> {
-    fn find(self, me: &Worker) -> Option<&T> {
-        me.process_handle().shared().get(self.name).and_then(|value| value.downcast_ref())
+    /// Returns whether there is a value of this type here.
+    fn is_here(self, me: &Worker) -> bool {
+        me.process_handle().shared().get(self.name).is_some_and(|value| value.is::<T>())
     }
 }
 
@@ -170,6 +278,11 @@ impl<T: 'static> PerWorker<T> {
     /// Returns the number that identifies these values in the job.
     pub(crate) fn name(self) -> u32 {
         self.name
+    }
+
+    /// Returns whether there is a value of this type here.
+    fn is_here(self, me: &Worker) -> bool {
+        me.locals().get(self.name).is_some_and(|local| local.downcast_ref::<T>().is_some())
     }
 }
 
@@ -201,8 +314,7 @@ macro_rules! handle {
             fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
                 let handle = Self { name: u32::decode(input)?, value: PhantomData };
                 let here = input.context::<Worker>().ok_or_else(WireError::outside_a_job::<Self>)?;
-                let found = handle.find(here).map(|_| handle);
-                found.ok_or_else(|| WireError::invalid::<Self>(handle.name))
+                handle.is_here(here).then_some(handle).ok_or_else(|| WireError::invalid::<Self>(handle.name))
             }
         }
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use farside::{Result, Worker, WorkerId};
 
 use super::{CostModel, Load, Plan};
+use crate::agreement::agree;
 use crate::promise::{Choice, Implementation, Op, Promise};
 
 /// A container changes its implementation if the other one costs less than this part of it.
@@ -20,6 +21,11 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
+    /// Predicts by this model.
+    pub(crate) fn by(model: CostModel) -> Self {
+        Self { model, load: Load::default(), is_foreign: false }
+    }
+
     /// Chooses the implementation. All workers call this, with the same arguments but for the costs
     /// in the model, and get the choice of worker 0: the implementation whose two operations
     /// together cost least, while nothing is promised. Without a model, a choice measures one.
@@ -30,19 +36,27 @@ impl Planner {
         load: Load,
         ops: [Op; 2],
     ) -> Result<(Implementation, Self)> {
-        // While the neighbour may still be on its way here.
-        let interval = if asked.is_none() { interval_of_neighbor(me)? } else { Duration::ZERO };
-        let measured = match model {
-            None if asked.is_none() => Some(CostModel::measure(me)?),
-            model => model,
+        let by = |model: Option<CostModel>, interval| {
+            let (model, is_foreign) = (model.unwrap_or(CostModel::CORI), model.is_none());
+            Self { model, load: Load { interval, ..load }, is_foreign }
         };
-        let (model, is_foreign) = (measured.unwrap_or(CostModel::CORI), measured.is_none());
-        let planner = Self { model, load: Load { interval, ..load }, is_foreign };
-        let implementation = match asked {
-            Some(implementation) => implementation,
-            None => planner.choose(me, ops, None)?,
+        if let Some(implementation) = asked {
+            return Ok((implementation, by(model, Duration::ZERO)));
+        }
+        // While the neighbour may still be on its way here. A worker that fails goes on to the
+        // collectives, where the others wait.
+        let (mut interval, mut own) = (Duration::ZERO, Ok(()));
+        match interval_of_neighbor(me) {
+            Ok(measured) => interval = measured,
+            Err(error) => own = Err(error),
+        }
+        agree(me, own)?;
+        let model = match model {
+            Some(model) => model,
+            None => CostModel::measure(me)?,
         };
-        Ok((implementation, planner))
+        let planner = by(Some(model), interval);
+        Ok((planner.choose(me, ops, None)?, planner))
     }
 
     /// The same predictions for owners that look at their calls at this interval.

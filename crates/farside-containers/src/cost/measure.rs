@@ -1,12 +1,14 @@
 //! Measures a [`CostModel`] on the routes of the job.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use farside::{GlobalPtr, Result, Worker, WorkerId};
+use farside::{Error, GlobalPtr, Result, Worker, WorkerId};
 
 use super::CostModel;
+use crate::agreement::agree;
 
 /// Words of each worker that stay in a cache of a core.
 const WARM_WORDS: usize = 256;
@@ -41,6 +43,8 @@ impl CostModel {
     ///
     /// # Errors
     /// Those of [`Worker::global_array`], of [`GlobalPtr`] and of collectives.
+    /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not
+    /// measure.
     pub fn measure(me: &Worker) -> Result<Self> {
         let words = me.global_array::<u64>(WORDS * me.worker_count() as usize)?;
         let other = me.neighbor(me.threads_per_process());
@@ -53,8 +57,10 @@ impl CostModel {
         let remote_workers = me.workers().filter(|worker| me.process_of(*worker) != me.process_of(words_owner)).count();
         let is_remote = f64::from(u8::from(me.process() != me.process_of(words_owner)));
 
+        let failed = RefCell::new(None);
+        let time = |operation: &mut dyn FnMut(usize) -> Result<u64>| time(me, &failed, operation);
         let on_warm = |operation: &dyn Fn(GlobalPtr<u64>) -> Result<u64>| {
-            time(me, |random| warm(theirs, random).and_then(operation))
+            time(&mut |random| warm(theirs, random).and_then(operation))
         };
         let mut counted = 0;
         let costs = [
@@ -63,16 +69,17 @@ impl CostModel {
             on_warm(&|word| word.compare_swap(me, 0, 1))?,
             on_warm(&|word| persist(me, word))?,
             on_warm(&|word| word.fetch_add(me, 1))?,
-            time(me, |_| theirs.fetch_add(me, 1))?,
-            time(me, |_| count_by_cas(me, theirs, &mut counted))?,
-            time(me, |random| me.call_return(other, random as u64, |_, x| x)?.wait())?,
-            time(me, |random| Ok(table.insert(random % WARM_WORDS, 1).unwrap_or(0)))?,
-            time(me, |random| theirs.add(random % WORDS)?.get(me))?,
-            time(me, |random| warm(mine, random)?.fetch_add(me, 1))?,
-            time(me, |_| words.at(0)?.fetch_add(me, 1))? * is_remote,
+            time(&mut |_| theirs.fetch_add(me, 1))?,
+            time(&mut |_| count_by_cas(me, theirs, &mut counted))?,
+            time(&mut |random| me.call_return(other, random as u64, |_, x| x)?.wait())?,
+            time(&mut |random| Ok(table.insert(random % WARM_WORDS, 1).unwrap_or(0)))?,
+            time(&mut |random| theirs.add(random % WORDS)?.get(me))?,
+            time(&mut |random| warm(mine, random)?.fetch_add(me, 1))?,
+            time(&mut |_| words.at(0)?.fetch_add(me, 1))? * is_remote,
         ];
         me.barrier()?;
         words.free(me)?;
+        agree(me, failed.take().map_or(Ok(()), Err))?;
 
         let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;
         let workers = f64::from(me.worker_count());
@@ -120,10 +127,13 @@ fn persist(me: &Worker, word: GlobalPtr<u64>) -> Result<u64> {
 /// Returns the nanoseconds of an operation: the median of some batches. It gets random numbers that
 /// depend on its last result, so that no two overlap. All workers measure at once, and serve each
 /// other until all are done.
-fn time(me: &Worker, mut operation: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
+///
+/// A worker whose operation has failed measures no more. It goes on to the collectives, where the
+/// others wait.
+fn time(me: &Worker, failed: &RefCell<Option<Error>>, operation: &mut dyn FnMut(usize) -> Result<u64>) -> Result<f64> {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(me.id().number());
     let mut last = 0;
-    let mut batch = |count: u32| -> Result<Duration> {
+    let mut measure = |count: u32| -> Result<Duration> {
         let start = me.now();
         for _ in 0..count {
             random ^= random << 13;
@@ -133,13 +143,40 @@ fn time(me: &Worker, mut operation: impl FnMut(usize) -> Result<u64>) -> Result<
         }
         Ok(me.now() - start)
     };
+    let mut batch = |count: u32| {
+        let is_over = failed.borrow().is_some();
+        let measured = if is_over { Ok(Duration::ZERO) } else { measure(count) };
+        measured.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            Duration::ZERO
+        })
+    };
     me.barrier()?;
-    batch(FIRST)?;
-    let first = me.all_reduce(batch(FIRST)?, Duration::max)?;
+    batch(FIRST);
+    let first = me.all_reduce(batch(FIRST), Duration::max)?;
     let count = if first < BATCH_MIN { BATCH_MAX } else { FIRST };
-    let mut times =
-        (0..BATCHES).map(|_| Ok(batch(count)?.as_nanos() as f64 / f64::from(count))).collect::<Result<Vec<_>>>()?;
+    let mut times: Vec<_> = (0..BATCHES).map(|_| batch(count).as_nanos() as f64 / f64::from(count)).collect();
     times.sort_by(f64::total_cmp);
     me.barrier()?;
     Ok(times[BATCHES / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker whose operation fails goes through the same collectives as the others.
+    #[test]
+    fn a_failed_operation_leaves_nobody_waiting() {
+        let simulated = farside::Simulation::new(3, 1, 1).run(|me| {
+            let (begun, failed, fails) = (me.now(), RefCell::new(None), me.id() == WorkerId::new(1));
+            for _ in 0..2 {
+                time(me, &failed, &mut |_| if fails { Err(Error::program("as planned")) } else { Ok(0) })?;
+            }
+            assert_eq!(failed.take().is_some(), fails);
+            assert!(me.now() - begun < Duration::from_secs(1));
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
 }

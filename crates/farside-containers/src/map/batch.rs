@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use farside::{PerWorker, Result, Worker, WorkerId};
+use farside::{Function, PerWorker, Result, Worker, WorkerId};
 
 use super::MapError;
 use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, lacks_memory};
-use super::operations::{Get, Insert, Map, Operation};
+use super::operations::{Get, Insert, Map, Operation, Upsert, caught};
 use super::slot::{Part, Slot};
 use super::state::{Answer, State};
 use crate::exchange::{Exchange, Sender};
@@ -23,6 +23,15 @@ const AHEAD: usize = 8;
 /// The questions of `get_many`, with the number of the round.
 pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
 
+/// The function that changes a value which is there.
+pub(super) type Change<V> = Function<V, V, ()>;
+
+/// An insertion of a batch, or a change of the value that is there.
+pub(super) type Put<K, V> = (K, V, Option<Change<V>>);
+
+/// The changes of batches.
+pub(super) type Changes<K, V> = Exchange<(K, V, Change<V>)>;
+
 /// Insertions that travel to the owners of their keys in batches.
 ///
 /// ```
@@ -36,16 +45,22 @@ pub(super) type Questions<K, V> = Query<(u32, K), (u32, Answer<V>)>;
 /// batch.extend((first..first + 100).map(|key| (key, 2 * key)))?;
 /// batch.finish()?;
 /// assert_eq!(m.get_many(&[7, 299, 300])?, [Some(14), Some(598), None]);
+/// me.barrier()?;
+/// let batch = m.batch()?;
+/// [7, 299, 300].into_iter().try_for_each(|key| batch.upsert(key, 1, |count, by| *count += by))?;
+/// batch.finish()?;
+/// assert_eq!(m.get_many(&[7, 299, 300])?, [Some(17), Some(601), Some(3)]);
 /// # me.barrier()
 /// # }).unwrap();
 /// ```
 ///
-/// *Order*: none between insertions. *Cost*: that of an item of an [`Exchange`], and of an
-/// insertion at the owner.
+/// *Order*: none between the operations of batches. *Cost*: that of an item of an [`Exchange`], and
+/// of the operation at the owner.
 #[must_use = "the insertions are done when `finish` returns, or `end` of the phase"]
 pub struct Batch<'m, 'w, K: Slot, V: Slot> {
     map: &'m Map<'w, K, V>,
     sender: Sender<'w, (K, V)>,
+    changes: Sender<'w, (K, V, Change<V>)>,
 }
 
 impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
@@ -56,12 +71,31 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     #[inline]
     #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Result<()> {
-        let owner = self.map.owner_of(&key);
+        self.push(&key, |owner| self.sender.push(owner, (key, value)))
+    }
+
+    /// Inserts a value if the key is not there, and otherwise changes the value that is there, as
+    /// [`Map::upsert`] does, some time before [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// Those of [`insert`](Self::insert);
+    /// [`Error::ForeignFunction`](farside::Error::ForeignFunction).
+    #[inline]
+    #[track_caller]
+    pub fn upsert(&self, key: K, value: V, change: fn(&mut V, V)) -> Result<()> {
+        let change = Function::new(self.map.core.me, change)?;
+        self.push(&key, |owner| self.changes.push(owner, (key, value, change)))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn push(&self, key: &K, push: impl FnOnce(WorkerId) -> Result<()>) -> Result<()> {
+        let owner = self.map.owner_of(key);
         if self.map.core.level == Level::Local && owner != self.map.core.me.id() {
             return Err(MapError::NotLocal { owner }.into());
         }
         self.map.core.announce(owner.index())?;
-        self.sender.push(owner, (key, value))?;
+        push(owner)?;
         self.map.core.note_done(owner.index(), Kind::Insert)
     }
 
@@ -80,24 +114,27 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     /// [`MapError::Batch`] on every worker, if any worker could not insert an entry; those of
     /// [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
-        self.map.finish(&self.sender)
+        self.map.finish_batches()
     }
 }
 
 impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Finishes all batches, whether they were dropped or not. Collective.
     pub(super) fn finish_batches(&self) -> Result<()> {
-        self.finish(&self.map.batches.on(self.core.me))
-    }
-
-    fn finish(&self, sender: &Sender<'_, (K, V)>) -> Result<()> {
         let core = &self.core;
         let here = Core::on(core.handle, core.me);
         // A worker that fails goes on to the collectives, where the others wait.
-        let sent = sender.flush().and(core.me.quiesce());
-        for (key, value) in core.state.pending.take() {
+        let flushed = self.map.batches.on(core.me).flush().and(self.map.changes.on(core.me).flush());
+        let sent = flushed.and(core.me.quiesce());
+        for (key, value, change) in core.state.pending.take() {
             let spot = here.spot(&key);
-            here.note(here.persist(spot, |effort| Insert::attempt(&here, effort, spot, &key, value)).map(drop));
+            let done = match change {
+                None => here.persist(spot, |effort| Insert::attempt(&here, effort, spot, &key, value)).map(drop),
+                Some(change) => caught(core.me, || {
+                    here.persist(spot, |effort| Upsert::attempt(&here, effort, spot, &key, (change, value)))
+                }),
+            };
+            here.note(done);
         }
         let refused = core.meet(core.state.refused.take());
         sent?;
@@ -116,7 +153,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     pub fn batch(&self) -> Result<Batch<'_, 'w, K, V>> {
         self.core.check("batch", Kind::Insert)?;
         self.core.part(self.core.me.id().index())?;
-        Ok(Batch { map: self, sender: self.map.batches.on(self.core.me) })
+        let me = self.core.me;
+        Ok(Batch { map: self, sender: self.map.batches.on(me), changes: self.map.changes.on(me) })
     }
 
     /// Returns the values of many keys, in the order of the keys. Where memory is mapped, it reads
@@ -148,7 +186,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Asks the owners of keys whose memory is not mapped here, and returns their answers.
     #[track_caller]
     fn ask(&self, keys: &[K]) -> Result<Vec<Option<Answer<V>>>> {
-        let (core, state) = (&self.core, self.core.state);
+        let (core, state) = (&self.core, &self.core.state);
         let is_any_lost = || !core.me.lost_processes().is_empty();
         let is_asked = |key: &K| core.part(core.spot(key).owner).map(|part| !part.is_mapped);
         // Questions that pass a lost process are dropped.
@@ -193,12 +231,19 @@ pub(super) fn exchange<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, 
             if let Some((later, _)) = items.as_slice().get(AHEAD) {
                 core.prefetch(later, For::Inserting);
             }
-            match core.insert_here(&key, value) {
-                Ok(true) => {}
-                // Another worker is changing the slot. `finish` waits for it.
-                Ok(false) => core.state.pending.borrow_mut().push((key, value)),
-                Err(error) => core.note(Err(error)),
-            }
+            let is_done = core.do_here::<Insert>(&key, value);
+            core.keep_rest(is_done, (key, value, None));
+        }
+    })
+}
+
+/// Makes the exchange that carries the changes of batches.
+pub(super) fn changes<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Changes<K, V>> {
+    Exchange::new(me, move |me, items| {
+        let core = Core::on(state, me);
+        for (key, value, change) in items {
+            let is_done = caught(me, || core.do_here::<Upsert>(&key, (change, value)));
+            core.keep_rest(is_done, (key, value, Some(change)));
         }
     })
 }
@@ -210,7 +255,7 @@ pub(super) fn query<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>
         (round, Get::attempt(&core, Effort::FIRST, core.spot(&key), &key, ()).ok())
     };
     Query::new(me, answer, move |me, tag, (round, answer)| {
-        let state = state.here(me);
+        let Some(state) = state.hold(me) else { return };
         let mut answers = state.answers.borrow_mut();
         if answers.0 == round
             && let Some(place) = answers.1.get_mut(tag as usize)
@@ -222,12 +267,23 @@ pub(super) fn query<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>
 }
 
 impl<K: Slot, V: Slot> Core<'_, K, V> {
-    /// Inserts an entry into the part of this worker, in a handler. Returns whether it did so.
-    fn insert_here(&self, key: &K, value: V) -> Result<bool> {
+    /// Keeps an operation that was not done in its handler, or its error, for `finish`.
+    fn keep_rest(&self, is_done: Result<bool>, operation: Put<K, V>) {
+        match is_done {
+            Ok(true) => {}
+            // Another worker is changing the slot.
+            Ok(false) => self.state.pending.borrow_mut().push(operation),
+            Err(error) => self.note(Err(error)),
+        }
+    }
+
+    /// Carries out an operation in the part of this worker, in a handler. Returns whether it did
+    /// so.
+    fn do_here<O: Operation<K, V>>(&self, key: &K, arguments: O::Arguments) -> Result<bool> {
         let spot = self.spot(key);
         let mut effort = Effort::FIRST;
         for _ in 0..TRIES {
-            match Insert::attempt(self, effort, spot, key, value) {
+            match O::attempt(self, effort, spot, key, arguments.clone()) {
                 Ok(_) => return Ok(true),
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Wait(reason @ (Wait::Crowded | Wait::Moved))) => {

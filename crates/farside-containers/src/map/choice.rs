@@ -52,7 +52,7 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// [`MapError::Freed`]; those of [`Worker::progress_interval`] and
     /// [`Worker::gather`](farside::Worker::gather).
     pub fn choose_again(&self) -> Result<Implementation> {
-        let (core, state) = (&self.core, self.core.state);
+        let (core, state) = (&self.core, &self.core.state);
         core.check("choose_again", Kind::Change)?;
         core.part(core.me.id().index())?;
         let interval = interval_of_neighbor(core.me);

@@ -1,6 +1,7 @@
 //! The protocol: how a worker finds, takes and changes the slot of a key, wherever it lies.
 
 use std::hint;
+use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use farside::{Comparison, Error, GlobalPtr, ProcessId, Result, Wire, Worker, Wor
 use super::MapError;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
 use super::state::{Doubt, Handle, State, stays_open};
+use crate::agreement::held;
 use crate::announced;
 use crate::promise::{Implementation, Op, Promise};
 
@@ -146,9 +148,10 @@ pub(super) enum Kind {
 }
 
 /// What a map does on one worker.
+#[derive(Clone)]
 pub(super) struct Core<'w, K: 'static, V: 'static> {
     pub(super) me: &'w Worker,
-    pub(super) state: &'w State<K, V>,
+    pub(super) state: Rc<State<K, V>>,
     pub(super) handle: Handle<K, V>,
     pub(super) promise: Promise,
     pub(super) level: Level,
@@ -177,7 +180,7 @@ pub(super) enum For {
 impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[track_caller]
     pub(super) fn on(handle: Handle<K, V>, me: &'w Worker) -> Self {
-        Self { me, state: handle.here(me), handle, promise: Promise::ALL, level: Level::All }
+        Self { me, state: held(handle, me, || State::freed(me)), handle, promise: Promise::ALL, level: Level::All }
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use farside::{AddressFault, Error, Result, WorkerId};
 
 use super::MapError;
 use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, look_bytes, wait};
-use super::operations::Map;
+use super::operations::{Map, count_all};
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, entry_of, verified, with_copy};
 use crate::promise::Promise;
 
@@ -60,6 +60,54 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         self.core.note_done(owner, Kind::Find)?;
         let part = self.core.part(owner)?;
         Ok(Entries { core: &self.core, owner, part, next: 0, block: Vec::new(), block_end: 0 })
+    }
+
+    /// Returns an iterator over copies of the entries of this worker's part, as they are now. For
+    /// those of all workers use it with [`DistIterator`](crate::DistIterator).
+    ///
+    /// ```
+    /// use farside_containers::DistIterator;
+    /// use farside_containers::map::HashMap;
+    ///
+    /// # farside::simulate(3, 1, 1, |me| {
+    /// let map = HashMap::<u64, u64>::new(me, 100)?;
+    /// let m = map.on(me);
+    /// me.share(0..100).try_for_each(|key| m.insert(key as u64, 2 * key as u64).map(drop))?;
+    /// me.barrier()?;
+    /// assert_eq!(m.iter()?.map(|(_, value)| value).all_sum::<u64>(me)?, 9900);
+    /// assert_eq!(m.iter()?.filter(|(key, _)| key % 2 == 1).all_count(me)?, 50);
+    /// # map.free(me)
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// *Cost*: a copy of the part.
+    ///
+    /// # Errors
+    /// Those of [`local`](Self::local) and of its iterator.
+    #[track_caller]
+    pub fn iter(&self) -> Result<impl Iterator<Item = (K, V)> + use<K, V>> {
+        Ok(self.local()?.collect::<Result<Vec<_>>>()?.into_iter())
+    }
+
+    /// Runs `work` with each entry of the map, at this worker, and returns their number. Not a
+    /// collective. The entries of lost processes are left out, and named.
+    ///
+    /// *Cost*: that of [`stream`](Self::stream), for all parts in turn.
+    ///
+    /// # Errors
+    /// [`MapError::Partial`] names the processes that are lost, after all other entries. Those of
+    /// [`stream`](Self::stream) and of its iterator.
+    #[track_caller]
+    pub fn for_all(&self, mut work: impl FnMut(K, V)) -> Result<u64> {
+        count_all(self.core.me, |worker| {
+            let mut count = 0;
+            for entry in self.stream(worker)? {
+                let (key, value) = entry?;
+                work(key, value);
+                count += 1;
+            }
+            Ok(count)
+        })
     }
 
     /// Keeps the entries for which `keep` returns true. Each worker passes a function for its own

@@ -55,11 +55,9 @@ pub enum MapError {
         slots: u64,
     },
     /// Operations of batches were refused.
-    #[error(
-        "{count} insertions of batches were refused: mend the reason of the first, and insert them again ({first})"
-    )]
+    #[error("{count} operations of batches were refused: mend the reason of the first, and do them again ({first})")]
     Batch {
-        /// The number of entries that were not inserted.
+        /// The number of operations that were not done.
         count: u64,
         /// The first refusal.
         first: String,

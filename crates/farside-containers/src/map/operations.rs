@@ -202,7 +202,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// The levels are those of Table II of the seed.
     #[must_use]
     pub fn promising(&self, promise: Promise) -> Map<'w, K, V> {
-        Map { core: Core { promise, level: Level::of(promise), ..self.core }, map: self.map }
+        Map { core: Core { promise, level: Level::of(promise), ..self.core.clone() }, map: self.map }
     }
 
     /// Runs an operation, and announces it where accesses are checked.
@@ -231,11 +231,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
             }
             if O::IS_CALL {
                 let run = || core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()));
-                return catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-                    let texts = (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>());
-                    let message = texts.0.cloned().or(texts.1.map(|text| (*text).into())).unwrap_or_default();
-                    Err(Error::RemotePanic { on: core.me.id(), message })
-                });
+                return caught(core.me, run);
             }
         } else if O::IS_CALL || core.state.implementation.get() == Implementation::Call {
             let all = || (*key, arguments.clone());
@@ -248,8 +244,17 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     }
 }
 
+/// Runs a function of the program at the owner of an entry. A panic is an error of its caller.
+pub(super) fn caught<R>(me: &Worker, run: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let texts = (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>());
+        let message = texts.0.cloned().or(texts.1.map(|text| (*text).into())).unwrap_or_default();
+        Err(Error::RemotePanic { on: me.id(), message })
+    })
+}
+
 /// Adds up the entries of all workers. Names the processes that are lost.
-pub(super) fn count_all(me: &Worker, count_at: impl Fn(WorkerId) -> Result<u64>) -> Result<u64> {
+pub(super) fn count_all(me: &Worker, mut count_at: impl FnMut(WorkerId) -> Result<u64>) -> Result<u64> {
     let (mut counted, mut missing) = (0, Vec::<ProcessId>::new());
     for worker in me.workers() {
         match count_at(worker) {
@@ -286,7 +291,7 @@ struct TryInsert;
 pub(super) struct Get;
 struct Remove;
 struct Modify<A, R>(std::marker::PhantomData<(A, R)>);
-struct Upsert;
+pub(super) struct Upsert;
 
 impl<K: Slot, V: Slot> Operation<K, V> for Insert {
     const NAME: &'static str = "insert";

@@ -5,11 +5,12 @@ use std::cell::{Cell, RefCell};
 use farside::memory::Registered;
 use farside::{Error, FabricError, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
+use super::batch::Put;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
 use crate::agreement::exchange;
-use crate::cost::Planner;
+use crate::cost::{CostModel, Planner};
 use crate::promise::Implementation;
 
 /// The states of a map on all workers.
@@ -33,8 +34,8 @@ pub(super) struct State<K, V> {
     pub(super) unanswered: Cell<usize>,
     /// The entries of batches that were refused here, and the first reason.
     pub(super) refused: RefCell<(u64, String)>,
-    /// The entries of batches whose slots other workers were changing.
-    pub(super) pending: RefCell<Vec<(K, V)>>,
+    /// The operations of batches whose slots other workers were changing.
+    pub(super) pending: RefCell<Vec<Put<K, V>>>,
     /// The slots that requests of this worker may have taken after it gave them up.
     pub(super) doubtful: RefCell<Vec<Doubt>>,
     /// The number of doubts so far.
@@ -128,6 +129,27 @@ impl<K: Slot, V: Slot> State<K, V> {
             state.learn(me, owner, base, slots)?;
         }
         Ok(state)
+    }
+
+    /// Returns the state of a map that was freed.
+    pub(super) fn freed(me: &Worker) -> Self {
+        let settings = Settings::DEFAULT;
+        Self {
+            settings,
+            implementation: Cell::default(),
+            planner: Cell::new(Planner::by(CostModel::CORI)),
+            layout: Layout::new(size_of::<K>() + size_of::<V>(), false),
+            parts: me.workers().map(|_| Cell::new(Part::NONE)).collect(),
+            announced: Box::default(),
+            own: RefCell::new(Own { memory: Vec::new(), growing: None, _announced: None }),
+            answers: RefCell::new((0, Vec::new())),
+            unanswered: Cell::new(0),
+            refused: RefCell::default(),
+            pending: RefCell::default(),
+            doubtful: RefCell::default(),
+            doubts: Cell::new(0),
+            is_late: Cell::new(false),
+        }
     }
 
     /// Notes where the part of a worker is.
@@ -395,8 +417,8 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// known. What can fail comes before the mark, so no entry is lost.
     fn move_entries(&self, from: Part, growing: &mut Growing) -> Tried<()> {
         // Reads without atomics, whatever the implementation.
-        let reader = Core { level: Level::InsertOnly, ..*self };
-        let alone = Core { level: Level::Local, ..*self };
+        let reader = Core { level: Level::InsertOnly, ..self.clone() };
+        let alone = Core { level: Level::Local, ..self.clone() };
         while growing.next < from.slots {
             let slot = from.slot(growing.next, self.state.layout)?;
             let stamp = Stamp(slot.load(self.me)?);

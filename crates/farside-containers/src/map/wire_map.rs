@@ -8,11 +8,22 @@ use std::hash::Hash;
 use farside::{Error, Function, PerWorker, Result, Wire, Worker, WorkerId, wire};
 
 use super::MapError;
-use super::operations::{Inserted, count_all};
+use super::operations::{Inserted, caught, count_all};
 use super::slot::{Spot, placement_hash};
+use crate::agreement::{exchange, held, with_held};
+use crate::exchange::{Exchange, Sender};
 
 /// The part of each worker, until the map is freed.
-type Parts<K, V> = PerWorker<RefCell<Option<StdMap<K, V>>>>;
+type Parts<K, V> = PerWorker<RefCell<Option<Part<K, V>>>>;
+
+struct Part<K, V> {
+    entries: StdMap<K, V>,
+    /// The operations of batches that were refused here, and the first reason.
+    refused: (u64, String),
+}
+
+/// An insertion of a batch, or a change of the value that is there.
+type Item<K, V> = (K, V, Option<Function<V, V, ()>>);
 
 /// A function that runs at the owner of a key. Returns `None` if the map was freed.
 type AtOwner<K, V, A, R> = fn(&Worker, (Parts<K, V>, K, A)) -> Option<R>;
@@ -49,12 +60,90 @@ const ROUND: usize = 64;
 #[derive(Wire)]
 pub struct WireMap<K: 'static, V: 'static> {
     parts: Parts<K, V>,
+    batches: Exchange<Item<K, V>>,
 }
 
 /// A [`WireMap`] on one worker.
 pub struct CallMap<'w, K: 'static, V: 'static> {
     pub(super) me: &'w Worker,
     parts: Parts<K, V>,
+    batches: Exchange<Item<K, V>>,
+}
+
+/// Operations on a [`WireMap`] that travel to the owners of their keys in batches.
+///
+/// ```
+/// use farside_containers::map::WireMap;
+///
+/// # farside::simulate(3, 1, 1, |me| {
+/// let map = WireMap::<String, u64>::new(me)?;
+/// let m = map.on(me);
+/// let batch = m.batch()?;
+/// for word in "so it goes and it goes on".split(' ') {
+///     batch.upsert(word.into(), 1, |count, by| *count += by)?;
+/// }
+/// batch.finish()?;
+/// assert_eq!(m.get(&"goes".into())?, Some(2 * u64::from(me.worker_count())));
+/// # map.free(me)
+/// # }).unwrap();
+/// ```
+///
+/// *Order*: none between the operations of batches. *Cost*: that of an item of an [`Exchange`], and
+/// of the operation at the owner.
+#[must_use = "the operations are done when `finish` returns"]
+pub struct CallBatch<'m, 'w, K: 'static, V: 'static> {
+    map: &'m CallMap<'w, K, V>,
+    sender: Sender<'w, Item<K, V>>,
+}
+
+impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallBatch<'_, '_, K, V> {
+    /// Inserts a value, some time before [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// Those of [`Sender::push`].
+    pub fn insert(&self, key: K, value: V) -> Result<()> {
+        self.sender.push(self.map.owner_of(&key), (key, value, None))
+    }
+
+    /// Inserts a value if the key is not there, and otherwise changes the value that is there, as
+    /// [`CallMap::upsert`] does, some time before [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// Those of [`Sender::push`]; [`Error::ForeignFunction`].
+    pub fn upsert(&self, key: K, value: V, by: fn(&mut V, V)) -> Result<()> {
+        let by = Function::new(self.map.me, by)?;
+        self.sender.push(self.map.owner_of(&key), (key, value, Some(by)))
+    }
+
+    /// Inserts many values.
+    ///
+    /// # Errors
+    /// Those of [`insert`](Self::insert).
+    pub fn extend(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<()> {
+        pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
+    }
+
+    /// Waits until the operations of all workers are done, also those of other batches. All workers
+    /// call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`MapError::Batch`] on every worker, if any function has panicked; those of
+    /// [`Worker::quiesce`].
+    pub fn finish(self) -> Result<()> {
+        let me = self.map.me;
+        // A worker that fails goes on to the collectives, where the others wait.
+        let sent = self.sender.flush().and(me.quiesce());
+        let own =
+            with_held(self.map.parts, me, || None, |part| part.as_mut().map(|part| std::mem::take(&mut part.refused)));
+        let refused = exchange(me, own.unwrap_or_default());
+        sent?;
+        let refused = refused?;
+        let count = refused.iter().map(|(count, _)| count).sum();
+        match refused.into_iter().find(|(count, _)| *count > 0) {
+            Some((_, first)) => Err(MapError::Batch { count, first }.into()),
+            None => Ok(()),
+        }
+    }
 }
 
 impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
@@ -63,7 +152,26 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        Ok(Self { parts: PerWorker::new(me, RefCell::new(Some(StdMap::new())))? })
+        let part = Part { entries: StdMap::new(), refused: (0, String::new()) };
+        let parts: Parts<K, V> = PerWorker::new(me, RefCell::new(Some(part)))?;
+        let batches = Exchange::new(me, move |me, items| {
+            items.for_each(|(key, value, by)| {
+                let done = match by {
+                    None => {
+                        at(me, parts, |entries| entries.insert(key, value));
+                        Ok(())
+                    }
+                    Some(by) => caught(me, || {
+                        at(me, parts, |entries| upsert(me, entries, key, value, by));
+                        Ok(())
+                    }),
+                };
+                if let Err(error) = done {
+                    parts.with(me, |part| part.as_mut().map(|part| part.refuse(&error)));
+                }
+            });
+        })?;
+        Ok(Self { parts, batches })
     }
 
     /// Returns what this worker works with.
@@ -72,18 +180,19 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     /// If the map is of another job.
     #[track_caller]
     pub fn on(self, me: &Worker) -> CallMap<'_, K, V> {
-        self.parts.here(me);
-        CallMap { me, parts: self.parts }
+        held(self.parts, me, RefCell::default);
+        CallMap { me, parts: self.parts, batches: self.batches }
     }
 
     /// Drops all entries. All workers call this, in the same order as other collectives, after the
     /// last operation. Later operations return [`MapError::Freed`].
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::barrier`].
+    /// [`MapError::Freed`]; those of [`Worker::quiesce`].
     pub fn free(self, me: &Worker) -> Result<()> {
-        me.barrier()?;
-        self.parts.here(me).take().map(drop).ok_or_else(|| MapError::Freed.into())
+        self.on(me).here(|_| ())?;
+        // Both, so that no worker leaves the others waiting.
+        self.batches.free(me).and(self.parts.free(me))
     }
 }
 
@@ -93,7 +202,24 @@ fn at<K: 'static, V: 'static, R>(
     parts: Parts<K, V>,
     work: impl FnOnce(&mut StdMap<K, V>) -> R,
 ) -> Option<R> {
-    parts.with(me, |entries| entries.as_mut().map(work))
+    with_held(parts, me, || None, |part| part.as_mut().map(|part| work(&mut part.entries)))
+}
+
+impl<K, V> Part<K, V> {
+    fn refuse(&mut self, error: &Error) {
+        if self.refused.0 == 0 {
+            self.refused.1 = error.to_string();
+        }
+        self.refused.0 += 1;
+    }
+}
+
+/// Inserts a value, or changes the one that is there.
+fn upsert<K: Eq + Hash, V: Clone>(me: &Worker, entries: &mut StdMap<K, V>, key: K, new: V, by: Function<V, V, ()>) {
+    match entries.get_mut(&key) {
+        Some(value) => change(me, value, new, by),
+        None => drop(entries.insert(key, new)),
+    }
 }
 
 /// Changes a value. It stays as it was if the function panics.
@@ -207,11 +333,17 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Those of [`modify`](Self::modify).
     pub fn upsert(&self, key: K, value: V, by: fn(&mut V, V)) -> Result<()> {
         self.ask(key, (Function::new(self.me, by)?, value), |there, (parts, key, (by, new))| {
-            at(there, parts, |entries| match entries.get_mut(&key) {
-                Some(value) => change(there, value, new, by),
-                None => drop(entries.insert(key, new)),
-            })
+            at(there, parts, |entries| upsert(there, entries, key, new, by))
         })
+    }
+
+    /// Returns a batch of insertions and changes.
+    ///
+    /// # Errors
+    /// [`MapError::Freed`].
+    pub fn batch(&self) -> Result<CallBatch<'_, '_, K, V>> {
+        self.here(|_| ())?;
+        Ok(CallBatch { map: self, sender: self.batches.on(self.me) })
     }
 
     /// Returns the number of entries.
@@ -242,6 +374,17 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// [`MapError::Freed`].
     pub fn local(&self) -> Result<impl Iterator<Item = Result<(K, V)>> + use<K, V>> {
         Ok(self.here(|entries| entries.clone())?.into_iter().map(Ok))
+    }
+
+    /// Returns an iterator over copies of the entries of this worker's part, as they are now. For
+    /// those of all workers use it with [`DistIterator`](crate::DistIterator).
+    ///
+    /// *Cost*: a copy of the part.
+    ///
+    /// # Errors
+    /// [`MapError::Freed`].
+    pub fn iter(&self) -> Result<impl Iterator<Item = (K, V)> + use<K, V>> {
+        Ok(self.here(|entries| entries.clone())?.into_iter())
     }
 
     /// Keeps the entries for which `keep` returns true. Each worker passes a function for its own
@@ -311,6 +454,12 @@ impl<K: 'static, V: 'static> Copy for WireMap<K, V> {}
 impl<K: 'static, V: 'static> fmt::Debug for WireMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WireMap").finish_non_exhaustive()
+    }
+}
+
+impl<K: 'static, V: 'static> fmt::Debug for CallBatch<'_, '_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallBatch").field("sender", &self.sender).finish_non_exhaustive()
     }
 }
 

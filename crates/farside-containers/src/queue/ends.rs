@@ -2,6 +2,7 @@
 
 use std::collections::vec_deque::Drain;
 use std::fmt;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use farside::bytemuck::checked::try_pod_read_unaligned;
@@ -34,8 +35,8 @@ pub struct Ends<'w, T: 'static> {
     pub(super) me: &'w Worker,
     pub(super) queue: Queue<T>,
     pub(super) implementation: Implementation,
-    pub(super) planner: &'w Planner,
-    pub(super) part: &'w Part<T>,
+    pub(super) planner: Planner,
+    pub(super) part: Rc<Part<T>>,
 }
 
 impl<T: Item> Ends<'_, T> {

@@ -45,7 +45,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Learns which slots are retired.
     pub(super) fn look_for_retired(&self, ring: &Ring) -> Result<()> {
-        let (part, count) = (self.part, ring.retirements().load(self.me)?);
+        let (part, count) = (&*self.part, ring.retirements().load(self.me)?);
         if count != part.retirements.get() {
             let mut words = vec![0; ring.slots.div_ceil(64) as usize];
             ring.retired().slice(words.len()).look(self.me, 0, &mut words)?;
@@ -57,7 +57,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Returns whether no item will come to the ticket at the head, or the head has left it.
     pub(super) fn is_void(&self, ring: &Ring, ticket: u64) -> Result<bool> {
-        let (me, part) = (self.me, self.part);
+        let (me, part) = (self.me, &*self.part);
         if ring.tail().load(me)? <= ticket {
             return Ok(false);
         }
@@ -170,7 +170,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Returns what this worker is pushing. Its next push looks for retired slots.
     fn open(&self, ticket: u64) -> Open {
-        let part = self.part;
+        let part = &*self.part;
         part.limit.set(part.tail.get());
         part.retirements.set(UNKNOWN);
         match part.open.get() {

@@ -88,7 +88,7 @@ impl<T: Item> Ends<'_, T> {
     /// Returns how many tickets this worker may take, up to `most`.
     #[inline]
     fn room(&self, ring: &Ring, most: u64) -> Result<u64> {
-        let part = self.part;
+        let part = &*self.part;
         let room = || part.limit.get().wrapping_sub(part.tail.get()).cast_signed();
         if room() < most.cast_signed() {
             self.look_for_room(ring)?;
@@ -100,7 +100,7 @@ impl<T: Item> Ends<'_, T> {
     /// the head moved is seen with it.
     #[cold]
     fn look_for_room(&self, ring: &Ring) -> Result<()> {
-        let part = self.part;
+        let part = &*self.part;
         let freed = match self.implementation {
             Implementation::OneSidedPublished => ring.taken(),
             _ => ring.head(),
@@ -121,7 +121,7 @@ impl<T: Item> Ends<'_, T> {
     /// many were written.
     #[inline]
     fn write(&self, ring: &Ring, usage: Usage, ticket: u64, items: &[T]) -> Result<u64> {
-        let (part, end) = (self.part, ticket.wrapping_add(items.len() as u64));
+        let (part, end) = (&*self.part, ticket.wrapping_add(items.len() as u64));
         part.tail.set(end);
         // The slots were used before, and may have been retired since this worker last looked.
         let beyond = || {
@@ -276,7 +276,7 @@ impl<T: Item> Ends<'_, T> {
     /// Pops an item.
     #[inline]
     pub(super) fn pop_one(&self, ring: &Ring) -> Result<Option<T>> {
-        let part = self.part;
+        let part = &*self.part;
         let mut head = part.head.get();
         loop {
             let mut buffer = part.buffer.borrow_mut();
@@ -301,7 +301,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Pops up to a batch of items, as far as the ring goes on.
     pub(super) fn pop_some(&self, ring: &Ring, most: u64, items: &mut Vec<T>) -> Result<()> {
-        let (part, slot_bytes) = (self.part, ring.slot_bytes());
+        let (part, slot_bytes) = (&*self.part, ring.slot_bytes());
         let mut head = part.head.get();
         loop {
             let most = most.min(ring.batch).min(ring.slots - ring.index(head)) as usize;
@@ -385,7 +385,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Takes a ticket of a pop that is below a counter, or returns `None` if there is none.
     pub(super) fn claim(&self, ring: &Ring, end: GlobalPtr<u64>) -> Result<Option<u64>> {
-        let part = self.part;
+        let part = &*self.part;
         let mut head = part.head.get();
         loop {
             if head >= part.ready.get() {

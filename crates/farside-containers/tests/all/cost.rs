@@ -1,8 +1,10 @@
 //! Cost models that are measured.
 
-use farside::{LogGp, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
+use std::time::{Duration, Instant};
+
+use farside::{Error, LogGp, PerWorker, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
 use farside_containers::queue::Queue;
-use farside_containers::{CostModel, Implementation, Load, Op, Plan, Promise};
+use farside_containers::{ContainerError, CostModel, Implementation, Load, Op, Plan, Promise};
 
 /// A machine on which calls cost nothing.
 pub(crate) const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
@@ -124,4 +126,37 @@ fn operations_of_queues_cost_what_is_predicted() {
         Ok(())
     });
     simulated.unwrap().verdict.unwrap();
+}
+
+/// An error of one worker, here that of a call which arrives while all look at their neighbours,
+/// ends the choice on all workers. None waits for the others.
+#[test]
+fn an_error_on_one_worker_ends_the_choice_on_all() {
+    const VICTIM: WorkerId = WorkerId::new(1);
+    const ARRIVES: Duration = Duration::from_micros(300);
+    /// Travels until it is time, and then fails at the victim.
+    fn roam(there: &Worker, begun: PerWorker<Instant>) -> std::result::Result<(), &'static str> {
+        let is_time = there.now() - *begun.here(there) >= ARRIVES;
+        let to = if is_time { VICTIM } else { there.neighbor(1) };
+        match is_time && there.id() == VICTIM {
+            true => Err("as planned"),
+            false => there.call(to, begun, roam).map_err(|_| "refused"),
+        }
+    }
+    let run = |me: &Worker| {
+        let begun = PerWorker::new(me, me.now())?;
+        if me.is_first() {
+            me.call(VICTIM, begun, roam)?;
+        }
+        let made = Queue::<u64>::with_implementation(me, ProcessId::new(0), 10, Implementation::Auto);
+        let error = made.expect_err("no worker gets a queue");
+        assert!(me.now() - *begun.here(me) < Duration::from_secs(1), "{error}");
+        match me.id() {
+            VICTIM => assert!(matches!(error, Error::HandlerFailed { .. }), "{error:?}"),
+            _ => assert!(matches!(error.room_error(), Some(ContainerError::Failed { at: VICTIM, .. })), "{error:?}"),
+        }
+        // The collectives that follow are in step.
+        Queue::<u64>::with_implementation(me, ProcessId::new(0), 10, Implementation::Auto)?.free(me)
+    };
+    Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
 }

@@ -378,3 +378,72 @@ fn many_workers() {
     })
     .unwrap();
 }
+
+/// Items for a worker that computes wait at their senders, also if they go over a worker between,
+/// which serves: it keeps few of them.
+#[test]
+fn a_worker_between_keeps_few_items() {
+    const BATCH_BYTES: usize = 512;
+    const ITEMS: u64 = 4000;
+    for workers in [70, 90] {
+        let (pushed, handled) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+        farside::simulate(workers, 1, 1, |me| {
+            let last = WorkerId::new(workers - 1);
+            let count = handled.clone();
+            let exchange = Exchange::with_batches_of(me, BATCH_BYTES, move |_, items: Items<'_, u64>| {
+                count.fetch_add(items.len() as u64, Ordering::Relaxed);
+            })?;
+            if me.id() == last {
+                me.charge(Duration::from_millis(50));
+                let kept = pushed.load(Ordering::Relaxed) - handled.load(Ordering::Relaxed);
+                // Each sender has a batch, and two that are not answered. About √P workers between
+                // have passed on two for each of √P rows.
+                let batches = u64::from(3 * workers + 3 * (workers + workers.isqrt()));
+                let most = batches * BATCH_BYTES as u64 / size_of::<u64>() as u64;
+                assert!(kept <= most, "{kept} items are on their way, more than {most}");
+                assert!(kept > most / 10, "{kept} items are on their way: the senders did not come far");
+            } else {
+                let sender = exchange.on(me);
+                for x in 0..ITEMS {
+                    sender.push(last, x)?;
+                    pushed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            me.quiesce()?;
+            assert_eq!(handled.load(Ordering::Relaxed), ITEMS * u64::from(workers - 1));
+            exchange.free(me)
+        })
+        .unwrap();
+    }
+}
+
+/// At 1024 workers, each with items for all, the whole simulated job has less than 8 MiB a worker:
+/// batches, rings, and all else.
+#[test]
+#[ignore = "takes long, and measures the memory of its whole program: run it alone"]
+fn a_thousand_workers_have_bounded_buffers() {
+    const WORKERS: u32 = 1024;
+    const ITEMS: u32 = 16_384;
+    const BYTES_MAX: u64 = 8 << 20;
+    let sum = Arc::new(AtomicU64::new(0));
+    farside::simulate(WORKERS, 1, 1, |me| {
+        let part = sum.clone();
+        let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| {
+            part.fetch_add(items.sum::<u64>(), Ordering::Relaxed);
+        })?;
+        let sender = exchange.on(me);
+        for item in 0..ITEMS {
+            sender.push(me.neighbor(item), u64::from(item))?;
+        }
+        drop(sender);
+        exchange.free(me)
+    })
+    .unwrap();
+    assert_eq!(sum.load(Ordering::Relaxed), u64::from(WORKERS) * (0..u64::from(ITEMS)).sum::<u64>());
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line with the peak");
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let bytes = peak * 1024 / u64::from(WORKERS);
+    eprintln!("{} KiB a worker", bytes / 1024);
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes a worker");
+}

@@ -2,6 +2,7 @@
 
 mod another_job;
 mod array_batch;
+mod come_and_go;
 mod cost;
 mod dist;
 mod examples;

@@ -407,3 +407,69 @@ fn everything_at_once(seed: u64) -> Simulated {
     });
     simulated.unwrap()
 }
+
+/// Every hook runs once for each loss, on each survivor, after the last call of the lost process
+/// has run there. It may make calls. One that is registered later does not hear of it.
+#[test]
+fn hooks_hear_of_each_loss() {
+    const CALLS: u64 = 200;
+    let (dying, ends) = ([ProcessId::new(1), ProcessId::new(3)], AtomicU64::new(0));
+    for seed in 1..6 {
+        let simulation = dying.iter().zip(2..).fold(Simulation::new(5, 1, seed), |simulation, (process, at)| {
+            simulation.kill(*process, std::time::Duration::from_millis(at))
+        });
+        ends.store(0, Ordering::Relaxed);
+        let simulated = simulation.run(|me| {
+            let (sums, told) = (PerWorker::new(me, RefCell::new(vec![0; 5]))?, PerWorker::new(me, Cell::new(0))?);
+            let add = |there: &Worker, (sums, from): (PerWorker<RefCell<Vec<u64>>>, WorkerId)| {
+                sums.with(there, |sums| sums[from.index()] += 1);
+            };
+            let heard = std::rc::Rc::new(RefCell::new(Vec::new()));
+            for hook in 0..2 {
+                let heard = heard.clone();
+                me.when_lost(move |me, lost| {
+                    assert!(me.lost_processes().contains(&lost));
+                    let sum = sums.with(me, |sums| sums[lost.number() as usize]);
+                    heard.borrow_mut().push((lost, hook, sum));
+                    // Of a survivor, or dropped.
+                    let tell =
+                        |there: &Worker, told: PerWorker<Cell<u64>>| told.here(there).set(told.here(there).get() + 1);
+                    let _ = me.call(WorkerId::FIRST, told, tell);
+                });
+            }
+            if dying.contains(&me.process()) {
+                // Some of these calls are on their way when it dies.
+                for _ in 0..CALLS {
+                    for to in me.workers().filter(|to| *to != me.id()) {
+                        let _ = me.call(to, (sums, me.id()), add);
+                    }
+                }
+                let _ = me.wait_while_serving(|| false);
+                return Ok(());
+            }
+            let wait = |condition: &dyn Fn() -> bool| me.wait_while_serving(condition);
+            wait(&|| heard.borrow().len() == 4)?;
+            let late = std::rc::Rc::new(Cell::new(false));
+            let is_told = late.clone();
+            me.when_lost(move |_, _| is_told.set(true));
+            ends.fetch_add(1, Ordering::Relaxed);
+            wait(&|| ends.load(Ordering::Relaxed) >= 3)?;
+            if me.is_first() {
+                // Two hooks of three survivors for two losses.
+                wait(&|| told.here(me).get() >= 12)?;
+            }
+            let mut heard = heard.take();
+            for (lost, _, sum) in &heard {
+                assert_eq!(sums.with(me, |sums| sums[lost.number() as usize]), *sum, "a call came after the hook");
+            }
+            heard.sort_unstable();
+            let heard: Vec<_> = heard.into_iter().map(|(lost, hook, _)| (lost, hook)).collect();
+            assert_eq!(heard, dying.map(|lost| [(lost, 0), (lost, 1)]).concat());
+            assert!(!late.get());
+            ends.fetch_add(1, Ordering::Relaxed);
+            wait(&|| ends.load(Ordering::Relaxed) == 6)
+        });
+        assert!(simulated.unwrap().verdict.is_err(), "a loss is the verdict");
+        assert_eq!(ends.load(Ordering::Relaxed), 6);
+    }
+}

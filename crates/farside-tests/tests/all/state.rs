@@ -1,7 +1,9 @@
 //! State of a worker that called functions reach.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use farside::prelude::*;
 use farside::{Error, Result, simulate};
@@ -62,4 +64,90 @@ fn there_may_be_any_number_of_values() {
         me.barrier()
     })
     .unwrap();
+}
+
+/// Values that are freed leave nothing behind, and an old handle never names a later value.
+#[test]
+fn values_come_and_go() {
+    const COUNT: u32 = 10_000;
+    let alive = Arc::new(());
+    simulate(2, 1, 1, |me| {
+        let (mut olds, mut slots) = (Vec::new(), HashSet::new());
+        for number in 0..COUNT {
+            let own = PerWorker::new(me, RefCell::new((number, alive.clone())))?;
+            let shared = Dist::new(me, || (number, alive.clone()))?;
+            assert_eq!(own.with(me, |own| own.0), number);
+            assert_eq!(shared.hold(me).expect("not freed").0, number);
+            assert!(!own.is_freed(me));
+            own.free(me)?;
+            shared.free(me)?;
+            assert!(own.is_freed(me) && own.hold(me).is_none() && own.find(me).is_none());
+            assert!(shared.hold(me).is_none());
+            if number % 997 == 0 {
+                // No worker has made the next values.
+                me.barrier()?;
+                assert_eq!(Arc::strong_count(&alive), 1, "all values are dropped");
+                me.barrier()?;
+            }
+            slots.insert((slot(&own), slot(&shared)));
+            olds.push((own, shared));
+        }
+        // A slot has 1024 values.
+        assert!(slots.len() <= COUNT as usize / 1000 + 1, "{} slots", slots.len());
+        let own = PerWorker::new(me, RefCell::new((COUNT, alive.clone())))?;
+        let shared = Dist::new(me, || (COUNT, alive.clone()))?;
+        assert!(olds.iter().all(|(own, shared)| own.is_freed(me) && shared.hold(me).is_none()));
+        let (old, old_shared) = olds[olds.len() - 1];
+        let refused = |panicked: std::thread::Result<()>| {
+            let panic = panicked.unwrap_err();
+            let texts = (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>());
+            let why = texts.0.cloned().or(texts.1.map(|text| (*text).into())).unwrap_or_default();
+            assert!(why.contains("until it is freed") || why.contains("is freed once"), "{why}");
+        };
+        refused(catch_unwind(AssertUnwindSafe(|| old.with(me, |_| ()))));
+        refused(catch_unwind(AssertUnwindSafe(|| _ = old.here(me))));
+        refused(catch_unwind(AssertUnwindSafe(|| _ = old_shared.here(me))));
+        refused(catch_unwind(AssertUnwindSafe(|| drop(old.free(me)))));
+        refused(catch_unwind(AssertUnwindSafe(|| drop(old_shared.free(me)))));
+        // Also elsewhere.
+        let peer = me.neighbor(1);
+        let finds = me
+            .call_return(peer, (old, own), |there, (old, own)| (old.hold(there).is_some(), own.hold(there).is_some()));
+        assert_eq!(finds?.wait()?, (false, true));
+        own.free(me)?;
+        shared.free(me)
+    })
+    .unwrap();
+}
+
+/// What names the slot of a value in its handle, for values made in turn.
+fn slot(handle: &impl Wire) -> u32 {
+    let bytes = farside::wire::encode(handle, Vec::new());
+    u32::from_le_bytes(bytes.try_into().unwrap()) % (1 << 22)
+}
+
+/// A reference keeps its value until the job ends, and a holder until it is dropped.
+#[test]
+fn a_value_outlives_its_handle_where_it_is_used() {
+    for kept_on in [0, 1] {
+        simulate(2, 1, 1, |me| {
+            let (own, shared) = (PerWorker::new(me, Cell::new(1))?, Dist::new(me, || 2)?);
+            let is_kept = me.id().number() == kept_on;
+            let (kept, held) = (is_kept.then(|| (own.here(me), shared.here(me))), (own.hold(me), shared.hold(me)));
+            own.free(me)?;
+            shared.free(me)?;
+            let later = (PerWorker::new(me, Cell::new(3))?, Dist::new(me, || 4)?);
+            // No worker gives the slot of a value to a later one if any worker has kept it.
+            assert!(slot(&later.0) != slot(&own) && slot(&later.1) != slot(&shared));
+            if let Some((own, shared)) = kept {
+                assert_eq!((own.replace(5), *shared), (1, 2));
+            }
+            assert_eq!(held.0.expect("held").get(), if is_kept { 5 } else { 1 });
+            assert_eq!(held.1.as_deref(), Some(&2));
+            assert_eq!((later.0.here(me).get(), *later.1.here(me)), (3, 4));
+            assert!(own.is_freed(me) && own.find(me).is_none());
+            me.barrier()
+        })
+        .unwrap();
+    }
 }

@@ -26,7 +26,7 @@ use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
 use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
 use crate::runtime::service::Watch;
-use crate::runtime::slots::Slots;
+use crate::runtime::slots::Shared;
 use crate::runtime::worker::Worker;
 use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
@@ -90,7 +90,7 @@ pub struct Process {
     observer: OnceLock<Arc<dyn Observer>>,
     /// Bytes of this process's memory that other processes hold. Written by the room `memory`.
     remote_memory_bytes: AtomicU64,
-    shared: Slots<Box<dyn Any + Send + Sync>>,
+    shared: Shared<Arc<dyn Any + Send + Sync>>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
 }
@@ -193,7 +193,7 @@ impl Process {
             outgoing: Outgoing::new(processes),
             observer: OnceLock::new(),
             remote_memory_bytes: AtomicU64::new(0),
-            shared: Slots::new(job_id),
+            shared: Shared::new(job_id),
             transport,
             settings,
             kill_plan,
@@ -597,7 +597,7 @@ impl Process {
 
     // Shared values.
 
-    pub(crate) fn shared(&self) -> &Slots<Box<dyn Any + Send + Sync>> {
+    pub(crate) fn shared(&self) -> &Shared<Arc<dyn Any + Send + Sync>> {
         &self.shared
     }
 }

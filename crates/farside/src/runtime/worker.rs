@@ -48,7 +48,7 @@ use crate::runtime::home::Home;
 use crate::runtime::pool::{Pool, Role};
 use crate::runtime::process::Process;
 use crate::runtime::room::{LocalRooms, Room};
-use crate::runtime::slots::{Local, Slots};
+use crate::runtime::slots::{Locals, Numbers};
 use crate::runtime::started_operations::StartedOperations;
 use crate::wire::Wire;
 
@@ -92,9 +92,11 @@ pub struct Worker {
     /// Hooks that run when a process is lost.
     loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
-    locals: Slots<Local>,
-    pub(crate) next_dist: Cell<u32>,
-    pub(crate) next_local: Cell<u32>,
+    locals: Locals,
+    /// The numbers of values of processes.
+    pub(crate) shared_numbers: Numbers,
+    /// The numbers of values of workers.
+    pub(crate) local_numbers: Numbers,
     in_handler: Cell<bool>,
     /// The place that borrows a value of this worker, while one does.
     borrowed: Cell<Option<&'static Location<'static>>>,
@@ -167,9 +169,9 @@ impl Worker {
             lost: RefCell::default(),
             loss_hooks: RefCell::default(),
             collectives: RefCell::new(Collectives::new(id)),
-            locals: Slots::new(process.job_id()),
-            next_dist: Cell::new(0),
-            next_local: Cell::new(0),
+            locals: Locals::new(process.job_id()),
+            shared_numbers: Numbers::default(),
+            local_numbers: Numbers::default(),
             in_handler: Cell::new(false),
             borrowed: Cell::new(None),
             executed: Cell::new(0),
@@ -597,7 +599,7 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn locals(&self) -> &Slots<Local> {
+    pub(crate) fn locals(&self) -> &Locals {
         &self.locals
     }
 

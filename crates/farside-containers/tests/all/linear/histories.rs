@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::{Error, GlobalAddress, ProcessId, Result, SimOptions, Simulation, Wire, Worker, WorkerId};
-use farside_containers::map::{HashMap, Inserted, Map};
+use farside_containers::map::{CallMap, HashMap, Inserted, Map, WireMap};
 use farside_containers::queue::{Ends, Queue};
 use farside_containers::{Implementation, Op, Promise};
 
@@ -137,6 +137,31 @@ pub(super) fn change(m: &Map<'_, u64, Entry>, change: Change, key: u64, new: u64
     })
 }
 
+/// The same for a map of vectors, whose values lie elsewhere in memory.
+fn change_wire(m: &CallMap<'_, u64, Vec<u64>>, change: Change, key: u64, new: u64) -> Result<Option<u64>> {
+    let of = |found: Vec<u64>| found.try_into().map_or(TORN, number);
+    let mixed = |there: &mut Vec<u64>, by: Vec<u64>| {
+        let before = std::mem::take(there).try_into().map_or(TORN, number);
+        *there = entry(mix(before, by[0])).to_vec();
+        before
+    };
+    let new = entry(new).to_vec();
+    Ok(match change {
+        Change::Insert => (m.insert(key, new)? == Inserted::Replaced).then_some(0),
+        Change::TryInsert => m.try_insert(key, new)?.err().map(of),
+        Change::Get => m.get(&key)?.map(of),
+        Change::Remove => m.remove(&key)?.map(of),
+        Change::Modify => m.modify(&key, new, mixed)?,
+        Change::Upsert => {
+            m.upsert(key, new, |there, by| {
+                let before = std::mem::take(there).try_into().map_or(TORN, number);
+                *there = entry(mix(before, by[0])).to_vec();
+            })?;
+            None
+        }
+    })
+}
+
 /// A worker that uses a map, or a queue, as one implementation and one promise permit.
 struct User<'w, S: 'static> {
     me: &'w Worker,
@@ -146,8 +171,18 @@ struct User<'w, S: 'static> {
 }
 
 impl User<'_, MapStep> {
-    /// Uses one of three keys, or one of many so that the map grows.
+    /// Uses one of three keys, or one of many so that the map grows. Under `LOCAL`, one of its own.
     fn use_map(&mut self, m: &Map<'_, u64, Entry>, promise: Promise) -> Result<()> {
+        let is_own = |key: &u64| promise != Promise::LOCAL || m.owner_of(key) == self.me.id();
+        self.use_keys(promise, is_own, |step, key, new| change(&m.promising(promise), step, key, new))
+    }
+
+    fn use_keys(
+        &mut self,
+        promise: Promise,
+        is_permitted: impl Fn(&u64) -> bool,
+        change: impl FnOnce(Change, u64, u64) -> Result<Option<u64>>,
+    ) -> Result<()> {
         use Change::{Get, Insert, Modify, Remove, TryInsert, Upsert};
         let changes: &[Change] = match (promise.permits(Op::Insert), promise.permits(Op::Find)) {
             (true, true) => &[Insert, Insert, TryInsert, Get, Get, Remove, Modify, Upsert],
@@ -155,12 +190,16 @@ impl User<'_, MapStep> {
             _ => &[Get],
         };
         let step = changes[self.random.below(changes.len() as u64) as usize];
-        let key = if self.random.below(4) == 0 { 3 + self.random.below(60) } else { self.random.below(3) };
+        let mut any_key = || match self.random.below(4) {
+            0 => 3 + self.random.below(60),
+            _ => self.random.below(3),
+        };
+        let key = std::iter::repeat_with(&mut any_key).find(&is_permitted).expect("each worker has some keys");
         let new = self.random.below(1 << 48);
         // What a lost worker was changing by itself is removed.
         let may_remove = self.implementation != Implementation::Call && matches!(step, Insert | TryInsert | Remove);
         let steps = |answer| vec![MapStep { change: step, new, answer, may_remove }];
-        self.record.note(self.me, key, steps, || change(&m.promising(promise), step, key, new))
+        self.record.note(self.me, key, steps, || change(step, key, new))
     }
 }
 
@@ -169,6 +208,10 @@ impl User<'_, QueueStep> {
         use QueueStep::{Fill, Free, Full, Nothing, Place, Skip, Take};
         let may = (promise.permits(Op::Push), promise.permits(Op::Pop));
         let item = self.random.below(1 << 48);
+        // Only one worker has the queue.
+        if promise == Promise::LOCAL && (self.me.process() != ends.host() || self.me.thread_index() > 0) {
+            return Ok(());
+        }
         if may == (true, false) || may.0 && self.random.below(2) == 0 {
             let steps = |pushed| match pushed {
                 Some(Ok(())) => vec![Place(item), Fill(item)],
@@ -225,6 +268,15 @@ fn with_map(
     in_rounds(me, promises, record.calls_each, |promise| user.use_map(&m, promise))
 }
 
+fn with_wire_map(me: &Worker, seed: u64, promises: &[Promise], record: &Record<MapStep>) -> Result<()> {
+    let map = WireMap::<u64, Vec<u64>>::new(me)?;
+    let (m, implementation) = (map.on(me), Implementation::Call);
+    let mut user = User { me, implementation, random: Random::new(me, seed), record };
+    in_rounds(me, promises, record.calls_each, |promise| {
+        user.use_keys(promise, |_| true, |step, key, new| change_wire(&m, step, key, new))
+    })
+}
+
 fn with_queue(
     me: &Worker,
     (implementation, seed): (Implementation, u64),
@@ -249,8 +301,10 @@ pub(super) fn empty(implementation: Implementation, workers: usize, has_losses: 
     Line::new(room, is_stamped)
 }
 
-const MAP_PROMISES: [Promise; 4] = [Promise::ALL, Promise::INSERT_ONLY, Promise::FIND_ONLY, Promise::ALL];
-const QUEUE_PROMISES: [Promise; 4] = [Promise::ALL, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::ALL];
+const MAP_PROMISES: [Promise; 5] =
+    [Promise::ALL, Promise::INSERT_ONLY, Promise::FIND_ONLY, Promise::LOCAL, Promise::ALL];
+const QUEUE_PROMISES: [Promise; 5] =
+    [Promise::ALL, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::LOCAL, Promise::ALL];
 
 /// Networks with short and with long delays.
 pub(super) fn options(seed: u64) -> SimOptions {
@@ -281,6 +335,18 @@ fn maps_in_simulations() {
             assert_grown(&calls, processes * threads);
             assert_fit(&which, calls, &None);
         }
+    }
+}
+
+#[test]
+fn wire_maps_in_simulations() {
+    for (seed, (processes, threads)) in (0..36).zip(SHAPES.into_iter().cycle()) {
+        let simulation = Simulation::new(processes, threads, seed).options(options(seed));
+        let promises = [Promise::ALL, Promise::ALL];
+        let (verdict, calls) = simulated(simulation, |me, record| with_wire_map(me, seed, &promises, record));
+        let which = format!("{processes} x {threads}, seed {seed}");
+        verdict.unwrap_or_else(|error| panic!("{which}: {error}"));
+        assert_fit(&which, calls, &None);
     }
 }
 
@@ -344,6 +410,19 @@ fn maps_with_deaths() {
 }
 
 #[test]
+fn wire_maps_with_deaths() {
+    let mut cut = 0;
+    for seed in 0..40 {
+        let (ends, calls) = with_death(seed, |me, record| with_wire_map(me, seed, &[Promise::ALL], record));
+        ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+        cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
+        assert_fit(&format!("seed {seed}"), calls, &None);
+    }
+    // Most workers have made their calls by then: they take less time than those of other maps.
+    assert!(cut > 8, "few deaths come between the calls: {cut}");
+}
+
+#[test]
 fn queues_with_deaths() {
     let mut cut = 0;
     for seed in 0..40 {
@@ -371,6 +450,11 @@ fn by_processes(me: &Worker) -> Result<()> {
             if let Some(calls) = gathered(me, record)? {
                 assert_fit(&which, calls, &None);
             }
+        }
+        let record = Record::new(None, 200);
+        with_wire_map(me, seed, &[Promise::ALL, Promise::ALL], &record)?;
+        if let Some(calls) = gathered(me, record)? {
+            assert_fit(&format!("a map of vectors, seed {seed}"), calls, &None);
         }
         for implementation in QUEUES {
             let record = Record::new(None, 200);

@@ -192,6 +192,13 @@ fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
     let len = m.len();
     let MapError::Partial { missing, counted } = map_error(&len) else { panic!("{len:?}") };
     assert!(*missing == [dying] && *counted > 0, "{len:?}");
+    let mut met = 0;
+    let met_all = m.for_all(|_, value| {
+        assert_whole(value);
+        met += 1;
+    });
+    let MapError::Partial { missing, counted } = map_error(&met_all) else { panic!("{met_all:?}") };
+    assert!(*missing == [dying] && *counted == met, "{met_all:?}");
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! Batches, and what concerns a whole map: growth, iteration, `clear`.
 
 use farside::{Result, Worker, simulate};
-use farside_containers::map::{HashMap, Inserted};
+use farside_containers::DistIterator;
+use farside_containers::map::{HashMap, Inserted, MapError};
 
+use super::faults::map_error;
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
 use crate::everywhere;
 
@@ -48,6 +50,63 @@ fn keys_may_be_long() {
         .unwrap_or_else(|error| panic!("{implementation}: {error}"));
     }
 }
+
+/// Changes in batches add up, also those of one key by all workers while its part grows. A function
+/// that panics changes nothing, and all workers are told.
+fn batches_change_all(me: &Worker) -> Result<()> {
+    let keys = times(me, 100);
+    for implementation in IMPLEMENTATIONS {
+        let map = HashMap::<u64, u64>::builder().capacity(1).implementation(implementation).build(me)?;
+        let m = map.on(me);
+        let phase = m.inserting()?;
+        let batch = phase.batch()?;
+        for key in (0..keys).chain(0..keys / 2) {
+            batch.upsert(key, key, |sum, by| *sum += by)?;
+        }
+        drop(batch);
+        phase.end()?;
+        let workers = u64::from(me.worker_count());
+        for key in 0..keys {
+            let each = if key < keys / 2 { 2 } else { 1 };
+            assert_eq!(m.get(&key)?, Some(each * workers * key), "key {key}");
+        }
+        assert_eq!(m.len()?, keys);
+        me.barrier()?;
+        let batch = m.batch()?;
+        batch.upsert(1, 0, |_, _| panic!("as planned"))?;
+        batch.upsert(2, 1, |value, by| *value = by)?;
+        let finished = batch.finish();
+        let told = |count: u64, first: &str| count == workers && first.contains("as planned");
+        assert!(
+            matches!(map_error(&finished), MapError::Batch { count, first } if told(*count, first)),
+            "{finished:?}"
+        );
+        assert_eq!((m.get(&1)?, m.get(&2)?), (Some(2 * workers), Some(1)));
+        map.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(changes, super::batches_change_all);
+
+/// Each worker iterates over its own part, and one worker over all.
+fn iterators_meet_all(me: &Worker) -> Result<()> {
+    for implementation in IMPLEMENTATIONS {
+        let map = HashMap::<u64, u64>::builder().implementation(implementation).build(me)?;
+        let m = map.on(me);
+        me.share(0..200).try_for_each(|key| m.insert(key as u64, 3 * key as u64).map(drop))?;
+        me.barrier()?;
+        assert_eq!(m.iter()?.all_count(me)?, 200);
+        assert_eq!(m.iter()?.filter(|(key, _)| key % 2 == 0).map(|(_, value)| value).all_sum::<u64>(me)?, 29_700);
+        let mut all = Vec::new();
+        assert_eq!(m.for_all(|key, value| all.push((key, value)))?, 200);
+        all.sort_unstable();
+        assert!(all.into_iter().eq((0..200).map(|key| (key, 3 * key))));
+        me.barrier()?;
+        map.free(me)?;
+    }
+    Ok(())
+}
+everywhere!(iterators, super::iterators_meet_all, crate::map::simulated);
 
 /// A map that begins with one slot grows while all workers insert, replace and read.
 fn grows_while_used(me: &Worker) -> Result<()> {

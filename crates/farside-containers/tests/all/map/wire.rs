@@ -3,6 +3,7 @@
 use std::collections::HashMap as Oracle;
 
 use farside::{Error, Result, Simulation, Worker};
+use farside_containers::DistIterator;
 use farside_containers::map::{HashMap, Inserted, MapError, WireMap};
 
 use super::faults::map_error;
@@ -104,6 +105,43 @@ fn changes_add_up(me: &Worker) -> Result<()> {
 }
 everywhere!(changes, super::changes_add_up, crate::map::simulated);
 
+/// Insertions and changes in batches come to all owners. A function that panics changes nothing,
+/// and all workers are told.
+fn batches_bring_all(me: &Worker) -> Result<()> {
+    let map = WireMap::<String, Vec<u32>>::new(me)?;
+    let m = map.on(me);
+    let own = me.id().number();
+    let keys: Vec<_> = (0..times(me, 60)).map(|key| format!("key {key}")).collect();
+    let batch = m.batch()?;
+    batch.extend((0..10).map(|key| (format!("{key} of {own}"), vec![key])))?;
+    for key in &keys {
+        batch.upsert(key.clone(), vec![own], |all, mut new| all.append(&mut new))?;
+    }
+    batch.finish()?;
+    for found in m.get_many(&keys)? {
+        let mut found = found.expect("it was inserted");
+        found.sort_unstable();
+        assert!(found.into_iter().eq(0..me.worker_count()));
+    }
+    let mine: Vec<_> = (0..10).map(|key| format!("{key} of {own}")).collect();
+    assert!(m.get_many(&mine)?.into_iter().eq((0..10).map(|key| Some(vec![key]))));
+    assert_eq!(m.iter()?.all_count(me)?, keys.len() as u64 + 10 * u64::from(me.worker_count()));
+    me.barrier()?;
+    let batch = m.batch()?;
+    batch.upsert(keys[0].clone(), vec![], |all, _| {
+        all.clear();
+        panic!("as planned")
+    })?;
+    batch.upsert(keys[1].clone(), vec![own], |all, new| *all = new)?;
+    let finished = batch.finish();
+    let told = |count: u64, first: &str| count == u64::from(me.worker_count()) && first.contains("as planned");
+    assert!(matches!(map_error(&finished), MapError::Batch { count, first } if told(*count, first)), "{finished:?}");
+    let lengths = m.get_many(&keys[..2])?.into_iter().map(|found| found.map(|found| found.len()));
+    assert!(lengths.eq([Some(me.worker_count() as usize), Some(1)]));
+    map.free(me)
+}
+everywhere!(batches, super::batches_bring_all, crate::map::simulated);
+
 /// Keys of plain types belong to the same workers in both maps.
 #[test]
 fn the_placement_is_that_of_plain_keys() {
@@ -143,4 +181,37 @@ fn a_lost_owner_is_named() {
     });
     assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
     assert_eq!(*ended.lock().unwrap(), 3);
+}
+
+/// A value that no call can hold is refused with the remedy, and changes nothing. One that is
+/// almost as long is an entry like others.
+#[test]
+fn a_value_that_is_too_large_is_refused() {
+    farside::simulate(2, 1, 1, |me| {
+        let map = WireMap::<String, String>::new(me)?;
+        let m = map.on(me);
+        for key in (0..8).map(|key| format!("{key} of {}", me.id())) {
+            m.insert(key.clone(), "small".into())?;
+            let too_large = "x".repeat(5 << 20);
+            let append = |value: &mut String, more: String| value.push_str(&more);
+            let outcomes = [
+                m.insert(key.clone(), too_large.clone()).map(drop),
+                m.try_insert(format!("new {key}"), too_large.clone()).map(drop),
+                m.get_or_insert(format!("new {key}"), too_large.clone()).map(drop),
+                m.modify(&key, too_large.clone(), append).map(drop),
+                m.upsert(key.clone(), too_large.clone(), append),
+            ];
+            for outcome in outcomes {
+                let is_named = |remedy: &str| remedy.contains("ring_cap_bytes");
+                assert!(matches!(&outcome, Err(Error::TooLarge { remedy, .. }) if is_named(remedy)), "{outcome:?}");
+            }
+            assert!(!m.contains_key(&format!("new {key}"))?);
+            assert_eq!(m.get(&key)?.as_deref(), Some("small"));
+            let large = "y".repeat(3 << 20);
+            m.insert(key.clone(), large.clone())?;
+            assert!(m.get(&key)? == Some(large));
+        }
+        me.barrier()
+    })
+    .unwrap();
 }
