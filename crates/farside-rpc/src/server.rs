@@ -8,8 +8,8 @@ mod turns;
 use std::io;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub use self::turns::Turns;
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
 use crate::greeting::Tokens;
-use crate::link::Limits;
+use crate::link::{Limits, lock};
 use crate::service::Service;
 
 /// What the parts of a server share.
@@ -46,6 +46,8 @@ struct Shared {
     /// The files that hold an address of the server, and that address.
     announced: Vec<(PathBuf, Address)>,
     max_time: Duration,
+    /// Until then, connections with answers that were not taken stay open at the end.
+    drains_until: Mutex<Option<Instant>>,
 }
 
 impl Shared {
@@ -237,6 +239,7 @@ impl Builder {
             spin: self.spin,
             announced,
             max_time: self.max_time,
+            drains_until: Mutex::new(None),
         };
         Ok(Turns::new(Arc::new(shared), self.doors)?)
     }
@@ -302,14 +305,16 @@ impl Server {
         self.shared.registry.stats()
     }
 
-    /// Accepts no more connections and calls, and waits for the calls that were accepted, at most
-    /// until `by`. Returns the number of calls that were still running then.
+    /// Accepts no more connections and calls. Waits for the calls that were accepted, and until
+    /// clients have taken their answers, at most until `by`. Returns the number of calls that were
+    /// still running then.
     pub fn shutdown(mut self, by: Instant) -> usize {
         self.shared.is_closing.store(true, Ordering::Relaxed);
         let mut left = self.shared.queue.unfinished();
         while left > 0 && Instant::now() < by {
             left = self.shared.queue.wait_finished(by);
         }
+        *lock(&self.shared.drains_until) = Some(by);
         self.end();
         left
     }

@@ -10,7 +10,7 @@ use farside_wire::{Decoder, Wire};
 
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
-use crate::answer::{self, BY_BULK};
+use crate::answer::BY_BULK;
 use crate::bulk::{Description, pull_described};
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
@@ -49,7 +49,7 @@ pub struct Pending<T, E> {
     index: usize,
     request: Request,
     deadline: Instant,
-    sent: Option<Sent>,
+    sent: Sent,
     result: PhantomData<fn() -> (T, E)>,
 }
 
@@ -84,7 +84,7 @@ impl Drop for Sent {
 
 impl<T: Wire, E: Wire> Pending<T, E> {
     pub(super) fn new(stub: Stub, index: usize, request: Request, deadline: Instant, sent: Sent) -> Self {
-        Self { stub, index, request, deadline, sent: Some(sent), result: PhantomData }
+        Self { stub, index, request, deadline, sent, result: PhantomData }
     }
 
     /// Waits for the answer.
@@ -92,33 +92,9 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     /// # Errors
     /// [`CallError`]. A call that did not run, or that is idempotent, is made again when its
     /// connection was lost, until its deadline.
-    pub fn wait(mut self) -> Result<T, CallError<E>> {
-        let patience = Patience { deadline: self.deadline, cancelled: None };
-        loop {
-            let sent = self.sent.take().expect("a pending call was sent");
-            let error = match finish(&sent, &patience) {
-                Ok((status, body)) => return answer::read(status, &body),
-                Err(error) => error,
-            };
-            drop(sent);
-            let may_again = error.ran() == Ran::No || self.stub.is_idempotent(self.index);
-            if !matches!(error, CallError::Lost { .. }) || !may_again {
-                return Err(error.with_service(|never| match never {}));
-            }
-            match self.stub.send_request(self.index, &self.request, self.deadline) {
-                Ok(sent) => self.sent = Some(sent),
-                Err(error) => return Err(error.with_service(|never| match never {})),
-            }
-        }
-    }
-
-    /// Waits for the answer on this connection alone.
-    pub(super) fn wait_once(mut self) -> Result<T, CallError<E>> {
-        let sent = self.sent.take().expect("a pending call was sent");
-        match finish(&sent, &Patience { deadline: self.deadline, cancelled: None }) {
-            Ok((status, body)) => answer::read(status, &body),
-            Err(error) => Err(error.with_service(|never| match never {})),
-        }
+    pub fn wait(self) -> Result<T, CallError<E>> {
+        let Self { stub, index, request, deadline, sent, .. } = self;
+        stub.finish(index, &request, deadline, Ok(sent))
     }
 
     /// Cancels the call. Its handler is told.
@@ -127,32 +103,34 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     }
 }
 
-/// Waits for the answer of a call, and fetches it if it is long.
-fn finish(sent: &Sent, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
-    let Sent { connection, slot, .. } = sent;
-    let (status, body) = connection.link.wait(patience, || slot.take()).map_err(|end| match end {
-        WaitEnd::Deadline => CallError::Deadline { stage: Stage::Waiting },
-        WaitEnd::Cancelled => CallError::Cancelled,
-        WaitEnd::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
-    })?;
-    if status & BY_BULK == 0 {
-        return Ok((status, body));
+impl Sent {
+    /// Waits for the answer of a call, and fetches it if it is long.
+    pub(super) fn finish(self, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
+        let Self { connection, slot, .. } = &self;
+        let (status, body) = connection.link.wait(patience, || slot.take()).map_err(|end| match end {
+            WaitEnd::Deadline => CallError::Deadline { stage: Stage::Waiting },
+            WaitEnd::Cancelled => CallError::Cancelled,
+            WaitEnd::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+        })?;
+        if status & BY_BULK == 0 {
+            return Ok((status, body));
+        }
+        let described: Description =
+            farside_wire::decode(Decoder::new(&body), 0).map_err(|error| CallError::undecodable(RESULT, &error))?;
+        let max = connection.welcome.bytes_max;
+        if described.bytes > max {
+            return Err(CallError::TooLarge { what: RESULT, bytes: described.bytes, max });
+        }
+        let pulled = pull_described(&connection.link, &described, patience);
+        // The server keeps the result until it hears this.
+        let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
+        let body = pulled.map_err(|error| match error {
+            TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+            TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
+            other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
+        })?;
+        Ok((status & !BY_BULK, body))
     }
-    let described: Description =
-        farside_wire::decode(Decoder::new(&body), 0).map_err(|error| CallError::undecodable(RESULT, &error))?;
-    let max = connection.welcome.bytes_max;
-    if described.bytes > max {
-        return Err(CallError::TooLarge { what: RESULT, bytes: described.bytes, max });
-    }
-    let pulled = pull_described(&connection.link, &described, patience);
-    // The server keeps the result until it hears this.
-    let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
-    let body = pulled.map_err(|error| match error {
-        TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
-        TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
-        other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
-    })?;
-    Ok((status & !BY_BULK, body))
 }
 
 impl<T, E> fmt::Debug for Pending<T, E> {

@@ -9,7 +9,7 @@ use farside_wire::{Encoder, Wire};
 
 use super::pending::{Pending, Sent, Slot};
 use super::{Client, Connection};
-use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
+use crate::answer::{self, BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{attached, expose};
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
@@ -73,6 +73,16 @@ pub(super) struct Request {
     memory: Vec<Arc<Area>>,
 }
 
+impl Request {
+    #[inline]
+    fn new<A: Wire>(arguments: &A) -> Self {
+        let mut encoder = Encoder::default();
+        arguments.encode(&mut encoder);
+        let (arguments, things) = encoder.into_parts();
+        Self { arguments, memory: attached(things) }
+    }
+}
+
 impl Stub {
     /// The procedures of a service at a provider.
     #[must_use]
@@ -104,11 +114,7 @@ impl Stub {
     /// If there is no such procedure.
     #[inline]
     pub fn start<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<Pending<T, E>, CallError<E>> {
-        let deadline = Instant::now() + self.client.deadline;
-        let mut encoder = Encoder::default();
-        arguments.encode(&mut encoder);
-        let (arguments, things) = encoder.into_parts();
-        let request = Request { arguments, memory: attached(things) };
+        let (request, deadline) = (Request::new(arguments), Instant::now() + self.client.deadline);
         match self.send_request(index, &request, deadline) {
             Ok(sent) => Ok(Pending::new(self.clone(), index, request, deadline, sent)),
             Err(error) => Err(error.with_service(|never| match never {})),
@@ -124,11 +130,33 @@ impl Stub {
     /// If there is no such procedure.
     #[inline]
     pub fn call<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<T, CallError<E>> {
-        self.start(index, arguments)?.wait()
+        let (request, deadline) = (Request::new(arguments), Instant::now() + self.client.deadline);
+        let sent = self.send_request(index, &request, deadline);
+        self.finish(index, &request, deadline, sent)
     }
 
-    pub(super) fn is_idempotent(&self, index: usize) -> bool {
-        self.signature.procedures[index].is_idempotent
+    /// Waits for the answer of a call. Makes the call again when its connection was lost, if it did
+    /// not run or is idempotent.
+    #[inline]
+    pub(super) fn finish<T: Wire, E: Wire>(
+        &self,
+        index: usize,
+        request: &Request,
+        deadline: Instant,
+        mut sent: Result<Sent, CallError<Never>>,
+    ) -> Result<T, CallError<E>> {
+        let patience = Patience { deadline, cancelled: None };
+        loop {
+            let error = match sent.and_then(|sent| sent.finish(&patience)) {
+                Ok((status, body)) => return answer::read(status, &body),
+                Err(error) => error,
+            };
+            let may_again = error.ran() == Ran::No || self.signature.procedures[index].is_idempotent;
+            if !matches!(error, CallError::Lost { .. }) || !may_again || Instant::now() >= deadline {
+                return Err(error.with_service(|never| match never {}));
+            }
+            sent = self.send_request(index, request, deadline);
+        }
     }
 
     /// Sends a call, on a new connection if the last one has ended.
@@ -188,8 +216,8 @@ impl Stub {
         let bind = Bind { service: self.signature.service.clone(), provider: self.provider, procedures };
         let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), memory: Vec::new() };
         let sent = send(connection, 0, 0, &request, deadline)?;
-        let pending = Pending::<Vec<Bound>, Never>::new(self.clone(), usize::MAX, request, deadline, sent);
-        let bound = pending.wait_once()?;
+        let (status, body) = sent.finish(&Patience { deadline, cancelled: None })?;
+        let bound: Vec<Bound> = answer::read(status, &body)?;
         if bound.len() != self.signature.procedures.len() {
             let cause = format!("{} answers for {} names", bound.len(), self.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });

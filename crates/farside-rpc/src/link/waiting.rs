@@ -64,9 +64,6 @@ impl Link {
             if patience.is_cancelled() {
                 return Err(WaitEnd::Cancelled);
             }
-            if Instant::now() >= patience.deadline {
-                return Err(WaitEnd::Deadline);
-            }
             let lead = if self.limits.has_loop { None } else { self.try_lead() };
             if let Some(mut scratch) = lead {
                 let found = self.lead(patience, &mut scratch, &mut look);
@@ -77,6 +74,9 @@ impl Link {
                 }
             } else if let Some(found) = self.follow(patience, &mut look) {
                 return Ok(found);
+            }
+            if Instant::now() >= patience.deadline && self.end().is_none() {
+                return look().ok_or(WaitEnd::Deadline);
             }
         }
     }

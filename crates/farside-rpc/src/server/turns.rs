@@ -14,7 +14,7 @@ use super::session::{Handle, Session};
 use crate::address::Address;
 use crate::door::{Door, Greeted, Guest, Progress};
 use crate::greeting::Refusal;
-use crate::link::Link;
+use crate::link::{Link, lock};
 use crate::path::LinkEnd;
 
 /// The number under which the poller knows the waker.
@@ -133,7 +133,23 @@ impl Turns {
         self.close();
     }
 
+    /// Sends what is still to be sent, and gives out results that clients fetch.
+    fn drain(&mut self, until: Instant) {
+        let is_pending = |link: &Link| link.path().backlog_bytes() > 0 || link.exposed_count() > 0;
+        while Instant::now() < until {
+            self.links.retain(|_, connected| connected.link.step(&mut self.scratch).is_ok());
+            if !self.links.values().any(|connected| is_pending(&connected.link)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn close(&mut self) {
+        let drains_until = lock(&self.shared.drains_until).take();
+        if let Some(until) = drains_until {
+            self.drain(until);
+        }
         self.doors.clear();
         self.guests.clear();
         for (_, connected) in self.links.drain() {

@@ -238,3 +238,34 @@ fn a_stub_calls_the_server_of_its_client() {
     assert_eq!(stub.with_client(second).call(0, &()), Ok::<_, CallError<Never>>(2_u64));
     assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
 }
+
+/// Answers of calls that were accepted arrive, also long ones that the client fetches.
+#[test]
+fn a_server_that_shuts_down_answers_first() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    for address in [format!("shm:{}", unique("drain")), "tcp://127.0.0.1:0".to_string()] {
+        let service = Service::new("late").procedure("fill", Handling::Pooled, |_, bytes: u64| {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(100));
+            Ok::<_, Never>(vec![7_u8; bytes as usize])
+        });
+        let builder = Server::builder().listen(&address).unwrap().tokens(crate::tokens());
+        let server = builder.provider(0, service).pool(4).start().unwrap();
+        let address = server.addresses()[0].to_string();
+        let client = farside_rpc::Client::connect(address, crate::credentials()).unwrap();
+        let fill = client.procedure::<u64, Vec<u8>, Never>("late", 0, "fill");
+        let runs = RUNS.load(Ordering::Relaxed);
+        let pending: Vec<_> = [10, 60_000, 3 << 20].map(|bytes| fill.start(&bytes).unwrap()).into();
+        while RUNS.load(Ordering::Relaxed) < runs + 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| {
+                let lengths = pending.into_iter().map(|call| call.wait().map(|bytes| bytes.len()));
+                lengths.collect::<Vec<_>>()
+            });
+            assert_eq!(server.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+            assert_eq!(answers.join().unwrap(), [Ok(10), Ok(60_000), Ok(3 << 20)]);
+        });
+    }
+}
