@@ -161,7 +161,8 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
         self.check(me)?;
         let owner = self.owner(me, &key);
         Ok(me.call_return(owner, (self.part, key), |there, (part, key)| {
-            part.with(there, |part| part.counts.get(&key).copied().unwrap_or_default())
+            let freed = || Part { is_freed: true, ..Part::new() };
+            with_held(part, there, freed, |part| part.counts.get(&key).copied().unwrap_or_default())
         })?)
     }
 

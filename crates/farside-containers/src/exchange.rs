@@ -1,7 +1,9 @@
 //! [`Exchange`]: many small items to many owners.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::vec::Drain;
 
@@ -97,7 +99,7 @@ struct Part<T: 'static> {
     /// In a grid, the number of batches on their way that are not answered, for each batch.
     under_way: Box<[Cell<u32>]>,
     /// The answers to batches that were passed on while many of them were on their way.
-    owed: RefCell<Vec<Reply<()>>>,
+    owed: RefCell<Vec<Reply<Answer>>>,
 }
 
 /// Items for one next hop.
@@ -171,7 +173,8 @@ impl<T: Wire + 'static> Exchange<T> {
     /// of the exchange. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless.
+    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless,
+    /// except in a handler.
     ///
     /// # Panics
     /// If this worker still has a [`Sender`] of the exchange. Also those of [`on`](Self::on).
@@ -180,6 +183,9 @@ impl<T: Wire + 'static> Exchange<T> {
         let part = self.part_of(me);
         part.check()?;
         let freed = self.part.free(me);
+        if matches!(freed, Err(Error::InHandler { .. } | Error::Borrowed { .. })) {
+            return freed;
+        }
         let is_last = Rc::strong_count(&part) == 1;
         assert!(is_last, "an exchange is freed after its senders are dropped");
         freed
@@ -371,12 +377,17 @@ impl<T: Wire + 'static> Part<T> {
     }
 
     /// Counts a batch that is on its way, until it is answered or its next hop is lost.
-    fn expect_answer(&self, answer: Pending<'_, ()>, handle: Exchange<T>, number: usize) {
+    fn expect_answer(&self, answer: Pending<'_, Answer>, handle: Exchange<T>, number: usize) {
         self.under_way[number].set(self.under_way[number].get() + 1);
-        answer.then(move |me, _| {
-            if let Some(part) = handle.part.hold(me) {
-                part.under_way[number].set(part.under_way[number].get() - 1);
-                part.pay();
+        answer.then(move |me, answer| {
+            let Some(part) = handle.part.hold(me) else { return };
+            part.under_way[number].set(part.under_way[number].get() - 1);
+            part.pay();
+            // As without a grid, a function that fails ends the job.
+            match answer {
+                Ok(Ok(())) | Err(Error::PeerLost { .. } | Error::JobEnded { .. }) => {}
+                Ok(Err(failure)) => panic!("{failure}"),
+                Err(error) => panic!("a batch of an exchange failed: {error}"),
             }
         });
     }
@@ -387,7 +398,7 @@ impl<T: Wire + 'static> Part<T> {
         let along_the_column = &self.under_way[self.route.columns()..];
         let unanswered: u32 = along_the_column.iter().map(Cell::get).sum();
         if unanswered <= UNDER_WAY_MAX * along_the_column.len() as u32 {
-            self.owed.take().into_iter().for_each(|answer| answer.send(()));
+            self.owed.take().into_iter().for_each(|answer| answer.send(Ok(())));
         }
     }
 
@@ -467,23 +478,37 @@ fn deliver<T: Wire + 'static>(
     part.receive(there, owners, items)
 }
 
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+/// The answer for a batch: whether its items were handled or passed on, and why not.
+type Answer = std::result::Result<(), String>;
+
 /// Takes a batch at its next hop in a grid, and answers for it: at once if all its items are those
 /// of this worker.
 fn deliver_and_answer<T: Wire + 'static>(
     there: &Worker,
     (exchange, owners, items): (Exchange<T>, Vec<u32>, Vec<T>),
-    answer: Reply<()>,
+    answer: Reply<Answer>,
 ) {
     let are_own = owners.iter().all(|owner| *owner == there.id().number());
-    if let Err(error) = deliver(there, (exchange, owners, items)) {
-        tracing::debug!(%error, "exchange: items were dropped");
+    let delivered = catch_unwind(AssertUnwindSafe(|| deliver(there, (exchange, owners, items))));
+    let failure = match delivered {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(panic) => Some(format!("its function panicked: {}", message_of(&*panic))),
+    };
+    if let Some(failure) = failure {
+        return answer.send(Err(format!("a batch of an exchange failed at {}: {failure}", there.id())));
     }
     match exchange.part.hold(there) {
         Some(part) if !are_own => {
             part.owed.borrow_mut().push(answer);
             part.pay();
         }
-        _ => answer.send(()),
+        _ => answer.send(Ok(())),
     }
 }
 

@@ -427,9 +427,10 @@ fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
         part.begin(Ring::FREED, 0);
         part.items.take();
     }
-    here.space.take().map_or(Ok(()), |space| space.free(me))?;
+    let freed = here.space.take().map_or(Ok(()), |space| space.free(me));
     drop(here);
-    state.free(me)
+    // Other workers wait in this.
+    freed.and(state.free(me))
 }
 
 impl<T: Item> Queue<T> {

@@ -3,7 +3,7 @@
 mod pending;
 mod stub;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,6 @@ struct Connection {
 #[derive(Debug, Default)]
 struct Calls {
     waiting: Mutex<Table<Arc<Slot>>>,
-    has_ended: AtomicBool,
     /// The number of threads that wait until they may make a call.
     wanted: AtomicUsize,
 }
@@ -92,7 +91,7 @@ impl Upper for Handle {
     }
 
     fn ended(&self, _: &LinkEnd) {
-        self.0.has_ended.store(true, Ordering::Release);
+        // Those who wait for answers look at the link.
     }
 }
 
@@ -266,6 +265,8 @@ impl Connection {
             self.link.path().look();
             // A failure is noted in the link.
             let _ = self.link.step(&mut lead);
+            drop(lead);
+            self.link.wake_waiting();
         }
         self.link.end().is_none()
     }

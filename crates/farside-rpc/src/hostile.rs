@@ -112,13 +112,17 @@ fn a_server_survives_any_frames() {
                 let id = if next() % 2 == 0 { 1 << 32 | small } else { next() };
                 let head = Head {
                     kind,
-                    status: if next() % 2 == 0 { 0 } else { next() as u8 },
+                    status: [0, 1, 0x80, next() as u8][next() as usize % 4],
                     provider: 0,
                     procedure: (next() % 9) as u32,
                     id,
                     value,
                 };
-                let memory = vec![(next() % 5, next() >> (next() % 64), (), next() % 2 == 0)];
+                // Descriptions of memory, and the arguments of `pull` and `push`.
+                let segments = vec![(next(), next() >> (next() % 64)); next() as usize % 3];
+                let inline = (next() % 2 == 0).then(|| vec![1_u8; small as usize]);
+                let memory = vec![(next() % 5, next() >> (next() % 64), inline, segments, next() % 2 == 0)];
+                let memory = (memory, next() as u32 % 2);
                 let body = match next() % 4 {
                     0 => farside_wire::encode(&(next(), small, 1_u64 << 32, next()), Vec::new()),
                     1 => farside_wire::encode(&memory, Vec::new()),

@@ -32,6 +32,11 @@
 //! | [`bulk`], `call`, `service`, `answer` | what handlers see, and what travels |
 //! | [`server`], `client` | the two ends |
 
+/// What may travel. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
+/// `farside`.
+pub use farside_wire as wire;
+pub use farside_wire::Wire;
+
 mod address;
 mod answer;
 mod area;

@@ -88,7 +88,10 @@ impl Limits {
     /// The limits of a server that allows this number of calls.
     pub(crate) fn of_server(has_loop: bool, spin: Duration, calls_max: u32) -> Self {
         let answers = (calls_max as usize).saturating_mul(BODY_BYTES_MAX + HEAD_BYTES);
-        Self { serves: true, has_loop, spin, backlog_bytes: answers.saturating_add(2 * BACKLOG_BYTES_MAX) }
+        // A handler that pushes has a megabyte and more in the backlog.
+        let pushes = (calls_max as usize).saturating_mul(FETCH_BYTES_MAX as usize);
+        let backlog_bytes = answers.saturating_add(pushes).saturating_add(2 * BACKLOG_BYTES_MAX);
+        Self { serves: true, has_loop, spin, backlog_bytes }
     }
 }
 
@@ -154,6 +157,7 @@ impl Link {
     pub(crate) fn close(&self, why: LinkEnd) {
         self.note_end(why);
         self.path.close();
+        self.poke_leader();
     }
 
     fn note_end(&self, why: LinkEnd) {

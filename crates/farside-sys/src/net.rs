@@ -280,7 +280,10 @@ fn seqpacket() -> std::io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A counter that wakes a thread blocked in [`wait_ready`].
+/// The pages of a pipe, by default.
+const PIPE_PAGES_MAX: usize = 16;
+
+/// A counter or a pipe that wakes a thread blocked in [`wait_ready`].
 #[derive(Debug)]
 pub struct Waker(OwnedFd);
 
@@ -321,15 +324,21 @@ impl Waker {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // The write fails only if the counter is at its maximum; then the descriptor is readable
-        // already.
+        // The write fails only if the counter is at its maximum or the pipe is full; then the
+        // descriptor is readable already. Or the other side of a pair is closed.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor unreadable again.
     pub fn reset(&self) {
-        // The read fails only if the waker was not woken.
-        let _ = rustix::io::read(&self.0, &mut [0; 512]);
+        // A pair has 8 bytes for each time that it was woken. A read fails only if there are none.
+        let mut buffer = [0; 4096];
+        for _ in 0..PIPE_PAGES_MAX {
+            match rustix::io::read(&self.0, &mut buffer) {
+                Ok(bytes) if bytes == buffer.len() => {}
+                _ => return,
+            }
+        }
     }
 }
 
@@ -435,6 +444,17 @@ mod tests {
 
     #[test]
     fn a_waker_wakes_until_it_is_reset() {
+        let (read, write) = Waker::pair().unwrap();
+        for times in [1, 2, 100, 20_000] {
+            (0..times).for_each(|_| write.wake());
+            let look = || {
+                let interest = Interest { fd: read.as_fd(), writable: false };
+                wait_ready(&[interest], Some(Instant::now())).unwrap()[0]
+            };
+            assert!(look());
+            read.reset();
+            assert!(!look(), "{times} times");
+        }
         let waker = Waker::new().unwrap();
         let look = || {
             let interest = Interest { fd: waker.as_fd(), writable: false };

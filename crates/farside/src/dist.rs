@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// returned stays until the job ends.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. The value of this process is dropped nevertheless.
+    /// Those of [`Worker::quiesce`]. The value of this process then stays until the job ends.
     ///
     /// # Panics
     /// Those of [`here`](Self::here).
@@ -127,7 +127,8 @@ impl<T: Send + Sync + 'static> Dist<T> {
     pub fn free(self, me: &Worker) -> Result<()> {
         self.hold(me).expect("a handle is freed once, in the job it was made in");
         let shared = me.process_handle().shared();
-        free(me, &me.shared_numbers, shared.number(self.name), || shared.remove(self.name))
+        // Others of this process have not come here yet if quiescence failed, and may use the value.
+        free(me, &me.shared_numbers, shared.number(self.name), |has_quiesced| has_quiesced && shared.remove(self.name))
     }
 }
 
@@ -191,7 +192,7 @@ impl<T: 'static> PerWorker<T> {
     pub fn free(self, me: &Worker) -> Result<()> {
         self.hold(me).expect("a handle is freed once, in the job it was made in, on a worker");
         let locals = me.locals();
-        free(me, &me.local_numbers, locals.number(self.name), || locals.remove(self.name))
+        free(me, &me.local_numbers, locals.number(self.name), |_| locals.remove(self.name))
     }
 }
 
@@ -207,12 +208,14 @@ fn take_number(numbers: &Numbers) -> Result<u32> {
 /// whether their slot may have another one.
 ///
 /// All workers must agree on the slots that come back, because each of them gives the next names.
-fn free(me: &Worker, numbers: &Numbers, number: u32, remove: impl FnOnce() -> bool) -> Result<()> {
+/// Each takes part in the agreement, also one whose quiescence failed.
+fn free(me: &Worker, numbers: &Numbers, number: u32, remove: impl FnOnce(bool) -> bool) -> Result<()> {
     me.not_in_handler("freeing state")?;
     let quiesced = me.quiesce();
-    let is_empty = remove();
+    let is_empty = remove(quiesced.is_ok()) && quiesced.is_ok();
+    let agreed = me.all_reduce(is_empty, |one, other| one && other);
     quiesced?;
-    if me.all_reduce(is_empty, |one, other| one && other)? {
+    if agreed? {
         numbers.give_back(number);
     }
     Ok(())

@@ -78,7 +78,9 @@ impl CostModel {
             time(&mut |_| words.at(0)?.fetch_add(me, 1))? * is_remote,
         ];
         me.barrier()?;
-        words.free(me)?;
+        if let Err(error) = words.free(me) {
+            failed.borrow_mut().get_or_insert(error);
+        }
         agree(me, failed.take().map_or(Ok(()), Err))?;
 
         let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;

@@ -379,6 +379,22 @@ fn many_workers() {
     .unwrap();
 }
 
+/// A function that fails ends the job, whether or not its items pass another worker.
+#[test]
+fn a_function_that_panics_ends_the_job() {
+    for workers in [3, 70] {
+        let ended = farside::simulate(workers, 1, 1, |me| {
+            let exchange = Exchange::new(me, |_, _: Items<'_, u64>| panic!("as planned"))?;
+            if me.id().number() == workers - 1 {
+                exchange.on(me).push(WorkerId::new(1), 7)?;
+            }
+            me.quiesce()
+        });
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("as planned"), "{workers} workers: {error}");
+    }
+}
+
 /// Items for a worker that computes wait at their senders, also if they go over a worker between,
 /// which serves: it keeps few of them.
 #[test]

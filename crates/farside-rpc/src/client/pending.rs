@@ -15,6 +15,7 @@ use crate::bulk::{Description, pull_described};
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::link::{Patience, TransferError, WaitEnd, lock};
+use crate::path::LinkEnd;
 
 /// Where the answer of a call arrives.
 #[derive(Debug, Default)]
@@ -126,6 +127,8 @@ impl Sent {
         let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
         let body = pulled.map_err(|error| match error {
             TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+            // The server keeps a result until it is released, unless it has ended.
+            TransferError::Gone => CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer },
             TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
             other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
         })?;

@@ -20,6 +20,9 @@ use crate::service::shape;
 /// The most bytes of arguments in a frame. The rest of its body is for descriptions of memory.
 const EAGER_BYTES_MAX: usize = 64 * 1024;
 
+/// The most steps in which the last answers of a connection are received.
+const STEPS_MAX: u32 = 1000;
+
 /// The names and types of a service's procedures, as a client expects them.
 #[derive(Clone, Debug)]
 pub struct Signature {
@@ -173,7 +176,10 @@ impl Stub {
             };
             match send(&connection, number, self.provider, request, deadline) {
                 Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => {
-                    // A path that cannot send has ended, although its end may not have arrived.
+                    // A path that cannot send has ended. What arrived before is still received.
+                    if let Some(mut lead) = connection.link.try_lead() {
+                        (0..STEPS_MAX).find(|_| connection.link.step(&mut lead).is_err());
+                    }
                     connection.link.close(crate::LinkEnd::ByPeer);
                 }
                 sent => return sent,

@@ -95,20 +95,22 @@ impl Link {
             if let Some(found) = look() {
                 return Some(found);
             }
-            if count > 0 {
-                (looks, idle_since) = (0, None);
-                continue;
-            }
             looks += 1;
+            if count > 0 {
+                idle_since = None;
+            }
             std::hint::spin_loop();
             if looks % LOOKS_PER_CLOCK != 0 && !self.limits.spin.is_zero() {
+                continue;
+            }
+            if count > 0 && !looks.is_multiple_of(LOOKS_PER_CLOCK) {
                 continue;
             }
             let now = Instant::now();
             if now >= patience.deadline || patience.is_cancelled() {
                 return None;
             }
-            if now - *idle_since.get_or_insert(now) >= self.limits.spin {
+            if count == 0 && now - *idle_since.get_or_insert(now) >= self.limits.spin {
                 self.sleep(patience.deadline);
                 idle_since = None;
             }
@@ -129,7 +131,7 @@ impl Link {
     pub(crate) fn sleep(&self, deadline: Instant) {
         if self.path.prepare_sleep() {
             let (socket, waker) = self.path.descriptors();
-            let socket = Interest { fd: socket, writable: self.path.backlog_bytes() > 0 };
+            let socket = Interest { fd: socket, writable: waker.is_none() && self.path.backlog_bytes() > 0 };
             let waker = waker.map(|fd| Interest { fd, writable: false });
             let poke = self.poke.as_ref().map(|poke| Interest { fd: poke.as_fd(), writable: false });
             let interests: Vec<_> = [socket].into_iter().chain(waker).chain(poke).collect();

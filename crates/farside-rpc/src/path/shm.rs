@@ -1,7 +1,8 @@
 //! The path between processes of one machine: two rings in memory that both map.
 //!
 //! The client creates the memory and the server two wakers; both are sent through the socket of the
-//! door. A waker's two sides are separate, so that no side can make the other block. The socket
+//! door. A waker's two sides are separate, so
+//! that a client cannot make the server block. The socket
 //! stays open: its end is the end of the connection. A sender publishes a record, and
 //! wakes the receiver if its doorbell says that it sleeps ([`farside_fabric::bell`]).
 
@@ -324,7 +325,6 @@ impl Path for ShmPath {
     fn close(&self) {
         self.is_closed_here.store(true, Ordering::Relaxed);
         self.socket.finish_sending();
-        self.own_waker.wake();
     }
 
     fn direct(&self) -> Option<&dyn Direct> {

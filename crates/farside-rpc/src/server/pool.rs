@@ -45,14 +45,11 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Runs the next work, if there is some.
-    pub(crate) fn run_one(&self) -> bool {
-        let work = lock(&self.state).take();
-        let is_there = work.is_some();
-        if let Some(work) = work {
-            self.run(work);
-        }
-        is_there
+    /// Runs the next work, if there is some. Returns whose it was.
+    pub(crate) fn run_one(&self) -> Option<u64> {
+        let (connection, work) = lock(&self.state).take()?;
+        self.run(work);
+        Some(connection)
     }
 
     fn run(&self, work: Work) {
@@ -65,7 +62,7 @@ impl Queue {
     fn take(&self) -> Option<Work> {
         let mut state = lock(&self.state);
         loop {
-            if let Some(work) = state.take() {
+            if let Some((_, work)) = state.take() {
                 return Some(work);
             }
             if state.is_closed {
@@ -105,16 +102,16 @@ impl Queue {
 }
 
 impl State {
-    fn take(&mut self) -> Option<Work> {
+    fn take(&mut self) -> Option<(u64, Work)> {
         let connection = self.turns.pop_front()?;
         let waiting = self.of.get_mut(&connection)?;
-        let work = waiting.pop_front();
+        let work = waiting.pop_front()?;
         if waiting.is_empty() {
             self.of.remove(&connection);
         } else {
             self.turns.push_back(connection);
         }
-        work
+        Some((connection, work))
     }
 }
 

@@ -139,7 +139,7 @@ impl Session {
             return refused(Refused::Expired);
         }
         let limit = 4 * u64::from(self.shared.policy.calls_max);
-        if is_queued && link.exposed_count() as u64 >= limit {
+        if link.exposed_count() as u64 >= limit {
             return refused(Refused::Busy { limit, what: "results that the client has not taken".into() });
         }
         let call = Call::new(incoming.deadline, incoming.cancelled.clone(), self.peer.clone());

@@ -114,8 +114,10 @@ impl Turns {
         }
         self.shared.connection_count.store(self.links.len(), Ordering::Relaxed);
         if !self.shared.has_pool {
-            while self.shared.queue.run_one() {
+            while let Some(number) = self.shared.queue.run_one() {
                 handled += 1;
+                // The handler may have received for itself, and have ended the prepared sleep.
+                self.connection_is_ready(number, false);
             }
             // An event loop waits for the descriptor, which knows nothing of busy connections.
             if !self.active.is_empty() {

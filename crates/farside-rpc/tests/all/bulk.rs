@@ -124,3 +124,34 @@ fn memory_comes_back_with_its_scope() {
         }
     });
 }
+
+/// A server that runs in the program's own turns sleeps and wakes between calls with bulk data.
+#[test]
+fn a_server_in_turns_moves_memory() {
+    for address in [format!("shm:{}", crate::unique("turns")), "tcp://127.0.0.1:0".to_string()] {
+        let builder = farside_rpc::Server::builder().listen(&address).unwrap().tokens(crate::tokens());
+        let mut turns = mover(builder).turns().unwrap();
+        let address = turns.addresses()[0].to_string();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope_of_threads| {
+            scope_of_threads.spawn(|| {
+                let client = farside_rpc::Client::connect(&address, crate::credentials()).unwrap();
+                let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
+                let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+                for bytes in [10, 100_000, 3 << 20, 10, 100_000] {
+                    let mut room = vec![0; bytes];
+                    scope(|scope| fill.call(&(scope.lend_mut(&mut room), 0, bytes as u64))).unwrap();
+                    assert!(room == pattern(bytes));
+                    let expected = room.iter().map(|byte| u64::from(*byte)).sum();
+                    assert_eq!(scope(|scope| sum.call(&scope.lend(&room))), Ok(expected));
+                }
+                is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                turns.turn(std::time::Duration::from_millis(100));
+                assert!(std::time::Instant::now() < until, "the client did not end in a minute");
+            }
+        });
+    }
+}
