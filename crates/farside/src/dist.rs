@@ -127,7 +127,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
     pub fn free(self, me: &Worker) -> Result<()> {
         self.hold(me).expect("a handle is freed once, in the job it was made in");
         let shared = me.process_handle().shared();
-        // Others of this process have not come here yet if quiescence failed, and may use the value.
+        // If quiescence failed, others of this process may not be here yet, and use the value.
         free(me, &me.shared_numbers, shared.number(self.name), |has_quiesced| has_quiesced && shared.remove(self.name))
     }
 }
