@@ -89,6 +89,8 @@ fn aggregated_calls_arrive_without_being_flushed(me: &Worker) -> Result<()> {
 fn batches_are_published_by_size(me: &Worker) -> Result<()> {
     let count = PerWorker::new(me, Cell::new(0_u64))?;
     if me.id().number() == 0 {
+        // Without an open ring, the calls would wait in one long line, not in batches.
+        me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
         let aggregator = me.aggregate(me.neighbor(1)).batch_bytes(256);
         for _ in 0..1000 {
             let hit = farside::remote!(|there, count: PerWorker<Cell<u64>>| count
@@ -101,7 +103,6 @@ fn batches_are_published_by_size(me: &Worker) -> Result<()> {
     }
     me.barrier()?;
     if me.id().number() == 0 {
-        // The first calls wait for the ring. Ten of the others fit into a batch.
         assert!(me.counters().sent.flushes[FlushCause::Size as usize] >= 10);
     }
     Ok(())
