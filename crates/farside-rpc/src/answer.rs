@@ -10,6 +10,10 @@ pub(crate) const FAILED: u8 = 1;
 pub(crate) const REFUSED: u8 = 2;
 /// Set in the status if the body describes memory that holds the bytes.
 pub(crate) const BY_BULK: u8 = 0x80;
+/// Set in the status if the items of a stream follow.
+pub(crate) const STREAMED: u8 = 0x40;
+/// The status of an `Item` frame that others follow. The last one is [`DONE`] or [`REFUSED`].
+pub(crate) const MORE: u8 = 3;
 /// The status of a `Call` whose body begins with descriptions of memory.
 pub(crate) const WITH_MEMORY: u8 = 1;
 
@@ -45,16 +49,16 @@ impl<E> From<Refused> for CallError<E> {
 }
 
 /// Reads the bytes of an answer.
-pub(crate) fn read<T: Wire, E: Wire>(status: u8, bytes: &[u8]) -> Result<T, CallError<E>> {
+pub(crate) fn read<T: Wire, E: Wire>(status: u8, bytes: Decoder<'_>) -> Result<T, CallError<E>> {
     let undecodable = |error| CallError::undecodable(RESULT, &error);
     match status {
-        DONE => farside_wire::decode(Decoder::new(bytes), 0).map_err(undecodable),
+        DONE => farside_wire::decode(bytes, 0).map_err(undecodable),
         FAILED => {
-            let error = farside_wire::decode(Decoder::new(bytes), 0).map_err(undecodable)?;
+            let error = farside_wire::decode(bytes, 0).map_err(undecodable)?;
             Err(CallError::Service(error))
         }
         _ => {
-            let refused: Refused = farside_wire::decode(Decoder::new(bytes), 0).map_err(undecodable)?;
+            let refused: Refused = farside_wire::decode(bytes, 0).map_err(undecodable)?;
             Err(refused.into())
         }
     }

@@ -1,5 +1,6 @@
 //! [`Client`]: a server, as its callers see it.
 
+mod incoming;
 mod pending;
 mod stub;
 
@@ -9,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
 
+pub(crate) use self::incoming::{Incoming, Receiving};
 pub use self::pending::Pending;
 use self::pending::Slot;
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
-use crate::answer::BY_BULK;
+use crate::answer::{BY_BULK, MORE, STREAMED};
 use crate::bulk::Description as Memory;
 use crate::dial::dial;
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
@@ -75,11 +77,24 @@ struct Handle(Arc<Calls>);
 impl Upper for Handle {
     #[inline]
     fn frame(&self, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
-        if head.kind != Kind::Answer {
-            return Err(LinkEnd::protocol(format_args!("a {:?} frame from a server", head.kind)));
-        }
-        let slot = lock(&self.0.waiting).remove(head.id);
+        // A call with a stream stays until that has ended.
+        let stays = match head.kind {
+            Kind::Answer => head.status & STREAMED != 0,
+            Kind::Item => head.status == MORE,
+            kind => return Err(LinkEnd::protocol(format_args!("a {kind:?} frame from a server"))),
+        };
+        let slot = {
+            let mut waiting = lock(&self.0.waiting);
+            if stays { waiting.get(head.id).map(|slot| slot.clone()) } else { waiting.remove(head.id) }
+        };
         match slot {
+            Some(slot) if head.kind == Kind::Item => {
+                let added = slot.with_arrived(|arrived| arrived.add(head, body));
+                added.unwrap_or_else(|| Err(LinkEnd::protocol("items before an answer")))?;
+                link.wake_waiting();
+            }
+            // Items of a stream that was given up.
+            None if head.kind == Kind::Item => {}
             Some(slot) => {
                 slot.answer(head.status, body);
                 link.wake_waiting();

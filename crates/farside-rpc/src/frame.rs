@@ -11,7 +11,8 @@
 //! | `Settle` | – | asks for an `Ack` of the operation `id`: all earlier `Data` for the exposed memory `value` is in place |
 //! | `Ack` | – | ends the operation `id`; a `status` other than 0 says that it failed |
 //! | `Release` | – | the exposed memory `id` is no longer used by the peer |
-//! | `Item`, `Credit` | an item; – | a stream of results: its next item; room for `value` more |
+//! | `Item` | items, or why the stream failed | the next `value` items of the stream that the call `id` has begun; `status` says whether it ends |
+//! | `Credit` | – | the caller of `id` has consumed `value` frames of items |
 //!
 //! Integers are little endian. The body's encoding depends on the kind.
 

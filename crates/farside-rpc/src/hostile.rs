@@ -1,16 +1,21 @@
 //! A live server against clients that break the protocol, and decoders against random bytes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
 use proptest::prelude::*;
 
-use crate::answer::{Bind, Bound, Refused};
+use crate::address::Address;
+use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED};
 use crate::bulk::{self, Bulk, Description};
 use crate::dial::dial;
+use crate::door::{Door, Guest, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, Proof, Reply};
-use crate::{Client, Credentials, Handling, Never, Server, Service, Tokens};
+use crate::path::Path;
+use crate::stream::WINDOW;
+use crate::{Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
 
 /// Decodes bytes as each type that a peer sends. A type that accepts them writes them again.
 fn decode_as_everything(bytes: &[u8]) {
@@ -70,6 +75,7 @@ fn service() -> Service {
         .procedure("pull", Handling::Pooled, |_, memory: Bulk<bulk::Read>| {
             memory.pull_all().map(|bytes| bytes.len() as u64).map_err(|error| error.to_string())
         })
+        .procedure("stream", Handling::Pooled, |_, ()| Ok::<_, Never>(Stream::new(0_u64..)))
         .procedure("push", Handling::Pooled, |_, memory: Bulk<bulk::Write>| {
             let bytes = vec![7; memory.bytes().min(1 << 20) as usize];
             memory.push(0, &bytes).map_err(|error| error.to_string())
@@ -77,9 +83,10 @@ fn service() -> Service {
 }
 
 /// What a client may send.
-const KINDS: [Kind; 7] = [Kind::Call, Kind::Cancel, Kind::Data, Kind::Fetch, Kind::Settle, Kind::Ack, Kind::Release];
+const KINDS: [Kind; 8] =
+    [Kind::Call, Kind::Cancel, Kind::Data, Kind::Fetch, Kind::Settle, Kind::Ack, Kind::Release, Kind::Credit];
 /// What ends its connection.
-const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Credit];
+const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Item];
 
 /// Well-formed frames with any contents, in any order. A connection that they end is made again.
 /// An honest client of the same server notices nothing.
@@ -114,7 +121,7 @@ fn a_server_survives_any_frames() {
                     kind,
                     status: [0, 1, 0x80, next() as u8][next() as usize % 4],
                     provider: 0,
-                    procedure: (next() % 9) as u32,
+                    procedure: (next() % 10) as u32,
                     id,
                     value,
                 };
@@ -123,7 +130,8 @@ fn a_server_survives_any_frames() {
                 let inline = (next() % 2 == 0).then(|| vec![1_u8; small as usize]);
                 let memory = vec![(next() % 5, next() >> (next() % 64), inline, segments, next() % 2 == 0)];
                 let memory = (memory, next() as u32 % 2);
-                let body = match next() % 4 {
+                let body = match next() % 5 {
+                    4 => Vec::new(),
                     0 => farside_wire::encode(&(next(), small, 1_u64 << 32, next()), Vec::new()),
                     1 => farside_wire::encode(&memory, Vec::new()),
                     2 => next().to_string().repeat(small as usize).into_bytes(),
@@ -141,5 +149,169 @@ fn a_server_survives_any_frames() {
         }
         assert_eq!(server.shutdown(Instant::now() + Duration::from_secs(60)), 0);
         drop(honest);
+    }
+}
+
+/// Receives frames until `wanted` returns something.
+fn receive<T>(path: &dyn Path, mut wanted: impl FnMut(Head) -> Option<T>) -> Result<T, LinkEnd> {
+    let (mut scratch, until) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+    loop {
+        let mut found = None;
+        path.receive(&mut scratch, 1, &mut |head, _| found = wanted(head))?;
+        match found {
+            Some(found) => return Ok(found),
+            None => assert!(Instant::now() < until, "nothing came in a minute"),
+        }
+    }
+}
+
+/// A stream sends what the credit allows and no more. Absurd credit ends the connection, and credit
+/// for nothing changes nothing.
+#[test]
+fn credit_is_checked() {
+    let name = format!("shm:credit-{}", std::process::id());
+    let server = Server::builder().listen(&name).unwrap().provider(0, service()).start().unwrap();
+    let address = server.addresses()[0].clone();
+    let credentials = Credentials::own_user();
+    let until = || Instant::now() + Duration::from_secs(60);
+    // The procedures of the server behind those that all servers have.
+    let stream = (server.stats().iter().position(|stats| stats.name == "target/0/stream")).unwrap();
+    let begin = || {
+        let (path, _) = dial(&address, &credentials, until()).unwrap();
+        let mut head = Head::new(Kind::Call, 1 << 32).with_value(60_000_000);
+        head.procedure = stream as u32;
+        path.send(head, &[]).unwrap();
+        receive(&*path, |head| (head.kind == Kind::Answer).then_some(())).unwrap();
+        for _ in 0..WINDOW {
+            receive(&*path, |head| (head.kind == Kind::Item).then_some(())).unwrap();
+        }
+        path
+    };
+    // The number of items that come before the answer to an inline call.
+    let further = |path: &dyn Path| {
+        let mut head = Head::new(Kind::Call, 2 << 32).with_value(60_000_000);
+        head.procedure = 1;
+        let mut items = 0;
+        path.send(head, &[&7_u64.to_le_bytes()]).unwrap();
+        receive(path, |head| {
+            items += u64::from(head.kind == Kind::Item);
+            (head.kind == Kind::Answer).then_some(())
+        })
+        .unwrap();
+        items
+    };
+    let credit = |path: &dyn Path, id: u64, value: u64| path.send(Head::new(Kind::Credit, id).with_value(value), &[]);
+
+    let path = begin();
+    assert_eq!(further(&*path), 0);
+    credit(&*path, 7 << 32, u64::MAX).unwrap();
+    credit(&*path, 1 << 32, 0).unwrap();
+    assert_eq!(further(&*path), 0);
+    credit(&*path, 1 << 32, 2).unwrap();
+    for _ in 0..2 {
+        receive(&*path, |head| (head.kind == Kind::Item).then_some(())).unwrap();
+    }
+    assert_eq!(further(&*path), 0);
+    for absurd in [WINDOW + 1, u64::MAX] {
+        let path = begin();
+        credit(&*path, 1 << 32, absurd).unwrap();
+        assert_eq!(receive(&*path, |_| None::<()>), Err(LinkEnd::ByPeer));
+    }
+    let honest = Client::connect(&name, credentials.clone()).unwrap();
+    assert_eq!(honest.ping(1), Ok(1));
+    drop(path);
+    // The streams have ended with their connections.
+    assert_eq!(server.shutdown(until()), 0);
+}
+
+/// A server that sends items of its own accord. The frames follow the answer, and the error is what
+/// a client makes of them.
+#[test]
+fn a_client_survives_any_items() {
+    let item = |status, value| Head::new(Kind::Item, 0).with_status(status).with_value(value);
+    let bodies: [&[u8]; 3] = [&[], &[0; 8], &[0; 20]];
+    let cases: Vec<(Vec<(Head, &[u8])>, Result<u64, &str>)> = vec![
+        (vec![(item(DONE, 0), bodies[0])], Ok(0)),
+        (vec![(item(MORE, 1), bodies[1]), (item(DONE, 1), bodies[1])], Ok(2)),
+        (vec![(item(MORE, 1), bodies[1]); 17], Err("items without credit")),
+        (vec![(item(MORE, 0), bodies[0])], Err("a frame without items")),
+        (vec![(item(DONE, 1), bodies[2])], Err("12 bytes are left over")),
+        (vec![(item(DONE, 3), bodies[2])], Err("needs 8 bytes")),
+        (vec![(item(DONE, u64::MAX), bodies[0])], Err("needs 8 bytes")),
+        (vec![(item(REFUSED, 0), bodies[0])], Err("the result could not be decoded")),
+        (vec![(item(77, 5), bodies[1])], Err("the result could not be decoded")),
+        (vec![(Head::new(Kind::Credit, 0), bodies[0])], Err("a Credit frame from a server")),
+    ];
+    for (case, (frames, expected)) in cases.into_iter().enumerate() {
+        let name: Address = format!("shm:items-{}-{case}", std::process::id()).parse().unwrap();
+        let door = Door::open(&name).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    match door.accept() {
+                        Ok(guest) => play_server(guest, &frames, &is_over),
+                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+            });
+            let client = Client::connect(name.to_string(), Credentials::own_user()).unwrap();
+            let stream = client.procedure::<(), Stream<u64>, Never>("target", 0, "stream").call(&()).unwrap();
+            // All frames have arrived when this returns.
+            let _ = client.ping(1);
+            let mut items = 0;
+            let end = stream.inspect(|item| items += u64::from(item.is_ok())).find_map(Result::err);
+            match (end, expected) {
+                (None, Ok(expected)) => assert_eq!(items, expected),
+                (Some(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+                (end, expected) => panic!("{expected:?} was expected, not {items} items and {end:?}"),
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Answers the calls of one client: that of `stream` with these frames.
+fn play_server(mut guest: Guest, frames: &[(Head, &[u8])], is_over: &AtomicBool) {
+    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20 };
+    let path = loop {
+        guest = match guest.advance(&policy) {
+            Progress::Waiting(guest) => guest,
+            Progress::Greeted(greeted) => break greeted.path,
+            Progress::Gone => return,
+        };
+    };
+    let mut scratch = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let mut calls = Vec::new();
+        let received = path.receive(&mut scratch, 8, &mut |head, body| {
+            if head.kind == Kind::Call {
+                calls.push((head, body.to_vec()));
+            }
+        });
+        for (head, body) in calls {
+            let answer = Head::new(Kind::Answer, head.id);
+            let mut sent = match head.procedure {
+                0 => {
+                    let bind: Bind = farside_wire::decode(Decoder::new(&body), 0).unwrap();
+                    let number = if bind.service == "target" { 1 } else { 2 };
+                    let bound = vec![Bound::Procedure { number }];
+                    path.send(answer, &[&farside_wire::encode(&bound, Vec::new())])
+                }
+                1 => path.send(answer.with_status(STREAMED), &[&[0; 4]]),
+                _ => path.send(answer, &[&body]),
+            };
+            if head.procedure == 1 {
+                for (item, body) in frames {
+                    sent = sent.and_then(|()| path.send(Head { id: head.id, ..*item }, &[body]));
+                }
+            }
+            if sent.is_err() {
+                return;
+            }
+        }
+        if received.is_err() {
+            return;
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! | call | [`Client`] |
 //! | name procedures and their handlers | a trait with [`service`], or [`Service`] by hand |
 //! | move large data | [`bulk`] |
+//! | return results one by one | [`Stream`] |
 //! | know who calls | [`Peer`], [`Tokens`], [`Credentials`] |
 //!
 //! The library reimplements the ideas of Mercury: small arguments travel in messages; large data is
@@ -29,7 +30,7 @@
 //! | `path` | what carries frames: shared memory, TCP |
 //! | `link` | one connection: exposed memory, transfers, waiting |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
-//! | [`bulk`], `call`, `service`, `answer` | what handlers see, and what travels |
+//! | [`bulk`], [`Stream`], `call`, `service`, `answer` | what handlers see, and what travels |
 //! | [`server`], `client` | the two ends |
 
 /// What may travel. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
@@ -56,6 +57,7 @@ mod peer;
 pub mod server;
 mod service;
 mod socket;
+mod stream;
 mod table;
 
 pub use address::{Address, AddressError};
@@ -114,6 +116,7 @@ pub use path::LinkEnd;
 pub use peer::Peer;
 pub use server::Server;
 pub use service::{Handling, Service};
+pub use stream::Stream;
 
 /// For what macros write, not for programs.
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 mod pool;
 mod registry;
 mod session;
+mod streaming;
 mod turns;
 
 use std::io;
@@ -20,6 +21,7 @@ use self::pool::Queue;
 pub(crate) use self::registry::BUILT_IN;
 use self::registry::Registry;
 pub use self::registry::{Description, ProcedureStats};
+use self::streaming::Deadlines;
 pub use self::turns::Turns;
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
@@ -34,6 +36,7 @@ struct Shared {
     policy: Policy,
     max_connections: u32,
     queue: Queue,
+    deadlines: Deadlines,
     connection_count: AtomicUsize,
     waker: Waker,
     /// No new connection or call is accepted.
@@ -231,6 +234,7 @@ impl Builder {
             policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },
             max_connections: self.max_connections,
             queue: Queue::default(),
+            deadlines: Deadlines::default(),
             connection_count: AtomicUsize::new(0),
             waker: Waker::new()?,
             is_closing: AtomicBool::new(false),

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use farside_wire::{Decoder, Schema, Wire};
+use farside_wire::{Decoder, Encoder, Schema, Wire};
 
 use crate::call::Call;
+use crate::stream::{self, Outgoing};
 
 /// How the handler of a procedure runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,10 +51,11 @@ pub(crate) struct Procedure {
 type Run = dyn Fn(&Call, Decoder<'_>, Vec<u8>) -> Outcome + Send + Sync;
 
 /// How a handler ended.
-#[derive(Debug)]
 pub(crate) enum Outcome {
     /// With a result, encoded.
     Done(Vec<u8>),
+    /// With a result, encoded, and the items of the stream in it.
+    Streamed(Vec<u8>, Outgoing),
     /// With the service's error, encoded.
     Failed(Vec<u8>),
     /// It did not run, because its arguments could not be decoded.
@@ -82,8 +84,9 @@ impl Service {
     /// Adds a procedure. Its arguments are a tuple, or one value.
     ///
     /// # Panics
-    /// If the service has a procedure of this name, or if the procedure runs
-    /// [inline](Handling::Inline) and takes bulk memory.
+    /// If the service has a procedure of this name, if the procedure runs
+    /// [inline](Handling::Inline) and takes bulk memory or returns a [`Stream`](crate::Stream), or
+    /// if an argument or an error has a stream.
     #[must_use]
     #[track_caller]
     pub fn procedure<A: Wire, T: Wire, E: Wire>(
@@ -97,11 +100,24 @@ impl Service {
         assert!(!is_known, "the service {:?} has two procedures {name:?}", self.name);
         let waits = handling == Handling::Inline && shape.contains("Bulk<");
         assert!(!waits, "the inline procedure {name:?} takes bulk memory; a handler that waits is pooled");
+        let streams = |text: &str| text.matches(stream::WORD).count();
+        let in_result = streams(&Schema::text_of::<T>());
+        assert!(streams(&shape) == in_result, "the procedure {name:?} has a stream that is no part of its result");
+        let waits = handling == Handling::Inline && in_result > 0;
+        assert!(!waits, "the inline procedure {name:?} returns a stream; a handler with a stream is pooled");
         let run = move |call: &Call, arguments: Decoder<'_>, out: Vec<u8>| match farside_wire::decode::<A>(arguments, 0)
         {
             Err(error) => Outcome::Undecodable(error.to_string()),
             Ok(arguments) => match handler(call, arguments) {
-                Ok(result) => Outcome::Done(farside_wire::encode(&result, out)),
+                Ok(result) => {
+                    let mut encoder = Encoder::behind(out);
+                    result.encode(&mut encoder);
+                    let (bytes, things) = encoder.into_parts();
+                    match stream::attached(things) {
+                        None => Outcome::Done(bytes),
+                        Some(items) => Outcome::Streamed(bytes, items),
+                    }
+                }
                 Err(error) => Outcome::Failed(farside_wire::encode(&error, out)),
             },
         };

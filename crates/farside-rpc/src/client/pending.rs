@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use farside_wire::{Decoder, Wire};
 
+use super::incoming::Arrived;
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
-use crate::answer::BY_BULK;
+use crate::answer::{BY_BULK, STREAMED};
 use crate::bulk::{Description, pull_described};
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
@@ -22,11 +23,16 @@ use crate::path::LinkEnd;
 pub(super) struct Slot {
     is_answered: AtomicBool,
     answer: Mutex<Option<(u8, Vec<u8>)>>,
+    /// What of a stream has arrived, from the answer that begins it on.
+    arrived: Mutex<Option<Box<Arrived>>>,
 }
 
 impl Slot {
     #[inline]
     pub(super) fn answer(&self, status: u8, body: &[u8]) {
+        if status & STREAMED != 0 {
+            *lock(&self.arrived) = Some(Box::default());
+        }
         *lock(&self.answer) = Some((status, body.to_vec()));
         // SYNC: pairs with the acquire load in `take`.
         self.is_answered.store(true, Ordering::Release);
@@ -38,6 +44,11 @@ impl Slot {
             return None;
         }
         lock(&self.answer).take()
+    }
+
+    /// Passes what of a stream has arrived to `use_it`. `None` if the answer has begun no stream.
+    pub(super) fn with_arrived<T>(&self, use_it: impl FnOnce(&mut Arrived) -> T) -> Option<T> {
+        lock(&self.arrived).as_deref_mut().map(use_it)
     }
 }
 
@@ -69,11 +80,12 @@ impl Drop for Sent {
             self.connection.link.withdraw(number);
         }
         let Connection { link, calls, .. } = &*self.connection;
-        let is_unanswered = lock(&calls.waiting).remove(self.number).is_some();
-        if is_unanswered {
+        let is_under_way = lock(&calls.waiting).remove(self.number).is_some();
+        if is_under_way {
             // A server that is gone needs no word.
             let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
-        } else if let Some((status, body)) = self.slot.take() {
+        }
+        if let Some((status, body)) = self.slot.take() {
             release_result(link, status, &body);
         }
         if calls.wanted.load(Ordering::Relaxed) > 0 {
@@ -106,13 +118,9 @@ impl<T: Wire, E: Wire> Pending<T, E> {
 
 impl Sent {
     /// Waits for the answer of a call, and fetches it if it is long.
-    pub(super) fn finish(self, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
-        let Self { connection, slot, .. } = &self;
-        let (status, body) = connection.link.wait(patience, || slot.take()).map_err(|end| match end {
-            WaitEnd::Deadline => CallError::Deadline { stage: Stage::Waiting },
-            WaitEnd::Cancelled => CallError::Cancelled,
-            WaitEnd::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
-        })?;
+    pub(super) fn finish(&self, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
+        let Self { connection, slot, .. } = self;
+        let (status, body) = connection.link.wait(patience, || slot.take()).map_err(lost)?;
         if status & BY_BULK == 0 {
             return Ok((status, body));
         }
@@ -133,6 +141,15 @@ impl Sent {
             other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
         })?;
         Ok((status & !BY_BULK, body))
+    }
+}
+
+/// Why a call that was sent has no result.
+pub(super) fn lost(end: WaitEnd) -> CallError<Never> {
+    match end {
+        WaitEnd::Deadline => CallError::Deadline { stage: Stage::Waiting },
+        WaitEnd::Cancelled => CallError::Cancelled,
+        WaitEnd::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
     }
 }
 

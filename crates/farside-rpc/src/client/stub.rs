@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use farside_wire::{Encoder, Wire};
+use farside_wire::{Decoder, Encoder, Wire};
 
 use super::pending::{Pending, Sent, Slot};
-use super::{Client, Connection};
+use super::{Client, Connection, incoming};
 use crate::answer::{self, BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{attached, expose};
@@ -150,8 +150,8 @@ impl Stub {
     ) -> Result<T, CallError<E>> {
         let patience = Patience { deadline, cancelled: None };
         loop {
-            let error = match sent.and_then(|sent| sent.finish(&patience)) {
-                Ok((status, body)) => return answer::read(status, &body),
+            let error = match sent.and_then(|sent| Ok((sent.finish(&patience)?, sent))) {
+                Ok(((status, body), sent)) => return incoming::read(status, &body, sent, patience),
                 Err(error) => error,
             };
             let may_again = error.ran() == Ran::No || self.signature.procedures[index].is_idempotent;
@@ -223,7 +223,7 @@ impl Stub {
         let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), memory: Vec::new() };
         let sent = send(connection, 0, 0, &request, deadline)?;
         let (status, body) = sent.finish(&Patience { deadline, cancelled: None })?;
-        let bound: Vec<Bound> = answer::read(status, &body)?;
+        let bound: Vec<Bound> = answer::read(status, Decoder::new(&body))?;
         if bound.len() != self.signature.procedures.len() {
             let cause = format!("{} answers for {} names", bound.len(), self.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });

@@ -26,7 +26,7 @@ struct State {
     of: HashMap<u64, VecDeque<Work>>,
     /// The connections in turn.
     turns: VecDeque<u64>,
-    /// The work that waits or runs.
+    /// The work that waits, runs or is parked.
     unfinished: usize,
     is_closed: bool,
 }
@@ -34,13 +34,23 @@ struct State {
 impl Queue {
     /// Adds work of a connection.
     pub(crate) fn add(&self, connection: u64, work: Work) {
+        self.park();
+        self.resume(connection, work);
+    }
+
+    /// Counts work as unfinished that neither waits nor runs, until it is [resumed](Self::resume).
+    pub(crate) fn park(&self) {
+        lock(&self.state).unfinished += 1;
+    }
+
+    /// Adds work of a connection that was parked.
+    pub(crate) fn resume(&self, connection: u64, work: Work) {
         let mut state = lock(&self.state);
         let waiting = state.of.entry(connection).or_default();
         waiting.push_back(work);
         if waiting.len() == 1 {
             state.turns.push_back(connection);
         }
-        state.unfinished += 1;
         drop(state);
         self.changed.notify_one();
     }
@@ -79,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// The work that waits or runs.
+    /// The work that waits, runs or is parked.
     pub(crate) fn unfinished(&self) -> usize {
         lock(&self.state).unfinished
     }

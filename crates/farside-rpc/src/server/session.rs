@@ -11,7 +11,8 @@ use farside_wire::{Decoder, Wire};
 
 use super::Shared;
 use super::registry::Entry;
-use crate::answer::{BY_BULK, DONE, FAILED, REFUSED, Refused, WITH_MEMORY};
+use super::streaming::Streaming;
+use crate::answer::{BY_BULK, DONE, FAILED, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{self, Received};
 use crate::call::Call;
@@ -20,6 +21,7 @@ use crate::link::{Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
 use crate::peer::Peer;
 use crate::service::{Handling, Outcome};
+use crate::stream::drop_quietly;
 
 /// The longest time that a call may have, so that sums do not overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 30);
@@ -30,19 +32,21 @@ pub(super) struct Session {
     pub(super) number: u64,
     pub(super) peer: Arc<Peer>,
     /// The calls that were accepted and not answered, with their flags for cancelling.
-    running: Mutex<HashMap<u64, Arc<AtomicBool>>>,
+    pub(super) running: Mutex<HashMap<u64, Arc<AtomicBool>>>,
+    /// Those of them whose answers were sent, and whose streams have not ended.
+    pub(super) streams: Mutex<HashMap<u64, Arc<Streaming>>>,
 }
 
 /// A call on its way through the server.
-struct Incoming {
-    head: Head,
-    cancelled: Arc<AtomicBool>,
-    deadline: Instant,
+pub(super) struct Incoming {
+    pub(super) head: Head,
+    pub(super) cancelled: Arc<AtomicBool>,
+    pub(super) deadline: Instant,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, number: u64, peer: Peer) -> Self {
-        Self { shared, number, peer: Arc::new(peer), running: Mutex::default() }
+        Self { shared, number, peer: Arc::new(peer), running: Mutex::default(), streams: Mutex::default() }
     }
 }
 
@@ -59,8 +63,13 @@ impl Upper for Handle {
                     cancelled.store(true, Ordering::Relaxed);
                     link.wake_waiting();
                 }
+                if let Some(stream) = self.0.stream(head.id) {
+                    stream.unpark();
+                }
                 Ok(())
             }
+            // Credit for a stream that has ended may have been on its way.
+            Kind::Credit => self.0.stream(head.id).map_or(Ok(()), |stream| stream.credit(head.value)),
             kind => Err(LinkEnd::protocol(format_args!("a {kind:?} frame from a client"))),
         }
     }
@@ -69,10 +78,16 @@ impl Upper for Handle {
         for cancelled in lock(&self.0.running).values() {
             cancelled.store(true, Ordering::Relaxed);
         }
+        let streams: Vec<_> = lock(&self.0.streams).values().cloned().collect();
+        streams.iter().for_each(Streaming::unpark);
     }
 }
 
 impl Session {
+    fn stream(&self, id: u64) -> Option<Arc<Streaming>> {
+        lock(&self.streams).get(&id).cloned()
+    }
+
     fn accept(self: &Arc<Self>, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
         let Some(entry) = self.shared.registry.entry(head.procedure) else {
             let name = format!("procedure {}", head.procedure);
@@ -91,7 +106,7 @@ impl Session {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
         }
         if entry.procedure.handling == Handling::Inline && head.status == 0 {
-            return self.run(link, &incoming, entry, body);
+            return self.run(link, incoming, entry, body);
         }
         {
             let mut running = lock(&self.running);
@@ -109,7 +124,7 @@ impl Session {
         let work = move || {
             let entry = session.shared.registry.entry(incoming.head.procedure).expect("it was found before");
             // The link's end is told to all who use it.
-            let _ = session.run(&link, &incoming, entry, &body);
+            let _ = session.run(&link, incoming, entry, &body);
         };
         self.shared.queue.add(self.number, Box::new(work));
         Ok(())
@@ -117,7 +132,7 @@ impl Session {
 
     /// Runs a call and answers it.
     #[inline]
-    fn run(&self, link: &Arc<Link>, incoming: &Incoming, entry: &Entry, body: &[u8]) -> Result<(), LinkEnd> {
+    fn run(self: &Arc<Self>, link: &Arc<Link>, incoming: Incoming, entry: &Entry, body: &[u8]) -> Result<(), LinkEnd> {
         let head = incoming.head;
         let counters = &entry.counters;
         let is_queued = head.status != 0 || entry.procedure.handling != Handling::Inline;
@@ -148,6 +163,18 @@ impl Session {
                 counters.done.fetch_add(1, Ordering::Relaxed);
                 is_over();
                 self.answer(link, head, DONE, result)
+            }
+            Ok(Ok(Outcome::Streamed(result, items))) => {
+                let (bytes, max) = (result.len() as u64, self.shared.policy.bytes_max);
+                if bytes > max {
+                    drop_quietly(Some(items));
+                    return refused(Refused::TooLarge { is_result: true, bytes, max });
+                }
+                let stream = Streaming::new(self, link, incoming, counters, items);
+                // The link's end shows when the stream runs.
+                let sent = self.answer(link, head, DONE | STREAMED, result);
+                stream.run();
+                sent
             }
             Ok(Ok(Outcome::Failed(error))) => {
                 counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -221,7 +248,7 @@ fn refuse(link: &Link, head: Head, why: Refused) -> Result<(), LinkEnd> {
 }
 
 /// The message of a panic, or its beginning if it is long.
-fn message_of(panic: &(dyn Any + Send)) -> String {
+pub(super) fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").chars().take(1000).collect()

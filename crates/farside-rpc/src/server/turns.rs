@@ -157,6 +157,8 @@ impl Turns {
         for (_, connected) in self.links.drain() {
             connected.link.close(LinkEnd::Here);
         }
+        // What no thread will run any more is cancelled now, and is given up here.
+        while self.shared.queue.run_one().is_some() {}
         for (path, address) in &self.shared.announced {
             // Another server may have announced itself there meanwhile.
             if Address::File(path.clone()).follow().is_ok_and(|found| found == *address) {
@@ -178,7 +180,8 @@ impl Turns {
         let now = Instant::now();
         let guests = self.guests.values().map(|guest| guest.until().saturating_duration_since(now)).min();
         let opening = self.opens_at.map(|at| at.saturating_duration_since(now));
-        let first = guests.into_iter().chain(opening).min();
+        let stream = self.shared.deadlines.first().map(|first| first.saturating_duration_since(now));
+        let first = guests.into_iter().chain(opening).chain(stream).min();
         let wait = if is_busy { Duration::ZERO } else { first.map_or(wait, |first| wait.min(first)) };
         let mut found = std::mem::take(&mut self.found);
         found.clear();
@@ -202,6 +205,7 @@ impl Turns {
             }
         }
         self.guests.retain(|_, guest| guest.until() > now);
+        self.shared.deadlines.expire(Instant::now());
     }
 
     fn accept(&mut self, door: usize) {

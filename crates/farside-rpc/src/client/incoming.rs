@@ -1,0 +1,132 @@
+//! [`Incoming`]: a stream of results, as its caller receives it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use farside_wire::{Decoder, Wire};
+
+use super::pending::{Sent, lost};
+use crate::answer::{self, DONE, MORE, Refused, STREAMED};
+use crate::error::{CallError, Never, RESULT, Stage};
+use crate::frame::{Head, Kind};
+use crate::link::{Patience, lock};
+use crate::path::LinkEnd;
+use crate::stream::WINDOW;
+
+/// The frames of a stream that have arrived and were not consumed.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    frames: VecDeque<Frame>,
+    /// The number of frames that the server may still send.
+    credit: u64,
+}
+
+#[derive(Debug)]
+struct Frame {
+    status: u8,
+    count: u64,
+    body: Vec<u8>,
+}
+
+impl Default for Arrived {
+    fn default() -> Self {
+        Self { frames: VecDeque::new(), credit: WINDOW }
+    }
+}
+
+impl Arrived {
+    /// Takes a frame of items in. The one that ends the stream needs no credit.
+    pub(super) fn add(&mut self, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
+        if head.status == MORE {
+            if head.value == 0 {
+                return Err(LinkEnd::protocol("a frame without items"));
+            }
+            self.credit = self.credit.checked_sub(1).ok_or_else(|| LinkEnd::protocol("items without credit"))?;
+        }
+        self.frames.push_back(Frame { status: head.status, count: head.value, body: body.to_vec() });
+        Ok(())
+    }
+}
+
+/// A stream that decoding a result finds in its context.
+pub(crate) struct Receiving(Mutex<Option<Incoming>>);
+
+impl Receiving {
+    pub(crate) fn take(&self) -> Option<Incoming> {
+        lock(&self.0).take()
+    }
+}
+
+/// Reads the answer of a call.
+pub(super) fn read<T: Wire, E: Wire>(
+    status: u8,
+    body: &[u8],
+    sent: Sent,
+    patience: Patience,
+) -> Result<T, CallError<E>> {
+    if status & STREAMED == 0 {
+        drop(sent);
+        return answer::read(status, Decoder::new(body));
+    }
+    let first = Frame { status: MORE, count: 0, body: Vec::new() };
+    let incoming = Incoming { sent, patience, frame: first, at: 0, consumed: 0 };
+    let receiving = Receiving(Mutex::new(Some(incoming)));
+    answer::read(status & !STREAMED, Decoder::new(body).within(&receiving))
+}
+
+/// A stream of results. Dropping it cancels its call.
+pub(crate) struct Incoming {
+    sent: Sent,
+    patience: Patience,
+    /// The frame whose items are given out. Its count is that of the items left.
+    frame: Frame,
+    /// Where its next item begins.
+    at: usize,
+    /// The number of frames since the last credit.
+    consumed: u64,
+}
+
+impl Incoming {
+    /// The next item, or `None` at the end of the stream.
+    pub(crate) fn next<T: Wire>(&mut self) -> Result<Option<T>, CallError<Never>> {
+        while self.frame.count == 0 {
+            match self.frame.body.len() - self.at {
+                0 if self.frame.status == DONE => return Ok(None),
+                0 => self.receive()?,
+                left => {
+                    let cause = format!("{left} bytes are left over after the items of a frame");
+                    return Err(CallError::Undecodable { what: RESULT, cause });
+                }
+            }
+        }
+        let mut input = Decoder::new(&self.frame.body[self.at..]);
+        let item = T::decode(&mut input).map_err(|error| CallError::undecodable(RESULT, &error))?;
+        self.at = self.frame.body.len() - input.remaining();
+        self.frame.count -= 1;
+        Ok(Some(item))
+    }
+
+    /// Waits for the next frame of items.
+    fn receive(&mut self) -> Result<(), CallError<Never>> {
+        let Sent { connection, slot, number, .. } = &self.sent;
+        let take = || slot.with_arrived(|arrived| arrived.frames.pop_front()).flatten();
+        let frame = connection.link.wait(&self.patience, take).map_err(lost)?;
+        if frame.status != MORE && frame.status != DONE {
+            let refused: Result<Refused, _> = farside_wire::decode(Decoder::new(&frame.body), 0);
+            return Err(match refused.map_err(|error| CallError::undecodable(RESULT, &error))? {
+                // Its first items ran.
+                Refused::Expired => CallError::Deadline { stage: Stage::Waiting },
+                refused => refused.into(),
+            });
+        }
+        self.consumed += 1;
+        if frame.status == MORE && self.consumed >= WINDOW / 2 {
+            slot.with_arrived(|arrived| arrived.credit += self.consumed);
+            // The next wait reports a failure.
+            let _ = connection.link.send(Head::new(Kind::Credit, *number).with_value(self.consumed), &[]);
+            self.consumed = 0;
+        }
+        (self.frame, self.at) = (frame, 0);
+        Ok(())
+    }
+}

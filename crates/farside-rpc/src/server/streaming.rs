@@ -1,0 +1,239 @@
+//! [`Streaming`]: a stream of results, as the server sends it.
+//!
+//! | state | what continues it |
+//! |---|---|
+//! | its work waits in the queue or runs | a thread of the pool; a turn of the server |
+//! | parked: the window is used up | a `Credit` frame; also a `Cancel` frame, the deadline and the end of the connection, which end it |
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::registry::Counters;
+use super::session::{Incoming, Session, message_of};
+use crate::answer::{DONE, MORE, REFUSED, Refused};
+use crate::frame::{Head, Kind, PIECE_BYTES};
+use crate::link::{Link, lock};
+use crate::path::LinkEnd;
+use crate::stream::{Outgoing, WINDOW, drop_quietly};
+
+/// The bytes of items with which a frame is full.
+const FRAME_BYTES: usize = 16 * 1024;
+/// After this time, other calls have their turn.
+const TURN: Duration = Duration::from_millis(1);
+
+/// A stream of results. Its session knows it until it ends.
+pub(super) struct Streaming {
+    session: Arc<Session>,
+    link: Arc<Link>,
+    call: Incoming,
+    counters: Arc<Counters>,
+    /// Held by the thread that iterates. `None` once the stream has ended.
+    items: Mutex<Option<Outgoing>>,
+    out: Mutex<Out>,
+}
+
+/// The next frame.
+struct Out {
+    body: Vec<u8>,
+    /// The number of items in it.
+    count: u64,
+    /// The number of frames that the caller allows.
+    credit: u64,
+    is_parked: bool,
+}
+
+/// The streams of a server, by their deadlines, connections and calls.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines(Mutex<BTreeMap<(Instant, u64, u64), Arc<Streaming>>>);
+
+impl Deadlines {
+    /// The first deadline of a stream.
+    pub(super) fn first(&self) -> Option<Instant> {
+        lock(&self.0).first_key_value().map(|((deadline, ..), _)| *deadline)
+    }
+
+    /// Ends the streams whose deadlines have passed.
+    pub(super) fn expire(&self, now: Instant) {
+        while self.first().is_some_and(|first| first <= now) {
+            let first = lock(&self.0).pop_first();
+            if let Some((_, stream)) = first {
+                stream.unpark();
+            }
+        }
+    }
+}
+
+impl Streaming {
+    /// Makes a stream known. It begins to run with [`run`](Self::run).
+    pub(super) fn new(
+        session: &Arc<Session>,
+        link: &Arc<Link>,
+        call: Incoming,
+        counters: &Arc<Counters>,
+        items: Outgoing,
+    ) -> Arc<Self> {
+        let stream = Arc::new(Self {
+            session: session.clone(),
+            link: link.clone(),
+            call,
+            counters: counters.clone(),
+            items: Mutex::new(Some(items)),
+            out: Mutex::new(Out { body: Vec::new(), count: 0, credit: WINDOW, is_parked: false }),
+        });
+        lock(&session.streams).insert(stream.call.head.id, stream.clone());
+        let mut deadlines = lock(&session.shared.deadlines.0);
+        deadlines.insert(stream.key(), stream.clone());
+        let is_first = deadlines.first_key_value().is_some_and(|(key, _)| *key == stream.key());
+        drop(deadlines);
+        if is_first {
+            // The loop may intend to sleep for longer.
+            session.shared.waker.wake();
+        }
+        stream
+    }
+
+    fn key(&self) -> (Instant, u64, u64) {
+        (self.call.deadline, self.session.number, self.call.head.id)
+    }
+
+    /// Sends items until the window is used up, or others have their turn.
+    pub(super) fn run(self: &Arc<Self>) {
+        let begun = Instant::now();
+        let mut items = lock(&self.items);
+        let Some(iterator) = items.as_mut() else { return };
+        let max = (PIECE_BYTES as u64).min(self.session.shared.policy.bytes_max);
+        let mut item = Vec::new();
+        let end = loop {
+            let now = Instant::now();
+            if let Some(end) = self.end(now) {
+                break Err(end);
+            }
+            let mut out = lock(&self.out);
+            if out.credit == 0 {
+                // It still counts as unfinished work.
+                self.session.shared.queue.park();
+                out.is_parked = true;
+                drop((out, items));
+                // What ends it may have come before it was parked.
+                if self.end(Instant::now()).is_some() {
+                    self.unpark();
+                }
+                return;
+            }
+            if now - begun >= TURN {
+                self.flush(&mut out);
+                drop((out, items));
+                let stream = self.clone();
+                self.session.shared.queue.add(self.session.number, Box::new(move || stream.run()));
+                return;
+            }
+            drop(out);
+            item.clear();
+            match catch_unwind(AssertUnwindSafe(|| iterator.encode_next(&mut item))) {
+                Ok(false) => break Ok(()),
+                Ok(true) if item.len() as u64 > max => {
+                    break Err(Refused::TooLarge { is_result: true, bytes: item.len() as u64, max });
+                }
+                Ok(true) => self.add(&item),
+                Err(panic) => break Err(Refused::Panicked { message: message_of(&*panic) }),
+            }
+        };
+        let iterator = items.take();
+        drop(items);
+        drop_quietly(iterator);
+        self.finish(end);
+    }
+
+    /// Why the stream must end, if it must.
+    fn end(&self, now: Instant) -> Option<Refused> {
+        if self.call.cancelled.load(Ordering::Relaxed) || self.link.end().is_some() {
+            return Some(Refused::Cancelled);
+        }
+        (now >= self.call.deadline).then_some(Refused::Expired)
+    }
+
+    /// Adds an item to the frame. A frame is sent at once while the caller has consumed the others.
+    fn add(&self, item: &[u8]) {
+        let mut out = lock(&self.out);
+        if out.body.len() + item.len() > PIECE_BYTES {
+            self.flush(&mut out);
+        }
+        out.body.extend_from_slice(item);
+        out.count += 1;
+        if out.credit > WINDOW / 2 || out.body.len() >= FRAME_BYTES {
+            self.flush(&mut out);
+        }
+    }
+
+    /// Sends the frame, if there are items in it and the caller allows one.
+    fn flush(&self, out: &mut Out) {
+        if out.count == 0 || out.credit == 0 {
+            return;
+        }
+        let head = Head::new(Kind::Item, self.call.head.id).with_status(MORE).with_value(out.count);
+        if self.link.send(head, &[&out.body]).is_err() {
+            self.call.cancelled.store(true, Ordering::Relaxed);
+        }
+        out.credit -= 1;
+        out.count = 0;
+        out.body.clear();
+    }
+
+    /// Takes credit from the caller.
+    pub(super) fn credit(self: &Arc<Self>, count: u64) -> Result<(), LinkEnd> {
+        let mut out = lock(&self.out);
+        if count > WINDOW - out.credit {
+            return Err(LinkEnd::protocol(format_args!("credit for {count} frames that were not sent")));
+        }
+        out.credit += count;
+        // The iterator may take long for its next item. The caller has consumed the others.
+        self.flush(&mut out);
+        let continues = out.credit > 0;
+        drop(out);
+        if continues {
+            self.unpark();
+        }
+        Ok(())
+    }
+
+    /// Lets the stream run again, if it is parked.
+    pub(super) fn unpark(self: &Arc<Self>) {
+        if std::mem::take(&mut lock(&self.out).is_parked) {
+            let stream = self.clone();
+            self.session.shared.queue.resume(self.session.number, Box::new(move || stream.run()));
+        }
+    }
+
+    /// Tells the caller how the stream ended.
+    fn finish(&self, end: Result<(), Refused>) {
+        let Self { session, counters, call, .. } = self;
+        let id = call.head.id;
+        lock(&session.shared.deadlines.0).remove(&self.key());
+        lock(&session.streams).remove(&id);
+        // The caller may make its next call as soon as it knows.
+        lock(&session.running).remove(&id);
+        let counter = if end.is_ok() { &counters.done } else { &counters.refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let mut out = lock(&self.out);
+        let head = Head::new(Kind::Item, id);
+        // A caller that is gone needs no word.
+        let _ = match end {
+            Ok(()) => self.link.send(head.with_status(DONE).with_value(out.count), &[&out.body]),
+            Err(why) => {
+                self.flush(&mut out);
+                self.link.send(head.with_status(REFUSED), &[&farside_wire::encode(&why, Vec::new())])
+            }
+        };
+        (out.count, out.body) = (0, Vec::new());
+    }
+}
+
+impl fmt::Debug for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streaming").field("call", &self.call.head.id).finish_non_exhaustive()
+    }
+}

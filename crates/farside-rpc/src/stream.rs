@@ -1,0 +1,196 @@
+//! [`Stream`]: a result that arrives item by item.
+//!
+//! ```text
+//! caller                                handler's server
+//!        ──── Call ────────────────────────►
+//!        ◄─── Answer, STREAMED ─────────────   the result around the stream
+//!        ◄─── Item: items, MORE ────────────   at most WINDOW frames ahead of the credit
+//!        ──── Credit: frames consumed ─────►   when half of the window was consumed
+//!        ◄─── Item: items, DONE ────────────   or REFUSED and the reason
+//! ```
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
+
+use crate::client::{Incoming, Receiving};
+use crate::error::{CallError, Never};
+use crate::link::lock;
+
+/// The number of frames with items that a server sends before the caller consumed any.
+pub(crate) const WINDOW: u64 = 16;
+
+/// What the schemas of results with streams have in common.
+pub(crate) const WORD: &str = "Stream<";
+
+/// A result that arrives item by item. The handler makes it of an iterator, and its caller iterates.
+///
+/// A result has at most one stream: it *is* one, or a tuple or struct has one beside other parts,
+/// which arrive first. Arguments have none. Items that may fail are of a type `Result<T, E>`.
+///
+/// | at the handler's server | at the caller |
+/// |---|---|
+/// | The iterator runs after the handler has returned, on a thread of the pool. | Something must iterate: a waiting thread drives its connection. |
+/// | It stops while the caller has not consumed what was sent, and occupies no thread meanwhile. | The other calls of the connection go on. |
+/// | It is dropped when the stream ends: also if the caller drops its end, the deadline passes, the connection ends, or the iterator panics. | An error other than an item is the last thing that arrives. |
+///
+/// The call ends with its stream. So it counts as under way until then, its deadline covers the
+/// whole stream, and lent memory stays lent.
+///
+/// *Cost.* Items travel in frames of 16 KiB, which a slow iterator or an eager caller makes shorter:
+/// no item waits for the next one while the caller waits for it. At most 16 frames are under way.
+/// An item has at most 64 KiB; a longer one ends the stream with [`CallError::TooLarge`].
+///
+/// ```
+/// use farside_rpc::{Call, Credentials, Server, Stream};
+///
+/// #[farside_rpc::service(name = "primes")]
+/// pub trait Primes {
+///     /// The primes below a limit, in order.
+///     fn below(&self, cx: &Call, limit: u64) -> Result<Stream<u64>, String>;
+/// }
+///
+/// struct Division;
+///
+/// impl Primes for Division {
+///     fn below(&self, _: &Call, limit: u64) -> Result<Stream<u64>, String> {
+///         let is_prime = |number: &u64| (2..*number).all(|divisor| number % divisor != 0);
+///         Ok(Stream::new((2..limit).filter(is_prime)))
+///     }
+/// }
+///
+/// let name = format!("shm:primes-{}", std::process::id());
+/// let server = Server::builder().listen(&name)?.provider(0, PrimesServer::new(Division)).start()?;
+///
+/// let primes = PrimesClient::connect(&name, Credentials::own_user())?;
+/// let below_20 = primes.below(20)?.wait()?.collect::<Result<Vec<u64>, _>>()?;
+/// assert_eq!(below_20, [2, 3, 5, 7, 11, 13, 17, 19]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a stream cancels its call"]
+pub struct Stream<T> {
+    side: Side<T>,
+}
+
+type Items<T> = Box<dyn Iterator<Item = T> + Send>;
+
+enum Side<T> {
+    /// The items, until the result is encoded.
+    Handler(Mutex<Option<Items<T>>>),
+    /// What arrives, until the stream ends.
+    Caller(Option<Box<Incoming>>),
+}
+
+impl<T: Wire> Stream<T> {
+    /// Makes a result of items.
+    pub fn new(items: impl IntoIterator<Item = T, IntoIter: Send + 'static>) -> Self {
+        Self { side: Side::Handler(Mutex::new(Some(Box::new(items.into_iter())))) }
+    }
+}
+
+/// The items, as they arrive. At the handler, those that it would send.
+impl<T: Wire> Iterator for Stream<T> {
+    type Item = Result<T, CallError<Never>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let incoming = match &mut self.side {
+            Side::Handler(items) => return Some(Ok(lock(items).as_mut()?.next()?)),
+            Side::Caller(incoming) => incoming,
+        };
+        let item = incoming.as_mut()?.next().transpose();
+        if !matches!(item, Some(Ok(_))) {
+            *incoming = None;
+        }
+        item
+    }
+}
+
+impl<T: Wire> std::iter::FusedIterator for Stream<T> {}
+
+impl<T> fmt::Debug for Stream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: (1) an index that travels beside the items, for which decoding puts a connection at the
+// receiver; (2) `wire_bytes` and `write` are those of the index, and no process reads it by `read`,
+// which refuses; (3) the destructor of `Self` runs in `write`; (4) `read` consumes nothing; (6) the
+// index has 4 bytes.
+unsafe impl<T: Wire> Wire for Stream<T> {
+    const PLAIN: bool = false;
+
+    fn wire_bytes(&self) -> usize {
+        size_of::<u32>()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: the caller passes room for `wire_bytes`.
+        unsafe { 0_u32.write(out) };
+    }
+
+    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
+        Err(WireError::outside_a_job::<Self>())
+    }
+
+    fn describe(schema: &mut Schema) {
+        schema.word(WORD);
+        T::describe(schema);
+        schema.word(">");
+        schema.bytes(size_of::<u32>());
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        let items = match &self.side {
+            Side::Handler(items) => lock(items).take(),
+            // A caller that passes a stream on makes a new one of it.
+            Side::Caller(_) => None,
+        };
+        let index = items.map_or(u32::MAX, |items| {
+            let outgoing: Outgoing = Box::new(Encoded(items));
+            out.attach(Box::new(outgoing))
+        });
+        index.encode(out);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        let index = u32::decode(input)?;
+        let receiving: &Receiving = input.context().ok_or_else(WireError::other_type::<Self>)?;
+        let incoming = receiving.take().filter(|_| index == 0);
+        let incoming = incoming.ok_or_else(|| WireError::invalid::<Self>(index))?;
+        Ok(Self { side: Side::Caller(Some(Box::new(incoming))) })
+    }
+}
+
+/// The items of a stream on their way out.
+pub(crate) type Outgoing = Box<dyn Encode + Send>;
+
+/// An iterator of encoded items.
+pub(crate) trait Encode {
+    /// Appends the next item. Returns false if there is none.
+    fn encode_next(&mut self, out: &mut Vec<u8>) -> bool;
+}
+
+struct Encoded<T>(Items<T>);
+
+impl<T: Wire> Encode for Encoded<T> {
+    fn encode_next(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(item) = self.0.next() else { return false };
+        *out = farside_wire::encode(&item, std::mem::take(out));
+        true
+    }
+}
+
+/// The stream that was attached while a result was encoded.
+pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Option<Outgoing> {
+    things.into_iter().find_map(|thing| thing.downcast::<Outgoing>().ok()).map(|outgoing| *outgoing)
+}
+
+/// Drops items whose iterator may panic.
+pub(crate) fn drop_quietly(items: Option<Outgoing>) {
+    // The panic hook has reported it, and no caller waits for the result.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(items)));
+}
