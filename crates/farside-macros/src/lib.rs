@@ -88,7 +88,7 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 /// | for a trait `Kv` | it writes |
 /// |---|---|
 /// | `KvServer` | `new(handlers)` takes a value whose type implements `Kv`. `Builder::provider` takes the server |
-/// | `KvClient` | `connect(address, credentials)`, `new(client)` for provider 0, `at(client, provider)`, `deadline(time)`, and a method for each procedure |
+/// | `KvClient` | `connect(address, credentials)`, `new(client)` for provider 0, `at(client, provider)`, `deadline(time)`, `client()`, and a method for each procedure |
 ///
 /// The trait itself stays, without the `#[rpc]` attributes. It gets the bounds `Send`, `Sync` and
 /// `'static`, because calls run on several threads at the same time.
@@ -96,7 +96,8 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 /// # Methods
 /// Each method is a procedure: `fn(&self, cx: &Call, arguments) -> Result<T, E>`. The arguments,
 /// `T` and `E` are `Wire`. The client's method takes the same arguments without `cx`, has the same
-/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`.
+/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`. `T` may
+/// have a `Stream` in it.
 ///
 /// Arguments travel as one tuple, also a single one: by hand, `stat(&self, cx: &Call, key: String)`
 /// is a procedure with the arguments `(String,)`.
@@ -112,6 +113,7 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 /// |---|---|---|
 /// | `inline` | the handler runs on the thread that receives: for handlers of microseconds that do not wait | it runs on the server's pool |
 /// | `idempotent` | the procedure may run twice: a client calls it again if the connection was lost | it does not |
+/// | `oneway` | the client's method returns `Result<(), CallError<Never>>` when the call was sent; the handler returns nothing or `Result<(), Never>` | it returns a `Pending` |
 /// | `name = "..."` | name under which other programs find the procedure | the name of the method |
 ///
 /// # Errors
@@ -119,7 +121,8 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 /// trait with parameters, or with other items than methods; an `async` method, which is not
 /// supported yet; a method with parameters of its own, without `&self`, or whose next argument is
 /// not a `&Call`; an argument that is a pattern; a return type that is not written `Result<T, E>`;
-/// two methods of one name; a type that is not `Wire`.
+/// two methods of one name; a type that is not `Wire`; an inline method with bulk memory or a
+/// stream; a one-way method with a result.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     service::expand(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -46,8 +46,10 @@ impl Arguments {
 /// The trait stays when the rest fails: otherwise each use of it would be an error too.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut item: ItemTrait = syn::parse2(item)?;
-    let methods = parse_methods(&mut item);
-    let written = Arguments::parse(arguments).and_then(|arguments| Ok((arguments, methods?)));
+    let arguments = Arguments::parse(arguments);
+    let krate = arguments.as_ref().map_or_else(|_| parse_quote!(::farside_rpc), |arguments| arguments.krate.clone());
+    let methods = parse_methods(&mut item, &krate);
+    let written = arguments.and_then(|arguments| Ok((arguments, methods?)));
     let written = match written {
         Ok((Arguments { krate, name }, methods)) => {
             let server = server(&krate, &name, &item, &methods);
@@ -64,7 +66,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
 }
 
 /// Takes the procedures from a trait, and removes their options. Reports all errors at once.
-fn parse_methods(item: &mut ItemTrait) -> Result<Vec<Method>> {
+fn parse_methods(item: &mut ItemTrait, krate: &Path) -> Result<Vec<Method>> {
     let mut errors: Option<Error> = None;
     let mut fail = |error: Error| match &mut errors {
         Some(errors) => errors.combine(error),
@@ -82,7 +84,7 @@ fn parse_methods(item: &mut ItemTrait) -> Result<Vec<Method>> {
             fail(Error::new_spanned(part, "a service consists of methods: a client calls them, and nothing else"));
             continue;
         };
-        let method = match Method::take(function) {
+        let method = match Method::take(function, krate) {
             Ok(method) => method,
             Err(error) => {
                 fail(error);
@@ -105,15 +107,20 @@ fn server(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
     let ItemTrait { vis, ident, .. } = item;
     let server = format_ident!("{ident}Server");
     let procedures = methods.iter().map(|method| {
-        let Method { ident: called, name, is_inline, arguments, .. } = method;
+        let Method { ident: called, name, is_inline, has_result, arguments, .. } = method;
         let handling = if *is_inline { quote!(Inline) } else { quote!(Pooled) };
         let values: Vec<_> = (0..arguments.len()).map(|index| format_ident!("argument_{index}")).collect();
+        let call = quote!(<T as #ident>::#called(&*handler, call #(, #values)*));
+        let call = match has_result {
+            true => call,
+            false => quote!(::core::result::Result::<_, #krate::Never>::Ok(#call)),
+        };
         quote! {
             let handler = ::std::sync::Arc::clone(&handlers);
             let service = service.procedure(
                 #name,
                 #krate::Handling::#handling,
-                move |call: &#krate::Call, (#(#values,)*)| <T as #ident>::#called(&*handler, call #(, #values)*),
+                move |call: &#krate::Call, (#(#values,)*)| #call,
             );
         }
     });
@@ -157,15 +164,19 @@ fn client(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
     });
     let checks = checks(krate, methods);
     let calls = methods.iter().enumerate().map(|(index, method)| {
-        let Method { attributes, ident, arguments, result, error, .. } = method;
+        let Method { attributes, ident, is_one_way, arguments, result, error, .. } = method;
         let (names, types): (Vec<&Ident>, Vec<_>) = arguments.iter().map(|(name, ty)| (name, ty)).unzip();
+        let (returned, begin) = match is_one_way {
+            true => (quote!(()), quote!(send)),
+            false => (quote!(#krate::Pending<#result, #error>), quote!(start)),
+        };
         quote! {
             #(#attributes)*
             #vis fn #ident(
                 &self
                 #(, #names: #types)*
-            ) -> ::core::result::Result<#krate::Pending<#result, #error>, #krate::CallError<#error>> {
-                self.stub.start(#index, &(#(#names,)*))
+            ) -> ::core::result::Result<#returned, #krate::CallError<#error>> {
+                self.stub.#begin(#index, &(#(#names,)*))
             }
         }
     });
@@ -212,6 +223,12 @@ fn client(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
             #[must_use]
             #vis fn deadline(&self, time: ::core::time::Duration) -> Self {
                 Self { stub: self.stub.with_client(self.stub.client().deadline(time)) }
+            }
+
+            /// The connection.
+            #[must_use]
+            #vis fn client(&self) -> &#krate::Client {
+                self.stub.client()
             }
 
             #(#calls)*

@@ -12,10 +12,10 @@ use farside_wire::{Decoder, Wire};
 
 pub(crate) use self::incoming::{Incoming, Receiving};
 pub use self::pending::Pending;
-use self::pending::Slot;
+use self::pending::{OneWay, Slot, lost};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
-use crate::answer::{BY_BULK, MORE, STREAMED};
+use crate::answer::{BY_BULK, DONE, MORE, STREAMED};
 use crate::bulk::Description as Memory;
 use crate::dial::dial;
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
@@ -50,6 +50,8 @@ struct Shared {
     credentials: Credentials,
     spin: Duration,
     current: Mutex<Option<Arc<Connection>>>,
+    /// The number of one-way calls that have failed since the last [`Client::flush`].
+    failed: Arc<AtomicU64>,
 }
 
 /// One connection to the server.
@@ -69,6 +71,31 @@ struct Calls {
     waiting: Mutex<Table<Arc<Slot>>>,
     /// The number of threads that wait until they may make a call.
     wanted: AtomicUsize,
+    /// That of the client.
+    failed: Arc<AtomicU64>,
+}
+
+impl Calls {
+    /// Notes the end of a one-way call.
+    fn settle(&self, link: &Link, one_way: &OneWay, status: u8, body: &[u8]) {
+        if status & !BY_BULK != DONE {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        for number in lock(&one_way.exposed).take().unwrap_or_default() {
+            link.withdraw(number);
+        }
+        release_result(link, status, body);
+    }
+
+    /// Gives up the one-way calls of a connection that has ended.
+    fn lose_one_way(&self) {
+        let mut waiting = lock(&self.waiting);
+        let was_sent = |slot: &Arc<Slot>| slot.one_way.as_ref().is_some_and(|call| lock(&call.exposed).is_some());
+        for number in waiting.numbers(was_sent) {
+            waiting.remove(number);
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The calls, as the link holds them.
@@ -93,6 +120,10 @@ impl Upper for Handle {
                 added.unwrap_or_else(|| Err(LinkEnd::protocol("items before an answer")))?;
                 link.wake_waiting();
             }
+            Some(slot) if slot.one_way.is_some() => {
+                slot.one_way.iter().for_each(|one_way| self.0.settle(link, one_way, head.status, body));
+                link.wake_waiting();
+            }
             // Items of a stream that was given up.
             None if head.kind == Kind::Item => {}
             Some(slot) => {
@@ -107,6 +138,7 @@ impl Upper for Handle {
 
     fn ended(&self, _: &LinkEnd) {
         // Those who wait for answers look at the link.
+        self.0.lose_one_way();
     }
 }
 
@@ -151,7 +183,7 @@ impl Connect {
     /// [`ConnectError`]. A server that is absent or full is tried again until the deadline.
     pub fn connect(self) -> Result<Client, ConnectError> {
         let Self { address, credentials, deadline, spin } = self;
-        let shared = Shared { address, credentials, spin, current: Mutex::default() };
+        let shared = Shared { address, credentials, spin, current: Mutex::default(), failed: Arc::default() };
         let client = Client { shared: Arc::new(shared), deadline };
         client.connection(Instant::now() + deadline)?;
         Ok(client)
@@ -161,7 +193,7 @@ impl Connect {
     #[must_use]
     pub fn lazily(self) -> Client {
         let Self { address, credentials, deadline, spin } = self;
-        let shared = Shared { address, credentials, spin, current: Mutex::default() };
+        let shared = Shared { address, credentials, spin, current: Mutex::default(), failed: Arc::default() };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -238,6 +270,31 @@ impl Client {
         self.procedure::<(), Vec<ProcedureStats>, Never>(BUILT_IN, 0, "stats").call(&())
     }
 
+    /// Waits until all [one-way calls](Procedure::send) that were sent so far have ended, at most
+    /// for the time that each call has. Returns how many have failed since the last time: their
+    /// handlers panicked, the server refused them, or their connection ended.
+    ///
+    /// # Errors
+    /// [`CallError::Deadline`].
+    pub fn flush(&self) -> Result<u64, CallError<Never>> {
+        let patience = Patience { deadline: Instant::now() + self.deadline, cancelled: None };
+        let connection = lock(&self.shared.current).clone();
+        if let Some(Connection { link, calls, .. }) = connection.as_deref() {
+            let mut numbers = lock(&calls.waiting).numbers(|slot| slot.one_way.is_some());
+            let waited = link.wait(&patience, || {
+                let mut waiting = lock(&calls.waiting);
+                numbers.retain(|number| waiting.get(*number).is_some());
+                numbers.is_empty().then_some(())
+            });
+            match waited {
+                // A connection that has ended has no calls.
+                Ok(()) | Err(WaitEnd::Link(_)) => {}
+                Err(end) => return Err(lost(end)),
+            }
+        }
+        Ok(self.shared.failed.swap(0, Ordering::Relaxed))
+    }
+
     /// The connection, which is made if there is none.
     fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
         let mut pause = PAUSE_MIN;
@@ -260,7 +317,7 @@ impl Client {
             return Ok(connection.clone());
         }
         let (path, welcome) = dial(&self.shared.address, &self.shared.credentials, deadline)?;
-        let calls = Arc::new(Calls::default());
+        let calls = Arc::new(Calls { failed: self.shared.failed.clone(), ..Calls::default() });
         let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(self.shared.spin));
         let connection =
             Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });

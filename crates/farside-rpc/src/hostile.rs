@@ -230,7 +230,8 @@ fn credit_is_checked() {
 fn a_client_survives_any_items() {
     let item = |status, value| Head::new(Kind::Item, 0).with_status(status).with_value(value);
     let bodies: [&[u8]; 3] = [&[], &[0; 8], &[0; 20]];
-    let cases: Vec<(Vec<(Head, &[u8])>, Result<u64, &str>)> = vec![
+    type Frames<'a> = Vec<(Head, &'a [u8])>;
+    let cases: Vec<(Frames<'_>, Result<u64, &str>)> = vec![
         (vec![(item(DONE, 0), bodies[0])], Ok(0)),
         (vec![(item(MORE, 1), bodies[1]), (item(DONE, 1), bodies[1])], Ok(2)),
         (vec![(item(MORE, 1), bodies[1]); 17], Err("items without credit")),

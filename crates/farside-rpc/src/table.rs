@@ -46,6 +46,12 @@ impl<T> Table<T> {
         self.slots[index(number)].value.take()
     }
 
+    /// The numbers of the values for which `is_meant` returns true.
+    pub(crate) fn numbers(&self, is_meant: impl Fn(&T) -> bool) -> Vec<u64> {
+        let occupied = (0..).zip(&self.slots).filter(|(_, slot)| slot.value.as_ref().is_some_and(&is_meant));
+        occupied.map(|(index, slot)| u64::from(slot.generation) << 32 | index).collect()
+    }
+
     /// Removes all values.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let occupied = (0..).zip(&mut self.slots).filter_map(|(index, slot)| Some((index, slot.value.take()?)));
@@ -82,6 +88,8 @@ mod tests {
         assert_eq!(table.get(first), None);
         assert_eq!(table.remove(first), None);
         assert_eq!(table.get(third), Some(&mut 'c'));
+        assert_eq!(table.numbers(|_| true), [third, second]);
+        assert_eq!(table.numbers(|value| *value == 'b'), [second]);
         assert_eq!(table.drain(), ['c', 'b']);
         assert_eq!(table.get(second), None);
         assert_eq!(table.get(u64::MAX), None);

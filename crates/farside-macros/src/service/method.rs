@@ -4,8 +4,8 @@ use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, LitStr, Pat, PatType, PathArguments, ReceiverKind, Result, ReturnType,
-    Safety, Signature, TraitItemFn, Type,
+    Attribute, Error, FnArg, GenericArgument, LitStr, Pat, PatType, Path, PathArguments, ReceiverKind, Result,
+    ReturnType, Safety, Signature, TraitItemFn, Type, parse_quote,
 };
 
 use crate::{options, wire};
@@ -14,7 +14,7 @@ use crate::{options, wire};
 const ARGUMENTS_MAX: usize = 12;
 
 /// What the client has beside the methods of the trait.
-const OF_CLIENTS: [&str; 4] = ["connect", "new", "at", "deadline"];
+const OF_CLIENTS: [&str; 5] = ["connect", "new", "at", "deadline", "client"];
 
 const PARAMETERS: &str = "a procedure has no parameters of its own: both programs must know its types";
 
@@ -27,14 +27,17 @@ pub(super) struct Method {
     pub(super) name: LitStr,
     pub(super) is_inline: bool,
     pub(super) is_idempotent: bool,
+    pub(super) is_one_way: bool,
+    /// Whether the handler returns a `Result`.
+    pub(super) has_result: bool,
     pub(super) arguments: Vec<(Ident, Type)>,
     pub(super) result: Type,
     pub(super) error: Type,
 }
 
 impl Method {
-    /// Reads a method, and removes its options.
-    pub(super) fn take(function: &mut TraitItemFn) -> Result<Self> {
+    /// Reads a method, and removes its options. `krate` is the path of `farside_rpc`.
+    pub(super) fn take(function: &mut TraitItemFn, krate: &Path) -> Result<Self> {
         let options = Options::take(&mut function.attrs)?;
         let signature = &function.sig;
         check_modifiers(signature)?;
@@ -56,7 +59,24 @@ impl Method {
             let message = "an inline procedure takes no bulk memory: its handler would wait; remove `inline`";
             return Err(Error::new_spanned(ty, message));
         }
-        let (result, error) = result(signature)?;
+        let has_result = !options.is_one_way || matches!(signature.output, ReturnType::Type(..));
+        let (result, error) = match has_result {
+            true => result(signature)?,
+            false => (parse_quote!(()), parse_quote!(#krate::Never)),
+        };
+        let is_empty = matches!(&result, Type::Tuple(tuple) if tuple.elems.is_empty());
+        if options.is_one_way && !(is_empty && last_name(&error).is_some_and(|name| name == "Never")) {
+            let message = "no caller waits for a one-way procedure: it returns nothing, or a `Result<(), Never>`";
+            return Err(Error::new_spanned(&signature.output, message));
+        }
+        if options.is_one_way && options.is_idempotent {
+            let message = "a one-way call is never made again: remove `idempotent`";
+            return Err(Error::new(ident.span(), message));
+        }
+        if options.is_inline && last_name(&result).is_some_and(|name| name == "Stream") {
+            let message = "an inline procedure returns no stream: its items are made on the pool; remove `inline`";
+            return Err(Error::new_spanned(result, message));
+        }
         let repeated = ["doc", "deprecated", "allow"];
         let is_repeated = |attribute: &&Attribute| repeated.iter().any(|name| attribute.path().is_ident(name));
         Ok(Self {
@@ -65,6 +85,8 @@ impl Method {
             ident,
             is_inline: options.is_inline,
             is_idempotent: options.is_idempotent,
+            is_one_way: options.is_one_way,
+            has_result,
             arguments,
             result,
             error,
@@ -77,11 +99,13 @@ impl Method {
 struct Options {
     is_inline: bool,
     is_idempotent: bool,
+    is_one_way: bool,
     name: Option<LitStr>,
 }
 
 impl Options {
-    /// Removes `#[rpc(inline, idempotent, name = "...")]` from the attributes, and parses it.
+    /// Removes `#[rpc(inline, idempotent, oneway, name = "...")]` from the attributes, and parses
+    /// it.
     fn take(attributes: &mut Vec<Attribute>) -> Result<Self> {
         let mut options = Self::default();
         let mut given = Vec::new();
@@ -93,10 +117,14 @@ impl Options {
                     options.is_inline = true;
                 } else if meta.path.is_ident("idempotent") {
                     options.is_idempotent = true;
+                } else if meta.path.is_ident("oneway") {
+                    options.is_one_way = true;
                 } else if meta.path.is_ident("name") {
                     options.name = Some(options::parse_name(&meta)?);
                 } else {
-                    return Err(meta.error("unknown option: expected `inline`, `idempotent` or `name = \"...\"`"));
+                    return Err(
+                        meta.error("unknown option: expected `inline`, `idempotent`, `oneway` or `name = \"...\"`")
+                    );
                 }
                 Ok(())
             })?;

@@ -25,9 +25,22 @@ pub(super) struct Slot {
     answer: Mutex<Option<(u8, Vec<u8>)>>,
     /// What of a stream has arrived, from the answer that begins it on.
     arrived: Mutex<Option<Box<Arrived>>>,
+    /// For a one-way call.
+    pub(super) one_way: Option<Box<OneWay>>,
+}
+
+/// A call for whose answer no thread waits.
+#[derive(Debug, Default)]
+pub(super) struct OneWay {
+    /// The memory that the server may access until the call ends. `None` before the call was sent.
+    pub(super) exposed: Mutex<Option<Vec<u64>>>,
 }
 
 impl Slot {
+    pub(super) fn new(is_one_way: bool) -> Self {
+        Self { one_way: is_one_way.then(Box::default), ..Self::default() }
+    }
+
     #[inline]
     pub(super) fn answer(&self, status: u8, body: &[u8]) {
         if status & STREAMED != 0 {
@@ -117,6 +130,23 @@ impl<T: Wire, E: Wire> Pending<T, E> {
 }
 
 impl Sent {
+    /// Leaves a one-way call to itself. Its answer is counted when it arrives.
+    pub(super) fn leave(mut self) {
+        let Connection { link, calls, .. } = &*self.connection;
+        let mut waiting = lock(&calls.waiting);
+        if let Some(slot) = waiting.get(self.number)
+            && let Some(one_way) = &slot.one_way
+        {
+            *lock(&one_way.exposed) = Some(std::mem::take(&mut self.exposed));
+            // No call has this number, so dropping this cancels none.
+            self.number = 0;
+        }
+        drop(waiting);
+        if link.end().is_some() {
+            calls.lose_one_way();
+        }
+    }
+
     /// Waits for the answer of a call, and fetches it if it is long.
     pub(super) fn finish(&self, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
         let Self { connection, slot, .. } = self;

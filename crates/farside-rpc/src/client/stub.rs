@@ -74,6 +74,7 @@ struct Binding {
 pub(super) struct Request {
     arguments: Vec<u8>,
     memory: Vec<Arc<Area>>,
+    is_one_way: bool,
 }
 
 impl Request {
@@ -82,7 +83,7 @@ impl Request {
         let mut encoder = Encoder::default();
         arguments.encode(&mut encoder);
         let (arguments, things) = encoder.into_parts();
-        Self { arguments, memory: attached(things) }
+        Self { arguments, memory: attached(things), is_one_way: false }
     }
 }
 
@@ -136,6 +137,20 @@ impl Stub {
         let (request, deadline) = (Request::new(arguments), Instant::now() + self.client.deadline);
         let sent = self.send_request(index, &request, deadline);
         self.finish(index, &request, deadline, sent)
+    }
+
+    /// Sends a call of the procedure `index`, and does not wait for its end. See
+    /// [`Procedure::send`].
+    ///
+    /// # Errors
+    /// [`CallError`], if the call could not be sent.
+    ///
+    /// # Panics
+    /// If there is no such procedure.
+    pub fn send<A: Wire>(&self, index: usize, arguments: &A) -> Result<(), CallError<Never>> {
+        let request = Request { is_one_way: true, ..Request::new(arguments) };
+        self.send_request(index, &request, Instant::now() + self.client.deadline)?.leave();
+        Ok(())
     }
 
     /// Waits for the answer of a call. Makes the call again when its connection was lost, if it did
@@ -220,7 +235,8 @@ impl Stub {
         let procedures = self.signature.procedures.iter();
         let procedures = procedures.map(|expected| (expected.name.clone(), expected.shape.clone())).collect();
         let bind = Bind { service: self.signature.service.clone(), provider: self.provider, procedures };
-        let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), memory: Vec::new() };
+        let arguments = farside_wire::encode(&bind, Vec::new());
+        let request = Request { arguments, memory: Vec::new(), is_one_way: false };
         let sent = send(connection, 0, 0, &request, deadline)?;
         let (status, body) = sent.finish(&Patience { deadline, cancelled: None })?;
         let bound: Vec<Bound> = answer::read(status, Decoder::new(&body))?;
@@ -240,12 +256,12 @@ fn send(
     request: &Request,
     deadline: Instant,
 ) -> Result<Sent, CallError<Never>> {
-    let Request { arguments, memory } = request;
+    let Request { arguments, memory, is_one_way } = request;
     let (bytes, max) = (arguments.len() as u64, connection.welcome.bytes_max);
     if bytes > max {
         return Err(CallError::TooLarge { what: ARGUMENTS, bytes, max });
     }
-    let slot = Arc::new(Slot::default());
+    let slot = Arc::new(Slot::new(*is_one_way));
     let number = connection.register(&slot, &Patience { deadline, cancelled: None })?;
     let link = &connection.link;
     let mut sent = Sent { connection: connection.clone(), slot, number, exposed: Vec::new() };
@@ -302,6 +318,45 @@ impl<A: Wire, T: Wire, E: Wire> Procedure<A, T, E> {
     /// [`CallError`].
     pub fn call(&self, arguments: &A) -> Result<T, CallError<E>> {
         self.stub.call(0, arguments)
+    }
+}
+
+impl<A: Wire> Procedure<A, (), Never> {
+    /// Sends a one-way call: returns as soon as it was sent. [`Client::flush`] waits for the end of
+    /// all of them, and says how many have failed.
+    ///
+    /// It is a call like others to the server. So it has a deadline, and when the server allows no
+    /// more calls at once, `send` waits until earlier ones have ended. It is not made again when
+    /// its connection is lost. One that the client has sent shortly before it is dropped may be
+    /// lost, too.
+    ///
+    /// # Errors
+    /// [`CallError`], if the call could not be sent.
+    ///
+    /// # Examples
+    /// ```
+    /// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let (name, lines) = (format!("shm:log-{}", std::process::id()), Arc::new(Mutex::new(Vec::new())));
+    /// let written = lines.clone();
+    /// let log = Service::new("log").procedure("write", Handling::Pooled, move |_, line: String| {
+    ///     written.lock().unwrap().push(line);
+    ///     Ok::<_, Never>(())
+    /// });
+    /// let server = Server::builder().listen(&name)?.provider(0, log).start()?;
+    ///
+    /// let client = Client::connect(&name, Credentials::own_user())?;
+    /// let write = client.procedure::<String, (), Never>("log", 0, "write");
+    /// for number in 0..1000 {
+    ///     write.send(&format!("line {number}"))?;
+    /// }
+    /// assert_eq!(client.flush()?, 0);
+    /// assert_eq!(lines.lock().unwrap().len(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn send(&self, arguments: &A) -> Result<(), CallError<Never>> {
+        self.stub.send(0, arguments)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
 use farside_rpc::server::Builder;
-use farside_rpc::{Call, CallError, Client, Credentials, Never, Server, TransferError};
+use farside_rpc::{Call, CallError, Client, Credentials, Never, Server, Stream, TransferError};
 use farside_wire::Wire;
 
 use crate::{everywhere, unique};
@@ -43,8 +43,14 @@ trait Kv {
     fn stat(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
     fn get(&self, cx: &Call, key: String, into: Bulk<Write>) -> Result<u64, KvError>;
     fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
+    #[rpc(oneway)]
+    fn touch(&self, cx: &Call, key: String);
+    #[rpc(oneway, inline)]
+    fn forget(&self, cx: &Call, key: String) -> Result<(), Never>;
     #[rpc(idempotent, name = "size")]
     fn count(&self, _: &Call) -> Result<u64, Never>;
+    /// The keys that begin with a prefix, in order, with what is known of their values.
+    fn list(&self, cx: &Call, prefix: String) -> Result<Stream<(String, Stat)>, KvError>;
     /// The user's code provides this one.
     fn echo(&self, cx: &Call, call: u8, r#type: Option<char>, handlers: T) -> Result<(u8, T, bool), KvError> {
         Ok((call, handlers, r#type.is_some() && !cx.is_cancelled()))
@@ -85,6 +91,23 @@ impl Kv for Store {
         Ok(stat)
     }
 
+    fn list(&self, cx: &Call, prefix: String) -> Result<Stream<(String, Stat)>, KvError> {
+        let mut keys: Vec<_> = self.0.lock().unwrap().keys().filter(|key| key.starts_with(&prefix)).cloned().collect();
+        keys.sort();
+        let stats = keys.into_iter().map(|key| Ok((key.clone(), self.stat(cx, key)?)));
+        Ok(Stream::new(stats.collect::<Result<Vec<_>, KvError>>()?))
+    }
+
+    fn touch(&self, _: &Call, key: String) {
+        assert!(!key.is_empty(), "a key is not empty");
+        self.0.lock().unwrap().entry(key).or_default();
+    }
+
+    fn forget(&self, _: &Call, key: String) -> Result<(), Never> {
+        self.0.lock().unwrap().remove(&key);
+        Ok(())
+    }
+
     fn count(&self, _: &Call) -> Result<u64, Never> {
         Ok(self.0.lock().unwrap().len() as u64)
     }
@@ -108,10 +131,27 @@ fn methods_are_procedures() {
             assert_eq!(got, Ok(bytes as u64));
             assert!(room == value);
         }
+        kv.put("ab".into(), vec![1].into()).unwrap().wait().unwrap();
+        let listed = kv.list("a".into()).unwrap().wait().unwrap().map(|item| item.map(|(key, stat)| (key, stat.bytes)));
+        assert_eq!(listed.collect::<Vec<_>>(), [Ok(("a".into(), 3 << 20)), Ok(("ab".into(), 1))]);
         let missing = kv.stat("b".into()).unwrap().wait().unwrap_err();
         assert_eq!(missing, CallError::Service(KvError::Absent("b".into())));
-        assert_eq!(kv.count().unwrap().wait(), Ok(1));
+        assert_eq!(kv.count().unwrap().wait(), Ok(2));
         assert_eq!(kv.echo(9, Some('x'), vec![-1, 2]).unwrap().wait(), Ok((9, vec![-1, 2], true)));
+    });
+}
+
+#[test]
+fn one_way_methods_return_at_once() {
+    everywhere(serve, |client| {
+        let kv = KvClient::new(client.clone());
+        for key in ["a", "b", ""] {
+            kv.touch(key.into()).unwrap();
+        }
+        assert_eq!(kv.client().flush(), Ok(1));
+        kv.forget("b".into()).unwrap();
+        assert_eq!(client.flush(), Ok(0));
+        assert_eq!(kv.count().unwrap().wait(), Ok(1));
     });
 }
 

@@ -5,6 +5,7 @@ mod calls;
 mod compile_fail;
 mod doors;
 mod macros;
+mod one_way;
 mod processes;
 mod streams;
 

@@ -1,10 +1,11 @@
 //! Servers and clients in processes of their own, which are killed.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
-use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service};
+use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Stream};
 
 use crate::{credentials, tokens, unique};
 
@@ -34,6 +35,24 @@ impl Drop for Other {
     }
 }
 
+/// The number of streams that have not ended.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+struct Open;
+
+impl Open {
+    fn new() -> Self {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn service() -> Service {
     Service::new("parts")
         .procedure("wait", Handling::Pooled, |call, (): ()| {
@@ -44,6 +63,10 @@ fn service() -> Service {
         })
         .procedure("pull", Handling::Pooled, |_, memory: Bulk<Read>| {
             memory.pull_all().map(|bytes| bytes.len() as u64).map_err(|error| error.to_string())
+        })
+        .procedure("count", Handling::Pooled, |_, ()| {
+            let open = Open::new();
+            Ok::<_, Never>(Stream::new((0_u64..).inspect(move |_| _ = &open)))
         })
         .procedure("push", Handling::Pooled, |_, memory: Bulk<Write>| {
             memory.push(0, &vec![7; memory.bytes() as usize]).map_err(|error| error.to_string())
@@ -70,7 +93,11 @@ fn other() {
             let client = connect(address);
             let pull = client.procedure::<Bulk<Read>, u64, String>("parts", 0, "pull");
             let push = client.procedure::<Bulk<Write>, (), String>("parts", 0, "push");
+            let count = client.procedure::<(), Stream<u64>, Never>("parts", 0, "count");
             let mut room = vec![1; 3 << 20];
+            // It is not read further, and ends with the process.
+            let mut items = count.call(&()).unwrap();
+            assert_eq!(items.next(), Some(Ok(0)));
             loop {
                 scope(|scope| pull.call(&scope.lend(&room)).unwrap());
                 scope(|scope| push.call(&scope.lend_mut(&mut room)).unwrap());
@@ -88,10 +115,18 @@ fn a_killed_server_loses_its_calls() {
     let client = connect(&name);
     let wait = client.procedure::<(), (), Never>("parts", 0, "wait");
     let pending = wait.start(&()).unwrap();
+    let mut items = client.procedure::<(), Stream<u64>, Never>("parts", 0, "count").call(&()).unwrap();
+    for number in 0..10_000 {
+        assert_eq!(items.next(), Some(Ok(number)));
+    }
     assert_eq!(client.ping(1), Ok(1));
     first.kill();
     let error = pending.wait().unwrap_err();
-    assert_eq!(error, CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer });
+    let lost = CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer };
+    assert_eq!(error, lost);
+    // What had arrived is still there.
+    let end = (10_000..).zip(items).find(|(number, item)| *item != Ok(*number)).map(|(_, item)| item);
+    assert_eq!(end, Some(Err(lost)));
     let before = client.incarnation();
     let _second = Other::start("server", &name);
     // The new server has the name as soon as it has started.
@@ -123,8 +158,10 @@ fn killed_clients_leave_nothing_behind() {
             clients.iter_mut().for_each(Other::kill);
             assert_eq!(honest.ping(round), Ok(round));
             // The server finds out about the ends a moment later.
-            while server.connection_count() > 1 {
-                assert!(Instant::now() < until, "{} connections are left", server.connection_count());
+            let streams = || OPEN.load(Ordering::Relaxed);
+            while server.connection_count() > 1 || streams() > 0 {
+                let connections = server.connection_count();
+                assert!(Instant::now() < until, "{connections} connections and {} streams are left", streams());
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

@@ -75,7 +75,8 @@ fn numbers(builder: Builder) -> Builder {
             Ok::<_, Never>((is_there.then(|| Stream::new([7_u8])), vec![1_u8; 100_000]))
         })
         .procedure("halves", Handling::Pooled, |_, limit: u32| {
-            let half = |number: u32| if number % 2 == 0 { Ok(number / 2) } else { Err(format!("{number} is odd")) };
+            let half =
+                |number: u32| if number.is_multiple_of(2) { Ok(number / 2) } else { Err(format!("{number} is odd")) };
             Ok::<_, Never>(Stream::new((0..limit).map(half)))
         })
         .procedure("panic", Handling::Pooled, |_, after: u32| {
@@ -174,7 +175,7 @@ fn no_item_waits_for_the_next_one() {
     let serve = |builder: Builder| {
         let slow = |_: &Call, at_once: u64| {
             let item = move |number: u64| {
-                if number % at_once == 0 {
+                if number.is_multiple_of(at_once) {
                     wait_until("the items", || TOLD.received.load(Ordering::Relaxed) == number);
                 }
                 number

@@ -1,7 +1,7 @@
 //! Wrong options of procedures. All are reported at once.
 
 use farside_rpc::bulk::{Bulk, Read};
-use farside_rpc::{Call, Never};
+use farside_rpc::{Call, Never, Stream};
 
 #[farside_rpc::service(name = "a")]
 trait Service {
@@ -19,6 +19,15 @@ trait Service {
 
     #[rpc(inline)]
     fn inline_with_bulk(&self, cx: &Call, memory: Bulk<Read>) -> Result<(), Never>;
+
+    #[rpc(inline)]
+    fn inline_with_stream(&self, cx: &Call) -> Result<Stream<u8>, Never>;
+
+    #[rpc(oneway)]
+    fn one_way_with_result(&self, cx: &Call) -> Result<u8, Never>;
+
+    #[rpc(oneway, idempotent)]
+    fn again(&self, cx: &Call);
 
     #[cfg(test)]
     fn in_some_builds(&self, cx: &Call) -> Result<(), Never>;
