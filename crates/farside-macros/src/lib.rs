@@ -96,8 +96,8 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 /// # Methods
 /// Each method is a procedure: `fn(&self, cx: &Call, arguments) -> Result<T, E>`. The arguments,
 /// `T` and `E` are `Wire`. The client's method takes the same arguments without `cx`, has the same
-/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`. `T` may
-/// have a `Stream` in it.
+/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`. A `T`
+/// may be a `Stream`.
 ///
 /// Arguments travel as one tuple, also a single one: by hand, `stat(&self, cx: &Call, key: String)`
 /// is a procedure with the arguments `(String,)`.

@@ -76,11 +76,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// Notes the end of a one-way call.
-    fn settle(&self, link: &Link, one_way: &OneWay, status: u8, body: &[u8]) {
-        if status & !BY_BULK != DONE {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Gives back what a one-way call held that has ended.
+    fn settle(link: &Link, one_way: &OneWay, status: u8, body: &[u8]) {
         for number in lock(&one_way.exposed).take().unwrap_or_default() {
             link.withdraw(number);
         }
@@ -112,7 +109,12 @@ impl Upper for Handle {
         };
         let slot = {
             let mut waiting = lock(&self.0.waiting);
-            if stays { waiting.get(head.id).map(|slot| slot.clone()) } else { waiting.remove(head.id) }
+            let slot = if stays { waiting.get(head.id).map(|slot| slot.clone()) } else { waiting.remove(head.id) };
+            if slot.as_ref().is_some_and(|slot| slot.one_way.is_some()) && head.status & !BY_BULK != DONE {
+                // A thread in `flush` that no longer finds the call finds its failure.
+                self.0.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            slot
         };
         match slot {
             Some(slot) if head.kind == Kind::Item => {
@@ -121,7 +123,7 @@ impl Upper for Handle {
                 link.wake_waiting();
             }
             Some(slot) if slot.one_way.is_some() => {
-                slot.one_way.iter().for_each(|one_way| self.0.settle(link, one_way, head.status, body));
+                slot.one_way.iter().for_each(|one_way| Calls::settle(link, one_way, head.status, body));
                 link.wake_waiting();
             }
             // Items of a stream that was given up.

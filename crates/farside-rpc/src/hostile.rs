@@ -192,7 +192,7 @@ fn credit_is_checked() {
         let mut head = Head::new(Kind::Call, 2 << 32).with_value(60_000_000);
         head.procedure = 1;
         let mut items = 0;
-        path.send(head, &[&7_u64.to_le_bytes()]).unwrap();
+        path.send(head, &[&farside_wire::encode(&7_u64, Vec::new())]).unwrap();
         receive(path, |head| {
             items += u64::from(head.kind == Kind::Item);
             (head.kind == Kind::Answer).then_some(())

@@ -26,7 +26,7 @@ pub(crate) const WINDOW: u64 = 16;
 /// What the schemas of results with streams have in common.
 pub(crate) const WORD: &str = "Stream<";
 
-/// A result that arrives item by item. The handler makes it of an iterator, and its caller iterates.
+/// A result that arrives item by item. The handler makes it of an iterator. Its caller iterates.
 ///
 /// A result has at most one stream: it *is* one, or a tuple or struct has one beside other parts,
 /// which arrive first. Arguments have none. Items that may fail are of a type `Result<T, E>`.
@@ -40,8 +40,8 @@ pub(crate) const WORD: &str = "Stream<";
 /// The call ends with its stream. So it counts as under way until then, its deadline covers the
 /// whole stream, and lent memory stays lent.
 ///
-/// *Cost.* Items travel in frames of 16 KiB, which a slow iterator or an eager caller makes shorter:
-/// no item waits for the next one while the caller waits for it. At most 16 frames are under way.
+/// *Cost.* Items travel in frames of up to 16 KiB, at most 16 of them ahead of the caller. Frames are
+/// shorter while the caller keeps up: no item waits for the next one while the caller waits for it.
 /// An item has at most 64 KiB; a longer one ends the stream with [`CallError::TooLarge`].
 ///
 /// ```

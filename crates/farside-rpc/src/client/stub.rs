@@ -338,7 +338,8 @@ impl<A: Wire> Procedure<A, (), Never> {
     /// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
     /// use std::sync::{Arc, Mutex};
     ///
-    /// let (name, lines) = (format!("shm:log-{}", std::process::id()), Arc::new(Mutex::new(Vec::new())));
+    /// let name = format!("shm:log-{}", std::process::id());
+    /// let lines = Arc::new(Mutex::new(Vec::new()));
     /// let written = lines.clone();
     /// let log = Service::new("log").procedure("write", Handling::Pooled, move |_, line: String| {
     ///     written.lock().unwrap().push(line);

@@ -34,8 +34,7 @@ struct State {
 impl Queue {
     /// Adds work of a connection.
     pub(crate) fn add(&self, connection: u64, work: Work) {
-        self.park();
-        self.resume(connection, work);
+        self.put(connection, work, 1);
     }
 
     /// Counts work as unfinished that neither waits nor runs, until it is [resumed](Self::resume).
@@ -45,7 +44,12 @@ impl Queue {
 
     /// Adds work of a connection that was parked.
     pub(crate) fn resume(&self, connection: u64, work: Work) {
+        self.put(connection, work, 0);
+    }
+
+    fn put(&self, connection: u64, work: Work, more_unfinished: usize) {
         let mut state = lock(&self.state);
+        state.unfinished += more_unfinished;
         let waiting = state.of.entry(connection).or_default();
         waiting.push_back(work);
         if waiting.len() == 1 {

@@ -57,8 +57,8 @@ impl Deadlines {
     }
 
     /// Ends the streams whose deadlines have passed.
-    pub(super) fn expire(&self, now: Instant) {
-        while self.first().is_some_and(|first| first <= now) {
+    pub(super) fn expire(&self) {
+        while self.first().is_some_and(|first| first <= Instant::now()) {
             let first = lock(&self.0).pop_first();
             if let Some((_, stream)) = first {
                 stream.unpark();

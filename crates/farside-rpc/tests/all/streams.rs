@@ -332,7 +332,6 @@ fn a_stream_counts_as_a_call() {
         let hasty = client.deadline(Duration::from_millis(20));
         let add_hastily = hasty.procedure::<(u64, u64), u64, Never>("numbers", 0, "add");
         assert_eq!(add.call(&(1, 2)), Ok(3));
-        assert_eq!(add_hastily.start(&(1, 2)).map(drop), Ok(()));
         let (_, mut items) = below.call(&50_000).unwrap();
         let error = add_hastily.call(&(1, 2)).unwrap_err();
         assert_eq!(error, CallError::Deadline { stage: Stage::Sending });
@@ -374,7 +373,7 @@ fn a_server_that_shuts_down_ends_its_streams_first() {
         let dropped = TOLD.dropped.load(Ordering::Relaxed);
         let items = count.call(&()).unwrap();
         assert_eq!(server.shutdown(Instant::now() + Duration::from_millis(50)), 1);
-        assert_eq!(TOLD.dropped.load(Ordering::Relaxed), dropped + 1);
+        wait_until("the drop", || TOLD.dropped.load(Ordering::Relaxed) > dropped);
         let error = items.last().unwrap().unwrap_err();
         // The server may have said that it gave the stream up.
         let is_lost = matches!(error, CallError::Lost { ran: Ran::Maybe, .. } | CallError::Cancelled);
