@@ -31,17 +31,17 @@ pub(crate) const WORD: &str = "Stream<";
 /// A result has at most one stream: it *is* one, or a tuple or struct has one beside other parts,
 /// which arrive first. Arguments have none. Items that may fail are of a type `Result<T, E>`.
 ///
-/// | at the handler's server | at the caller |
-/// |---|---|
-/// | The iterator runs after the handler has returned, on a thread of the pool. | Something must iterate: a waiting thread drives its connection. |
-/// | It stops while the caller has not consumed what was sent, and occupies no thread meanwhile. | The other calls of the connection go on. |
-/// | It is dropped when the stream ends: also if the caller drops its end, the deadline passes, the connection ends, or the iterator panics. | An error other than an item is the last thing that arrives. |
+/// - The iterator runs after its handler has returned, on a thread of the pool. It rests while the
+///   caller has not consumed what was sent, and occupies no thread meanwhile.
+/// - The iterator is dropped when the stream ends: also if the caller drops its end, the deadline
+///   passes, the connection ends, or the iterator panics.
+/// - An error that is no item is the last thing that a caller gets.
 ///
 /// The call ends with its stream. So it counts as under way until then, its deadline covers the
 /// whole stream, and lent memory stays lent.
 ///
-/// *Cost.* Items travel in frames of up to 16 KiB, at most 16 of them ahead of the caller. Frames are
-/// shorter while the caller keeps up: no item waits for the next one while the caller waits for it.
+/// *Cost.* Items travel in frames of up to 16 KiB, at most 16 of them ahead of the caller. While
+/// the caller keeps up, frames are shorter: no item waits for the next one while the caller waits.
 /// An item has at most 64 KiB; a longer one ends the stream with [`CallError::TooLarge`].
 ///
 /// ```
