@@ -1,16 +1,18 @@
 //! [`Client`]: a server, as its callers see it.
 
+mod driver;
 mod pending;
 mod stub;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
 
+use self::driver::Driver;
 pub use self::pending::Pending;
-use self::pending::Slot;
+use self::pending::{Heard, Slot};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
 use crate::answer::BY_BULK;
@@ -31,6 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const TIME_MAX: Duration = Duration::from_secs(1 << 30);
 /// After this time without calls, a connection is looked at before it is used again.
 const IDLE: Duration = Duration::from_millis(10);
+/// The most slots that a connection keeps for further calls.
+const SPARE_MAX: usize = 64;
 
 /// A connection to a server, which any number of threads may use. Clones share it.
 ///
@@ -47,7 +51,16 @@ struct Shared {
     address: Address,
     credentials: Credentials,
     spin: Duration,
-    current: Mutex<Option<Arc<Connection>>>,
+    current: Mutex<Current>,
+    /// A thread has ended its attempt to connect.
+    has_dialled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    /// Whether a thread connects at this moment.
+    is_dialling: bool,
 }
 
 /// One connection to the server.
@@ -64,9 +77,38 @@ struct Connection {
 /// The calls of one connection.
 #[derive(Debug, Default)]
 struct Calls {
-    waiting: Mutex<Table<Arc<Slot>>>,
+    waiting: Mutex<Waiting>,
     /// The number of threads that wait until they may make a call.
     wanted: AtomicUsize,
+    driver: Driver,
+}
+
+/// The calls without an answer.
+#[derive(Debug, Default)]
+struct Waiting {
+    slots: Table<Arc<Slot>>,
+    /// Slots for further calls.
+    spare: Vec<Arc<Slot>>,
+}
+
+impl Waiting {
+    #[inline]
+    fn add(&mut self) -> (u64, Arc<Slot>) {
+        let slot = self.spare.pop().unwrap_or_default();
+        (self.slots.insert(slot.clone()), slot)
+    }
+
+    #[inline]
+    fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
+        self.slots.remove(number)
+    }
+
+    #[inline]
+    fn recycle(&mut self, slot: Arc<Slot>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(slot);
+        }
+    }
 }
 
 /// The calls, as the link holds them.
@@ -79,19 +121,17 @@ impl Upper for Handle {
             return Err(LinkEnd::protocol(format_args!("a {:?} frame from a server", head.kind)));
         }
         let slot = lock(&self.0.waiting).remove(head.id);
-        match slot {
-            Some(slot) => {
-                slot.answer(head.status, body);
-                link.wake_waiting();
-            }
-            // The answer to a call that was given up.
-            None => release_result(link, head.status, body),
+        match slot.map_or(Heard::GivenUp, |slot| slot.answer(head.status, body)) {
+            Heard::Looks => {}
+            Heard::Task(task) => self.0.driver.wake_later(link, task),
+            Heard::GivenUp => release_result(link, head.status, body),
         }
         Ok(())
     }
 
     fn ended(&self, _: &LinkEnd) {
-        // Those who wait for answers look at the link.
+        // Threads that wait for answers look at the link.
+        self.0.driver.end();
     }
 }
 
@@ -135,10 +175,8 @@ impl Connect {
     /// # Errors
     /// [`ConnectError`]. A server that is absent or full is tried again until the deadline.
     pub fn connect(self) -> Result<Client, ConnectError> {
-        let Self { address, credentials, deadline, spin } = self;
-        let shared = Shared { address, credentials, spin, current: Mutex::default() };
-        let client = Client { shared: Arc::new(shared), deadline };
-        client.connection(Instant::now() + deadline)?;
+        let client = self.lazily();
+        client.connection(Instant::now() + client.deadline)?;
         Ok(client)
     }
 
@@ -146,7 +184,7 @@ impl Connect {
     #[must_use]
     pub fn lazily(self) -> Client {
         let Self { address, credentials, deadline, spin } = self;
-        let shared = Shared { address, credentials, spin, current: Mutex::default() };
+        let shared = Shared { address, credentials, spin, current: Mutex::default(), has_dialled: Condvar::new() };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -189,7 +227,7 @@ impl Client {
     /// again. `None` without a connection.
     #[must_use]
     pub fn incarnation(&self) -> Option<u64> {
-        lock(&self.shared.current).as_ref().map(|connection| connection.welcome.incarnation)
+        lock(&self.shared.current).connection.as_ref().map(|connection| connection.welcome.incarnation)
     }
 
     /// The procedure `name` of a service, without a trait that describes it.
@@ -238,18 +276,33 @@ impl Client {
 
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
+        let Shared { address, credentials, spin, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
-        if let Some(connection) = &*current
-            && connection.link.end().is_none()
-        {
-            return Ok(connection.clone());
+        loop {
+            if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
+                return Ok(connection.clone());
+            }
+            if !current.is_dialling {
+                break;
+            }
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
+                return Err(ConnectError::TimedOut { address: address.to_string() });
+            }
+            current = has_dialled.wait_timeout(current, time_left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let (path, welcome) = dial(&self.shared.address, &self.shared.credentials, deadline)?;
+        current.is_dialling = true;
+        drop(current);
+        let dialled = dial(address, credentials, deadline);
+        let mut current = lock(&self.shared.current);
+        current.is_dialling = false;
+        has_dialled.notify_all();
+        let (path, welcome) = dialled?;
         let calls = Arc::new(Calls::default());
-        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(self.shared.spin));
+        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(*spin));
         let connection =
             Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });
-        *current = Some(connection.clone());
+        current.connection = Some(connection.clone());
         Ok(connection)
     }
 }
@@ -271,15 +324,16 @@ impl Connection {
         self.link.end().is_none()
     }
 
-    /// Takes a number for a call, and waits while the server allows no more.
-    fn register(&self, slot: &Arc<Slot>, patience: &Patience) -> Result<u64, CallError<Never>> {
+    /// Takes a number and a slot for a call, and waits while the server allows no more.
+    #[inline]
+    fn register(&self, patience: &Patience) -> Result<(u64, Arc<Slot>), CallError<Never>> {
         let limit = self.welcome.calls_max as usize;
         let register = || {
             let mut waiting = lock(&self.calls.waiting);
-            (waiting.len() < limit).then(|| waiting.insert(slot.clone()))
+            (waiting.slots.len() < limit).then(|| waiting.add())
         };
-        if let Some(number) = register() {
-            return Ok(number);
+        if let Some(registered) = register() {
+            return Ok(registered);
         }
         self.calls.wanted.fetch_add(1, Ordering::Relaxed);
         let registered = self.link.wait(patience, register);
@@ -289,5 +343,12 @@ impl Connection {
             WaitEnd::Cancelled => CallError::Cancelled,
             WaitEnd::Link(cause) => CallError::Lost { ran: Ran::No, cause },
         })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The driver's thread uses the link as long as it lives.
+        self.link.close(LinkEnd::Here);
     }
 }

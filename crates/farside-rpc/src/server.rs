@@ -3,6 +3,7 @@
 mod pool;
 mod registry;
 mod session;
+mod task;
 mod turns;
 
 use std::io;

@@ -134,7 +134,10 @@ impl<'a> Operation<'a> {
     /// Begins an operation for which `missing_bytes` bytes are to arrive in `area`.
     fn begin(link: &'a Arc<Link>, area: Option<Arc<Area>>, missing_bytes: u64) -> Self {
         let exposed = Exposed { area: area.clone(), missing_bytes, ..Exposed::default() };
-        let number = lock(&link.exposed).insert(exposed);
+        let mut table = lock(&link.exposed);
+        let number = table.insert(exposed);
+        link.exposed_count.store(table.len(), Ordering::Relaxed);
+        drop(table);
         Self { link, number, area }
     }
 

@@ -11,7 +11,7 @@ mod memory;
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farside_fabric::bell::{Fencing, SleepToken};
@@ -104,6 +104,8 @@ pub(crate) struct ShmPath {
     own_waker: Waker,
     peer_waker: Waker,
     out: Mutex<Out>,
+    /// The bytes in the backlog. Changed under the lock of `out`.
+    backlog_bytes: AtomicUsize,
     ring: Mutex<RingReceiver>,
     /// The wait that was prepared.
     sleep: Mutex<Option<SleepToken>>,
@@ -120,7 +122,6 @@ pub(crate) struct ShmPath {
 struct Out {
     ring: RingSender,
     backlog: VecDeque<(Head, Vec<u8>)>,
-    backlog_bytes: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -137,7 +138,8 @@ impl ShmPath {
         peer_secret: Secret,
     ) -> Self {
         Self {
-            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new(), backlog_bytes: 0 }),
+            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new() }),
+            backlog_bytes: AtomicUsize::new(0),
             ring: Mutex::new(shared.receiver()),
             sleep: Mutex::new(None),
             looks: AtomicU32::new(0),
@@ -200,7 +202,7 @@ impl Out {
     }
 
     /// Sends from the backlog as much as fits. Returns whether something was sent.
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self, backlog_bytes: &AtomicUsize) -> bool {
         let mut has_sent = false;
         while let Some((head, body)) = self.backlog.pop_front() {
             let mut is_written = self.write(head, &[&body]);
@@ -213,7 +215,7 @@ impl Out {
                 self.backlog.push_front((head, body));
                 return has_sent;
             }
-            self.backlog_bytes -= HEAD_BYTES + body.len();
+            backlog_bytes.fetch_sub(HEAD_BYTES + body.len(), Ordering::Relaxed);
             has_sent = true;
         }
         if has_sent {
@@ -232,9 +234,9 @@ impl Path for ShmPath {
         let mut out = lock(&self.out);
         if !out.backlog.is_empty() || !out.write(head, body) {
             let body = body.concat();
-            out.backlog_bytes += HEAD_BYTES + body.len();
+            self.backlog_bytes.fetch_add(HEAD_BYTES + body.len(), Ordering::Relaxed);
             out.backlog.push_back((head, body));
-            out.flush();
+            out.flush(&self.backlog_bytes);
         }
         drop(out);
         self.ring_peer();
@@ -268,9 +270,7 @@ impl Path for ShmPath {
         if must_ring {
             self.ring_peer();
         }
-        let mut out = lock(&self.out);
-        if !out.backlog.is_empty() && out.flush() {
-            drop(out);
+        if self.backlog_bytes() > 0 && lock(&self.out).flush(&self.backlog_bytes) {
             self.ring_peer();
         }
         if count == 0 {
@@ -288,7 +288,7 @@ impl Path for ShmPath {
         let bell = self.shared.doorbell(self.shared.end());
         let token = bell.prepare(Fencing::Mutual, || {});
         let may_receive = !lock(&self.ring).is_empty() || self.end().is_some();
-        let may_send = {
+        let may_send = self.backlog_bytes() > 0 && {
             let out = lock(&self.out);
             out.backlog.front().is_some_and(|(_, body)| out.ring.has_room(record_bytes(HEAD_BYTES + body.len())))
         };
@@ -315,7 +315,7 @@ impl Path for ShmPath {
     }
 
     fn backlog_bytes(&self) -> usize {
-        lock(&self.out).backlog_bytes
+        self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     fn note_end(&self) {

@@ -32,9 +32,15 @@ struct State {
 }
 
 impl Queue {
-    /// Adds work of a connection.
+    /// Adds work of a connection. A closed queue drops it.
     pub(crate) fn add(&self, connection: u64, work: Work) {
         let mut state = lock(&self.state);
+        if state.is_closed {
+            drop(state);
+            // No thread would run it.
+            drop(work);
+            return;
+        }
         let waiting = state.of.entry(connection).or_default();
         waiting.push_back(work);
         if waiting.len() == 1 {
@@ -54,8 +60,7 @@ impl Queue {
 
     fn run(&self, work: Work) {
         work();
-        lock(&self.state).unfinished -= 1;
-        self.finished.notify_all();
+        self.release();
     }
 
     /// Takes the next work, and waits for it. `None` once the queue is closed and empty.
@@ -84,6 +89,17 @@ impl Queue {
         lock(&self.state).unfinished
     }
 
+    /// Counts work that waits for something else than a thread.
+    pub(crate) fn hold(&self) {
+        lock(&self.state).unfinished += 1;
+    }
+
+    /// Ends such work.
+    pub(crate) fn release(&self) {
+        lock(&self.state).unfinished -= 1;
+        self.finished.notify_all();
+    }
+
     /// Waits until some work finishes, at most until `by`. Returns what is unfinished.
     pub(crate) fn wait_finished(&self, by: Instant) -> usize {
         let state = lock(&self.state);
@@ -94,10 +110,16 @@ impl Queue {
         self.finished.wait_timeout(state, left).unwrap_or_else(std::sync::PoisonError::into_inner).0.unfinished
     }
 
-    /// Lets the threads end once nothing waits.
+    /// Lets the threads end once nothing waits. Takes no more work.
     pub(crate) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.changed.notify_all();
+    }
+
+    /// Drops what waits, where no thread would run it.
+    pub(crate) fn clear(&self) {
+        let work = std::mem::take(&mut lock(&self.state).of);
+        drop(work);
     }
 }
 

@@ -6,6 +6,7 @@ mod compile_fail;
 mod doors;
 mod macros;
 mod processes;
+mod tasks;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
