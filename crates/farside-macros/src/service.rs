@@ -105,16 +105,27 @@ fn server(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
     let ItemTrait { vis, ident, .. } = item;
     let server = format_ident!("{ident}Server");
     let procedures = methods.iter().map(|method| {
-        let Method { ident: called, name, is_inline, arguments, .. } = method;
+        let Method { ident: called, name, is_inline, is_async, arguments, .. } = method;
         let handling = if *is_inline { quote!(Inline) } else { quote!(Pooled) };
         let values: Vec<_> = (0..arguments.len()).map(|index| format_ident!("argument_{index}")).collect();
+        let added = match is_async {
+            false => quote! {
+                procedure(
+                    #name,
+                    #krate::Handling::#handling,
+                    move |call: &#krate::Call, (#(#values,)*)| <T as #ident>::#called(&*handler, call #(, #values)*),
+                )
+            },
+            true => quote! {
+                async_procedure(#name, move |call: #krate::Call, (#(#values,)*)| {
+                    let handler = ::std::sync::Arc::clone(&handler);
+                    async move { <T as #ident>::#called(&*handler, &call #(, #values)*).await }
+                })
+            },
+        };
         quote! {
             let handler = ::std::sync::Arc::clone(&handlers);
-            let service = service.procedure(
-                #name,
-                #krate::Handling::#handling,
-                move |call: &#krate::Call, (#(#values,)*)| <T as #ident>::#called(&*handler, call #(, #values)*),
-            );
+            let service = service.#added;
         }
     });
     let about = format!("Serves a [`{ident}`]: pass it to `Builder::provider`.");

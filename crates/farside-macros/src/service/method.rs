@@ -5,7 +5,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, LitStr, Pat, PatType, PathArguments, ReceiverKind, Result, ReturnType,
-    Safety, Signature, TraitItemFn, Type,
+    Safety, Signature, TraitItemFn, Type, parse_quote,
 };
 
 use crate::{options, wire};
@@ -27,16 +27,26 @@ pub(super) struct Method {
     pub(super) name: LitStr,
     pub(super) is_inline: bool,
     pub(super) is_idempotent: bool,
+    pub(super) is_async: bool,
     pub(super) arguments: Vec<(Ident, Type)>,
     pub(super) result: Type,
     pub(super) error: Type,
 }
 
 impl Method {
-    /// Reads a method, and removes its options.
+    /// Reads a method, and removes its options. An `async` method becomes one that returns a future
+    /// which may go to another thread.
     pub(super) fn take(function: &mut TraitItemFn) -> Result<Self> {
         let options = Options::take(&mut function.attrs)?;
-        let signature = &function.sig;
+        let signature = &mut function.sig;
+        let asyncness = signature.asyncness.take();
+        if let Some(token) = asyncness.filter(|_| options.is_inline) {
+            let message = "an inline procedure does not wait: remove `inline` or `async`";
+            return Err(Error::new(token.span(), message));
+        }
+        if let Some(body) = function.default.as_mut().filter(|_| asyncness.is_some()) {
+            *body = parse_quote!({ async move #body });
+        }
         check_modifiers(signature)?;
         let ident = signature.ident.clone();
         let text = ident.unraw().to_string();
@@ -57,6 +67,12 @@ impl Method {
             return Err(Error::new_spanned(ty, message));
         }
         let (result, error) = result(signature)?;
+        if asyncness.is_some() {
+            let ReturnType::Type(_, output) = &mut signature.output else { unreachable!("it returns a `Result`") };
+            **output = parse_quote!(
+                impl ::core::future::Future<Output = #output> + ::core::marker::Send
+            );
+        }
         let repeated = ["doc", "deprecated", "allow"];
         let is_repeated = |attribute: &&Attribute| repeated.iter().any(|name| attribute.path().is_ident(name));
         Ok(Self {
@@ -65,6 +81,7 @@ impl Method {
             ident,
             is_inline: options.is_inline,
             is_idempotent: options.is_idempotent,
+            is_async: asyncness.is_some(),
             arguments,
             result,
             error,
@@ -106,11 +123,7 @@ impl Options {
 }
 
 fn check_modifiers(signature: &Signature) -> Result<()> {
-    let Signature { constness, asyncness, safety, abi, generics, variadic, .. } = signature;
-    if let Some(token) = asyncness {
-        let message = "async procedures are not supported yet: write a plain `fn`, which runs on the server's pool";
-        return Err(Error::new(token.span(), message));
-    }
+    let Signature { constness, safety, abi, generics, variadic, .. } = signature;
     let modifier = constness
         .map(|token| token.span())
         .or(match safety {
