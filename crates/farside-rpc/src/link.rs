@@ -18,11 +18,11 @@ use farside_wire::Wire;
 
 pub(crate) use self::transfer::Fetching;
 pub use self::transfer::TransferError;
-pub(crate) use self::transfer::usable;
 pub(crate) use self::waiting::{Patience, WaitEnd};
 use crate::area::{Area, FillError, Refusal};
 use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::path::{LinkEnd, Path};
+use crate::segments;
 use crate::table::{Table, index};
 
 /// The most bytes that one `Fetch` asks for.
@@ -344,12 +344,10 @@ impl Link {
     fn take(&self, head: Head, take: &Take) -> Result<(), u8> {
         let area = self.area(head.id).map_err(status_of)?;
         let direct = self.path.direct().ok_or(UNREADABLE)?;
-        let segments = transfer::usable(&take.segments).ok_or(OUT_OF_RANGE)?;
+        let segments = segments::unpack(&take.segments).ok_or(OUT_OF_RANGE)?;
         let bytes = segments.iter().map(|(_, bytes)| bytes).sum();
-        let filled = area.fill(head.value, bytes, |at, part| {
-            let from = transfer::sub_range(&segments, at, part.len());
-            direct.read(index(take.operation), take.operation, &from, part)
-        });
+        let filled =
+            area.fill(head.value, bytes, |parts| direct.read(index(take.operation), take.operation, &segments, parts));
         filled.map_err(|error| match error {
             FillError::Refused(refusal) => status_of(refusal),
             FillError::Failed(_) => UNREADABLE,

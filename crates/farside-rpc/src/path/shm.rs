@@ -9,7 +9,7 @@
 mod memory;
 
 use std::collections::VecDeque;
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,7 @@ use farside_wire::Wire;
 use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.
 const LOOKS_PER_SOCKET: u32 = 1 << 14;
@@ -351,19 +352,10 @@ impl Direct for ShmPath {
         }
     }
 
-    fn read(&self, mark: usize, number: u64, segments: &[(usize, usize)], into: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
         let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
         let word = self.shared.mark(self.shared.end().other(), mark).ok_or(ErrorKind::InvalidInput)?;
-        let mut done = 0;
-        for segments in segments.chunks(process_memory::SEGMENTS_MAX) {
-            let bytes = segments.iter().map(|(_, bytes)| bytes).sum::<usize>();
-            let part = into.get_mut(done..done + bytes).ok_or(ErrorKind::InvalidInput)?;
-            let read = process_memory::read_segments(pid, segments, part)?;
-            if read != bytes {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            done += bytes;
-        }
+        process_memory::read_exact(pid, segments, into)?;
         // SYNC: pairs with the release store in `set_mark` and the fence in `clear_mark`.
         fence(Ordering::SeqCst);
         let is_there = word.load(Ordering::Acquire) == number;
