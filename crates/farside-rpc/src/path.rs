@@ -4,6 +4,8 @@
 //! Reads and writes of registered memory are `Fetch`, `Data` and `Settle` frames, or direct reads
 //! where a path has them.
 
+#[cfg(test)]
+mod conformance;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
