@@ -327,14 +327,16 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
             if is_push {
                 let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
                 for _ in 0..count {
-                    let pieces = own.chunks_mut(block).map(|piece| &mut piece[..bytes / segments]);
+                    let pieces: Vec<_> = own.chunks_mut(block).map(|piece| &mut piece[..bytes / segments]).collect();
                     scope(|scope| push.call(&scope.lend_all_mut(pieces))).map_err(failed)?;
                 }
             } else {
                 let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
                 for _ in 0..count {
-                    let pieces = own.chunks(block).map(|piece| &piece[..bytes / segments]);
-                    scope(|scope| pull.call(&scope.lend_all(pieces))).map_err(failed)?;
+                    scope(|scope| {
+                        pull.call(&scope.lend_all(own.chunks(block).map(|piece| &piece[..bytes / segments])))
+                    })
+                    .map_err(failed)?;
                 }
             }
             Ok((limit, rate(start)))
