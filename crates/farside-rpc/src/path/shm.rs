@@ -278,7 +278,10 @@ impl Path for ShmPath {
             if let Some(end) = self.end() {
                 return Err(end);
             }
-            if self.looks.fetch_add(1, Ordering::Relaxed) % LOOKS_PER_SOCKET == LOOKS_PER_SOCKET - 1 {
+            // One thread receives, so no look is lost.
+            let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+            self.looks.store(looks, Ordering::Relaxed);
+            if looks.is_multiple_of(LOOKS_PER_SOCKET) {
                 self.look_at_socket();
             }
         }

@@ -49,6 +49,8 @@ pub struct Turns {
     /// When doors that could not accept a connection open again.
     opens_at: Option<Instant>,
     turns_since_poll: u32,
+    /// Whether this has woken its own waker, so that the descriptor is readable.
+    is_woken: bool,
     scratch: Vec<u8>,
     found: Vec<Ready>,
 }
@@ -94,6 +96,7 @@ impl Turns {
             next_number: FIRST_CONNECTION,
             opens_at: None,
             turns_since_poll: 0,
+            is_woken: false,
             scratch: Vec::new(),
             found: Vec::with_capacity(64),
         })
@@ -138,7 +141,8 @@ impl Turns {
                 self.connection_is_ready(number, false);
             }
             // An event loop waits for the descriptor, which knows nothing of busy connections.
-            if !self.active.is_empty() {
+            if !self.active.is_empty() && !self.is_woken {
+                self.is_woken = true;
                 self.shared.waker.wake();
             }
         }
@@ -211,7 +215,10 @@ impl Turns {
         }
         for ready in &found {
             match ready.number {
-                WAKER => self.shared.waker.reset(),
+                WAKER => {
+                    self.is_woken = false;
+                    self.shared.waker.reset();
+                }
                 number if number < FIRST_CONNECTION => self.accept(number as usize),
                 number => self.connection_is_ready(number, ready.has_ended),
             }
