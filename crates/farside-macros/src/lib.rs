@@ -96,8 +96,12 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 /// # Methods
 /// Each method is a procedure: `fn(&self, cx: &Call, arguments) -> Result<T, E>`. The arguments,
 /// `T` and `E` are `Wire`. The client's method takes the same arguments without `cx`, has the same
-/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`. A `T`
-/// may be a `Stream`.
+/// documentation, and returns a `Pending<T, E>` at once: `client.method(arguments)?.wait()?`, or
+/// `client.method(arguments)?.await?` in a task. A `T` may be a `Stream`.
+///
+/// A method may be `async`. Its handler occupies no thread while it waits. In the trait it becomes
+/// a method that returns `impl Future<Output = Result<T, E>> + Send`; an implementation still
+/// writes `async fn`.
 ///
 /// Arguments travel as one tuple, also a single one: by hand, `stat(&self, cx: &Call, key: String)`
 /// is a procedure with the arguments `(String,)`.
@@ -118,8 +122,7 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// # Errors
 /// Compilation fails, with an error at the place, for: an option that is unknown or given twice; a
-/// trait with parameters, or with other items than methods; an `async` method, which is not
-/// supported yet; a method with parameters of its own, without `&self`, or whose next argument is
+/// trait with parameters, or with other items than methods; a method that is `async` and `inline`; one with parameters of its own, without `&self`, or whose next argument is
 /// not a `&Call`; an argument that is a pattern; a return type that is not written `Result<T, E>`;
 /// two methods of one name; a type that is not `Wire`; an inline method with bulk memory or a
 /// stream; a one-way method with a result.

@@ -107,21 +107,37 @@ fn server(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
     let ItemTrait { vis, ident, .. } = item;
     let server = format_ident!("{ident}Server");
     let procedures = methods.iter().map(|method| {
-        let Method { ident: called, name, is_inline, has_result, arguments, .. } = method;
+        let Method { ident: called, name, is_inline, is_async, has_result, arguments, .. } = method;
         let handling = if *is_inline { quote!(Inline) } else { quote!(Pooled) };
         let values: Vec<_> = (0..arguments.len()).map(|index| format_ident!("argument_{index}")).collect();
-        let call = quote!(<T as #ident>::#called(&*handler, call #(, #values)*));
-        let call = match has_result {
+        let result = |call| match has_result {
             true => call,
             false => quote!(::core::result::Result::<_, #krate::Never>::Ok(#call)),
         };
+        let added = match is_async {
+            false => {
+                let run = result(quote!(<T as #ident>::#called(&*handler, call #(, #values)*)));
+                quote! {
+                    procedure(
+                        #name,
+                        #krate::Handling::#handling,
+                        move |call: &#krate::Call, (#(#values,)*)| #run,
+                    )
+                }
+            }
+            true => {
+                let run = result(quote!(<T as #ident>::#called(&*handler, &call #(, #values)*).await));
+                quote! {
+                    async_procedure(#name, move |call: #krate::Call, (#(#values,)*)| {
+                        let handler = ::std::sync::Arc::clone(&handler);
+                        async move { #run }
+                    })
+                }
+            }
+        };
         quote! {
             let handler = ::std::sync::Arc::clone(&handlers);
-            let service = service.procedure(
-                #name,
-                #krate::Handling::#handling,
-                move |call: &#krate::Call, (#(#values,)*)| #call,
-            );
+            let service = service.#added;
         }
     });
     let about = format!("Serves a [`{ident}`]: pass it to `Builder::provider`.");

@@ -5,7 +5,10 @@
 //! no later one finds the memory. A peer that reads the memory directly gets bytes that it
 //! discards (see [`Direct`](crate::path::Direct)); no peer writes it directly.
 
+use std::io::IoSliceMut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::segments;
 
 /// Memory that a peer reads or writes through this side.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ impl std::fmt::Debug for Withdrawals {
 struct Segment {
     start: *mut u8,
     bytes: usize,
+    /// The bytes of the segments before.
+    before: usize,
 }
 
 // SAFETY: a segment is memory that the area owns or that was lent to it. It is accessed only under
@@ -59,7 +64,7 @@ unsafe impl Send for Segment {}
 impl Area {
     /// Takes memory over.
     pub(crate) fn owned(mut bytes: Vec<u8>, may_write: bool) -> Self {
-        let segment = Segment { start: bytes.as_mut_ptr(), bytes: bytes.len() };
+        let segment = Segment { start: bytes.as_mut_ptr(), bytes: bytes.len(), before: 0 };
         Self::new(vec![segment], bytes, may_write)
     }
 
@@ -68,7 +73,7 @@ impl Area {
     /// # Safety
     /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
     pub(crate) unsafe fn lent(slices: &[&[u8]]) -> Self {
-        let segment = |slice: &&[u8]| Segment { start: slice.as_ptr().cast_mut(), bytes: slice.len() };
+        let segment = |slice: &&[u8]| Segment { start: slice.as_ptr().cast_mut(), bytes: slice.len(), before: 0 };
         Self::new(slices.iter().map(segment).collect(), Vec::new(), false)
     }
 
@@ -77,13 +82,19 @@ impl Area {
     /// # Safety
     /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
     pub(crate) unsafe fn lent_mut(slices: &mut [&mut [u8]]) -> Self {
-        let segment = |slice: &mut &mut [u8]| Segment { start: slice.as_mut_ptr(), bytes: slice.len() };
+        let segment = |slice: &mut &mut [u8]| Segment { start: slice.as_mut_ptr(), bytes: slice.len(), before: 0 };
         Self::new(slices.iter_mut().map(segment).collect(), Vec::new(), true)
     }
 
     fn new(mut segments: Vec<Segment>, owned: Vec<u8>, may_write: bool) -> Self {
         segments.retain(|segment| segment.bytes > 0);
-        let bytes = segments.iter().map(|segment| segment.bytes as u64).sum();
+        let mut bytes = 0;
+        for segment in &mut segments {
+            segment.before = bytes;
+            // Slices of one address space do not have more bytes, unless they overlap.
+            bytes = bytes.checked_add(segment.bytes).expect("segments that overlap have too many bytes");
+        }
+        let bytes = bytes as u64;
         let state = State { segments, owned, is_gone: false, withdrawals: Withdrawals::default() };
         Self { state: Mutex::new(state), bytes, may_write }
     }
@@ -138,9 +149,9 @@ impl Area {
     }
 
     /// The addresses and lengths of the segments, for a peer that reads them directly.
-    pub(crate) fn segments(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn segments(&self) -> Vec<segments::Segment> {
         let state = self.lock();
-        state.segments.iter().map(|segment| (segment.start.expose_provenance() as u64, segment.bytes as u64)).collect()
+        state.segments.iter().map(|segment| (segment.start.expose_provenance(), segment.bytes)).collect()
     }
 
     /// Copies the bytes from `offset` on.
@@ -157,43 +168,42 @@ impl Area {
     }
 
     /// Overwrites the bytes from `offset` on.
-    pub(crate) fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), Refusal> {
-        self.fill(offset, from.len(), |at, part| {
-            part.copy_from_slice(&from[at..at + part.len()]);
+    pub(crate) fn copy_in(&self, offset: u64, mut from: &[u8]) -> Result<(), Refusal> {
+        let filled = self.fill(offset, from.len(), |parts| {
+            for part in parts {
+                let (now, later) = from.split_at(part.len());
+                part.copy_from_slice(now);
+                from = later;
+            }
             Ok(())
-        })
-        .map_err(|error: FillError<Refusal>| match error {
+        });
+        filled.map_err(|error: FillError<Refusal>| match error {
             FillError::Refused(refusal) | FillError::Failed(refusal) => refusal,
         })
     }
 
-    /// Passes `bytes` bytes from `offset` on to `fill`, segment by segment, with the number of
-    /// bytes before each.
+    /// Passes `bytes` bytes from `offset` on to `fill`, as the parts that lie in each segment.
     pub(crate) fn fill<E>(
         &self,
         offset: u64,
         bytes: usize,
-        mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<(), E>,
     ) -> Result<(), FillError<E>> {
         if !self.may_write {
             return Err(FillError::Refused(Refusal::ReadOnly));
         }
         let state = self.lock();
-        let mut failure = None;
-        let done = self.each_part(&state, offset, bytes, |start, at, bytes| {
+        let mut parts = Vec::new();
+        self.each_part(&state, offset, bytes, |start, _, bytes| {
             // SAFETY: `each_part` passes `bytes` initialised bytes of one segment. As in
-            // `copy_out`, the memory is valid while `state` is locked. It was owned or borrowed
-            // mutably when the area was made, since `may_write`, so nothing else accesses it.
-            let part = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
-            fill(at, part).map_err(|error| {
-                failure = Some(error);
-                Refusal::Gone
-            })
-        });
-        match (done, failure) {
-            (_, Some(failure)) => Err(FillError::Failed(failure)),
-            (done, None) => done.map_err(FillError::Refused),
-        }
+            // `copy_out`, the memory is valid while `state` is locked, which outlives `parts`. It
+            // was owned or borrowed mutably when the area was made, since `may_write`, so nothing
+            // else accesses it, and no two segments overlap.
+            parts.push(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(start, bytes) }));
+            Ok(())
+        })
+        .map_err(FillError::Refused)?;
+        fill(&mut parts).map_err(FillError::Failed)
     }
 
     /// Passes the parts of a range that lie in each segment: the address, the number of bytes
@@ -211,19 +221,16 @@ impl Area {
         if offset.checked_add(bytes as u64).is_none_or(|end| end > self.bytes) {
             return Err(Refusal::OutOfRange);
         }
-        let (mut skip, mut at) = (offset as usize, 0);
-        for segment in &state.segments {
+        let (offset, mut at) = (offset as usize, 0);
+        let first = state.segments.partition_point(|segment| segment.before + segment.bytes <= offset);
+        for segment in &state.segments[first..] {
             if at == bytes {
                 break;
             }
-            if skip >= segment.bytes {
-                skip -= segment.bytes;
-                continue;
-            }
+            let skip = offset.saturating_sub(segment.before);
             let length = (segment.bytes - skip).min(bytes - at);
             part(segment.start.wrapping_add(skip), at, length)?;
             at += length;
-            skip = 0;
         }
         Ok(())
     }

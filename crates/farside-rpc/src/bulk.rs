@@ -14,14 +14,16 @@ use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 use crate::area::Area;
 use crate::call::Call;
-use crate::link::{Fetching, Link, Patience, TransferError, lock, usable};
+use crate::link::{Fetching, Link, Patience, TransferError, lock};
+use crate::segments::{self, Segment};
 
 /// The most bytes that travel with the call itself.
 const INLINE_BYTES_MAX: u64 = 4096;
 /// The same for all memory of one call.
 const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
-/// The most segments whose addresses travel with the call. Memory of more is read by messages.
-const SEGMENTS_MAX: usize = 2048;
+/// The most bytes in which the segments of one call are described: some ten thousand segments at
+/// regular distances. Memory of more is read by messages.
+const SEGMENTS_BYTES_MAX: usize = 48 << 10;
 
 /// The handler may pull from the memory.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +64,7 @@ struct Remote {
     call: Call,
     link: Arc<Link>,
     memory: Description,
-    segments: Vec<(usize, usize)>,
+    segments: Vec<Segment>,
 }
 
 /// What travels in place of memory.
@@ -75,14 +77,14 @@ pub(crate) struct Description {
     pub(crate) bytes: u64,
     /// The bytes themselves, if they are few.
     inline: Option<Vec<u8>>,
-    /// Its addresses at the caller. Empty if they cannot be of use.
-    segments: Vec<(u64, u64)>,
+    /// Its segments at the caller, [packed](crate::segments). Empty if they cannot be of use.
+    segments: Vec<u8>,
     may_write: bool,
 }
 
 /// Exposes what was attached to arguments or a result. Returns the descriptions, and the numbers.
 pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> {
-    let (mut inline_left, mut segments_left) = (INLINE_BYTES_PER_CALL, SEGMENTS_MAX);
+    let (mut inline_left, mut segments_left) = (INLINE_BYTES_PER_CALL, SEGMENTS_BYTES_MAX);
     areas
         .iter()
         .map(|area| {
@@ -94,9 +96,9 @@ pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> 
                 inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
             }
             let (number, is_marked) = link.expose(area.clone());
-            let segments =
-                if is_marked && !area.may_write() && inline.is_none() { area.segments() } else { Vec::new() };
-            let segments = if segments.len() > segments_left { Vec::new() } else { segments };
+            let is_read_directly = is_marked && !area.may_write() && inline.is_none();
+            let segments = is_read_directly.then(|| segments::pack(area.segments(), segments_left)).flatten();
+            let segments = segments.unwrap_or_default();
             segments_left -= segments.len();
             Description { number, bytes, inline, segments, may_write: area.may_write() }
         })
@@ -107,7 +109,7 @@ pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> 
 fn pull(
     link: &Arc<Link>,
     memory: &Description,
-    segments: &[(usize, usize)],
+    segments: &[Segment],
     offset: u64,
     into: &mut [u8],
     patience: &Patience,
@@ -133,7 +135,7 @@ pub(crate) fn pull_described(
     memory: &Description,
     patience: &Patience,
 ) -> Result<Vec<u8>, TransferError> {
-    let segments = usable(&memory.segments).unwrap_or_default();
+    let segments = segments::unpack(&memory.segments).unwrap_or_default();
     let mut bytes = room_for(memory.bytes)?;
     pull(link, memory, &segments, 0, &mut bytes, patience)?;
     Ok(bytes)
@@ -362,7 +364,7 @@ unsafe impl<A: Access> Wire for Bulk<A> {
         let received: &Received = input.context().ok_or_else(WireError::other_type::<Self>)?;
         let memory = lock(&received.memory).get_mut(index as usize).and_then(Option::take);
         let mut memory = memory.ok_or_else(|| WireError::invalid::<Self>(index))?;
-        let segments = usable(&memory.segments);
+        let segments = segments::unpack(&memory.segments);
         let is_whole = |sum: u64| memory.segments.is_empty() || sum == memory.bytes;
         let is_right = memory.may_write == A::MAY_WRITE
             && usize::try_from(memory.bytes).is_ok_and(|bytes| isize::try_from(bytes).is_ok())
@@ -412,6 +414,9 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// Lends several pieces of memory, which the handler sees as one.
+    ///
+    /// # Panics
+    /// If they overlap, and have more bytes than an address space together.
     pub fn lend_all(&'scope self, slices: impl IntoIterator<Item = &'scope [u8]>) -> Bulk<Read> {
         let slices: Vec<_> = slices.into_iter().collect();
         // SAFETY: the caller's function works for every `'scope` within `'env`, also for one that

@@ -1,9 +1,11 @@
 //! [`Call`]: what a handler knows of the call that it handles.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::answer::Refused;
 use crate::link::Patience;
 use crate::peer::Peer;
 
@@ -45,7 +47,43 @@ impl Call {
         &self.peer
     }
 
+    /// Why the call need not run any more.
+    pub(crate) fn expiry(&self) -> Option<Refused> {
+        match () {
+            () if self.cancelled.load(Ordering::Relaxed) => Some(Refused::Cancelled),
+            () if Instant::now() >= self.deadline => Some(Refused::Expired),
+            () => None,
+        }
+    }
+
+    /// Has the call end as if its caller had cancelled it.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn patience(&self) -> Patience {
         Patience { deadline: self.deadline, cancelled: Some(self.cancelled.clone()) }
     }
+}
+
+thread_local! {
+    /// The deadline of the call that this thread handles.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The deadline of the call that this thread handles.
+pub(crate) fn deadline() -> Option<Instant> {
+    DEADLINE.get()
+}
+
+/// Runs a handler. Calls that it makes on this thread end with its own.
+pub(crate) fn handle<T>(call: &Call, handler: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Instant>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            DEADLINE.set(self.0);
+        }
+    }
+    let _restore = Restore(DEADLINE.replace(Some(call.deadline)));
+    handler()
 }

@@ -1,18 +1,20 @@
 //! [`Client`]: a server, as its callers see it.
 
+mod driver;
 mod incoming;
 mod pending;
 mod stub;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
 
+use self::driver::Driver;
 pub(crate) use self::incoming::{Incoming, Receiving};
 pub use self::pending::Pending;
-use self::pending::{OneWay, Slot, lost};
+use self::pending::{Heard, Slot, lost};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
 use crate::answer::{BY_BULK, DONE, MORE, STREAMED};
@@ -33,6 +35,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const TIME_MAX: Duration = Duration::from_secs(1 << 30);
 /// After this time without calls, a connection is looked at before it is used again.
 const IDLE: Duration = Duration::from_millis(10);
+/// The most slots that a connection keeps for further calls.
+const SPARE_MAX: usize = 64;
 
 /// A connection to a server, which any number of threads may use. Clones share it.
 ///
@@ -49,9 +53,18 @@ struct Shared {
     address: Address,
     credentials: Credentials,
     spin: Duration,
-    current: Mutex<Option<Arc<Connection>>>,
+    current: Mutex<Current>,
+    /// A thread has ended its attempt to connect.
+    has_dialled: Condvar,
     /// The number of one-way calls that have failed since the last [`Client::flush`].
     failed: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    /// Whether a thread connects at this moment.
+    is_dialling: bool,
 }
 
 /// One connection to the server.
@@ -68,29 +81,49 @@ struct Connection {
 /// The calls of one connection.
 #[derive(Debug, Default)]
 struct Calls {
-    waiting: Mutex<Table<Arc<Slot>>>,
+    waiting: Mutex<Waiting>,
     /// The number of threads that wait until they may make a call.
     wanted: AtomicUsize,
+    driver: Driver,
     /// That of the client.
     failed: Arc<AtomicU64>,
 }
 
 impl Calls {
-    /// Gives back what a one-way call held that has ended.
-    fn settle(link: &Link, one_way: &OneWay, status: u8, body: &[u8]) {
-        for number in lock(&one_way.exposed).take().unwrap_or_default() {
-            link.withdraw(number);
-        }
-        release_result(link, status, body);
-    }
-
     /// Gives up the one-way calls of a connection that has ended.
     fn lose_one_way(&self) {
         let mut waiting = lock(&self.waiting);
-        let was_sent = |slot: &Arc<Slot>| slot.one_way.as_ref().is_some_and(|call| lock(&call.exposed).is_some());
-        for number in waiting.numbers(was_sent) {
+        for number in waiting.slots.numbers(|slot| slot.is_left()) {
             waiting.remove(number);
             self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The calls without an answer.
+#[derive(Debug, Default)]
+struct Waiting {
+    slots: Table<Arc<Slot>>,
+    /// Slots for further calls.
+    spare: Vec<Arc<Slot>>,
+}
+
+impl Waiting {
+    #[inline]
+    fn add(&mut self, is_one_way: bool) -> (u64, Arc<Slot>) {
+        let slot = if is_one_way { Arc::new(Slot::one_way()) } else { self.spare.pop().unwrap_or_default() };
+        (self.slots.insert(slot.clone()), slot)
+    }
+
+    #[inline]
+    fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
+        self.slots.remove(number)
+    }
+
+    #[inline]
+    fn recycle(&mut self, slot: Arc<Slot>) {
+        if self.spare.len() < SPARE_MAX && slot.is_plain() {
+            self.spare.push(slot);
         }
     }
 }
@@ -107,39 +140,43 @@ impl Upper for Handle {
             Kind::Item => head.status == MORE,
             kind => return Err(LinkEnd::protocol(format_args!("a {kind:?} frame from a server"))),
         };
-        let slot = {
-            let mut waiting = lock(&self.0.waiting);
-            let slot = if stays { waiting.get(head.id).map(|slot| slot.clone()) } else { waiting.remove(head.id) };
-            if slot.as_ref().is_some_and(|slot| slot.one_way.is_some()) && head.status & !BY_BULK != DONE {
+        let hear = |slot: Option<&Arc<Slot>>| match (slot, head.kind) {
+            (Some(slot), Kind::Item) => slot.add(head, body),
+            // Items of a stream that was given up.
+            (None, Kind::Item) => Ok(Heard::Looks),
+            (Some(slot), _) => Ok(slot.answer(head.status, body)),
+            (None, _) => Ok(Heard::GivenUp),
+        };
+        let mut waiting = lock(&self.0.waiting);
+        let heard = if stays {
+            // The slot is not free for another call meanwhile.
+            hear(waiting.slots.get(head.id).map(|slot| &*slot))?
+        } else {
+            let slot = waiting.remove(head.id);
+            if head.status & !BY_BULK != DONE && slot.as_ref().is_some_and(|slot| slot.is_one_way()) {
                 // A thread in `flush` that no longer finds the call finds its failure.
                 self.0.failed.fetch_add(1, Ordering::Relaxed);
             }
-            slot
+            drop(waiting);
+            hear(slot.as_ref())?
         };
-        match slot {
-            Some(slot) if head.kind == Kind::Item => {
-                let added = slot.with_arrived(|arrived| arrived.add(head, body));
-                added.unwrap_or_else(|| Err(LinkEnd::protocol("items before an answer")))?;
-                link.wake_waiting();
+        match heard {
+            Heard::Looks => {}
+            Heard::Task(task) => self.0.driver.wake_later(link, task),
+            Heard::GivenUp => release_result(link, head.status, body),
+            Heard::Left(exposed) => {
+                for number in exposed {
+                    link.withdraw(number);
+                }
+                release_result(link, head.status, body);
             }
-            Some(slot) if slot.one_way.is_some() => {
-                slot.one_way.iter().for_each(|one_way| Calls::settle(link, one_way, head.status, body));
-                link.wake_waiting();
-            }
-            // Items of a stream that was given up.
-            None if head.kind == Kind::Item => {}
-            Some(slot) => {
-                slot.answer(head.status, body);
-                link.wake_waiting();
-            }
-            // The answer to a call that was given up.
-            None => release_result(link, head.status, body),
         }
         Ok(())
     }
 
     fn ended(&self, _: &LinkEnd) {
-        // Those who wait for answers look at the link.
+        // Threads that wait for answers look at the link.
+        self.0.driver.end();
         self.0.lose_one_way();
     }
 }
@@ -184,10 +221,8 @@ impl Connect {
     /// # Errors
     /// [`ConnectError`]. A server that is absent or full is tried again until the deadline.
     pub fn connect(self) -> Result<Client, ConnectError> {
-        let Self { address, credentials, deadline, spin } = self;
-        let shared = Shared { address, credentials, spin, current: Mutex::default(), failed: Arc::default() };
-        let client = Client { shared: Arc::new(shared), deadline };
-        client.connection(Instant::now() + deadline)?;
+        let client = self.lazily();
+        client.connection(Instant::now() + client.deadline)?;
         Ok(client)
     }
 
@@ -195,7 +230,8 @@ impl Connect {
     #[must_use]
     pub fn lazily(self) -> Client {
         let Self { address, credentials, deadline, spin } = self;
-        let shared = Shared { address, credentials, spin, current: Mutex::default(), failed: Arc::default() };
+        let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
+        let shared = Shared { address, credentials, spin, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -238,7 +274,7 @@ impl Client {
     /// again. `None` without a connection.
     #[must_use]
     pub fn incarnation(&self) -> Option<u64> {
-        lock(&self.shared.current).as_ref().map(|connection| connection.welcome.incarnation)
+        lock(&self.shared.current).connection.as_ref().map(|connection| connection.welcome.incarnation)
     }
 
     /// The procedure `name` of a service, without a trait that describes it.
@@ -280,12 +316,12 @@ impl Client {
     /// [`CallError::Deadline`].
     pub fn flush(&self) -> Result<u64, CallError<Never>> {
         let patience = Patience { deadline: Instant::now() + self.deadline, cancelled: None };
-        let connection = lock(&self.shared.current).clone();
+        let connection = lock(&self.shared.current).connection.clone();
         if let Some(Connection { link, calls, .. }) = connection.as_deref() {
-            let mut numbers = lock(&calls.waiting).numbers(|slot| slot.one_way.is_some());
+            let mut numbers = lock(&calls.waiting).slots.numbers(|slot| slot.is_one_way());
             let waited = link.wait(&patience, || {
                 let mut waiting = lock(&calls.waiting);
-                numbers.retain(|number| waiting.get(*number).is_some());
+                numbers.retain(|number| waiting.slots.get(*number).is_some());
                 numbers.is_empty().then_some(())
             });
             match waited {
@@ -312,18 +348,33 @@ impl Client {
 
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
+        let Shared { address, credentials, spin, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
-        if let Some(connection) = &*current
-            && connection.link.end().is_none()
-        {
-            return Ok(connection.clone());
+        loop {
+            if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
+                return Ok(connection.clone());
+            }
+            if !current.is_dialling {
+                break;
+            }
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
+                return Err(ConnectError::TimedOut { address: address.to_string() });
+            }
+            current = has_dialled.wait_timeout(current, time_left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let (path, welcome) = dial(&self.shared.address, &self.shared.credentials, deadline)?;
+        current.is_dialling = true;
+        drop(current);
+        let dialled = dial(address, credentials, deadline);
+        let mut current = lock(&self.shared.current);
+        current.is_dialling = false;
+        has_dialled.notify_all();
+        let (path, welcome) = dialled?;
         let calls = Arc::new(Calls { failed: self.shared.failed.clone(), ..Calls::default() });
-        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(self.shared.spin));
+        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(*spin));
         let connection =
             Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });
-        *current = Some(connection.clone());
+        current.connection = Some(connection.clone());
         Ok(connection)
     }
 }
@@ -345,15 +396,16 @@ impl Connection {
         self.link.end().is_none()
     }
 
-    /// Takes a number for a call, and waits while the server allows no more.
-    fn register(&self, slot: &Arc<Slot>, patience: &Patience) -> Result<u64, CallError<Never>> {
+    /// Takes a number and a slot for a call, and waits while the server allows no more.
+    #[inline]
+    fn register(&self, is_one_way: bool, patience: &Patience) -> Result<(u64, Arc<Slot>), CallError<Never>> {
         let limit = self.welcome.calls_max as usize;
         let register = || {
             let mut waiting = lock(&self.calls.waiting);
-            (waiting.len() < limit).then(|| waiting.insert(slot.clone()))
+            (waiting.slots.len() < limit).then(|| waiting.add(is_one_way))
         };
-        if let Some(number) = register() {
-            return Ok(number);
+        if let Some(registered) = register() {
+            return Ok(registered);
         }
         self.calls.wanted.fetch_add(1, Ordering::Relaxed);
         let registered = self.link.wait(patience, register);
@@ -363,5 +415,12 @@ impl Connection {
             WaitEnd::Cancelled => CallError::Cancelled,
             WaitEnd::Link(cause) => CallError::Lost { ran: Ran::No, cause },
         })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The driver's thread uses the link as long as it lives.
+        self.link.close(LinkEnd::Here);
     }
 }

@@ -135,8 +135,8 @@ pub(crate) struct Fetch {
 pub(crate) struct Take {
     /// The sender's number for the operation and for the memory.
     pub(crate) operation: u64,
-    /// The addresses and lengths of the memory.
-    pub(crate) segments: Vec<(u64, u64)>,
+    /// The addresses and lengths of the memory, [packed](crate::segments).
+    pub(crate) segments: Vec<u8>,
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::door::{Door, Guest, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, Proof, Reply};
 use crate::path::Path;
+use crate::segments;
 use crate::stream::WINDOW;
 use crate::{Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
 
@@ -44,8 +45,10 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
         any::<(u64, u64, u64, u64)>().prop_map(|(offset, bytes, into, into_offset)| {
             farside_wire::encode(&Fetch { offset, bytes, into, into_offset }, Vec::new())
         }),
-        any::<(u64, Vec<(u64, u64)>)>()
-            .prop_map(|(operation, segments)| { farside_wire::encode(&Take { operation, segments }, Vec::new()) }),
+        any::<(u64, Vec<(usize, usize)>)>().prop_map(|(operation, segments)| {
+            let segments = segments::pack(segments, usize::MAX).expect("there is no limit");
+            farside_wire::encode(&Take { operation, segments }, Vec::new())
+        }),
         any::<(String, u16)>().prop_map(|(service, provider)| {
             let procedures = vec![(service.clone(), service.clone()); 3];
             farside_wire::encode(&Bind { service, provider, procedures }, Vec::new())
@@ -126,7 +129,8 @@ fn a_server_survives_any_frames() {
                     value,
                 };
                 // Descriptions of memory, and the arguments of `pull` and `push`.
-                let segments = vec![(next(), next() >> (next() % 64)); next() as usize % 3];
+                let segments = vec![(next() as usize, (next() >> (next() % 64)) as usize); next() as usize % 3];
+                let segments = segments::pack(segments, usize::MAX).expect("there is no limit");
                 let inline = (next() % 2 == 0).then(|| vec![1_u8; small as usize]);
                 let memory = vec![(next() % 5, next() >> (next() % 64), inline, segments, next() % 2 == 0)];
                 let memory = (memory, next() as u32 % 2);

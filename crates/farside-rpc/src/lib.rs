@@ -26,7 +26,7 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | [`Address`], `frame`, `table`, `area` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer |
+//! | [`Address`], `frame`, `table`, `area`, `segments` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer; that of a peer |
 //! | `path` | what carries frames: shared memory, TCP |
 //! | `link` | one connection: exposed memory, transfers, waiting |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
@@ -54,6 +54,7 @@ mod hostile;
 mod link;
 mod path;
 mod peer;
+mod segments;
 pub mod server;
 mod service;
 mod socket;

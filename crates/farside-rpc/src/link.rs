@@ -18,11 +18,11 @@ use farside_wire::Wire;
 
 pub(crate) use self::transfer::Fetching;
 pub use self::transfer::TransferError;
-pub(crate) use self::transfer::usable;
 pub(crate) use self::waiting::{Patience, WaitEnd};
 use crate::area::{Area, FillError, Refusal};
 use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::path::{LinkEnd, Path};
+use crate::segments;
 use crate::table::{Table, index};
 
 /// The most bytes that one `Fetch` asks for.
@@ -50,6 +50,8 @@ pub(crate) struct Link {
     path: Box<dyn Path>,
     upper: Box<dyn Upper>,
     exposed: Mutex<Table<Exposed>>,
+    /// The number of values in that table, roughly.
+    exposed_count: AtomicUsize,
     end: OnceLock<LinkEnd>,
     /// Held by the thread that receives; memory for it.
     lead: Mutex<Vec<u8>>,
@@ -132,6 +134,7 @@ impl Link {
             path,
             upper,
             exposed: Mutex::default(),
+            exposed_count: AtomicUsize::new(0),
             end: OnceLock::new(),
             lead: Mutex::default(),
             followers: Mutex::default(),
@@ -242,6 +245,7 @@ impl Link {
         let exposed = Exposed { area: Some(area.clone()), ..Exposed::default() };
         let mut table = lock(&self.exposed);
         let number = table.insert(exposed);
+        self.exposed_count.store(table.len(), Ordering::Relaxed);
         let is_marked = self.path.direct().is_some_and(|direct| direct.set_mark(index(number), number));
         if let Some(exposed) = table.get(number) {
             exposed.mark = is_marked.then_some(index(number));
@@ -260,6 +264,7 @@ impl Link {
     pub(crate) fn withdraw(&self, number: u64) -> Option<Arc<Area>> {
         let mut table = lock(&self.exposed);
         let exposed = table.remove(number)?;
+        self.exposed_count.store(table.len(), Ordering::Relaxed);
         if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
             direct.clear_mark(mark);
         }
@@ -268,7 +273,7 @@ impl Link {
 
     /// The number of exposed areas and operations.
     pub(crate) fn exposed_count(&self) -> usize {
-        lock(&self.exposed).len()
+        self.exposed_count.load(Ordering::Relaxed)
     }
 
     fn area(&self, number: u64) -> Result<Arc<Area>, Refusal> {
@@ -339,12 +344,10 @@ impl Link {
     fn take(&self, head: Head, take: &Take) -> Result<(), u8> {
         let area = self.area(head.id).map_err(status_of)?;
         let direct = self.path.direct().ok_or(UNREADABLE)?;
-        let segments = transfer::usable(&take.segments).ok_or(OUT_OF_RANGE)?;
+        let segments = segments::unpack(&take.segments).ok_or(OUT_OF_RANGE)?;
         let bytes = segments.iter().map(|(_, bytes)| bytes).sum();
-        let filled = area.fill(head.value, bytes, |at, part| {
-            let from = transfer::sub_range(&segments, at, part.len());
-            direct.read(index(take.operation), take.operation, &from, part)
-        });
+        let filled =
+            area.fill(head.value, bytes, |parts| direct.read(index(take.operation), take.operation, &segments, parts));
         filled.map_err(|error| match error {
             FillError::Refused(refusal) => status_of(refusal),
             FillError::Failed(_) => UNREADABLE,

@@ -4,14 +4,17 @@
 //! Reads and writes of registered memory are `Fetch`, `Data` and `Settle` frames, or direct reads
 //! where a path has them.
 
+#[cfg(test)]
+mod conformance;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
 use std::fmt;
-use std::io::Error;
+use std::io::{Error, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
 use crate::frame::Head;
+use crate::segments::Segment;
 
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,10 +105,10 @@ pub(crate) trait Direct {
     /// Clears one of this side's marks.
     fn clear_mark(&self, mark: usize);
 
-    /// Fills `into` from the peer's memory, whose segments are given by address and length.
+    /// Fills `into` from segments of the peer's memory, which have as many bytes.
     ///
     /// # Errors
     /// The system's error; `PermissionDenied` if it forbids such reads. `NotConnected` if the mark
     /// does not hold `number`, so that the memory was taken back.
-    fn read(&self, mark: usize, number: u64, segments: &[(usize, usize)], into: &mut [u8]) -> Result<(), Error>;
+    fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error>;
 }

@@ -4,6 +4,7 @@ mod pool;
 mod registry;
 mod session;
 mod streaming;
+mod task;
 mod turns;
 
 use std::io;

@@ -1,6 +1,7 @@
 //! [`Service`]: procedures under one name.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use farside_wire::{Decoder, Encoder, Schema, Wire};
@@ -54,12 +55,34 @@ type Run = dyn Fn(&Call, Decoder<'_>, Vec<u8>) -> Outcome + Send + Sync;
 pub(crate) enum Outcome {
     /// With a result, encoded.
     Done(Vec<u8>),
-    /// With a result, encoded, and the items of the stream in it.
-    Streamed(Vec<u8>, Outgoing),
     /// With the service's error, encoded.
     Failed(Vec<u8>),
     /// It did not run, because its arguments could not be decoded.
     Undecodable(String),
+    /// It has not ended.
+    Later(Later),
+    /// With a result, encoded, and the items of the stream in it.
+    Streamed(Vec<u8>, Outgoing),
+}
+
+/// An `async` handler that runs.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+impl Outcome {
+    fn of<T: Wire, E: Wire>(result: Result<T, E>, out: Vec<u8>) -> Self {
+        match result {
+            Ok(result) => {
+                let mut encoder = Encoder::behind(out);
+                result.encode(&mut encoder);
+                let (bytes, things) = encoder.into_parts();
+                match stream::attached(things) {
+                    None => Self::Done(bytes),
+                    Some(items) => Self::Streamed(bytes, items),
+                }
+            }
+            Err(error) => Self::Failed(farside_wire::encode(&error, out)),
+        }
+    }
 }
 
 /// The types of a procedure, as two programs compare them.
@@ -90,12 +113,65 @@ impl Service {
     #[must_use]
     #[track_caller]
     pub fn procedure<A: Wire, T: Wire, E: Wire>(
-        mut self,
+        self,
         name: impl Into<String>,
         handling: Handling,
         handler: impl Fn(&Call, A) -> Result<T, E> + Send + Sync + 'static,
     ) -> Self {
-        let (name, shape) = (name.into(), shape::<A, T, E>());
+        let run = move |call: &Call, arguments: A, out| Outcome::of(handler(call, arguments), out);
+        self.add::<A, T, E>(name.into(), handling, run)
+    }
+
+    /// Adds a procedure with an `async` handler. The server's pool runs it. While it waits, it
+    /// occupies no thread. When its call is cancelled, it is dropped where it waits.
+    ///
+    /// [`Bulk`](crate::Bulk) memory is pulled and pushed without `await`: a transfer occupies a
+    /// thread of the pool.
+    ///
+    /// ```
+    /// use farside_rpc::{Never, Procedure, Service};
+    ///
+    /// /// A service that asks another server.
+    /// fn relay(other: Procedure<u64, u64, Never>) -> Service {
+    ///     Service::new("relay").async_procedure("double", move |_, number: u64| {
+    ///         let asked = other.start(&number);
+    ///         async {
+    ///             match asked {
+    ///                 Ok(call) => call.await.map_err(|error| error.to_string()),
+    ///                 Err(error) => Err(error.to_string()),
+    ///             }
+    ///         }
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If the service has a procedure of this name, or an argument or an error has a stream.
+    #[must_use]
+    #[track_caller]
+    pub fn async_procedure<A: Wire, T: Wire, E: Wire, F>(
+        self,
+        name: impl Into<String>,
+        handler: impl Fn(Call, A) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let run = move |call: &Call, arguments: A, out| {
+            let result = handler(call.clone(), arguments);
+            Outcome::Later(Box::pin(async { Outcome::of(result.await, out) }))
+        };
+        self.add::<A, T, E>(name.into(), Handling::Pooled, run)
+    }
+
+    #[track_caller]
+    fn add<A: Wire, T: Wire, E: Wire>(
+        mut self,
+        name: String,
+        handling: Handling,
+        handler: impl Fn(&Call, A, Vec<u8>) -> Outcome + Send + Sync + 'static,
+    ) -> Self {
+        let shape = shape::<A, T, E>();
         let is_known = self.procedures.iter().any(|procedure| procedure.name == name);
         assert!(!is_known, "the service {:?} has two procedures {name:?}", self.name);
         let waits = handling == Handling::Inline && shape.contains("Bulk<");
@@ -108,18 +184,7 @@ impl Service {
         let run = move |call: &Call, arguments: Decoder<'_>, out: Vec<u8>| match farside_wire::decode::<A>(arguments, 0)
         {
             Err(error) => Outcome::Undecodable(error.to_string()),
-            Ok(arguments) => match handler(call, arguments) {
-                Ok(result) => {
-                    let mut encoder = Encoder::behind(out);
-                    result.encode(&mut encoder);
-                    let (bytes, things) = encoder.into_parts();
-                    match stream::attached(things) {
-                        None => Outcome::Done(bytes),
-                        Some(items) => Outcome::Streamed(bytes, items),
-                    }
-                }
-                Err(error) => Outcome::Failed(farside_wire::encode(&error, out)),
-            },
+            Ok(arguments) => handler(call, arguments, out),
         };
         self.procedures.push(Procedure { name, shape, handling, run: Arc::new(run) });
         self

@@ -190,7 +190,7 @@ pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Option<Outgoing> {
 }
 
 /// Drops items whose iterator may panic.
-pub(crate) fn drop_quietly(items: Option<Outgoing>) {
+pub(crate) fn drop_quietly(items: Outgoing) {
     // The panic hook has reported it, and no caller waits for the result.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(items)));
 }

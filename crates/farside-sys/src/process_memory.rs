@@ -5,7 +5,8 @@
 //! user, and more than that where the system is strict (Yama's `ptrace_scope`). Callers try the
 //! call once before they rely on it.
 
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, IoSliceMut, Result};
+use std::ptr;
 
 /// Copies bytes from another process's memory. Returns the number of bytes copied. It is smaller
 /// than requested if the following memory is not mapped there.
@@ -24,29 +25,56 @@ pub fn read(pid: i32, address: usize, into: &mut [u8]) -> Result<usize> {
     usize::try_from(copied).map_err(|_| Error::last_os_error())
 }
 
-/// Fills `into` with the bytes of several segments of another process's memory, each given by its
-/// address and length. Returns the number of bytes copied, as [`read`] does. Reads no more than
-/// [`SEGMENTS_MAX`] segments.
+/// Copies segments of another process's memory, each given by its address and length, into slices
+/// which have as many bytes together.
 ///
-/// *Cost*: a system call, and a copy. The system pins the pages of each segment for itself.
+/// *Cost*: a system call for each 1024 segments or slices, and a copy. The system pins
+/// the pages of each segment for itself.
 ///
 /// # Errors
-/// Those of [`read`].
-pub fn read_segments(pid: i32, segments: &[(usize, usize)], into: &mut [u8]) -> Result<usize> {
-    let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let there: Vec<_> = segments
-        .iter()
-        .take(SEGMENTS_MAX)
-        .map(|(address, bytes)| libc::iovec { iov_base: std::ptr::without_provenance_mut(*address), iov_len: *bytes })
-        .collect();
-    // SAFETY: the kernel writes only into `into`, which is borrowed mutably. It reads one element
-    // of the first vector, and the elements of the second, which lives during the call.
-    let copied = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), there.len() as _, 0) };
-    usize::try_from(copied).map_err(|_| Error::last_os_error())
+/// Those of [`read`]. `UnexpectedEof` if a part of the memory is not mapped there; `InvalidInput` if
+/// the numbers of bytes differ.
+pub fn read_exact(pid: i32, segments: &[(usize, usize)], into: &mut [IoSliceMut<'_>]) -> Result<()> {
+    let wanted = into.iter().map(|slice| slice.len()).sum::<usize>();
+    if segments.iter().try_fold(0_usize, |sum, (_, bytes)| sum.checked_add(*bytes)) != Some(wanted) {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let part = |iov_base: *mut libc::c_void, iov_len| (iov_len > 0).then_some(libc::iovec { iov_base, iov_len });
+    let mut here: Vec<_> = into.iter_mut().filter_map(|slice| part(slice.as_mut_ptr().cast(), slice.len())).collect();
+    let there = segments.iter().filter_map(|(address, bytes)| part(ptr::without_provenance_mut(*address), *bytes));
+    let mut there: Vec<_> = there.collect();
+    let (mut here, mut there) = (&mut here[..], &mut there[..]);
+    while !here.is_empty() {
+        let (to, from) = (&here[..here.len().min(SEGMENTS_MAX)], &there[..there.len().min(SEGMENTS_MAX)]);
+        // SAFETY: the kernel writes only into `into`, which is borrowed mutably: the parts of `to`
+        // lie in it. It reads the elements of both vectors, which live during the call.
+        let copied =
+            unsafe { libc::process_vm_readv(pid, to.as_ptr(), to.len() as _, from.as_ptr(), from.len() as _, 0) };
+        let copied = usize::try_from(copied).map_err(|_| Error::last_os_error())?;
+        if copied == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        advance(&mut here, copied);
+        advance(&mut there, copied);
+    }
+    Ok(())
+}
+
+/// Removes so many bytes from the front.
+fn advance(parts: &mut &mut [libc::iovec], mut bytes: usize) {
+    while let Some(first) = parts.first_mut() {
+        if first.iov_len > bytes {
+            first.iov_base = first.iov_base.wrapping_byte_add(bytes);
+            first.iov_len -= bytes;
+            return;
+        }
+        bytes -= first.iov_len;
+        *parts = &mut std::mem::take(parts)[1..];
+    }
 }
 
 /// The largest number of segments that one system call reads.
-pub const SEGMENTS_MAX: usize = 1024;
+const SEGMENTS_MAX: usize = 1024;
 
 /// Copies bytes into another process's memory. Returns the number of bytes copied, as [`read`]
 /// does.
@@ -108,6 +136,27 @@ mod tests {
         assert_eq!(&memory[..8], b"her\0\0mys");
         let nowhere = read(pid, 8, &mut found).unwrap_err();
         assert!(!is_refusal(&nowhere) && !is_gone(&nowhere), "{nowhere}");
+    }
+
+    #[test]
+    fn segments_fill_slices_of_other_lengths() {
+        let pid = std::process::id() as i32;
+        let memory: Vec<u32> = (0..10_000).collect();
+        let address = memory.as_ptr().expose_provenance();
+        // Every second number, in slices of three bytes.
+        let segments: Vec<_> = (0..5000).map(|index| (address + 8 * index, 4)).chain([(0, 0), (address, 0)]).collect();
+        let mut found = vec![0_u8; 20_000];
+        let mut slices: Vec<_> = found.chunks_mut(3).map(IoSliceMut::new).collect();
+        read_exact(pid, &segments, &mut slices).unwrap();
+        let (numbers, _) = found.as_chunks::<4>();
+        assert!(numbers.iter().map(|bytes| u32::from_ne_bytes(*bytes)).eq((0..10_000).step_by(2)));
+        let mut rest = [0; 4];
+        let mut read = |segments: &[_]| read_exact(pid, segments, &mut [IoSliceMut::new(&mut rest)]);
+        assert_eq!(read(&[(address, 3)]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(read(&[(address, usize::MAX), (address, 5)]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(read(&[(address, 3), (8, 1)]).is_err());
+        read(&[(address + 4, 4)]).unwrap();
+        assert_eq!(rest, 1_u32.to_ne_bytes());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use farside::{Worker, WorkerId};
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
 use farside_rpc::server::Turns;
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service, Tokens};
+use farside_sys::process_memory;
 
 use super::size_name;
 use crate::case::Case;
@@ -102,9 +103,13 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
         for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
             for (name, is_push) in [("pull", false), ("push", true)] {
                 let name = format!("{name}/{}/depth-1{suffix}", size_name(bytes));
-                cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, bytes, is_push)));
+                let what = Moved { bytes, segments: 1, is_push };
+                cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
             }
         }
+        let what = Moved { bytes: 1 << 20, segments: 4096, is_push: false };
+        let name = format!("pull/1MiB/segments-4096{suffix}");
+        cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
     }
     cases
 }
@@ -284,37 +289,61 @@ fn rate(me: &Worker, options: Options, over: Over, in_flight: usize) -> Result<V
     Ok(taken.report(vec![taken.metric("calls_per_s", "1/s", 0)]))
 }
 
-/// One call that moves memory of this size, beside a copy of as many bytes.
-fn moved(me: &Worker, options: Options, over: Over, bytes: usize, is_push: bool) -> Result<Vec<Metric>, BenchError> {
+/// Memory that a handler moves.
+#[derive(Clone, Copy)]
+struct Moved {
+    bytes: usize,
+    segments: usize,
+    is_push: bool,
+}
+
+/// One call that moves memory, beside the least that moves as many bytes: on one machine a system
+/// call that reads as from another process, otherwise a copy.
+fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<Metric>, BenchError> {
+    let Moved { bytes, segments, is_push } = what;
     let mut ends = Ends::new(me, over, SPIN)?;
     let count = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10)));
-    let mut own = vec![3_u8; bytes];
+    // The segments are the first halves of blocks, unless there is only one.
+    let block = bytes / segments * if segments > 1 { 2 } else { 1 };
+    let mut own = vec![3_u8; block * segments];
     let mut copy = vec![1_u8; bytes];
+    let from = own.as_ptr().expose_provenance();
     let taken = in_turns(me, options, |_| {
         me.barrier()?;
         let per_second = ends.measure(|client| {
             let rate = |start: Instant| count as f64 * bytes as f64 / start.elapsed().as_secs_f64();
             let start = Instant::now();
             for _ in 0..count {
-                black_box(&mut copy).copy_from_slice(black_box(&own));
+                match over {
+                    Over::Shm => {
+                        let pid = std::process::id().cast_signed();
+                        process_memory::read(pid, from, &mut copy).map_err(failed)?;
+                    }
+                    Over::Tcp => black_box(&mut copy).copy_from_slice(black_box(&own[..bytes])),
+                }
             }
-            let copied = rate(start);
+            let limit = rate(start);
             let start = Instant::now();
             if is_push {
                 let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
                 for _ in 0..count {
-                    scope(|scope| push.call(&scope.lend_mut(&mut own))).map_err(failed)?;
+                    let pieces: Vec<_> = own.chunks_mut(block).map(|piece| &mut piece[..bytes / segments]).collect();
+                    scope(|scope| push.call(&scope.lend_all_mut(pieces))).map_err(failed)?;
                 }
             } else {
                 let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
                 for _ in 0..count {
-                    scope(|scope| pull.call(&scope.lend(&own))).map_err(failed)?;
+                    scope(|scope| {
+                        pull.call(&scope.lend_all(own.chunks(block).map(|piece| &piece[..bytes / segments])))
+                    })
+                    .map_err(failed)?;
                 }
             }
-            Ok((copied, rate(start)))
+            Ok((limit, rate(start)))
         })?;
         Ok(vec![per_second.0, per_second.1])
     })?;
-    let metric = taken.metric("bytes_per_s", "B/s", 1).against("memcpy", taken.samples_of(0));
+    let limit = if over == Over::Shm { "process_vm_readv" } else { "memcpy" };
+    let metric = taken.metric("bytes_per_s", "B/s", 1).against(limit, taken.samples_of(0));
     Ok(taken.report(vec![metric]))
 }

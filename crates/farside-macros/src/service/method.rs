@@ -30,16 +30,26 @@ pub(super) struct Method {
     pub(super) is_one_way: bool,
     /// Whether the handler returns a `Result`.
     pub(super) has_result: bool,
+    pub(super) is_async: bool,
     pub(super) arguments: Vec<(Ident, Type)>,
     pub(super) result: Type,
     pub(super) error: Type,
 }
 
 impl Method {
-    /// Reads a method, and removes its options. `krate` is the path of `farside_rpc`.
+    /// Reads a method, and removes its options. An `async` method becomes one that returns a future
+    /// which may go to another thread. `krate` is the path of `farside_rpc`.
     pub(super) fn take(function: &mut TraitItemFn, krate: &Path) -> Result<Self> {
         let options = Options::take(&mut function.attrs)?;
-        let signature = &function.sig;
+        let signature = &mut function.sig;
+        let asyncness = signature.asyncness.take();
+        if let Some(token) = asyncness.filter(|_| options.is_inline) {
+            let message = "an inline procedure does not wait: remove `inline` or `async`";
+            return Err(Error::new(token.span(), message));
+        }
+        if let Some(body) = function.default.as_mut().filter(|_| asyncness.is_some()) {
+            *body = parse_quote!({ async move #body });
+        }
         check_modifiers(signature)?;
         let ident = signature.ident.clone();
         let text = ident.unraw().to_string();
@@ -77,6 +87,15 @@ impl Method {
             let message = "an inline procedure returns no stream: its items are made on the pool; remove `inline`";
             return Err(Error::new_spanned(result, message));
         }
+        if asyncness.is_some() {
+            let output = match &signature.output {
+                ReturnType::Type(_, output) => (**output).clone(),
+                ReturnType::Default => parse_quote!(()),
+            };
+            signature.output = parse_quote!(
+                -> impl ::core::future::Future<Output = #output> + ::core::marker::Send
+            );
+        }
         let repeated = ["doc", "deprecated", "allow"];
         let is_repeated = |attribute: &&Attribute| repeated.iter().any(|name| attribute.path().is_ident(name));
         Ok(Self {
@@ -87,6 +106,7 @@ impl Method {
             is_idempotent: options.is_idempotent,
             is_one_way: options.is_one_way,
             has_result,
+            is_async: asyncness.is_some(),
             arguments,
             result,
             error,
@@ -134,11 +154,7 @@ impl Options {
 }
 
 fn check_modifiers(signature: &Signature) -> Result<()> {
-    let Signature { constness, asyncness, safety, abi, generics, variadic, .. } = signature;
-    if let Some(token) = asyncness {
-        let message = "async procedures are not supported yet: write a plain `fn`, which runs on the server's pool";
-        return Err(Error::new(token.span(), message));
-    }
+    let Signature { constness, safety, abi, generics, variadic, .. } = signature;
     let modifier = constness
         .map(|token| token.span())
         .or(match safety {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use farside_wire::{Decoder, Wire};
 
 use super::pending::{Sent, lost};
-use crate::answer::{self, DONE, MORE, Refused, STREAMED};
+use crate::answer::{self, DONE, MORE, Refused};
 use crate::error::{CallError, Never, RESULT, Stage};
 use crate::frame::{Head, Kind};
 use crate::link::{Patience, lock};
@@ -58,20 +58,13 @@ impl Receiving {
 }
 
 /// Reads the answer of a call.
-pub(super) fn read<T: Wire, E: Wire>(
-    status: u8,
-    body: &[u8],
-    sent: Sent,
-    patience: Patience,
-) -> Result<T, CallError<E>> {
-    if status & STREAMED == 0 {
-        drop(sent);
+#[inline]
+pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], stream: Option<Incoming>) -> Result<T, CallError<E>> {
+    if stream.is_none() {
         return answer::read(status, Decoder::new(body));
     }
-    let first = Frame { status: MORE, count: 0, body: Vec::new() };
-    let incoming = Incoming { sent, patience, frame: first, at: 0, consumed: 0 };
-    let receiving = Receiving(Mutex::new(Some(incoming)));
-    answer::read(status & !STREAMED, Decoder::new(body).within(&receiving))
+    let receiving = Receiving(Mutex::new(stream));
+    answer::read(status, Decoder::new(body).within(&receiving))
 }
 
 /// A stream of results. Dropping it cancels its call.
@@ -87,6 +80,12 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// The stream that the answer of a call begins.
+    pub(super) fn new(sent: Sent, patience: Patience) -> Self {
+        let frame = Frame { status: MORE, count: 0, body: Vec::new() };
+        Self { sent, patience, frame, at: 0, consumed: 0 }
+    }
+
     /// The next item, or `None` at the end of the stream.
     pub(crate) fn next<T: Wire>(&mut self) -> Result<Option<T>, CallError<Never>> {
         while self.frame.count == 0 {
@@ -109,7 +108,7 @@ impl Incoming {
     /// Waits for the next frame of items.
     fn receive(&mut self) -> Result<(), CallError<Never>> {
         let Sent { connection, slot, number, .. } = &self.sent;
-        let take = || slot.with_arrived(|arrived| arrived.frames.pop_front()).flatten();
+        let take = || slot.with_arrived(|arrived| arrived.frames.pop_front());
         let frame = connection.link.wait(&self.patience, take).map_err(lost)?;
         if frame.status != MORE && frame.status != DONE {
             let refused: Result<Refused, _> = farside_wire::decode(Decoder::new(&frame.body), 0);

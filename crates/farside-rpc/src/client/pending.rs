@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use farside_wire::{Decoder, Wire};
 
-use super::incoming::Arrived;
+use super::incoming::{self, Arrived, Incoming};
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
 use crate::answer::{BY_BULK, STREAMED};
@@ -22,61 +24,183 @@ use crate::path::LinkEnd;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     is_answered: AtomicBool,
-    answer: Mutex<Option<(u8, Vec<u8>)>>,
-    /// What of a stream has arrived, from the answer that begins it on.
-    arrived: Mutex<Option<Box<Arrived>>>,
-    /// For a one-way call.
-    pub(super) one_way: Option<Box<OneWay>>,
+    /// The answer has begun a stream.
+    is_streaming: AtomicBool,
+    is_one_way: bool,
+    state: Mutex<State>,
 }
 
-/// A call for whose answer no thread waits.
 #[derive(Debug, Default)]
-pub(super) struct OneWay {
-    /// The memory that the server may access until the call ends. `None` before the call was sent.
-    pub(super) exposed: Mutex<Option<Vec<u64>>>,
+struct State {
+    status: u8,
+    body: Vec<u8>,
+    /// The task that waits for the answer.
+    task: Option<Waker>,
+    is_given_up: bool,
+    /// What of a stream has arrived.
+    arrived: Arrived,
+    /// The memory that the server may access until a one-way call ends, once the call was left.
+    left: Option<Vec<u64>>,
+}
+
+/// Who has to hear of an answer.
+pub(super) enum Heard {
+    /// A thread that looks by itself.
+    Looks,
+    /// A task, which must be woken.
+    Task(Waker),
+    /// The call was given up.
+    GivenUp,
+    /// A one-way call, which has this memory exposed.
+    Left(Vec<u64>),
 }
 
 impl Slot {
-    pub(super) fn new(is_one_way: bool) -> Self {
-        Self { one_way: is_one_way.then(Box::default), ..Self::default() }
+    pub(super) fn one_way() -> Self {
+        Self { is_one_way: true, ..Self::default() }
     }
 
+    pub(super) fn is_one_way(&self) -> bool {
+        self.is_one_way
+    }
+
+    /// Whether it is the slot of a one-way call that was left to itself.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_one_way && lock(&self.state).left.is_some()
+    }
+
+    /// Whether it can serve another call.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.is_one_way && !self.is_streaming()
+    }
+
+    fn is_streaming(&self) -> bool {
+        self.is_streaming.load(Ordering::Relaxed)
+    }
+
+    /// Takes items of a stream in.
+    pub(super) fn add(&self, head: Head, body: &[u8]) -> Result<Heard, LinkEnd> {
+        if !self.is_streaming() {
+            return Err(LinkEnd::protocol("items before an answer"));
+        }
+        lock(&self.state).arrived.add(head, body)?;
+        Ok(Heard::Looks)
+    }
+
+    /// Passes what of a stream has arrived to `use_it`.
+    pub(super) fn with_arrived<T>(&self, use_it: impl FnOnce(&mut Arrived) -> T) -> T {
+        use_it(&mut lock(&self.state).arrived)
+    }
+
+    /// Stores the answer.
     #[inline]
-    pub(super) fn answer(&self, status: u8, body: &[u8]) {
+    pub(super) fn answer(&self, status: u8, body: &[u8]) -> Heard {
+        let mut state = lock(&self.state);
+        if let Some(exposed) = state.left.take() {
+            return Heard::Left(exposed);
+        }
+        if state.is_given_up {
+            return Heard::GivenUp;
+        }
         if status & STREAMED != 0 {
-            *lock(&self.arrived) = Some(Box::default());
+            self.is_streaming.store(true, Ordering::Relaxed);
         }
-        *lock(&self.answer) = Some((status, body.to_vec()));
-        // SYNC: pairs with the acquire load in `take`.
+        state.status = status;
+        state.body.clear();
+        state.body.extend_from_slice(body);
+        // SYNC: pairs with the acquire load in `is_answered`.
         self.is_answered.store(true, Ordering::Release);
+        state.task.take().map_or(Heard::Looks, Heard::Task)
     }
 
     #[inline]
-    fn take(&self) -> Option<(u8, Vec<u8>)> {
-        if !self.is_answered.load(Ordering::Acquire) {
-            return None;
-        }
-        lock(&self.answer).take()
+    fn is_answered(&self) -> bool {
+        self.is_answered.load(Ordering::Acquire)
     }
 
-    /// Passes what of a stream has arrived to `use_it`. `None` if the answer has begun no stream.
-    pub(super) fn with_arrived<T>(&self, use_it: impl FnOnce(&mut Arrived) -> T) -> Option<T> {
-        lock(&self.arrived).as_deref_mut().map(use_it)
+    /// Makes `task` the one to wake. Returns false if the answer is there.
+    pub(super) fn set_task(&self, task: &Waker) -> bool {
+        let mut state = lock(&self.state);
+        if self.is_answered() {
+            return false;
+        }
+        match &mut state.task {
+            Some(known) => known.clone_from(task),
+            none => *none = Some(task.clone()),
+        }
+        true
+    }
+
+    pub(super) fn take_task(&self) -> Option<Waker> {
+        lock(&self.state).task.take()
     }
 }
 
 /// A call that is under way. Dropping it cancels the call.
 ///
-/// Something must drive the connection: a thread in [`wait`](Self::wait) drives it for all calls.
+/// A thread gets the result by [`wait`](Self::wait), a task by `await`. With [`then`](Self::then),
+/// a function gets it.
+///
+/// *Cost.* While a thread waits, it receives for all calls of the connection. If none waits, but
+/// calls are awaited or have a function, a thread of the library receives for them. It starts with
+/// the first such call and serves all calls of its connection.
+///
+/// ```
+/// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+///
+/// let name = format!("shm:later-{}", std::process::id());
+/// let double = Service::new("double").procedure("it", Handling::Pooled, |_, x: u64| Ok::<_, Never>(2 * x));
+/// let server = Server::builder().listen(&name)?.provider(0, double).start()?;
+///
+/// let client = Client::connect(&name, Credentials::own_user())?;
+/// let double = client.procedure::<u64, u64, Never>("double", 0, "it");
+/// let (sender, results) = std::sync::mpsc::channel();
+/// for x in 0..10 {
+///     let sender = sender.clone();
+///     double.start(&x)?.then(move |result| sender.send(result).unwrap());
+/// }
+/// let sum: u64 = results.iter().take(10).map(Result::unwrap).sum();
+/// assert_eq!(sum, 90);
+///
+/// let future = async { double.start(&3)?.await };
+/// # let three = std::pin::pin!(future);
+/// # struct Unpark(std::thread::Thread);
+/// # impl std::task::Wake for Unpark { fn wake(self: std::sync::Arc<Self>) { self.0.unpark() } }
+/// # let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+/// # let (mut three, mut context) = (three, std::task::Context::from_waker(&waker));
+/// # let result = loop {
+/// #     match three.as_mut().poll(&mut context) {
+/// #         std::task::Poll::Ready(result) => break result,
+/// #         std::task::Poll::Pending => std::thread::park(),
+/// #     }
+/// # };
+/// # assert_eq!(result, Ok(6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a pending call cancels it"]
 pub struct Pending<T, E> {
     stub: Stub,
     index: usize,
     request: Request,
     deadline: Instant,
-    sent: Sent,
+    progress: Progress,
     result: PhantomData<fn() -> (T, E)>,
 }
+
+enum Progress {
+    /// The answer arrives here.
+    Sent(Sent),
+    /// A thread gets the answer.
+    Elsewhere(Arc<Elsewhere>),
+    /// A task has got the result.
+    Over,
+}
+
+/// A call whose answer takes system calls: the result is long, or the call is made again.
+#[derive(Default)]
+struct Elsewhere(Mutex<(Option<Outcome>, Option<Waker>)>);
+
+type Outcome = Result<(u8, Vec<u8>, Option<Incoming>), CallError<Never>>;
 
 /// A call that was sent.
 pub(super) struct Sent {
@@ -85,21 +209,36 @@ pub(super) struct Sent {
     pub(super) number: u64,
     /// The memory that the server may access until the call ends.
     pub(super) exposed: Vec<u64>,
+    /// The deadline under which tasks wait for it.
+    pub(super) watched: Option<Instant>,
 }
 
 impl Drop for Sent {
+    #[inline]
     fn drop(&mut self) {
-        for number in self.exposed.drain(..) {
-            self.connection.link.withdraw(number);
-        }
         let Connection { link, calls, .. } = &*self.connection;
-        let is_under_way = lock(&calls.waiting).remove(self.number).is_some();
-        if is_under_way {
+        for number in self.exposed.drain(..) {
+            link.withdraw(number);
+        }
+        if let Some(deadline) = self.watched {
+            calls.driver.forget(deadline, self.number);
+        }
+        let may_wait = !self.slot.is_answered() || self.slot.is_streaming();
+        let was_waiting = may_wait && lock(&calls.waiting).remove(self.number).is_some();
+        if was_waiting {
             // A server that is gone needs no word.
             let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
         }
-        if let Some((status, body)) = self.slot.take() {
-            release_result(link, status, &body);
+        let mut state = lock(&self.slot.state);
+        if was_waiting || self.slot.is_answered() {
+            release_result(link, state.status, &state.body);
+            (state.status, state.task) = (0, None);
+            self.slot.is_answered.store(false, Ordering::Relaxed);
+            drop(state);
+            lock(&calls.waiting).recycle(self.slot.clone());
+        } else {
+            // The answer is being received at this moment.
+            state.is_given_up = true;
         }
         if calls.wanted.load(Ordering::Relaxed) > 0 {
             link.wake_waiting();
@@ -110,7 +249,7 @@ impl Drop for Sent {
 
 impl<T: Wire, E: Wire> Pending<T, E> {
     pub(super) fn new(stub: Stub, index: usize, request: Request, deadline: Instant, sent: Sent) -> Self {
-        Self { stub, index, request, deadline, sent, result: PhantomData }
+        Self { stub, index, request, deadline, progress: Progress::Sent(sent), result: PhantomData }
     }
 
     /// Waits for the answer.
@@ -118,9 +257,32 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     /// # Errors
     /// [`CallError`]. A call that did not run, or that is idempotent, is made again when its
     /// connection was lost, until its deadline.
+    ///
+    /// # Panics
+    /// If the result was awaited before.
     pub fn wait(self) -> Result<T, CallError<E>> {
-        let Self { stub, index, request, deadline, sent, .. } = self;
-        stub.finish(index, &request, deadline, Ok(sent))
+        let Self { stub, index, request, deadline, progress, .. } = self;
+        match progress {
+            Progress::Sent(sent) => stub.finish(index, &request, deadline, Ok(sent), incoming::read),
+            Progress::Elsewhere(elsewhere) => {
+                let thread = Arc::new(Unpark(std::thread::current()));
+                let waker = thread.into();
+                loop {
+                    match elsewhere.poll(&waker) {
+                        Poll::Ready(outcome) => return read(outcome),
+                        Poll::Pending => std::thread::park(),
+                    }
+                }
+            }
+            Progress::Over => panic!("a result is taken once"),
+        }
+    }
+
+    /// Calls `finish` with the result: on a thread of the library, or at once if the result is
+    /// there. It must not wait for long: other calls of the connection wait meanwhile.
+    pub fn then(self, finish: impl FnOnce(Result<T, CallError<E>>) + Send + 'static) {
+        let task = Then(Mutex::new(Some((self, finish))));
+        Arc::new(task).wake();
     }
 
     /// Cancels the call. Its handler is told.
@@ -129,48 +291,93 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     }
 }
 
-impl Sent {
-    /// Leaves a one-way call to itself. Its answer is counted when it arrives.
-    pub(super) fn leave(mut self) {
-        let Connection { link, calls, .. } = &*self.connection;
-        let mut waiting = lock(&calls.waiting);
-        if let Some(slot) = waiting.get(self.number)
-            && let Some(one_way) = &slot.one_way
-        {
-            *lock(&one_way.exposed) = Some(std::mem::take(&mut self.exposed));
-            // No call has this number, so dropping this cancels none.
-            self.number = 0;
+fn read<T: Wire, E: Wire>(outcome: Outcome) -> Result<T, CallError<E>> {
+    match outcome {
+        Ok((status, body, incoming)) => incoming::read(status, &body, incoming),
+        Err(error) => Err(error.with_service(|never| match never {})),
+    }
+}
+
+/// Gets the result, as the task of an `async` function. Dropping it cancels the call.
+///
+/// # Panics
+/// If it is polled after it returned the result.
+impl<T: Wire, E: Wire> Future for Pending<T, E> {
+    type Output = Result<T, CallError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (index, deadline) = (self.index, self.deadline);
+        if let Progress::Sent(sent) = &mut self.progress {
+            if sent.watch(deadline, context.waker()).is_pending() {
+                return Poll::Pending;
+            }
+            let Progress::Sent(sent) = std::mem::replace(&mut self.progress, Progress::Over) else { unreachable!() };
+            if sent.is_short(self.stub.is_idempotent(index)) {
+                return Poll::Ready(self.stub.finish(index, &self.request, deadline, Ok(sent), incoming::read));
+            }
+            // The rest takes system calls, or a new connection.
+            let elsewhere = Arc::<Elsewhere>::default();
+            let (stub, request, done) = (self.stub.clone(), std::mem::take(&mut self.request), elsewhere.clone());
+            let keep = |status, body: &[u8], incoming| Ok((status, body.to_vec(), incoming));
+            let work = move || done.end(stub.finish(index, &request, deadline, Ok(sent), keep));
+            if let Err(error) = std::thread::Builder::new().name("farside rpc call".into()).spawn(work) {
+                return Poll::Ready(Err(CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::failed(&error) }));
+            }
+            self.progress = Progress::Elsewhere(elsewhere);
         }
-        drop(waiting);
-        if link.end().is_some() {
-            calls.lose_one_way();
+        match &self.progress {
+            Progress::Elsewhere(elsewhere) => elsewhere.poll(context.waker()).map(read),
+            Progress::Sent(_) | Progress::Over => panic!("a result is taken once"),
+        }
+    }
+}
+
+impl Elsewhere {
+    fn end(&self, outcome: Outcome) {
+        let task = {
+            let mut state = lock(&self.0);
+            state.0 = Some(outcome);
+            state.1.take()
+        };
+        if let Some(task) = task {
+            task.wake();
         }
     }
 
-    /// Waits for the answer of a call, and fetches it if it is long.
-    pub(super) fn finish(&self, patience: &Patience) -> Result<(u8, Vec<u8>), CallError<Never>> {
-        let Self { connection, slot, .. } = self;
-        let (status, body) = connection.link.wait(patience, || slot.take()).map_err(lost)?;
-        if status & BY_BULK == 0 {
-            return Ok((status, body));
+    fn poll(&self, task: &Waker) -> Poll<Outcome> {
+        let mut state = lock(&self.0);
+        state.0.take().map_or_else(
+            || {
+                state.1 = Some(task.clone());
+                Poll::Pending
+            },
+            Poll::Ready,
+        )
+    }
+}
+
+/// A call with a function that gets its result.
+struct Then<T, E, F>(Mutex<Option<(Pending<T, E>, F)>>);
+
+impl<T: Wire, E: Wire, F: FnOnce(Result<T, CallError<E>>) + Send + 'static> Wake for Then<T, E, F> {
+    fn wake(self: Arc<Self>) {
+        let waker = self.clone().into();
+        let mut state = lock(&self.0);
+        let Some((pending, _)) = &mut *state else { return };
+        if let Poll::Ready(result) = Pin::new(pending).poll(&mut Context::from_waker(&waker)) {
+            let (pending, finish) = state.take().expect("it was there a moment ago");
+            drop(state);
+            drop(pending);
+            finish(result);
         }
-        let described: Description =
-            farside_wire::decode(Decoder::new(&body), 0).map_err(|error| CallError::undecodable(RESULT, &error))?;
-        let max = connection.welcome.bytes_max;
-        if described.bytes > max {
-            return Err(CallError::TooLarge { what: RESULT, bytes: described.bytes, max });
-        }
-        let pulled = pull_described(&connection.link, &described, patience);
-        // The server keeps the result until it hears this.
-        let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
-        let body = pulled.map_err(|error| match error {
-            TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
-            // The server keeps a result until it is released, unless it has ended.
-            TransferError::Gone => CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer },
-            TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
-            other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
-        })?;
-        Ok((status & !BY_BULK, body))
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -180,6 +387,93 @@ pub(super) fn lost(end: WaitEnd) -> CallError<Never> {
         WaitEnd::Deadline => CallError::Deadline { stage: Stage::Waiting },
         WaitEnd::Cancelled => CallError::Cancelled,
         WaitEnd::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+    }
+}
+
+impl Sent {
+    /// Wakes `task` when the answer is there, the deadline has passed or the connection has ended.
+    /// Ready if that is so already.
+    fn watch(&mut self, deadline: Instant, task: &Waker) -> Poll<()> {
+        let Self { connection, slot, number, watched, .. } = self;
+        if !slot.set_task(task) {
+            return Poll::Ready(());
+        }
+        if watched.is_none() {
+            if Connection::watch(connection, deadline, *number, slot).is_err() {
+                return Poll::Ready(());
+            }
+            *watched = Some(deadline);
+        }
+        let is_over = connection.link.end().is_some() || Instant::now() >= deadline || slot.is_answered();
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether what is left to do takes no system call. The call is made again if it `may_again`.
+    fn is_short(&self, may_again: bool) -> bool {
+        match self.slot.is_answered() {
+            true => lock(&self.slot.state).status & BY_BULK == 0,
+            false => !may_again || self.connection.link.end().is_none(),
+        }
+    }
+
+    /// Leaves a one-way call to itself. Its answer is counted when it arrives.
+    pub(super) fn leave(mut self) {
+        let mut state = lock(&self.slot.state);
+        if !self.slot.is_answered() {
+            state.left = Some(std::mem::take(&mut self.exposed));
+            // No call has this number, so dropping this cancels none.
+            self.number = 0;
+        }
+        drop(state);
+        let Connection { link, calls, .. } = &*self.connection;
+        if link.end().is_some() {
+            calls.lose_one_way();
+        }
+    }
+
+    /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with the
+    /// stream that it begins.
+    #[inline]
+    pub(super) fn finish<R>(
+        self,
+        patience: &Patience,
+        read: impl FnOnce(u8, &[u8], Option<Incoming>) -> R,
+    ) -> Result<R, CallError<Never>> {
+        let Self { connection, slot, .. } = &self;
+        if !slot.is_answered() {
+            connection.link.wait(patience, || slot.is_answered().then_some(())).map_err(lost)?;
+        }
+        let mut state = lock(&slot.state);
+        // What is long is released here.
+        let status = std::mem::take(&mut state.status);
+        let body = std::mem::take(&mut state.body);
+        drop(state);
+        if status & (BY_BULK | STREAMED) != 0 {
+            let body = if status & BY_BULK == 0 { body } else { self.fetch(&body, patience)? };
+            let incoming = (status & STREAMED != 0).then(|| Incoming::new(self, patience.clone()));
+            return Ok(read(status & !(BY_BULK | STREAMED), &body, incoming));
+        }
+        let result = read(status, &body, None);
+        lock(&slot.state).body = body;
+        Ok(result)
+    }
+
+    /// Fetches a long result.
+    fn fetch(&self, described: &[u8], patience: &Patience) -> Result<Vec<u8>, CallError<Never>> {
+        let Self { connection, .. } = self;
+        let described: Description =
+            farside_wire::decode(Decoder::new(described), 0).map_err(|error| CallError::undecodable(RESULT, &error))?;
+        let (bytes, max) = (described.bytes, connection.welcome.bytes_max);
+        let pulled = (bytes <= max).then(|| pull_described(&connection.link, &described, patience));
+        // The server keeps the result until it hears this.
+        let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
+        pulled.ok_or(CallError::TooLarge { what: RESULT, bytes, max })?.map_err(|error| match error {
+            TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+            // The server keeps a result until it is released, unless it has ended.
+            TransferError::Gone => CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer },
+            TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
+            other => CallError::Undecodable { what: RESULT, cause: other.to_string() },
+        })
     }
 }
 

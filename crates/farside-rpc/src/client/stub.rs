@@ -5,13 +5,15 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use farside_wire::{Decoder, Encoder, Wire};
+use farside_wire::{Encoder, Wire};
 
-use super::pending::{Pending, Sent, Slot};
-use super::{Client, Connection, incoming};
-use crate::answer::{self, BY_BULK, Bind, Bound, WITH_MEMORY};
+use super::incoming::{self, Incoming};
+use super::pending::{Pending, Sent};
+use super::{Client, Connection};
+use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{attached, expose};
+use crate::call;
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Patience, lock};
@@ -71,6 +73,7 @@ struct Binding {
 }
 
 /// A call's arguments, encoded.
+#[derive(Default)]
 pub(super) struct Request {
     arguments: Vec<u8>,
     memory: Vec<Arc<Area>>,
@@ -118,8 +121,9 @@ impl Stub {
     /// If there is no such procedure.
     #[inline]
     pub fn start<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<Pending<T, E>, CallError<E>> {
-        let (request, deadline) = (Request::new(arguments), Instant::now() + self.client.deadline);
-        match self.send_request(index, &request, deadline) {
+        let (request, now) = (Request::new(arguments), Instant::now());
+        let deadline = self.deadline(now);
+        match self.send_request(index, &request, now, deadline) {
             Ok(sent) => Ok(Pending::new(self.clone(), index, request, deadline, sent)),
             Err(error) => Err(error.with_service(|never| match never {})),
         }
@@ -134,9 +138,10 @@ impl Stub {
     /// If there is no such procedure.
     #[inline]
     pub fn call<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<T, CallError<E>> {
-        let (request, deadline) = (Request::new(arguments), Instant::now() + self.client.deadline);
-        let sent = self.send_request(index, &request, deadline);
-        self.finish(index, &request, deadline, sent)
+        let (request, now) = (Request::new(arguments), Instant::now());
+        let deadline = self.deadline(now);
+        let sent = self.send_request(index, &request, now, deadline);
+        self.finish(index, &request, deadline, sent, incoming::read)
     }
 
     /// Sends a call of the procedure `index`, and does not wait for its end. See
@@ -148,55 +153,71 @@ impl Stub {
     /// # Panics
     /// If there is no such procedure.
     pub fn send<A: Wire>(&self, index: usize, arguments: &A) -> Result<(), CallError<Never>> {
-        let request = Request { is_one_way: true, ..Request::new(arguments) };
-        self.send_request(index, &request, Instant::now() + self.client.deadline)?.leave();
+        let (request, now) = (Request { is_one_way: true, ..Request::new(arguments) }, Instant::now());
+        self.send_request(index, &request, now, self.deadline(now))?.leave();
         Ok(())
+    }
+
+    /// The deadline of a call that begins now. A call of a handler has no more time than the call
+    /// that it handles.
+    fn deadline(&self, now: Instant) -> Instant {
+        let own = now + self.client.deadline;
+        call::deadline().map_or(own, |outer| own.min(outer))
+    }
+
+    pub(super) fn is_idempotent(&self, index: usize) -> bool {
+        self.signature.procedures[index].is_idempotent
     }
 
     /// Waits for the answer of a call. Makes the call again when its connection was lost, if it did
     /// not run or is idempotent.
     #[inline]
-    pub(super) fn finish<T: Wire, E: Wire>(
+    pub(super) fn finish<T, E>(
         &self,
         index: usize,
         request: &Request,
         deadline: Instant,
         mut sent: Result<Sent, CallError<Never>>,
+        read: impl Fn(u8, &[u8], Option<Incoming>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
         let patience = Patience { deadline, cancelled: None };
         loop {
-            let error = match sent.and_then(|sent| Ok((sent.finish(&patience)?, sent))) {
-                Ok(((status, body), sent)) => return incoming::read(status, &body, sent, patience),
+            let error = match sent.and_then(|sent| sent.finish(&patience, &read)) {
+                Ok(result) => return result,
                 Err(error) => error,
             };
-            let may_again = error.ran() == Ran::No || self.signature.procedures[index].is_idempotent;
-            if !matches!(error, CallError::Lost { .. }) || !may_again || Instant::now() >= deadline {
+            let may_again = error.ran() == Ran::No || self.is_idempotent(index);
+            let now = Instant::now();
+            if !matches!(error, CallError::Lost { .. }) || !may_again || now >= deadline {
                 return Err(error.with_service(|never| match never {}));
             }
-            sent = self.send_request(index, request, deadline);
+            sent = self.send_request(index, request, now, deadline);
         }
     }
 
     /// Sends a call, on a new connection if the last one has ended.
+    #[inline]
     pub(super) fn send_request(
         &self,
         index: usize,
         request: &Request,
+        mut now: Instant,
         deadline: Instant,
     ) -> Result<Sent, CallError<Never>> {
         loop {
-            let (connection, number) = match self.bind(index, deadline) {
-                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => continue,
-                bound => bound?,
-            };
-            match send(&connection, number, self.provider, request, deadline) {
-                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => {
-                    // A path that cannot send has ended. What arrived before is still received.
-                    if let Some(mut lead) = connection.link.try_lead() {
-                        (0..STEPS_MAX).find(|_| connection.link.step(&mut lead).is_err());
+            let sent = self.bind(index, now, deadline).and_then(|(connection, number)| {
+                send(&connection, number, self.provider, request, now, deadline).inspect_err(|error| {
+                    if matches!(error, CallError::Lost { .. }) {
+                        // A path that cannot send has ended. What arrived before is still received.
+                        if let Some(mut lead) = connection.link.try_lead() {
+                            (0..STEPS_MAX).find(|_| connection.link.step(&mut lead).is_err());
+                        }
+                        connection.link.close(crate::LinkEnd::ByPeer);
                     }
-                    connection.link.close(crate::LinkEnd::ByPeer);
-                }
+                })
+            });
+            match sent {
+                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => now = Instant::now(),
                 sent => return sent,
             }
         }
@@ -204,25 +225,32 @@ impl Stub {
 
     /// The connection, and the number of a procedure there.
     #[inline]
-    fn bind(&self, index: usize, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
-        let mut bound = lock(&self.bound);
-        let now = Instant::now();
-        let is_current = |binding: &Binding| binding.connection.is_alive(now);
-        if !bound.as_ref().is_some_and(is_current) {
-            let connection = self.client.connection(deadline)?;
-            let procedures = self.ask(&connection, deadline).map_err(|error| match error {
-                // The call itself was not sent.
-                CallError::Lost { cause, .. } => CallError::Lost { ran: Ran::No, cause },
-                CallError::Deadline { .. } => CallError::Deadline { stage: Stage::Sending },
-                error => error,
-            })?;
-            *bound = Some(Binding { connection, procedures });
+    fn bind(&self, index: usize, now: Instant, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
+        let bound = lock(&self.bound);
+        if let Some(Binding { connection, procedures }) = &*bound
+            && let Bound::Procedure { number } = procedures[index]
+            && connection.is_alive(now)
+        {
+            return Ok((connection.clone(), number));
         }
-        let Binding { connection, procedures } = bound.as_ref().expect("it was bound a moment ago");
+        drop(bound);
+        self.bind_anew(index, deadline)
+    }
+
+    #[cold]
+    fn bind_anew(&self, index: usize, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
+        let connection = self.client.connection(deadline)?;
+        let procedures = self.ask(&connection, deadline).map_err(|error| match error {
+            // The call itself was not sent.
+            CallError::Lost { cause, .. } => CallError::Lost { ran: Ran::No, cause },
+            CallError::Deadline { .. } => CallError::Deadline { stage: Stage::Sending },
+            error => error,
+        })?;
+        *lock(&self.bound) = Some(Binding { connection: connection.clone(), procedures: procedures.clone() });
         let Expected { name, shape, .. } = &self.signature.procedures[index];
         let name = || format!("{}/{}/{name}", self.signature.service, self.provider);
         match &procedures[index] {
-            Bound::Procedure { number } => Ok((connection.clone(), *number)),
+            Bound::Procedure { number } => Ok((connection, *number)),
             Bound::Unknown { served } => Err(CallError::Unknown { name: name(), served: served.clone() }),
             Bound::Shape { theirs } => {
                 Err(CallError::Shape { name: name(), ours: shape.clone(), theirs: theirs.clone() })
@@ -235,11 +263,9 @@ impl Stub {
         let procedures = self.signature.procedures.iter();
         let procedures = procedures.map(|expected| (expected.name.clone(), expected.shape.clone())).collect();
         let bind = Bind { service: self.signature.service.clone(), provider: self.provider, procedures };
-        let arguments = farside_wire::encode(&bind, Vec::new());
-        let request = Request { arguments, memory: Vec::new(), is_one_way: false };
-        let sent = send(connection, 0, 0, &request, deadline)?;
-        let (status, body) = sent.finish(&Patience { deadline, cancelled: None })?;
-        let bound: Vec<Bound> = answer::read(status, Decoder::new(&body))?;
+        let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), ..Request::default() };
+        let sent = send(connection, 0, 0, &request, Instant::now(), deadline)?;
+        let bound: Vec<Bound> = sent.finish(&Patience { deadline, cancelled: None }, incoming::read)??;
         if bound.len() != self.signature.procedures.len() {
             let cause = format!("{} answers for {} names", bound.len(), self.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });
@@ -254,6 +280,7 @@ fn send(
     procedure: u32,
     provider: u16,
     request: &Request,
+    now: Instant,
     deadline: Instant,
 ) -> Result<Sent, CallError<Never>> {
     let Request { arguments, memory, is_one_way } = request;
@@ -261,11 +288,10 @@ fn send(
     if bytes > max {
         return Err(CallError::TooLarge { what: ARGUMENTS, bytes, max });
     }
-    let slot = Arc::new(Slot::new(*is_one_way));
-    let number = connection.register(&slot, &Patience { deadline, cancelled: None })?;
+    let (number, slot) = connection.register(*is_one_way, &Patience { deadline, cancelled: None })?;
     let link = &connection.link;
-    let mut sent = Sent { connection: connection.clone(), slot, number, exposed: Vec::new() };
-    let time_left = deadline.saturating_duration_since(Instant::now());
+    let mut sent = Sent { connection: connection.clone(), slot, number, exposed: Vec::new(), watched: None };
+    let time_left = deadline.saturating_duration_since(now);
     let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time_left.as_micros()).unwrap_or(u64::MAX));
     (head.procedure, head.provider) = (procedure, provider);
     let mut described = Vec::new();

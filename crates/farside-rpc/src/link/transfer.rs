@@ -1,6 +1,6 @@
 //! Reading and writing memory that the peer has exposed.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -11,6 +11,7 @@ use super::{
 use crate::area::Area;
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
 use crate::path::LinkEnd;
+use crate::segments::{self, Segment, sub_range};
 use crate::table::index;
 
 /// The number of `Fetch`es, or of settled pieces, that are under way at once.
@@ -82,38 +83,6 @@ fn failed(status: u8) -> TransferError {
     }
 }
 
-/// Segments of a peer as addresses of this machine. `None` if their sizes overflow.
-pub(crate) fn usable(segments: &[(u64, u64)]) -> Option<Vec<(usize, usize)>> {
-    let mut sum = 0_usize;
-    segments
-        .iter()
-        .map(|(address, bytes)| {
-            let bytes = usize::try_from(*bytes).ok()?;
-            sum = sum.checked_add(bytes).filter(|sum| isize::try_from(*sum).is_ok())?;
-            Some((usize::try_from(*address).ok()?, bytes))
-        })
-        .collect()
-}
-
-/// The parts of segments that make up a range.
-pub(crate) fn sub_range(segments: &[(usize, usize)], mut skip: usize, mut bytes: usize) -> Vec<(usize, usize)> {
-    let mut parts = Vec::new();
-    for (address, length) in segments {
-        if bytes == 0 {
-            break;
-        }
-        if skip >= *length {
-            skip -= length;
-            continue;
-        }
-        let taken = (length - skip).min(bytes);
-        parts.push((address.wrapping_add(skip), taken));
-        bytes -= taken;
-        skip = 0;
-    }
-    parts
-}
-
 /// An operation of this side, which ends when this is dropped.
 struct Operation<'a> {
     link: &'a Arc<Link>,
@@ -134,7 +103,10 @@ impl<'a> Operation<'a> {
     /// Begins an operation for which `missing_bytes` bytes are to arrive in `area`.
     fn begin(link: &'a Arc<Link>, area: Option<Arc<Area>>, missing_bytes: u64) -> Self {
         let exposed = Exposed { area: area.clone(), missing_bytes, ..Exposed::default() };
-        let number = lock(&link.exposed).insert(exposed);
+        let mut table = lock(&link.exposed);
+        let number = table.insert(exposed);
+        link.exposed_count.store(table.len(), Ordering::Relaxed);
+        drop(table);
         Self { link, number, area }
     }
 
@@ -225,7 +197,7 @@ impl Link {
     pub(crate) fn read_directly(
         &self,
         number: u64,
-        segments: &[(usize, usize)],
+        segments: &[Segment],
         offset: u64,
         into: &mut [u8],
         patience: &Patience,
@@ -237,12 +209,14 @@ impl Link {
                 return Err(TransferError::Deadline);
             }
             let part = sub_range(segments, skip, piece.len());
-            direct.read(index(number), number, &part, piece).map_err(|error| match self.end() {
-                Some(end) => TransferError::Link(end.clone()),
-                None if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
-                    TransferError::Unreadable
+            direct.read(index(number), number, &part, &mut [IoSliceMut::new(piece)]).map_err(|error| {
+                match self.end() {
+                    Some(end) => TransferError::Link(end.clone()),
+                    None if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+                        TransferError::Unreadable
+                    }
+                    None => TransferError::Gone,
                 }
-                None => TransferError::Gone,
             })?;
             skip += piece.len();
         }
@@ -304,32 +278,12 @@ impl Link {
             if !is_marked {
                 return Ok(false);
             }
-            let take = Take { operation, segments: area.segments() };
+            let segments = segments::pack(area.segments(), PIECE_BYTES).expect("one segment takes few bytes");
+            let take = Take { operation, segments };
             let head = Head::new(Kind::Take, number).with_value(offset + piece_index * OFFER_BYTES as u64);
             self.send(head, &[&farside_wire::encode(&take, Vec::new())])?;
             source.wait(patience)?;
         }
         Ok(true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_of_segments_is_cut_out() {
-        let segments = [(100, 10), (200, 0), (300, 5)];
-        assert_eq!(sub_range(&segments, 0, 15), [(100, 10), (300, 5)]);
-        assert_eq!(sub_range(&segments, 8, 4), [(108, 2), (300, 2)]);
-        assert_eq!(sub_range(&segments, 10, 1), [(300, 1)]);
-        assert_eq!(sub_range(&segments, 3, 0), []);
-    }
-
-    #[test]
-    fn segments_whose_sizes_overflow_are_not_usable() {
-        assert_eq!(usable(&[(1, 2), (3, 4)]), Some(vec![(1, 2), (3, 4)]));
-        assert_eq!(usable(&[(0, u64::MAX)]), None);
-        assert_eq!(usable(&[(0, i64::MAX as u64), (0, 1)]), None);
     }
 }

@@ -98,6 +98,8 @@ impl Link {
             looks += 1;
             if count > 0 {
                 idle_since = None;
+                // It was another thread's.
+                self.tell_followers();
             }
             std::hint::spin_loop();
             if looks % LOOKS_PER_CLOCK != 0 && !self.limits.spin.is_zero() {

@@ -9,9 +9,9 @@
 mod memory;
 
 use std::collections::VecDeque;
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farside_fabric::bell::{Fencing, SleepToken};
@@ -25,6 +25,7 @@ use farside_wire::Wire;
 use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.
 const LOOKS_PER_SOCKET: u32 = 1 << 14;
@@ -104,6 +105,8 @@ pub(crate) struct ShmPath {
     own_waker: Waker,
     peer_waker: Waker,
     out: Mutex<Out>,
+    /// The bytes in the backlog. Changed under the lock of `out`.
+    backlog_bytes: AtomicUsize,
     ring: Mutex<RingReceiver>,
     /// The wait that was prepared.
     sleep: Mutex<Option<SleepToken>>,
@@ -120,7 +123,6 @@ pub(crate) struct ShmPath {
 struct Out {
     ring: RingSender,
     backlog: VecDeque<(Head, Vec<u8>)>,
-    backlog_bytes: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -137,7 +139,8 @@ impl ShmPath {
         peer_secret: Secret,
     ) -> Self {
         Self {
-            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new(), backlog_bytes: 0 }),
+            out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new() }),
+            backlog_bytes: AtomicUsize::new(0),
             ring: Mutex::new(shared.receiver()),
             sleep: Mutex::new(None),
             looks: AtomicU32::new(0),
@@ -200,7 +203,7 @@ impl Out {
     }
 
     /// Sends from the backlog as much as fits. Returns whether something was sent.
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self, backlog_bytes: &AtomicUsize) -> bool {
         let mut has_sent = false;
         while let Some((head, body)) = self.backlog.pop_front() {
             let mut is_written = self.write(head, &[&body]);
@@ -213,7 +216,7 @@ impl Out {
                 self.backlog.push_front((head, body));
                 return has_sent;
             }
-            self.backlog_bytes -= HEAD_BYTES + body.len();
+            backlog_bytes.fetch_sub(HEAD_BYTES + body.len(), Ordering::Relaxed);
             has_sent = true;
         }
         if has_sent {
@@ -232,9 +235,9 @@ impl Path for ShmPath {
         let mut out = lock(&self.out);
         if !out.backlog.is_empty() || !out.write(head, body) {
             let body = body.concat();
-            out.backlog_bytes += HEAD_BYTES + body.len();
+            self.backlog_bytes.fetch_add(HEAD_BYTES + body.len(), Ordering::Relaxed);
             out.backlog.push_back((head, body));
-            out.flush();
+            out.flush(&self.backlog_bytes);
         }
         drop(out);
         self.ring_peer();
@@ -268,16 +271,17 @@ impl Path for ShmPath {
         if must_ring {
             self.ring_peer();
         }
-        let mut out = lock(&self.out);
-        if !out.backlog.is_empty() && out.flush() {
-            drop(out);
+        if self.backlog_bytes() > 0 && lock(&self.out).flush(&self.backlog_bytes) {
             self.ring_peer();
         }
         if count == 0 {
             if let Some(end) = self.end() {
                 return Err(end);
             }
-            if self.looks.fetch_add(1, Ordering::Relaxed) % LOOKS_PER_SOCKET == LOOKS_PER_SOCKET - 1 {
+            // One thread receives, so no look is lost.
+            let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+            self.looks.store(looks, Ordering::Relaxed);
+            if looks.is_multiple_of(LOOKS_PER_SOCKET) {
                 self.look_at_socket();
             }
         }
@@ -288,7 +292,7 @@ impl Path for ShmPath {
         let bell = self.shared.doorbell(self.shared.end());
         let token = bell.prepare(Fencing::Mutual, || {});
         let may_receive = !lock(&self.ring).is_empty() || self.end().is_some();
-        let may_send = {
+        let may_send = self.backlog_bytes() > 0 && {
             let out = lock(&self.out);
             out.backlog.front().is_some_and(|(_, body)| out.ring.has_room(record_bytes(HEAD_BYTES + body.len())))
         };
@@ -315,7 +319,7 @@ impl Path for ShmPath {
     }
 
     fn backlog_bytes(&self) -> usize {
-        lock(&self.out).backlog_bytes
+        self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     fn note_end(&self) {
@@ -351,19 +355,10 @@ impl Direct for ShmPath {
         }
     }
 
-    fn read(&self, mark: usize, number: u64, segments: &[(usize, usize)], into: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
         let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
         let word = self.shared.mark(self.shared.end().other(), mark).ok_or(ErrorKind::InvalidInput)?;
-        let mut done = 0;
-        for segments in segments.chunks(process_memory::SEGMENTS_MAX) {
-            let bytes = segments.iter().map(|(_, bytes)| bytes).sum::<usize>();
-            let part = into.get_mut(done..done + bytes).ok_or(ErrorKind::InvalidInput)?;
-            let read = process_memory::read_segments(pid, segments, part)?;
-            if read != bytes {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            done += bytes;
-        }
+        process_memory::read_exact(pid, segments, into)?;
         // SYNC: pairs with the release store in `set_mark` and the fence in `clear_mark`.
         fence(Ordering::SeqCst);
         let is_there = word.load(Ordering::Acquire) == number;

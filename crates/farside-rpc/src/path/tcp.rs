@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{LinkEnd, Path};
@@ -21,6 +21,8 @@ pub(crate) struct TcpPath {
     stream: TcpStream,
     /// Bytes that found no room in the system's buffer.
     backlog: Mutex<VecDeque<u8>>,
+    /// Their number. Changed under the lock of `backlog`.
+    backlog_bytes: AtomicUsize,
     /// The beginning of a frame whose rest has not arrived.
     partial: Mutex<Vec<u8>>,
     is_closed_here: AtomicBool,
@@ -33,7 +35,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl TcpPath {
     /// Begins the path after the greeting, on a stream that does not block.
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, backlog: Mutex::default(), partial: Mutex::default(), is_closed_here: AtomicBool::new(false) }
+        Self {
+            stream,
+            backlog: Mutex::default(),
+            backlog_bytes: AtomicUsize::new(0),
+            partial: Mutex::default(),
+            is_closed_here: AtomicBool::new(false),
+        }
     }
 
     fn end_of(&self, error: &Error) -> LinkEnd {
@@ -60,6 +68,7 @@ impl TcpPath {
                 0 => return Ok(()),
                 bytes => drop(backlog.drain(..bytes)),
             }
+            self.backlog_bytes.store(backlog.len(), Ordering::Relaxed);
         }
         // An idle connection keeps no memory.
         *backlog = VecDeque::new();
@@ -112,15 +121,13 @@ impl Path for TcpPath {
             backlog.extend(&part[skipped..]);
             written -= skipped;
         }
+        self.backlog_bytes.store(backlog.len(), Ordering::Relaxed);
         Ok(())
     }
 
     fn receive(&self, scratch: &mut Vec<u8>, max: usize, take: &mut dyn FnMut(Head, &[u8])) -> Result<usize, LinkEnd> {
-        {
-            let mut backlog = lock(&self.backlog);
-            if !backlog.is_empty() {
-                self.flush(&mut backlog)?;
-            }
+        if self.backlog_bytes() > 0 {
+            self.flush(&mut lock(&self.backlog))?;
         }
         let mut partial = lock(&self.partial);
         let before = partial.len();
@@ -162,7 +169,7 @@ impl Path for TcpPath {
     }
 
     fn backlog_bytes(&self) -> usize {
-        lock(&self.backlog).len()
+        self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     fn note_end(&self) {

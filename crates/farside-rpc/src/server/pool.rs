@@ -26,35 +26,27 @@ struct State {
     of: HashMap<u64, VecDeque<Work>>,
     /// The connections in turn.
     turns: VecDeque<u64>,
-    /// The work that waits, runs or is parked.
+    /// The work that waits or runs.
     unfinished: usize,
     is_closed: bool,
 }
 
 impl Queue {
-    /// Adds work of a connection.
+    /// Adds work of a connection. A closed queue drops it.
     pub(crate) fn add(&self, connection: u64, work: Work) {
-        self.put(connection, work, 1);
-    }
-
-    /// Counts work as unfinished that neither waits nor runs, until it is [resumed](Self::resume).
-    pub(crate) fn park(&self) {
-        lock(&self.state).unfinished += 1;
-    }
-
-    /// Adds work of a connection that was parked.
-    pub(crate) fn resume(&self, connection: u64, work: Work) {
-        self.put(connection, work, 0);
-    }
-
-    fn put(&self, connection: u64, work: Work, more_unfinished: usize) {
         let mut state = lock(&self.state);
-        state.unfinished += more_unfinished;
+        if state.is_closed {
+            drop(state);
+            // No thread would run it.
+            drop(work);
+            return;
+        }
         let waiting = state.of.entry(connection).or_default();
         waiting.push_back(work);
         if waiting.len() == 1 {
             state.turns.push_back(connection);
         }
+        state.unfinished += 1;
         drop(state);
         self.changed.notify_one();
     }
@@ -68,8 +60,7 @@ impl Queue {
 
     fn run(&self, work: Work) {
         work();
-        lock(&self.state).unfinished -= 1;
-        self.finished.notify_all();
+        self.release();
     }
 
     /// Takes the next work, and waits for it. `None` once the queue is closed and empty.
@@ -93,9 +84,20 @@ impl Queue {
         }
     }
 
-    /// The work that waits, runs or is parked.
+    /// The work that waits or runs.
     pub(crate) fn unfinished(&self) -> usize {
         lock(&self.state).unfinished
+    }
+
+    /// Counts work that waits for something else than a thread.
+    pub(crate) fn hold(&self) {
+        lock(&self.state).unfinished += 1;
+    }
+
+    /// Ends such work.
+    pub(crate) fn release(&self) {
+        lock(&self.state).unfinished -= 1;
+        self.finished.notify_all();
     }
 
     /// Waits until some work finishes, at most until `by`. Returns what is unfinished.
@@ -108,10 +110,16 @@ impl Queue {
         self.finished.wait_timeout(state, left).unwrap_or_else(std::sync::PoisonError::into_inner).0.unfinished
     }
 
-    /// Lets the threads end once nothing waits.
+    /// Lets the threads end once nothing waits. Takes no more work.
     pub(crate) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.changed.notify_all();
+    }
+
+    /// Drops what waits, where no thread would run it.
+    pub(crate) fn clear(&self) {
+        let work = std::mem::take(&mut lock(&self.state).of);
+        drop(work);
     }
 }
 

@@ -1,10 +1,12 @@
 //! [`Session`]: what a server knows of one connection, and the way of a call through the server.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
@@ -12,10 +14,11 @@ use farside_wire::{Decoder, Wire};
 use super::Shared;
 use super::registry::Entry;
 use super::streaming::Streaming;
+use super::task::Task;
 use crate::answer::{BY_BULK, DONE, FAILED, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{self, Received};
-use crate::call::Call;
+use crate::call::{self, Call};
 use crate::frame::{Head, Kind, PIECE_BYTES};
 use crate::link::{Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
@@ -26,27 +29,50 @@ use crate::stream::drop_quietly;
 /// The longest time that a call may have, so that sums do not overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 30);
 
+thread_local! {
+    /// Memory for the next result of this thread.
+    static OUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// One connection of a server.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u64,
     pub(super) peer: Arc<Peer>,
-    /// The calls that were accepted and not answered, with their flags for cancelling.
-    pub(super) running: Mutex<HashMap<u64, Arc<AtomicBool>>>,
+    /// The calls that were accepted and not answered, but for inline ones.
+    running: Mutex<HashMap<u64, Running>>,
     /// Those of them whose answers were sent, and whose streams have not ended.
-    pub(super) streams: Mutex<HashMap<u64, Arc<Streaming>>>,
+    streams: Mutex<HashMap<u64, Arc<Streaming>>>,
+    /// For inline calls, which nothing cancels: the receiving thread runs them.
+    never: Arc<AtomicBool>,
+}
+
+/// A call that was accepted.
+struct Running {
+    cancelled: Arc<AtomicBool>,
+    /// Its `async` handler.
+    task: Weak<Task>,
+}
+
+impl Running {
+    /// Cancels the call. The task that is returned must hear of it.
+    fn cancel(&self) -> Option<Waker> {
+        self.cancelled.store(true, Ordering::Relaxed);
+        self.task.upgrade().map(Waker::from)
+    }
 }
 
 /// A call on its way through the server.
+#[derive(Clone)]
 pub(super) struct Incoming {
     pub(super) head: Head,
-    pub(super) cancelled: Arc<AtomicBool>,
-    pub(super) deadline: Instant,
+    pub(super) call: Call,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, number: u64, peer: Peer) -> Self {
-        Self { shared, number, peer: Arc::new(peer), running: Mutex::default(), streams: Mutex::default() }
+        let (running, streams) = (Mutex::default(), Mutex::default());
+        Self { shared, number, peer: Arc::new(peer), running, streams, never: Arc::default() }
     }
 }
 
@@ -59,10 +85,9 @@ impl Upper for Handle {
         match head.kind {
             Kind::Call => self.0.accept(link, head, body),
             Kind::Cancel => {
-                if let Some(cancelled) = lock(&self.0.running).get(&head.id) {
-                    cancelled.store(true, Ordering::Relaxed);
-                    link.wake_waiting();
-                }
+                let task = lock(&self.0.running).get(&head.id).and_then(Running::cancel);
+                task.into_iter().for_each(Waker::wake);
+                link.wake_waiting();
                 if let Some(stream) = self.0.stream(head.id) {
                     stream.unpark();
                 }
@@ -75,9 +100,8 @@ impl Upper for Handle {
     }
 
     fn ended(&self, _: &LinkEnd) {
-        for cancelled in lock(&self.0.running).values() {
-            cancelled.store(true, Ordering::Relaxed);
-        }
+        let tasks: Vec<_> = lock(&self.0.running).values().filter_map(Running::cancel).collect();
+        tasks.into_iter().for_each(Waker::wake);
         let streams: Vec<_> = lock(&self.0.streams).values().cloned().collect();
         streams.iter().for_each(Streaming::unpark);
     }
@@ -86,6 +110,17 @@ impl Upper for Handle {
 impl Session {
     fn stream(&self, id: u64) -> Option<Arc<Streaming>> {
         lock(&self.streams).get(&id).cloned()
+    }
+
+    /// Makes the stream of a call known, until [`forget`](Self::forget).
+    pub(super) fn add_stream(&self, head: Head, stream: Arc<Streaming>) {
+        lock(&self.streams).insert(head.id, stream);
+    }
+
+    /// Forgets a call. The client may make its next one as soon as it knows.
+    pub(super) fn forget(&self, head: Head) {
+        lock(&self.streams).remove(&head.id);
+        lock(&self.running).remove(&head.id);
     }
 
     fn accept(self: &Arc<Self>, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
@@ -97,17 +132,16 @@ impl Session {
             return refuse(link, head, Refused::ShuttingDown);
         }
         let deadline = Instant::now() + Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let incoming = Incoming { head, cancelled, deadline };
-        if entry.procedure.handling == Handling::Inline
-            && head.status != 0
-            && self.shared.registry.is_built_in(head.procedure)
-        {
+        let is_inline = entry.procedure.handling == Handling::Inline;
+        if is_inline && head.status != 0 && self.shared.registry.is_built_in(head.procedure) {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
         }
-        if entry.procedure.handling == Handling::Inline && head.status == 0 {
-            return self.run(link, incoming, entry, body);
+        if is_inline && head.status == 0 {
+            let incoming = Incoming { head, call: Call::new(deadline, self.never.clone(), self.peer.clone()) };
+            let outcome = self.run(link, &incoming, entry, body);
+            return self.conclude(link, head, entry, outcome);
         }
+        let cancelled = Arc::new(AtomicBool::new(false));
         {
             let mut running = lock(&self.running);
             let limit = u64::from(self.shared.policy.calls_max);
@@ -116,75 +150,99 @@ impl Session {
                 entry.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return refuse(link, head, Refused::Busy { limit, what: "calls of one connection".into() });
             }
-            if running.insert(head.id, incoming.cancelled.clone()).is_some() {
+            let accepted = Running { cancelled: cancelled.clone(), task: Weak::new() };
+            if running.insert(head.id, accepted).is_some() {
                 return Err(LinkEnd::protocol("two calls under one number"));
             }
         }
+        let incoming = Incoming { head, call: Call::new(deadline, cancelled, self.peer.clone()) };
         let (session, link, body) = (self.clone(), link.clone(), body.to_vec());
         let work = move || {
-            let entry = session.shared.registry.entry(incoming.head.procedure).expect("it was found before");
-            // The link's end is told to all who use it.
-            let _ = session.run(&link, incoming, entry, &body);
+            let entry = session.entry(head);
+            let outcome = match incoming.call.expiry() {
+                Some(why) => Err(why),
+                None => session.run(&link, &incoming, entry, &body),
+            };
+            match outcome {
+                Ok(Outcome::Later(future)) => Task::start(session, link, incoming, future),
+                // The link's end is told to all who use it.
+                outcome => drop(session.end_call(&link, &incoming, outcome)),
+            }
         };
         self.shared.queue.add(self.number, Box::new(work));
         Ok(())
     }
 
-    /// Runs a call and answers it.
-    #[inline]
-    fn run(self: &Arc<Self>, link: &Arc<Link>, incoming: Incoming, entry: &Entry, body: &[u8]) -> Result<(), LinkEnd> {
+    pub(super) fn entry(&self, head: Head) -> &Entry {
+        self.shared.registry.entry(head.procedure).expect("it was found when the call was accepted")
+    }
+
+    /// Notes the task that runs a call.
+    pub(super) fn set_task(&self, head: Head, task: &Arc<Task>) {
+        if let Some(running) = lock(&self.running).get_mut(&head.id) {
+            running.task = Arc::downgrade(task);
+        }
+    }
+
+    /// Ends a call that was accepted, and answers it. With a stream it goes on.
+    pub(super) fn end_call(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        incoming: &Incoming,
+        outcome: Result<Outcome, Refused>,
+    ) -> Result<(), LinkEnd> {
         let head = incoming.head;
-        let counters = &entry.counters;
-        let is_queued = head.status != 0 || entry.procedure.handling != Handling::Inline;
-        // The client may make its next call as soon as it has the answer.
-        let is_over = || {
-            if is_queued {
-                lock(&self.running).remove(&head.id);
+        let outcome = match outcome {
+            Ok(Outcome::Streamed(result, items)) => {
+                let (bytes, max) = (result.len() as u64, self.shared.policy.bytes_max);
+                if bytes <= max {
+                    let stream = Streaming::new(self, link, incoming, items);
+                    // The link's end shows when the stream runs.
+                    let sent = self.answer(link, head, DONE | STREAMED, result);
+                    stream.run();
+                    return sent;
+                }
+                drop_quietly(items);
+                Err(Refused::TooLarge { is_result: true, bytes, max })
             }
+            outcome => outcome,
         };
-        let refused = |why| {
-            counters.refused.fetch_add(1, Ordering::Relaxed);
-            is_over();
-            refuse(link, head, why)
-        };
-        if incoming.cancelled.load(Ordering::Relaxed) {
-            return refused(Refused::Cancelled);
-        }
-        if is_queued && Instant::now() >= incoming.deadline {
-            return refused(Refused::Expired);
-        }
+        // The client may make its next call as soon as it has the answer.
+        lock(&self.running).remove(&head.id);
+        self.conclude(link, head, self.entry(head), outcome)
+    }
+
+    /// Runs the handler of a call.
+    #[inline]
+    fn run(&self, link: &Arc<Link>, incoming: &Incoming, entry: &Entry, body: &[u8]) -> Result<Outcome, Refused> {
         let limit = 4 * u64::from(self.shared.policy.calls_max);
         if link.exposed_count() as u64 >= limit {
-            return refused(Refused::Busy { limit, what: "results that the client has not taken".into() });
+            return Err(Refused::Busy { limit, what: "results that the client has not taken".into() });
         }
-        let call = Call::new(incoming.deadline, incoming.cancelled.clone(), self.peer.clone());
-        match catch_unwind(AssertUnwindSafe(|| self.decode_and_run(link, head, &call, entry, body))) {
-            Ok(Ok(Outcome::Done(result))) => {
-                counters.done.fetch_add(1, Ordering::Relaxed);
-                is_over();
-                self.answer(link, head, DONE, result)
+        guard(&incoming.call, || self.decode_and_run(link, incoming.head, &incoming.call, entry, body))?
+    }
+
+    /// Counts a call, and answers it.
+    #[inline]
+    fn conclude(
+        &self,
+        link: &Arc<Link>,
+        head: Head,
+        entry: &Entry,
+        outcome: Result<Outcome, Refused>,
+    ) -> Result<(), LinkEnd> {
+        let counters = &entry.counters;
+        let (counter, status, bytes) = match outcome {
+            Ok(Outcome::Done(result)) => (&counters.done, DONE, result),
+            Ok(Outcome::Failed(error)) => (&counters.failed, FAILED, error),
+            Ok(Outcome::Undecodable(cause)) => {
+                return self.conclude(link, head, entry, Err(Refused::Undecodable { cause }));
             }
-            Ok(Ok(Outcome::Streamed(result, items))) => {
-                let (bytes, max) = (result.len() as u64, self.shared.policy.bytes_max);
-                if bytes > max {
-                    drop_quietly(Some(items));
-                    return refused(Refused::TooLarge { is_result: true, bytes, max });
-                }
-                let stream = Streaming::new(self, link, incoming, counters, items);
-                // The link's end shows when the stream runs.
-                let sent = self.answer(link, head, DONE | STREAMED, result);
-                stream.run();
-                sent
-            }
-            Ok(Ok(Outcome::Failed(error))) => {
-                counters.failed.fetch_add(1, Ordering::Relaxed);
-                is_over();
-                self.answer(link, head, FAILED, error)
-            }
-            Ok(Ok(Outcome::Undecodable(cause))) => refused(Refused::Undecodable { cause }),
-            Ok(Err(why)) => refused(why),
-            Err(panic) => refused(Refused::Panicked { message: message_of(&*panic) }),
-        }
+            Ok(Outcome::Later(_) | Outcome::Streamed(..)) => unreachable!("such a handler is pooled"),
+            Err(why) => (&counters.refused, REFUSED, farside_wire::encode(&why, Vec::new())),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.answer(link, head, status, bytes)
     }
 
     #[inline]
@@ -197,7 +255,7 @@ impl Session {
         body: &[u8],
     ) -> Result<Outcome, Refused> {
         if head.status == 0 {
-            return Ok((entry.procedure.run)(call, Decoder::new(body), Vec::new()));
+            return Ok((entry.procedure.run)(call, Decoder::new(body), OUT.take()));
         }
         let invalid = |error: farside_wire::WireError| Refused::Undecodable { cause: error.to_string() };
         let mut input = Decoder::new(body);
@@ -228,10 +286,13 @@ impl Session {
     }
 
     #[inline]
-    fn answer(&self, link: &Arc<Link>, head: Head, status: u8, result: Vec<u8>) -> Result<(), LinkEnd> {
+    fn answer(&self, link: &Arc<Link>, head: Head, status: u8, mut result: Vec<u8>) -> Result<(), LinkEnd> {
         let answer = Head::new(Kind::Answer, head.id).with_status(status);
         if result.len() <= PIECE_BYTES {
-            return link.send(answer, &[&result]);
+            link.send(answer, &[&result])?;
+            result.clear();
+            OUT.set(result);
+            return Ok(());
         }
         let (bytes, max) = (result.len() as u64, self.shared.policy.bytes_max);
         if bytes > max {
@@ -247,8 +308,15 @@ fn refuse(link: &Link, head: Head, why: Refused) -> Result<(), LinkEnd> {
     link.send(answer, &[&farside_wire::encode(&why, Vec::new())])
 }
 
+/// Runs code of the program for a call. A panic is an answer.
+#[inline]
+pub(super) fn guard<T>(call: &Call, run: impl FnOnce() -> T) -> Result<T, Refused> {
+    let caught = catch_unwind(AssertUnwindSafe(|| call::handle(call, run)));
+    caught.map_err(|panic| Refused::Panicked { message: message_of(&*panic) })
+}
+
 /// The message of a panic, or its beginning if it is long.
-pub(super) fn message_of(panic: &(dyn Any + Send)) -> String {
+fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").chars().take(1000).collect()

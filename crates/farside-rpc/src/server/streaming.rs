@@ -7,13 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::registry::Counters;
-use super::session::{Incoming, Session, message_of};
+use super::session::{Incoming, Session, guard};
 use crate::answer::{DONE, MORE, REFUSED, Refused};
 use crate::frame::{Head, Kind, PIECE_BYTES};
 use crate::link::{Link, lock};
@@ -29,8 +27,7 @@ const TURN: Duration = Duration::from_millis(1);
 pub(super) struct Streaming {
     session: Arc<Session>,
     link: Arc<Link>,
-    call: Incoming,
-    counters: Arc<Counters>,
+    incoming: Incoming,
     /// Held by the thread that iterates. `None` once the stream has ended.
     items: Mutex<Option<Outgoing>>,
     out: Mutex<Out>,
@@ -69,22 +66,15 @@ impl Deadlines {
 
 impl Streaming {
     /// Makes a stream known. It begins to run with [`run`](Self::run).
-    pub(super) fn new(
-        session: &Arc<Session>,
-        link: &Arc<Link>,
-        call: Incoming,
-        counters: &Arc<Counters>,
-        items: Outgoing,
-    ) -> Arc<Self> {
+    pub(super) fn new(session: &Arc<Session>, link: &Arc<Link>, incoming: &Incoming, items: Outgoing) -> Arc<Self> {
         let stream = Arc::new(Self {
             session: session.clone(),
             link: link.clone(),
-            call,
-            counters: counters.clone(),
+            incoming: incoming.clone(),
             items: Mutex::new(Some(items)),
             out: Mutex::new(Out { body: Vec::new(), count: 0, credit: WINDOW, is_parked: false }),
         });
-        lock(&session.streams).insert(stream.call.head.id, stream.clone());
+        session.add_stream(incoming.head, stream.clone());
         let mut deadlines = lock(&session.shared.deadlines.0);
         deadlines.insert(stream.key(), stream.clone());
         let is_first = deadlines.first_key_value().is_some_and(|(key, _)| *key == stream.key());
@@ -97,7 +87,7 @@ impl Streaming {
     }
 
     fn key(&self) -> (Instant, u64, u64) {
-        (self.call.deadline, self.session.number, self.call.head.id)
+        (self.incoming.call.deadline(), self.session.number, self.incoming.head.id)
     }
 
     /// Sends items until the window is used up, or others have their turn.
@@ -108,52 +98,56 @@ impl Streaming {
         let max = (PIECE_BYTES as u64).min(self.session.shared.policy.bytes_max);
         let mut item = Vec::new();
         let end = loop {
-            let now = Instant::now();
-            if let Some(end) = self.end(now) {
+            if let Some(end) = self.end() {
                 break Err(end);
             }
             let mut out = lock(&self.out);
             if out.credit == 0 {
                 // It still counts as unfinished work.
-                self.session.shared.queue.park();
+                self.session.shared.queue.hold();
                 out.is_parked = true;
                 drop((out, items));
                 // What ends it may have come before it was parked.
-                if self.end(Instant::now()).is_some() {
+                if self.end().is_some() {
                     self.unpark();
                 }
                 return;
             }
-            if now - begun >= TURN {
+            if begun.elapsed() >= TURN {
                 self.flush(&mut out);
                 drop((out, items));
-                let stream = self.clone();
-                self.session.shared.queue.add(self.session.number, Box::new(move || stream.run()));
+                self.queue();
                 return;
             }
             drop(out);
             item.clear();
-            match catch_unwind(AssertUnwindSafe(|| iterator.encode_next(&mut item))) {
+            match guard(&self.incoming.call, || iterator.encode_next(&mut item)) {
                 Ok(false) => break Ok(()),
                 Ok(true) if item.len() as u64 > max => {
                     break Err(Refused::TooLarge { is_result: true, bytes: item.len() as u64, max });
                 }
                 Ok(true) => self.add(&item),
-                Err(panic) => break Err(Refused::Panicked { message: message_of(&*panic) }),
+                Err(panicked) => break Err(panicked),
             }
         };
-        let iterator = items.take();
         drop(items);
-        drop_quietly(iterator);
         self.finish(end);
     }
 
+    /// Has the stream run again, after others.
+    fn queue(self: &Arc<Self>) {
+        let mut turn = Turn(Some(self.clone()));
+        let work = move || {
+            if let Some(stream) = turn.0.take() {
+                stream.run();
+            }
+        };
+        self.session.shared.queue.add(self.session.number, Box::new(work));
+    }
+
     /// Why the stream must end, if it must.
-    fn end(&self, now: Instant) -> Option<Refused> {
-        if self.call.cancelled.load(Ordering::Relaxed) || self.link.end().is_some() {
-            return Some(Refused::Cancelled);
-        }
-        (now >= self.call.deadline).then_some(Refused::Expired)
+    fn end(&self) -> Option<Refused> {
+        self.link.end().map_or_else(|| self.incoming.call.expiry(), |_| Some(Refused::Cancelled))
     }
 
     /// Adds an item to the frame. A frame is sent at once while the caller has consumed the others.
@@ -174,9 +168,9 @@ impl Streaming {
         if out.count == 0 || out.credit == 0 {
             return;
         }
-        let head = Head::new(Kind::Item, self.call.head.id).with_status(MORE).with_value(out.count);
+        let head = Head::new(Kind::Item, self.incoming.head.id).with_status(MORE).with_value(out.count);
         if self.link.send(head, &[&out.body]).is_err() {
-            self.call.cancelled.store(true, Ordering::Relaxed);
+            self.incoming.call.cancel();
         }
         out.credit -= 1;
         out.count = 0;
@@ -203,23 +197,23 @@ impl Streaming {
     /// Lets the stream run again, if it is parked.
     pub(super) fn unpark(self: &Arc<Self>) {
         if std::mem::take(&mut lock(&self.out).is_parked) {
-            let stream = self.clone();
-            self.session.shared.queue.resume(self.session.number, Box::new(move || stream.run()));
+            self.queue();
+            self.session.shared.queue.release();
         }
     }
 
-    /// Tells the caller how the stream ended.
+    /// Drops the iterator, and tells the caller how the stream ended.
     fn finish(&self, end: Result<(), Refused>) {
-        let Self { session, counters, call, .. } = self;
-        let id = call.head.id;
+        let Self { session, incoming: Incoming { head, .. }, .. } = self;
+        let Some(items) = lock(&self.items).take() else { return };
+        drop_quietly(items);
         lock(&session.shared.deadlines.0).remove(&self.key());
-        lock(&session.streams).remove(&id);
-        // The caller may make its next call as soon as it knows.
-        lock(&session.running).remove(&id);
+        session.forget(*head);
+        let counters = &session.entry(*head).counters;
         let counter = if end.is_ok() { &counters.done } else { &counters.refused };
         counter.fetch_add(1, Ordering::Relaxed);
         let mut out = lock(&self.out);
-        let head = Head::new(Kind::Item, id);
+        let head = Head::new(Kind::Item, head.id);
         // A caller that is gone needs no word.
         let _ = match end {
             Ok(()) => self.link.send(head.with_status(DONE).with_value(out.count), &[&out.body]),
@@ -232,8 +226,19 @@ impl Streaming {
     }
 }
 
+/// The next run of a stream. Dropping it ends the stream: no thread would run it.
+struct Turn(Option<Arc<Streaming>>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(stream) = self.0.take() {
+            stream.finish(Err(Refused::Cancelled));
+        }
+    }
+}
+
 impl fmt::Debug for Streaming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streaming").field("call", &self.call.head.id).finish_non_exhaustive()
+        f.debug_struct("Streaming").field("call", &self.incoming.head.id).finish_non_exhaustive()
     }
 }

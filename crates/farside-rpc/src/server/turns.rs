@@ -29,6 +29,8 @@ const FRAMES_PER_TURN: usize = 256;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
 const TURNS_PER_POLL: u32 = 64;
+/// The number of looks at an idle connection between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
 
 /// A server that does its work when the program calls [`turn`](Self::turn).
 ///
@@ -42,11 +44,13 @@ pub struct Turns {
     guests: HashMap<u64, Guest>,
     links: HashMap<u64, Connected>,
     /// The connections that may have something, in no order.
-    active: Vec<u64>,
+    active: Vec<Active>,
     next_number: u64,
     /// When doors that could not accept a connection open again.
     opens_at: Option<Instant>,
     turns_since_poll: u32,
+    /// Whether this has woken its own waker, so that the descriptor is readable.
+    is_woken: bool,
     scratch: Vec<u8>,
     found: Vec<Ready>,
 }
@@ -55,7 +59,24 @@ pub struct Turns {
 struct Connected {
     link: Arc<Link>,
     is_active: bool,
+}
+
+/// A connection that may have something.
+#[derive(Debug)]
+struct Active {
+    number: u64,
+    link: Arc<Link>,
+    /// The number of looks in a row that found nothing, and when the first was.
+    looks: u32,
     idle_since: Option<Instant>,
+}
+
+/// What is to be done with a connection that was looked at.
+enum Next {
+    Look,
+    /// The poller reports it when there is something.
+    Sleep,
+    Remove,
 }
 
 impl Turns {
@@ -75,6 +96,7 @@ impl Turns {
             next_number: FIRST_CONNECTION,
             opens_at: None,
             turns_since_poll: 0,
+            is_woken: false,
             scratch: Vec::new(),
             found: Vec::with_capacity(64),
         })
@@ -103,16 +125,15 @@ impl Turns {
         let mut handled = 0;
         let mut index = 0;
         while index < self.active.len() {
-            let number = self.active[index];
-            let (count, stays) = self.serve_link(number);
+            let (count, next) = self.active[index].serve(&mut self.scratch, self.shared.spin);
             handled += count;
-            if stays {
+            if matches!(next, Next::Look) {
                 index += 1;
-            } else {
-                self.active.swap_remove(index);
+                continue;
             }
+            let number = self.active.swap_remove(index).number;
+            self.stop_looking(number, matches!(next, Next::Remove));
         }
-        self.shared.connection_count.store(self.links.len(), Ordering::Relaxed);
         if !self.shared.has_pool {
             while let Some(number) = self.shared.queue.run_one() {
                 handled += 1;
@@ -120,7 +141,8 @@ impl Turns {
                 self.connection_is_ready(number, false);
             }
             // An event loop waits for the descriptor, which knows nothing of busy connections.
-            if !self.active.is_empty() {
+            if !self.active.is_empty() && !self.is_woken {
+                self.is_woken = true;
                 self.shared.waker.wake();
             }
         }
@@ -154,11 +176,14 @@ impl Turns {
         }
         self.doors.clear();
         self.guests.clear();
+        self.active.clear();
+        if !self.shared.has_pool {
+            self.shared.queue.close();
+            self.shared.queue.clear();
+        }
         for (_, connected) in self.links.drain() {
             connected.link.close(LinkEnd::Here);
         }
-        // What no thread will run any more is cancelled now, and is given up here.
-        while self.shared.queue.run_one().is_some() {}
         for (path, address) in &self.shared.announced {
             // Another server may have announced itself there meanwhile.
             if Address::File(path.clone()).follow().is_ok_and(|found| found == *address) {
@@ -191,7 +216,10 @@ impl Turns {
         }
         for ready in &found {
             match ready.number {
-                WAKER => self.shared.waker.reset(),
+                WAKER => {
+                    self.is_woken = false;
+                    self.shared.waker.reset();
+                }
                 number if number < FIRST_CONNECTION => self.accept(number as usize),
                 number => self.connection_is_ready(number, ready.has_ended),
             }
@@ -248,11 +276,10 @@ impl Turns {
         if has_ended {
             connected.link.path().note_end();
         }
-        connected.idle_since = None;
         if !connected.is_active {
             connected.is_active = true;
             connected.link.path().end_sleep();
-            self.active.push(number);
+            self.active.push(Active::new(number, connected.link.clone()));
         }
     }
 
@@ -274,52 +301,63 @@ impl Turns {
             link.close(LinkEnd::Here);
             return;
         }
-        self.links.insert(number, Connected { link, is_active: true, idle_since: None });
-        self.active.push(number);
+        self.active.push(Active::new(number, link.clone()));
+        self.links.insert(number, Connected { link, is_active: true });
+        self.count_connections();
     }
 
-    /// Receives from a connection. Returns the number of frames, and whether to look again before
-    /// the poller says so.
-    fn serve_link(&mut self, number: u64) -> (usize, bool) {
-        let Some(connected) = self.links.get_mut(&number) else { return (0, false) };
+    fn count_connections(&self) {
+        self.shared.connection_count.store(self.links.len(), Ordering::Relaxed);
+    }
+
+    /// Leaves a connection to the poller, or removes it.
+    fn stop_looking(&mut self, number: u64, has_ended: bool) {
+        let Some(connected) = self.links.get_mut(&number) else { return };
+        connected.is_active = false;
+        if has_ended {
+            // A client that keeps its end open must not be reported any more.
+            let (socket, waker) = connected.link.path().descriptors();
+            self.poller.remove(socket);
+            waker.into_iter().for_each(|waker| self.poller.remove(waker));
+            self.links.remove(&number);
+            self.count_connections();
+        }
+    }
+}
+
+impl Active {
+    fn new(number: u64, link: Arc<Link>) -> Self {
+        Self { number, link, looks: 0, idle_since: None }
+    }
+
+    /// Receives from the connection. Returns the number of frames. Looks for `spin` before it sleeps.
+    fn serve(&mut self, scratch: &mut Vec<u8>, spin: Duration) -> (usize, Next) {
         let mut handled = 0;
-        let stepped = loop {
-            match connected.link.step(&mut self.scratch) {
-                Ok(0) => break Ok(0),
-                Ok(count) if handled < FRAMES_PER_TURN => handled += count,
-                stepped => break stepped,
+        loop {
+            match self.link.step(scratch) {
+                Ok(0) => break,
+                Ok(count) => handled += count,
+                Err(_) => return (handled, Next::Remove),
             }
-        };
-        match stepped {
-            Err(_) => {
-                // A client that keeps its end open must not be reported any more.
-                for fd in
-                    [connected.link.path().descriptors().0].into_iter().chain(connected.link.path().descriptors().1)
-                {
-                    self.poller.remove(fd);
-                }
-                self.links.remove(&number);
-                (0, false)
-            }
-            Ok(0) => {
-                if handled > 0 {
-                    connected.idle_since = None;
-                }
-                let spin = self.shared.spin;
-                if !spin.is_zero() {
-                    let now = Instant::now();
-                    if now - *connected.idle_since.get_or_insert(now) < spin {
-                        return (handled, true);
-                    }
-                }
-                connected.is_active = !connected.link.path().prepare_sleep();
-                (handled, connected.is_active)
-            }
-            Ok(count) => {
-                connected.idle_since = None;
-                (handled + count, true)
+            if handled >= FRAMES_PER_TURN {
+                return (handled, Next::Look);
             }
         }
+        if !spin.is_zero() && handled > 0 {
+            (self.looks, self.idle_since) = (0, None);
+            return (handled, Next::Look);
+        }
+        if !spin.is_zero() {
+            self.looks += 1;
+            if !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+                return (handled, Next::Look);
+            }
+            let now = Instant::now();
+            if now - *self.idle_since.get_or_insert(now) < spin {
+                return (handled, Next::Look);
+            }
+        }
+        (handled, if self.link.path().prepare_sleep() { Next::Sleep } else { Next::Look })
     }
 }
 

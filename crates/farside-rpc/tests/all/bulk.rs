@@ -80,7 +80,7 @@ fn memory_is_pushed() {
 fn segments_are_one_range() {
     everywhere(mover, |client| {
         let copy = client.procedure::<(Bulk<Read>, Bulk<Write>), (), String>("mover", 0, "copy");
-        for segments in [1, 7, 1500, 5000] {
+        for segments in [1, 7, 1500, 5000, 100_000] {
             let sent = pattern(300_000);
             let parts: Vec<&[u8]> = sent.chunks(300_000_usize.div_ceil(segments)).collect();
             let mut room = vec![0; 300_000];

@@ -42,9 +42,9 @@ trait Kv {
     #[rpc(inline, idempotent)]
     fn stat(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
     fn get(&self, cx: &Call, key: String, into: Bulk<Write>) -> Result<u64, KvError>;
-    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
+    async fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
     #[rpc(oneway)]
-    fn touch(&self, cx: &Call, key: String);
+    async fn touch(&self, cx: &Call, key: String);
     #[rpc(oneway, inline)]
     fn forget(&self, cx: &Call, key: String) -> Result<(), Never>;
     #[rpc(idempotent, name = "size")]
@@ -54,6 +54,14 @@ trait Kv {
     /// The user's code provides this one.
     fn echo(&self, cx: &Call, call: u8, r#type: Option<char>, handlers: T) -> Result<(u8, T, bool), KvError> {
         Ok((call, handlers, r#type.is_some() && !cx.is_cancelled()))
+    }
+    /// So it does this one.
+    async fn later(&self, cx: &Call, number: u64) -> Result<u64, KvError> {
+        if number == 0 {
+            return Err(KvError::Absent("0".into()));
+        }
+        std::future::ready(()).await;
+        Ok(number.min(u64::from(!cx.is_cancelled()) * number))
     }
 }
 
@@ -77,7 +85,8 @@ impl Kv for Store {
         Ok(value.len() as u64)
     }
 
-    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError> {
+    async fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError> {
+        std::future::ready(()).await;
         let value = value.pull_all()?;
         let version = {
             let mut values = self.0.lock().unwrap();
@@ -98,7 +107,7 @@ impl Kv for Store {
         Ok(Stream::new(stats.collect::<Result<Vec<_>, KvError>>()?))
     }
 
-    fn touch(&self, _: &Call, key: String) {
+    async fn touch(&self, _: &Call, key: String) {
         assert!(!key.is_empty(), "a key is not empty");
         self.0.lock().unwrap().entry(key).or_default();
     }
@@ -137,6 +146,8 @@ fn methods_are_procedures() {
         let missing = kv.stat("b".into()).unwrap().wait().unwrap_err();
         assert_eq!(missing, CallError::Service(KvError::Absent("b".into())));
         assert_eq!(kv.count().unwrap().wait(), Ok(2));
+        assert_eq!(kv.later(9).unwrap().wait(), Ok(9));
+        assert_eq!(kv.later(0).unwrap().wait(), Err(CallError::Service(KvError::Absent("0".into()))));
         assert_eq!(kv.echo(9, Some('x'), vec![-1, 2]).unwrap().wait(), Ok((9, vec![-1, 2], true)));
     });
 }

@@ -8,6 +8,7 @@ mod macros;
 mod one_way;
 mod processes;
 mod streams;
+mod tasks;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -4,6 +4,7 @@ use farside_rpc::{Call, Never};
 
 #[farside_rpc::service(name = "a")]
 trait Service {
+    #[rpc(inline)]
     async fn asynchronous(&self, cx: &Call) -> Result<(), Never>;
     unsafe fn not_safe(&self, cx: &Call) -> Result<(), Never>;
     extern "C" fn foreign(&self, cx: &Call) -> Result<(), Never>;

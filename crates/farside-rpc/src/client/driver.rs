@@ -1,0 +1,145 @@
+//! [`Driver`]: receives for calls that no thread waits for.
+//!
+//! The driver's thread starts when the first task waits for an answer. It is a waiting thread like
+//! others: it leads if no other does. When no task has waited for a while, it receives no more, so
+//! that threads which wait for their own answers do so themselves.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::pending::Slot;
+use super::{Calls, Connection};
+use crate::link::{Link, Patience, WaitEnd, lock};
+
+/// For how long the thread receives after the last task has its answer.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// Wakes the tasks that wait for answers of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Driver {
+    state: Mutex<State>,
+    /// The thread must look at the state.
+    has_news: AtomicBool,
+    /// A task waits, or the connection has ended.
+    is_wanted: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_running: bool,
+    has_ended: bool,
+    /// When the thread looks by itself. `None` while it does not receive.
+    looks_at: Option<Instant>,
+    /// The tasks whose answers are there.
+    answered: Vec<Waker>,
+    /// The calls for which tasks wait, by deadline and number.
+    calls: BTreeMap<(Instant, u64), Arc<Slot>>,
+}
+
+impl Driver {
+    /// Wakes a task on the driver's thread: the receiving thread must not run the program's code.
+    pub(super) fn wake_later(&self, link: &Link, task: Waker) {
+        lock(&self.state).answered.push(task);
+        self.tell(link);
+    }
+
+    fn tell(&self, link: &Link) {
+        self.has_news.store(true, Ordering::Release);
+        link.wake_waiting();
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(&self) {
+        lock(&self.state).has_ended = true;
+        self.is_wanted.notify_all();
+    }
+
+    /// The task of a call no longer waits.
+    pub(super) fn forget(&self, deadline: Instant, number: u64) {
+        lock(&self.state).calls.remove(&(deadline, number));
+    }
+
+    /// Drives until the connection ends.
+    fn drive(&self, link: &Arc<Link>) {
+        loop {
+            let state = lock(&self.state);
+            let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
+            let mut state = self.is_wanted.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            let first = state.calls.first_key_value().map(|((deadline, _), _)| *deadline);
+            let deadline = first.unwrap_or_else(|| Instant::now() + LINGER);
+            state.looks_at = Some(deadline);
+            drop(state);
+            let patience = Patience { deadline, cancelled: None };
+            let waited = link.wait(&patience, || self.has_news.swap(false, Ordering::Acquire).then_some(()));
+            let has_ended = matches!(waited, Err(WaitEnd::Link(_)));
+            for task in self.due(first.is_none() && waited.is_err(), has_ended) {
+                // A panic is the task's, and is printed. Other tasks are not to suffer.
+                let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
+            }
+            if has_ended {
+                return;
+            }
+        }
+    }
+
+    /// Takes the tasks that are to be woken.
+    fn due(&self, was_idle: bool, has_ended: bool) -> Vec<Waker> {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let mut due = std::mem::take(&mut state.answered);
+        while let Some(entry) = state.calls.first_entry()
+            && (has_ended || entry.key().0 <= now)
+        {
+            due.extend(entry.remove().take_task());
+        }
+        if was_idle && state.calls.is_empty() {
+            state.looks_at = None;
+        }
+        if has_ended {
+            (state.is_running, state.has_ended) = (false, true);
+        }
+        due
+    }
+}
+
+impl Connection {
+    /// Has the driver wake the task in `slot` when the call is answered, its deadline has passed, or
+    /// the connection has ended.
+    ///
+    /// # Errors
+    /// The system's error if there is no thread.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        deadline: Instant,
+        number: u64,
+        slot: &Arc<Slot>,
+    ) -> Result<(), std::io::Error> {
+        let Calls { driver, .. } = &*self.calls;
+        let mut state = lock(&driver.state);
+        if !state.is_running && !state.has_ended {
+            let (link, calls) = (self.link.clone(), self.calls.clone());
+            let thread = std::thread::Builder::new().name("farside rpc client".into());
+            thread.spawn(move || calls.driver.drive(&link))?;
+            state.is_running = true;
+        }
+        state.calls.insert((deadline, number), slot.clone());
+        match state.looks_at {
+            None => {
+                state.looks_at = Some(deadline);
+                drop(state);
+                driver.is_wanted.notify_all();
+            }
+            Some(at) if deadline < at => {
+                drop(state);
+                driver.tell(&self.link);
+                self.link.poke_leader();
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! What every [`Path`] must do, whatever carries its frames.
+
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{Interest, wait_ready};
+
+use super::{LinkEnd, Path};
+use crate::Credentials;
+use crate::dial::dial;
+use crate::door::{Door, Policy, Progress};
+use crate::frame::{BODY_BYTES_MAX, Head, Kind};
+use crate::greeting::Tokens;
+
+const TOKEN: (&str, &str) = ("conformance", "the two ends of a test");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Ends = [Box<dyn Path>; 2];
+
+/// The client's and the server's end of a connection.
+fn connect(address: &str) -> Ends {
+    let door = Door::open(&address.parse().unwrap()).unwrap();
+    let tokens = Tokens::new().with(TOKEN.0, TOKEN.1, ["test"]);
+    let policy = Policy { tokens, incarnation: 1, calls_max: 1, bytes_max: 1 };
+    let until = Instant::now() + PATIENCE;
+    std::thread::scope(|scope| {
+        let dialling = scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), until).unwrap().0);
+        let mut guest = loop {
+            match door.accept() {
+                Ok(guest) => break guest,
+                Err(_) => pause(until),
+            }
+        };
+        let server = loop {
+            match guest.advance(&policy) {
+                Progress::Waiting(same) => guest = same,
+                Progress::Greeted(greeted) => break greeted.path,
+                Progress::Gone => panic!("the client left"),
+            }
+            pause(until);
+        };
+        [dialling.join().unwrap(), server]
+    })
+}
+
+fn pause(until: Instant) {
+    assert!(Instant::now() < until, "nothing happened in a minute");
+    std::thread::sleep(Duration::from_millis(1));
+}
+
+/// Runs a check over each path, in both directions.
+fn everywhere(name: &str, check: impl Fn(&Ends)) {
+    let shm = format!("shm:conformance-{name}-{}", std::process::id());
+    for address in [&shm, "tcp://127.0.0.1:0"] {
+        let [client, server] = connect(address);
+        check(&[client, server]);
+        let [client, server] = connect(address);
+        check(&[server, client]);
+    }
+}
+
+fn frame(number: u64) -> Head {
+    Head { status: 7, provider: 8, procedure: 9, ..Head::new(Kind::Data, number).with_value(!number) }
+}
+
+/// Receives until something came or the connection ended.
+fn receive(path: &dyn Path, max: usize) -> Result<Vec<(Head, Vec<u8>)>, LinkEnd> {
+    let (mut scratch, mut frames) = (Vec::new(), Vec::new());
+    let until = Instant::now() + PATIENCE;
+    loop {
+        path.receive(&mut scratch, max, &mut |head, body| frames.push((head, body.to_vec())))?;
+        if !frames.is_empty() {
+            return Ok(frames);
+        }
+        path.look();
+        pause(until);
+    }
+}
+
+#[test]
+fn frames_arrive_whole_and_in_order() {
+    everywhere("whole", |[near, far]| {
+        let lengths = [0, 1, 7, 8, 9, 4095, 65_536, BODY_BYTES_MAX];
+        let body = |length: usize| (0..length).map(|index| (index * length % 251) as u8).collect::<Vec<_>>();
+        for (number, length) in (0..).zip(lengths) {
+            let body = body(length);
+            let (one, two) = body.split_at(length / 3);
+            near.send(frame(number), &[one, &[], two]).unwrap();
+            assert_eq!(receive(&**far, 64).unwrap(), [(frame(number), body)], "{length} bytes");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_gets_no_more_than_it_asks_for() {
+    everywhere("max", |[near, far]| {
+        (0..10).for_each(|number| near.send(frame(number), &[b"body"]).unwrap());
+        let mut numbers = Vec::new();
+        while numbers.len() < 10 {
+            let received = receive(&**far, 3).unwrap();
+            assert!(received.len() <= 3);
+            numbers.extend(received.iter().map(|(head, _)| head.id));
+        }
+        assert!(numbers.into_iter().eq(0..10));
+    });
+}
+
+/// A peer that does not read holds up no sender. The frames wait on the sender's side.
+#[test]
+fn frames_without_room_wait_in_the_backlog() {
+    everywhere("backlog", |[near, far]| {
+        let body = vec![5; 60_000];
+        (0..300).for_each(|number| near.send(frame(number), &[&body]).unwrap());
+        assert!(near.backlog_bytes() > 1 << 20);
+        let mut scratch = Vec::new();
+        let mut next = 0;
+        while next < 300 {
+            for (head, received) in receive(&**far, 64).unwrap() {
+                assert_eq!((head, received.len()), (frame(next), body.len()));
+                next += 1;
+            }
+            // The sender receives nothing, but sends from the backlog.
+            assert_eq!(near.receive(&mut scratch, 64, &mut |_, _| panic!("no frame was sent")), Ok(0));
+        }
+        assert_eq!(near.backlog_bytes(), 0);
+    });
+}
+
+/// Whether a descriptor of a path that sleeps is ready before the deadline.
+fn is_woken(path: &dyn Path, by: Duration) -> bool {
+    let (socket, waker) = path.descriptors();
+    let interests: Vec<_> =
+        [Some(socket), waker].into_iter().flatten().map(|fd| Interest { fd, writable: false }).collect();
+    wait_ready(&interests, Some(Instant::now() + by)).unwrap().contains(&true)
+}
+
+#[test]
+fn a_frame_wakes_a_receiver_that_sleeps() {
+    everywhere("sleep", |[near, far]| {
+        for number in 0..3 {
+            assert!(far.prepare_sleep());
+            assert!(!is_woken(&**far, Duration::from_millis(1)));
+            near.send(frame(number), &[]).unwrap();
+            assert!(is_woken(&**far, PATIENCE));
+            far.end_sleep();
+            assert_eq!(receive(&**far, 64).unwrap().len(), 1);
+        }
+    });
+}
+
+#[test]
+fn the_end_comes_after_what_was_sent() {
+    everywhere("end", |[near, far]| {
+        (0..5).for_each(|number| near.send(frame(number), &[b"last"]).unwrap());
+        near.close();
+        assert_eq!(near.receive(&mut Vec::new(), 1, &mut |_, _| ()), Err(LinkEnd::Here));
+        let mut count = 0;
+        let end = loop {
+            match receive(&**far, 2) {
+                Ok(frames) => count += frames.len(),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!((count, end), (5, LinkEnd::ByPeer));
+        // A sender learns of it, at the latest when the system does.
+        let until = Instant::now() + PATIENCE;
+        while far.send(frame(0), &[]).is_ok() {
+            pause(until);
+        }
+    });
+}
+
+/// The two ends are one process here, so the peer's memory is this one's.
+#[test]
+fn a_direct_read_is_right_while_its_mark_is_set() {
+    everywhere("direct", |[near, far]| {
+        let (Some(owner), Some(reader)) = (near.direct(), far.direct()) else {
+            assert!(near.direct().is_none() && far.direct().is_none());
+            return;
+        };
+        let memory = *b"some memory of the owner";
+        let address = memory.as_ptr().expose_provenance();
+        let mut found = [0; 10];
+        let mut read = |mark, number| {
+            let into = &mut [std::io::IoSliceMut::new(&mut found)];
+            reader.read(mark, number, &[(address, 4), (address + 12, 6)], into).map_err(|error| error.kind())
+        };
+        assert!(owner.set_mark(3, 77));
+        match read(3, 77) {
+            Err(std::io::ErrorKind::PermissionDenied) => return,
+            done => done.unwrap(),
+        }
+        assert!(read(3, 78).is_err());
+        owner.clear_mark(3);
+        assert!(read(3, 77).is_err());
+        assert!(!owner.set_mark(1 << 20, 1));
+        assert!(read(1 << 20, 1).is_err());
+        assert_eq!(&found, b"someof the");
+    });
+}

@@ -1,0 +1,333 @@
+//! Calls that are awaited or have a function, handlers that are `async`, and calls of handlers.
+
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use farside_rpc::server::Builder;
+use farside_rpc::{Call, CallError, Client, Handling, LinkEnd, Never, Ran, Server, Service};
+
+use crate::{credentials, everywhere, tokens, unique};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a task on this thread, at most for a minute.
+fn run<T>(task: impl Future<Output = T>) -> T {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut task = pin!(task);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(result) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        let time_left = until.saturating_duration_since(Instant::now());
+        assert!(!time_left.is_zero(), "the task did not end in a minute");
+        std::thread::park_timeout(time_left);
+    }
+}
+
+/// A task that ends when it is told to.
+#[derive(Clone, Default)]
+struct Signal(Arc<Mutex<(bool, Vec<Waker>)>>);
+
+impl Signal {
+    fn set(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = true;
+        let tasks = std::mem::take(&mut state.1);
+        drop(state);
+        tasks.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Future for Signal {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().unwrap();
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1.push(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+fn echo() -> Service {
+    Service::new("echo")
+        .procedure("inline", Handling::Inline, |_, number: u64| Ok::<_, String>(number))
+        .procedure(
+            "pooled",
+            Handling::Pooled,
+            |_, number: u64| {
+                if number == 7 { Err("seven".to_string()) } else { Ok(number) }
+            },
+        )
+        .procedure("bytes", Handling::Pooled, |_, count: u64| Ok::<_, Never>(vec![9_u8; count as usize]))
+        .procedure("sleep", Handling::Pooled, |call: &Call, (): ()| {
+            while !call.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The answer must not overtake the client's clock.
+            std::thread::sleep(Duration::from_millis(300));
+            Ok::<_, Never>(())
+        })
+}
+
+fn with_echo(builder: Builder) -> Builder {
+    builder.provider(0, echo())
+}
+
+#[test]
+fn results_are_awaited() {
+    everywhere(with_echo, |client| {
+        for name in ["inline", "pooled"] {
+            let echo = client.procedure::<u64, u64, String>("echo", 0, name);
+            for number in 0..200 {
+                let expected =
+                    if (name, number) == ("pooled", 7) { Err(CallError::Service("seven".into())) } else { Ok(number) };
+                assert_eq!(run(async { echo.start(&number)?.await }), expected);
+            }
+        }
+        // A thread that waits takes turns with the driver.
+        assert_eq!(client.ping(3), Ok(3));
+        let bytes = client.procedure::<u64, Vec<u8>, Never>("echo", 0, "bytes");
+        for count in [0, 1000, 3 << 20] {
+            assert_eq!(run(async { bytes.start(&count)?.await }).unwrap().len() as u64, count);
+        }
+    });
+}
+
+#[test]
+fn functions_get_results() {
+    everywhere(with_echo, |client| {
+        let (sender, results) = mpsc::channel();
+        let echo = client.procedure::<u64, u64, String>("echo", 0, "pooled");
+        for number in 0..1000 {
+            let sender = sender.clone();
+            echo.start(&number).unwrap().then(move |result| {
+                sender.send((number, result)).unwrap();
+                // The driver goes on.
+                assert_ne!(number, 5, "this panic is part of the test");
+            });
+        }
+        for _ in 0..1000 {
+            let (number, result) = results.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(result.is_ok(), number != 7);
+        }
+    });
+}
+
+#[test]
+fn an_awaited_call_ends_at_its_deadline_and_with_its_server() {
+    let server = || {
+        let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).pool(2);
+        with_echo(builder).start().unwrap()
+    };
+    let first = server();
+    let client = Client::to(first.addresses()[0].to_string(), credentials()).unwrap();
+    let client = client.deadline(Duration::from_secs(60)).connect().unwrap();
+    let hasty = client.deadline(Duration::from_millis(50));
+    let sleep = hasty.procedure::<(), (), Never>("echo", 0, "sleep");
+    for _ in 0..3 {
+        let error = run(async { sleep.start(&())?.await }).unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+    }
+    let sleep = client.procedure::<(), (), Never>("echo", 0, "sleep");
+    let (sender, results) = mpsc::channel();
+    for _ in 0..3 {
+        let sender = sender.clone();
+        sleep.start(&()).unwrap().then(move |result| sender.send(result).unwrap());
+    }
+    let last = sleep.start(&()).unwrap();
+    drop(first);
+    // A call that had not been read yet may be refused.
+    let is_lost = |result| {
+        let lost = CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::ByPeer };
+        [Err(lost), Err(CallError::ShuttingDown)].contains(&result)
+    };
+    for _ in 0..3 {
+        assert!(is_lost(results.recv_timeout(Duration::from_secs(60)).unwrap()));
+    }
+    assert!(is_lost(run(last)));
+}
+
+#[test]
+fn a_dropped_future_cancels() {
+    everywhere(with_echo, |client| {
+        let sleep = client.procedure::<(), (), Never>("echo", 0, "sleep");
+        let mut pending = Box::pin(sleep.start(&()).unwrap());
+        let polled = pending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        drop(pending);
+        // Both threads of the pool are free.
+        let echo = client.procedure::<u64, u64, String>("echo", 0, "pooled");
+        let calls = [1, 2, 3].map(|number| echo.start(&number).unwrap());
+        assert_eq!(calls.map(|call| call.wait()), [Ok(1), Ok(2), Ok(3)]);
+    });
+}
+
+/// Far more handlers wait than there are threads.
+#[test]
+fn async_handlers_occupy_no_thread_while_they_wait() {
+    static WAITING: AtomicU32 = AtomicU32::new(0);
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    struct Dropped;
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let signal = Signal::default();
+    let current = Arc::new(Mutex::new(signal));
+    let served = current.clone();
+    let serve = move |builder: Builder| {
+        let (current, stuck) = (served.clone(), Signal::default());
+        let service = Service::new("tasks")
+            .async_procedure("wait", move |_, number: u64| {
+                let signal = current.lock().unwrap().clone();
+                async move {
+                    WAITING.fetch_add(1, Ordering::Relaxed);
+                    signal.await;
+                    if number == 3 {
+                        panic!("three");
+                    }
+                    if number == 4 { Err("four".to_string()) } else { Ok(number) }
+                }
+            })
+            .async_procedure("stuck", move |_, (): ()| {
+                let (stuck, dropped) = (stuck.clone(), Dropped);
+                async move {
+                    WAITING.fetch_add(1, Ordering::Relaxed);
+                    stuck.await;
+                    drop(dropped);
+                    Ok::<_, Never>(())
+                }
+            })
+            .async_procedure("lost", |_, (): ()| async {
+                std::future::pending::<()>().await;
+                Ok::<_, Never>(())
+            });
+        builder.provider(0, service)
+    };
+    let wait_for = |counter: &AtomicU32, count| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while counter.load(Ordering::Relaxed) < count {
+            assert!(Instant::now() < until, "nothing happened in a minute");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    everywhere(serve, |client| {
+        let (waiting, dropped) = (WAITING.load(Ordering::Relaxed), DROPPED.load(Ordering::Relaxed));
+        let signal = Signal::default();
+        *current.lock().unwrap() = signal.clone();
+        let wait = client.procedure::<u64, u64, String>("tasks", 0, "wait");
+        let calls: Vec<_> = (0..100).map(|number| wait.start(&number).unwrap()).collect();
+        let stuck = client.procedure::<(), (), Never>("tasks", 0, "stuck");
+        let cancelled = stuck.start(&()).unwrap();
+        // The functions run until all handlers wait.
+        wait_for(&WAITING, waiting + 101);
+        cancelled.cancel();
+        wait_for(&DROPPED, dropped + 1);
+        signal.set();
+        for (number, call) in (0..).zip(calls) {
+            let expected = match number {
+                3 => Err(CallError::Panicked("three".into())),
+                4 => Err(CallError::Service("four".into())),
+                _ => Ok(number),
+            };
+            assert_eq!(call.wait(), expected);
+        }
+        // A handler that nothing can wake any more is answered for.
+        let lost = client.procedure::<(), (), Never>("tasks", 0, "lost");
+        assert_eq!(lost.call(&()), Err(CallError::Cancelled));
+        // A handler that waits when its client leaves is dropped.
+        let abandoned = stuck.start(&()).unwrap();
+        wait_for(&WAITING, waiting + 102);
+        drop(abandoned);
+        wait_for(&DROPPED, dropped + 2);
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_async_handlers() {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let signal = Signal::default();
+    let waits = signal.clone();
+    let service = Service::new("tasks").async_procedure("wait", move |_, (): ()| {
+        STARTED.fetch_add(1, Ordering::Relaxed);
+        let waits = waits.clone();
+        async move {
+            waits.await;
+            Ok::<_, Never>(5_u64)
+        }
+    });
+    let name = format!("shm:{}", unique("async"));
+    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
+    let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
+    let call = client.procedure::<(), u64, Never>("tasks", 0, "wait").start(&()).unwrap();
+    while STARTED.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let shutdown = std::thread::spawn(move || server.shutdown(Instant::now() + Duration::from_secs(60)));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!shutdown.is_finished());
+    signal.set();
+    assert_eq!(call.wait(), Ok(5));
+    assert_eq!(shutdown.join().unwrap(), 0);
+}
+
+/// A handler calls another server, which does not answer: both calls end with the first one's
+/// deadline.
+#[test]
+fn calls_of_a_handler_inherit_its_deadline() {
+    let name = format!("shm:{}", unique("inner"));
+    let inner = with_echo(Server::builder().listen(&name).unwrap().pool(1)).start().unwrap();
+    let connect = Client::to(&name, farside_rpc::Credentials::own_user()).unwrap();
+    let other = connect.deadline(Duration::from_secs(600)).connect().unwrap();
+    let (sender, ends) = mpsc::channel();
+    let outer = Service::new("outer").procedure("ask", Handling::Pooled, move |_, (): ()| {
+        let begin = Instant::now();
+        let result = other.procedure::<(), (), Never>("echo", 0, "sleep").call(&());
+        sender.send((result.map_err(|error| error.to_string()), begin.elapsed())).unwrap();
+        // The answer must not overtake the client's clock.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok::<_, Never>(())
+    });
+    let name = format!("shm:{}", unique("outer"));
+    let server = Server::builder().listen(&name).unwrap().provider(0, outer).pool(1).start().unwrap();
+    let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
+    let hasty = client.deadline(Duration::from_millis(100));
+    assert!(hasty.procedure::<(), (), Never>("outer", 0, "ask").call(&()).is_err());
+    let (result, took) = ends.recv_timeout(Duration::from_secs(60)).unwrap();
+    let error = result.unwrap_err();
+    assert!(error.contains("deadline"), "{error}");
+    assert!(took < Duration::from_secs(60), "it took {took:?}");
+    drop((server, inner));
+}
+
+/// One thread connects in vain; another's short deadline passes meanwhile.
+#[test]
+fn a_thread_that_connects_does_not_hold_up_others() {
+    // It accepts, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", silent.local_addr().unwrap());
+    let client = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(3)).lazily();
+    let patient = client.clone();
+    let first = std::thread::spawn(move || patient.ping(1));
+    std::thread::sleep(Duration::from_millis(50));
+    let error = client.deadline(Duration::from_millis(50)).ping(2).unwrap_err();
+    assert!(matches!(error, CallError::Connect(_)), "{error}");
+    assert!(!first.is_finished());
+    drop(silent);
+    assert!(first.join().unwrap().is_err());
+}
