@@ -38,14 +38,10 @@ impl Method {
     /// which may go to another thread.
     pub(super) fn take(function: &mut TraitItemFn) -> Result<Self> {
         let options = Options::take(&mut function.attrs)?;
-        let signature = &mut function.sig;
-        let asyncness = signature.asyncness.take();
-        if let Some(token) = asyncness.filter(|_| options.is_inline) {
+        let signature = &function.sig;
+        if let Some(token) = signature.asyncness.filter(|_| options.is_inline) {
             let message = "an inline procedure does not wait: remove `inline` or `async`";
             return Err(Error::new(token.span(), message));
-        }
-        if let Some(body) = function.default.as_mut().filter(|_| asyncness.is_some()) {
-            *body = parse_quote!({ async move #body });
         }
         check_modifiers(signature)?;
         let ident = signature.ident.clone();
@@ -67,13 +63,15 @@ impl Method {
             return Err(Error::new_spanned(ty, message));
         }
         let (result, error) = result(signature)?;
-        if asyncness.is_some() {
-            let ReturnType::Type(_, output) = &mut signature.output else { unreachable!("it returns a `Result`") };
-            **output = parse_quote!(
-                impl ::core::future::Future<Output = #output> + ::core::marker::Send
-            );
-        }
         let repeated = ["doc", "deprecated", "allow"];
+        let is_async = function.sig.asyncness.take().is_some();
+        if is_async {
+            let output = &function.sig.output;
+            let ReturnType::Type(arrow, output) = output else { unreachable!("it returns a `Result`") };
+            let future = parse_quote!(impl ::core::future::Future<Output = #output> + ::core::marker::Send);
+            function.sig.output = ReturnType::Type(*arrow, future);
+            function.default.iter_mut().for_each(|body| *body = parse_quote!({ async move #body }));
+        }
         let is_repeated = |attribute: &&Attribute| repeated.iter().any(|name| attribute.path().is_ident(name));
         Ok(Self {
             attributes: function.attrs.iter().filter(is_repeated).cloned().collect(),
@@ -81,7 +79,7 @@ impl Method {
             ident,
             is_inline: options.is_inline,
             is_idempotent: options.is_idempotent,
-            is_async: asyncness.is_some(),
+            is_async,
             arguments,
             result,
             error,
