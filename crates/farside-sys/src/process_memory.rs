@@ -60,7 +60,7 @@ pub fn read_exact(pid: i32, segments: &[(usize, usize)], into: &mut [IoSliceMut<
     Ok(())
 }
 
-/// Removes so many bytes from the front.
+/// Removes this number of bytes from the front.
 fn advance(parts: &mut &mut [libc::iovec], mut bytes: usize) {
     while let Some(first) = parts.first_mut() {
         if first.iov_len > bytes {

@@ -38,7 +38,7 @@ struct State {
     is_given_up: bool,
 }
 
-/// Who has to hear of an answer.
+/// What must be told of an answer.
 pub(super) enum Heard {
     /// A thread that looks by itself.
     Looks,
