@@ -122,10 +122,11 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// # Errors
 /// Compilation fails, with an error at the place, for: an option that is unknown or given twice; a
-/// trait with parameters, or with other items than methods; a method that is `async` and `inline`; one with parameters of its own, without `&self`, or whose next argument is
-/// not a `&Call`; an argument that is a pattern; a return type that is not written `Result<T, E>`;
-/// two methods of one name; a type that is not `Wire`; an inline method with bulk memory or a
-/// stream; a one-way method with a result.
+/// trait with parameters, or with other items than methods; a method that is `async` and `inline`;
+/// one with parameters of its own, without `&self`, or whose next argument is not a `&Call`; an
+/// argument that is a pattern; a return type that is not written `Result<T, E>`; two methods of one
+/// name; a type that is not `Wire`; an inline method with bulk memory or a stream; a one-way method
+/// with a result.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     service::expand(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -23,7 +23,7 @@ const INLINE_BYTES_MAX: u64 = 4096;
 const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
 /// The most bytes in which the segments of one call are described: some ten thousand segments at
 /// regular distances. Memory of more is read by messages.
-const SEGMENTS_BYTES_MAX: usize = 48 << 10;
+const SEGMENTS_BYTES_MAX: usize = 40 << 10;
 
 /// The handler may pull from the memory.
 #[derive(Clone, Copy, Debug)]

@@ -147,6 +147,11 @@ impl Link {
         })
     }
 
+    /// Waits until no thread handles frames. After the end of the link, none does so again.
+    pub(crate) fn wait_for_step(&self) {
+        drop(lock(&self.lead));
+    }
+
     pub(crate) fn path(&self) -> &dyn Path {
         &*self.path
     }

@@ -328,12 +328,12 @@ impl Server {
         self.shared.is_closing.store(true, Ordering::Relaxed);
         self.shared.is_ended.store(true, Ordering::Relaxed);
         self.shared.waker.wake();
-        self.shared.queue.close();
         // The receiving thread ends its connections, which cancels what still runs. A handler that
         // does not look at its call may go on, so its thread is not waited for.
         if let Some(receiver) = self.receiver.take() {
             let _ = receiver.join();
         }
+        self.shared.queue.close();
         for thread in self.threads.drain(..) {
             if thread.is_finished() || self.shared.queue.unfinished() == 0 {
                 let _ = thread.join();

@@ -32,8 +32,8 @@ pub fn read(pid: i32, address: usize, into: &mut [u8]) -> Result<usize> {
 /// the pages of each segment for itself.
 ///
 /// # Errors
-/// Those of [`read`]. `UnexpectedEof` if a part of the memory is not mapped there; `InvalidInput` if
-/// the numbers of bytes differ.
+/// Those of [`read`]. `UnexpectedEof` if a part of the memory is not mapped there; `InvalidInput`
+/// if the numbers of bytes differ.
 pub fn read_exact(pid: i32, segments: &[(usize, usize)], into: &mut [IoSliceMut<'_>]) -> Result<()> {
     let wanted = into.iter().map(|slice| slice.len()).sum::<usize>();
     if segments.iter().try_fold(0_usize, |sum, (_, bytes)| sum.checked_add(*bytes)) != Some(wanted) {
@@ -60,7 +60,7 @@ pub fn read_exact(pid: i32, segments: &[(usize, usize)], into: &mut [IoSliceMut<
     Ok(())
 }
 
-/// Removes so many bytes from the front.
+/// Removes this number of bytes from the front.
 fn advance(parts: &mut &mut [libc::iovec], mut bytes: usize) {
     while let Some(first) = parts.first_mut() {
         if first.iov_len > bytes {

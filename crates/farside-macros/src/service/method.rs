@@ -1,6 +1,7 @@
 //! A method of a service's trait, as a procedure.
 
 use proc_macro2::{Ident, Span};
+use quote::quote;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
@@ -41,14 +42,10 @@ impl Method {
     /// which may go to another thread. `krate` is the path of `farside_rpc`.
     pub(super) fn take(function: &mut TraitItemFn, krate: &Path) -> Result<Self> {
         let options = Options::take(&mut function.attrs)?;
-        let signature = &mut function.sig;
-        let asyncness = signature.asyncness.take();
-        if let Some(token) = asyncness.filter(|_| options.is_inline) {
+        let signature = &function.sig;
+        if let Some(token) = signature.asyncness.filter(|_| options.is_inline) {
             let message = "an inline procedure does not wait: remove `inline` or `async`";
             return Err(Error::new(token.span(), message));
-        }
-        if let Some(body) = function.default.as_mut().filter(|_| asyncness.is_some()) {
-            *body = parse_quote!({ async move #body });
         }
         check_modifiers(signature)?;
         let ident = signature.ident.clone();
@@ -87,16 +84,17 @@ impl Method {
             let message = "an inline procedure returns no stream: its items are made on the pool; remove `inline`";
             return Err(Error::new_spanned(result, message));
         }
-        if asyncness.is_some() {
-            let output = match &signature.output {
+        let repeated = ["doc", "deprecated", "allow"];
+        let is_async = function.sig.asyncness.take().is_some();
+        if is_async {
+            let output = match &function.sig.output {
                 ReturnType::Type(_, output) => (**output).clone(),
                 ReturnType::Default => parse_quote!(()),
             };
-            signature.output = parse_quote!(
-                -> impl ::core::future::Future<Output = #output> + ::core::marker::Send
-            );
+            let future = quote!(impl ::core::future::Future<Output = #output> + ::core::marker::Send);
+            function.sig.output = parse_quote!(-> #future);
+            function.default.iter_mut().for_each(|body| *body = parse_quote!({ async move #body }));
         }
-        let repeated = ["doc", "deprecated", "allow"];
         let is_repeated = |attribute: &&Attribute| repeated.iter().any(|name| attribute.path().is_ident(name));
         Ok(Self {
             attributes: function.attrs.iter().filter(is_repeated).cloned().collect(),
@@ -106,7 +104,7 @@ impl Method {
             is_idempotent: options.is_idempotent,
             is_one_way: options.is_one_way,
             has_result,
-            is_async: asyncness.is_some(),
+            is_async,
             arguments,
             result,
             error,

@@ -17,6 +17,8 @@ use crate::link::{Link, Patience, WaitEnd, lock};
 
 /// For how long the thread receives after the last task has its answer.
 const LINGER: Duration = Duration::from_millis(100);
+/// After this time, the thread looks whether tasks still wait.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Wakes the tasks that wait for answers of a connection.
 #[derive(Debug, Default)]
@@ -70,12 +72,17 @@ impl Driver {
             let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
             let mut state = self.is_wanted.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
             let first = state.calls.first_key_value().map(|((deadline, _), _)| *deadline);
-            let deadline = first.unwrap_or_else(|| Instant::now() + LINGER);
+            let now = Instant::now();
+            let deadline = first.map_or(now + LINGER, |first| first.min(now + LOOK_AGAIN));
             state.looks_at = Some(deadline);
             drop(state);
             let patience = Patience { deadline, cancelled: None };
             let waited = link.wait(&patience, || self.has_news.swap(false, Ordering::Acquire).then_some(()));
             let has_ended = matches!(waited, Err(WaitEnd::Link(_)));
+            if has_ended {
+                // Another thread may be about to say that an answer is there.
+                link.wait_for_step();
+            }
             for task in self.due(first.is_none() && waited.is_err(), has_ended) {
                 // A panic is the task's, and is printed. Other tasks are not to suffer.
                 let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
@@ -91,10 +98,11 @@ impl Driver {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let mut due = std::mem::take(&mut state.answered);
+        let mut late = Vec::new();
         while let Some(entry) = state.calls.first_entry()
             && (has_ended || entry.key().0 <= now)
         {
-            due.extend(entry.remove().take_task());
+            late.push(entry.remove());
         }
         if was_idle && state.calls.is_empty() {
             state.looks_at = None;
@@ -102,13 +110,15 @@ impl Driver {
         if has_ended {
             (state.is_running, state.has_ended) = (false, true);
         }
+        drop(state);
+        due.extend(late.iter().filter_map(|slot| slot.take_task()));
         due
     }
 }
 
 impl Connection {
-    /// Has the driver wake the task in `slot` when the call is answered, its deadline has passed, or
-    /// the connection has ended.
+    /// Has the driver wake the task in `slot` when the call is answered, its deadline has passed,
+    /// or the connection has ended.
     ///
     /// # Errors
     /// The system's error if there is no thread.

@@ -17,8 +17,11 @@ use crate::answer::{BY_BULK, STREAMED};
 use crate::bulk::{Description, pull_described};
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
-use crate::link::{Patience, TransferError, WaitEnd, lock};
+use crate::link::{Link, Patience, TransferError, WaitEnd, lock};
 use crate::path::LinkEnd;
+
+/// The most memory for an answer that a slot keeps for the next call.
+const SPARE_BYTES_MAX: usize = 4096;
 
 /// Where the answer of a call arrives.
 #[derive(Debug, Default)]
@@ -43,7 +46,7 @@ struct State {
     left: Option<Vec<u64>>,
 }
 
-/// Who has to hear of an answer.
+/// What must be told of an answer.
 pub(super) enum Heard {
     /// A thread that looks by itself.
     Looks,
@@ -124,9 +127,11 @@ impl Slot {
         if self.is_answered() {
             return false;
         }
-        match &mut state.task {
-            Some(known) => known.clone_from(task),
-            none => *none = Some(task.clone()),
+        if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
+            let known = state.task.replace(task.clone());
+            // To drop a task runs code of the program.
+            drop(state);
+            drop(known);
         }
         true
     }
@@ -143,13 +148,15 @@ impl Slot {
 ///
 /// *Cost.* While a thread waits, it receives for all calls of the connection. If none waits, but
 /// calls are awaited or have a function, a thread of the library receives for them. It starts with
-/// the first such call and serves all calls of its connection.
+/// the first such call and serves all calls of its connection. If the system has no thread left, a
+/// call that is awaited waits as in [`wait`](Self::wait).
 ///
 /// ```
 /// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
 ///
 /// let name = format!("shm:later-{}", std::process::id());
-/// let double = Service::new("double").procedure("it", Handling::Pooled, |_, x: u64| Ok::<_, Never>(2 * x));
+/// let double = Service::new("double")
+///     .procedure("it", Handling::Pooled, |_, x: u64| Ok::<_, Never>(2 * x));
 /// let server = Server::builder().listen(&name)?.provider(0, double).start()?;
 ///
 /// let client = Client::connect(&name, Credentials::own_user())?;
@@ -191,14 +198,31 @@ enum Progress {
     /// The answer arrives here.
     Sent(Sent),
     /// A thread gets the answer.
-    Elsewhere(Arc<Elsewhere>),
+    Elsewhere(Awaited),
     /// A task has got the result.
     Over,
 }
 
 /// A call whose answer takes system calls: the result is long, or the call is made again.
 #[derive(Default)]
-struct Elsewhere(Mutex<(Option<Outcome>, Option<Waker>)>);
+struct Elsewhere {
+    state: Mutex<(Option<Outcome>, Option<Waker>)>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// What the caller has of such a call. Dropping it cancels the call.
+struct Awaited {
+    elsewhere: Arc<Elsewhere>,
+    link: Arc<Link>,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.elsewhere.cancelled.store(true, Ordering::Relaxed);
+        self.link.wake_waiting();
+        self.link.poke_leader();
+    }
+}
 
 type Outcome = Result<(u8, Vec<u8>, Option<Incoming>), CallError<Never>>;
 
@@ -230,16 +254,23 @@ impl Drop for Sent {
             let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
         }
         let mut state = lock(&self.slot.state);
+        let task = state.task.take();
         if was_waiting || self.slot.is_answered() {
             release_result(link, state.status, &state.body);
-            (state.status, state.task) = (0, None);
+            state.status = 0;
+            if state.body.capacity() > SPARE_BYTES_MAX {
+                state.body = Vec::new();
+            }
             self.slot.is_answered.store(false, Ordering::Relaxed);
             drop(state);
             lock(&calls.waiting).recycle(self.slot.clone());
         } else {
             // The answer is being received at this moment.
             state.is_given_up = true;
+            drop(state);
         }
+        // To drop a task runs code of the program.
+        drop(task);
         if calls.wanted.load(Ordering::Relaxed) > 0 {
             link.wake_waiting();
             link.poke_leader();
@@ -263,12 +294,14 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     pub fn wait(self) -> Result<T, CallError<E>> {
         let Self { stub, index, request, deadline, progress, .. } = self;
         match progress {
-            Progress::Sent(sent) => stub.finish(index, &request, deadline, Ok(sent), incoming::read),
-            Progress::Elsewhere(elsewhere) => {
+            Progress::Sent(sent) => {
+                stub.finish(index, &request, &Patience { deadline, cancelled: None }, Ok(sent), incoming::read)
+            }
+            Progress::Elsewhere(awaited) => {
                 let thread = Arc::new(Unpark(std::thread::current()));
                 let waker = thread.into();
                 loop {
-                    match elsewhere.poll(&waker) {
+                    match awaited.elsewhere.poll(&waker) {
                         Poll::Ready(outcome) => return read(outcome),
                         Poll::Pending => std::thread::park(),
                     }
@@ -312,21 +345,24 @@ impl<T: Wire, E: Wire> Future for Pending<T, E> {
                 return Poll::Pending;
             }
             let Progress::Sent(sent) = std::mem::replace(&mut self.progress, Progress::Over) else { unreachable!() };
+            let patience = Patience { deadline, cancelled: None };
             if sent.is_short(self.stub.is_idempotent(index)) {
-                return Poll::Ready(self.stub.finish(index, &self.request, deadline, Ok(sent), incoming::read));
+                return Poll::Ready(self.stub.finish(index, &self.request, &patience, Ok(sent), incoming::read));
             }
             // The rest takes system calls, or a new connection.
             let elsewhere = Arc::<Elsewhere>::default();
-            let (stub, request, done) = (self.stub.clone(), std::mem::take(&mut self.request), elsewhere.clone());
+            let patience = Patience { cancelled: Some(elsewhere.cancelled.clone()), ..patience };
+            let awaited = Awaited { elsewhere: elsewhere.clone(), link: sent.connection.link.clone() };
+            let (stub, request, done) = (self.stub.clone(), std::mem::take(&mut self.request), elsewhere);
             let keep = |status, body: &[u8], incoming| Ok((status, body.to_vec(), incoming));
-            let work = move || done.end(stub.finish(index, &request, deadline, Ok(sent), keep));
+            let work = move || done.end(stub.finish(index, &request, &patience, Ok(sent), keep));
             if let Err(error) = std::thread::Builder::new().name("farside rpc call".into()).spawn(work) {
                 return Poll::Ready(Err(CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::failed(&error) }));
             }
-            self.progress = Progress::Elsewhere(elsewhere);
+            self.progress = Progress::Elsewhere(awaited);
         }
         match &self.progress {
-            Progress::Elsewhere(elsewhere) => elsewhere.poll(context.waker()).map(read),
+            Progress::Elsewhere(awaited) => awaited.elsewhere.poll(context.waker()).map(read),
             Progress::Sent(_) | Progress::Over => panic!("a result is taken once"),
         }
     }
@@ -335,7 +371,7 @@ impl<T: Wire, E: Wire> Future for Pending<T, E> {
 impl Elsewhere {
     fn end(&self, outcome: Outcome) {
         let task = {
-            let mut state = lock(&self.0);
+            let mut state = lock(&self.state);
             state.0 = Some(outcome);
             state.1.take()
         };
@@ -345,14 +381,15 @@ impl Elsewhere {
     }
 
     fn poll(&self, task: &Waker) -> Poll<Outcome> {
-        let mut state = lock(&self.0);
-        state.0.take().map_or_else(
-            || {
-                state.1 = Some(task.clone());
-                Poll::Pending
-            },
-            Poll::Ready,
-        )
+        let mut state = lock(&self.state);
+        if let Some(outcome) = state.0.take() {
+            return Poll::Ready(outcome);
+        }
+        let known = state.1.replace(task.clone());
+        // To drop a task runs code of the program.
+        drop(state);
+        drop(known);
+        Poll::Pending
     }
 }
 
@@ -400,6 +437,7 @@ impl Sent {
         }
         if watched.is_none() {
             if Connection::watch(connection, deadline, *number, slot).is_err() {
+                drop(slot.take_task());
                 return Poll::Ready(());
             }
             *watched = Some(deadline);

@@ -141,7 +141,7 @@ impl Stub {
         let (request, now) = (Request::new(arguments), Instant::now());
         let deadline = self.deadline(now);
         let sent = self.send_request(index, &request, now, deadline);
-        self.finish(index, &request, deadline, sent, incoming::read)
+        self.finish(index, &request, &Patience { deadline, cancelled: None }, sent, incoming::read)
     }
 
     /// Sends a call of the procedure `index`, and does not wait for its end. See
@@ -176,22 +176,22 @@ impl Stub {
         &self,
         index: usize,
         request: &Request,
-        deadline: Instant,
+        patience: &Patience,
         mut sent: Result<Sent, CallError<Never>>,
         read: impl Fn(u8, &[u8], Option<Incoming>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
-        let patience = Patience { deadline, cancelled: None };
         loop {
-            let error = match sent.and_then(|sent| sent.finish(&patience, &read)) {
+            let error = match sent.and_then(|sent| sent.finish(patience, &read)) {
                 Ok(result) => return result,
                 Err(error) => error,
             };
             let may_again = error.ran() == Ran::No || self.is_idempotent(index);
             let now = Instant::now();
-            if !matches!(error, CallError::Lost { .. }) || !may_again || now >= deadline {
+            let is_wanted = now < patience.deadline && !patience.is_cancelled();
+            if !matches!(error, CallError::Lost { .. }) || !may_again || !is_wanted {
                 return Err(error.with_service(|never| match never {}));
             }
-            sent = self.send_request(index, request, now, deadline);
+            sent = self.send_request(index, request, now, patience.deadline);
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Relaxed))
     }
 }
@@ -98,7 +98,7 @@ impl Link {
             looks += 1;
             if count > 0 {
                 idle_since = None;
-                // It was another thread's.
+                // The frames were for other threads.
                 self.tell_followers();
             }
             std::hint::spin_loop();

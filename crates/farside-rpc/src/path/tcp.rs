@@ -126,8 +126,12 @@ impl Path for TcpPath {
     }
 
     fn receive(&self, scratch: &mut Vec<u8>, max: usize, take: &mut dyn FnMut(Head, &[u8])) -> Result<usize, LinkEnd> {
-        if self.backlog_bytes() > 0 {
-            self.flush(&mut lock(&self.backlog))?;
+        {
+            // A sender that found no room may hold the lock. The descriptor reports the room once.
+            let mut backlog = lock(&self.backlog);
+            if !backlog.is_empty() {
+                self.flush(&mut backlog)?;
+            }
         }
         let mut partial = lock(&self.partial);
         let before = partial.len();

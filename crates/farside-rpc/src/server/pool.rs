@@ -116,10 +116,9 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Drops what waits, where no thread would run it.
-    pub(crate) fn clear(&self) {
-        let work = std::mem::take(&mut lock(&self.state).of);
-        drop(work);
+    /// The work that waits.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.state).of.values().map(VecDeque::len).sum()
     }
 }
 

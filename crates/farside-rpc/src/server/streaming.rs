@@ -142,7 +142,11 @@ impl Streaming {
                 stream.run();
             }
         };
-        self.session.shared.queue.add(self.session.number, Box::new(work));
+        let Session { shared, number, .. } = &*self.session;
+        shared.queue.add(*number, Box::new(work));
+        if !shared.has_pool {
+            shared.waker.wake();
+        }
     }
 
     /// Why the stream must end, if it must.

@@ -1,6 +1,6 @@
 //! [`Task`]: a call whose handler is `async`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -16,23 +16,30 @@ pub(super) struct Task {
     incoming: Incoming,
     /// `None` once it has ended.
     future: Mutex<Option<Later>>,
-    is_queued: AtomicBool,
+    state: AtomicU8,
 }
+
+/// What a task does.
+const WAITS: u8 = 0;
+const IS_QUEUED: u8 = 1;
+const RUNS: u8 = 2;
+/// It runs, and was woken meanwhile. It is queued again when it waits.
+const RUNS_AGAIN: u8 = 3;
 
 impl Task {
     /// Runs a handler until it waits.
     pub(super) fn start(session: Arc<Session>, link: Arc<Link>, incoming: Incoming, future: Later) {
         // A shutdown waits for the call.
         session.shared.queue.hold();
-        let (future, is_queued) = (Mutex::new(Some(future)), AtomicBool::new(false));
-        let task = Arc::new(Self { session, link, incoming, future, is_queued });
+        let (future, state) = (Mutex::new(Some(future)), AtomicU8::new(IS_QUEUED));
+        let task = Arc::new(Self { session, link, incoming, future, state });
         task.session.set_task(task.incoming.head, &task);
         task.poll();
     }
 
     fn poll(self: &Arc<Self>) {
-        // A wake-up from now on asks for another poll.
-        self.is_queued.store(false, Ordering::Release);
+        // SYNC: pairs with the release in `wake`: the poll sees what was done before.
+        self.state.swap(RUNS, Ordering::AcqRel);
         let mut future = lock(&self.future);
         let Some(running) = &mut *future else { return };
         let call = &self.incoming.call;
@@ -42,7 +49,15 @@ impl Task {
             None => guard(call, || running.as_mut().poll(&mut Context::from_waker(&waker))),
         };
         let outcome = match polled {
-            Ok(Poll::Pending) => return,
+            Ok(Poll::Pending) => {
+                drop(future);
+                let waits = self.state.compare_exchange(RUNS, WAITS, Ordering::AcqRel, Ordering::Acquire);
+                if waits.is_err() {
+                    self.state.store(IS_QUEUED, Ordering::Release);
+                    self.clone().queue();
+                }
+                return;
+            }
             Ok(Poll::Ready(outcome)) => Ok(outcome),
             Err(why) => Err(why),
         };
@@ -51,6 +66,14 @@ impl Task {
         // What the handler holds is dropped before the caller goes on.
         let outcome = guard(call, || drop(ended)).and(outcome);
         self.end(outcome);
+    }
+
+    fn queue(self: Arc<Self>) {
+        let Session { shared, number, .. } = &*self.session.clone();
+        shared.queue.add(*number, Box::new(move || self.poll()));
+        if !shared.has_pool {
+            shared.waker.wake();
+        }
     }
 
     fn end(&self, outcome: Result<Outcome, Refused>) {
@@ -62,13 +85,13 @@ impl Task {
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        if self.is_queued.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let Session { shared, number, .. } = &*self.session.clone();
-        shared.queue.add(*number, Box::new(move || self.poll()));
-        if !shared.has_pool {
-            shared.waker.wake();
+        let woken = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| match state {
+            WAITS => Some(IS_QUEUED),
+            RUNS => Some(RUNS_AGAIN),
+            _ => None,
+        });
+        if woken == Ok(WAITS) {
+            self.queue();
         }
     }
 }
@@ -76,8 +99,10 @@ impl Wake for Task {
 impl Drop for Task {
     fn drop(&mut self) {
         // Nothing can wake the handler any more.
-        if lock(&self.future).take().is_some() {
-            self.end(Err(Refused::Cancelled));
+        let future = lock(&self.future).take();
+        if future.is_some() {
+            let dropped = guard(&self.incoming.call, || drop(future));
+            self.end(dropped.and(Err(Refused::Cancelled)));
         }
     }
 }

@@ -124,8 +124,10 @@ impl Turns {
         self.poll(wait);
         let mut handled = 0;
         let mut index = 0;
+        // A single connection reads the clock less often than it is looked at.
+        let now = (self.active.len() > 1).then(Instant::now);
         while index < self.active.len() {
-            let (count, next) = self.active[index].serve(&mut self.scratch, self.shared.spin);
+            let (count, next) = self.active[index].serve(&mut self.scratch, self.shared.spin, now);
             handled += count;
             if matches!(next, Next::Look) {
                 index += 1;
@@ -135,7 +137,9 @@ impl Turns {
             self.stop_looking(number, matches!(next, Next::Remove));
         }
         if !self.shared.has_pool {
-            while let Some(number) = self.shared.queue.run_one() {
+            // A handler that is woken again at once has its next turn later.
+            for _ in 0..self.shared.queue.waiting() {
+                let Some(number) = self.shared.queue.run_one() else { break };
                 handled += 1;
                 // The handler may have received for itself, and have ended the prepared sleep.
                 self.connection_is_ready(number, false);
@@ -177,12 +181,13 @@ impl Turns {
         self.doors.clear();
         self.guests.clear();
         self.active.clear();
-        if !self.shared.has_pool {
-            self.shared.queue.close();
-            self.shared.queue.clear();
-        }
         for (_, connected) in self.links.drain() {
             connected.link.close(LinkEnd::Here);
+        }
+        if !self.shared.has_pool {
+            // The calls are cancelled now: their handlers do not run any more.
+            while self.shared.queue.run_one().is_some() {}
+            self.shared.queue.close();
         }
         for (path, address) in &self.shared.announced {
             // Another server may have announced itself there meanwhile.
@@ -330,8 +335,9 @@ impl Active {
         Self { number, link, looks: 0, idle_since: None }
     }
 
-    /// Receives from the connection. Returns the number of frames. Looks for `spin` before it sleeps.
-    fn serve(&mut self, scratch: &mut Vec<u8>, spin: Duration) -> (usize, Next) {
+    /// Receives from the connection. Returns the number of frames. Looks for `spin` before it
+    /// sleeps.
+    fn serve(&mut self, scratch: &mut Vec<u8>, spin: Duration, now: Option<Instant>) -> (usize, Next) {
         let mut handled = 0;
         loop {
             match self.link.step(scratch) {
@@ -349,10 +355,10 @@ impl Active {
         }
         if !spin.is_zero() {
             self.looks += 1;
-            if !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+            if now.is_none() && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
                 return (handled, Next::Look);
             }
-            let now = Instant::now();
+            let now = now.unwrap_or_else(Instant::now);
             if now - *self.idle_since.get_or_insert(now) < spin {
                 return (handled, Next::Look);
             }

@@ -1,7 +1,7 @@
 //! Calls that are awaited or have a function, handlers that are `async`, and calls of handlers.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -330,4 +330,87 @@ fn a_thread_that_connects_does_not_hold_up_others() {
     assert!(!first.is_finished());
     drop(silent);
     assert!(first.join().unwrap().is_err());
+}
+
+/// A handler that is woken again and again lets others run: on the only thread of a pool, and in
+/// the turns of a server without one.
+#[test]
+fn a_handler_that_wakes_itself_takes_turns() {
+    let service = || {
+        let is_set = Arc::new(AtomicBool::new(false));
+        let seen = is_set.clone();
+        Service::new("tasks")
+            .async_procedure("until", move |_, (): ()| {
+                let seen = seen.clone();
+                std::future::poll_fn(move |context| {
+                    context.waker().wake_by_ref();
+                    context.waker().wake_by_ref();
+                    if seen.load(Ordering::Relaxed) { Poll::Ready(Ok::<_, Never>(7_u64)) } else { Poll::Pending }
+                })
+            })
+            .procedure("set", Handling::Pooled, move |_, (): ()| {
+                is_set.store(true, Ordering::Relaxed);
+                Ok::<_, Never>(())
+            })
+    };
+    let check = |name: &str| {
+        let client = Client::connect(name, farside_rpc::Credentials::own_user()).unwrap();
+        let until = client.procedure::<(), u64, Never>("tasks", 0, "until");
+        let call = until.start(&()).unwrap();
+        client.procedure::<(), (), Never>("tasks", 0, "set").call(&()).unwrap();
+        assert_eq!(call.wait(), Ok(7));
+    };
+    let name = format!("shm:{}", unique("again"));
+    let server = Server::builder().listen(&name).unwrap().provider(0, service()).pool(1).start().unwrap();
+    check(&name);
+    drop(server);
+    let name = format!("shm:{}", unique("turns"));
+    let mut turns = Server::builder().listen(&name).unwrap().provider(0, service()).turns().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                turns.turn(Duration::from_millis(10));
+            }
+        });
+        check(&name);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A handler that waits for ever is dropped with its server.
+#[test]
+fn handlers_that_wait_end_with_their_server() {
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    struct Dropped;
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let never = Signal::default();
+    let (sender, begun) = mpsc::channel();
+    let waits = never.clone();
+    let service = Service::new("tasks").async_procedure("wait", move |_, (): ()| {
+        let (waits, dropped) = (waits.clone(), Dropped);
+        sender.send(()).unwrap();
+        async move {
+            waits.await;
+            drop(dropped);
+            Ok::<_, Never>(())
+        }
+    });
+    let name = format!("shm:{}", unique("ends"));
+    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
+    let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
+    let wait = client.procedure::<(), (), Never>("tasks", 0, "wait");
+    let calls = [(); 3].map(|()| wait.start(&()).unwrap());
+    (0..3).for_each(|_| begun.recv_timeout(Duration::from_secs(60)).unwrap());
+    drop(server);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
+    for call in calls {
+        let lost = call.wait().unwrap_err();
+        assert!(matches!(lost, CallError::Lost { .. } | CallError::Cancelled), "{lost}");
+    }
+    drop(never);
 }
