@@ -152,6 +152,8 @@ fn one_way_calls_are_lost_with_their_server() {
         for _ in 0..3 {
             wait.send(&()).unwrap();
         }
+        // The server has accepted them now.
+        assert_eq!(client.ping(1), Ok(1));
         drop(server);
         assert_eq!(client.flush(), Ok(3));
         IS_OPEN.store(true, Ordering::Relaxed);
