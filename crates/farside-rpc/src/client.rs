@@ -1,6 +1,7 @@
 //! [`Client`]: a server, as its callers see it.
 
 mod driver;
+mod encoded;
 mod pending;
 mod stub;
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use farside_wire::{Decoder, Wire};
 
 use self::driver::Driver;
+pub use self::encoded::Encoded;
 pub use self::pending::Pending;
 use self::pending::{Heard, Slot};
 pub use self::stub::{Procedure, Signature, Stub};
@@ -23,7 +25,7 @@ use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
 use crate::path::LinkEnd;
-use crate::server::{BUILT_IN, Description, ProcedureStats};
+use crate::server::{BUILT_IN, Description, Dump, NoRight, ProcedureStats};
 use crate::table::Table;
 
 /// The first pause before another attempt to connect; later ones are longer.
@@ -259,6 +261,15 @@ impl Client {
     /// [`CallError`].
     pub fn stats(&self) -> Result<Vec<ProcedureStats>, CallError<Never>> {
         self.procedure::<(), Vec<ProcedureStats>, Never>(BUILT_IN, 0, "stats").call(&())
+    }
+
+    /// What is under way in the server. A client that shows a token needs the right
+    /// [`DUMP_RIGHT`](crate::server::DUMP_RIGHT).
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn dump(&self) -> Result<Dump, CallError<NoRight>> {
+        self.procedure::<(), Dump, NoRight>(BUILT_IN, 0, "dump").call(&())
     }
 
     /// The connection, which is made if there is none.

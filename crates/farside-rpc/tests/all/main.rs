@@ -5,6 +5,7 @@ mod calls;
 mod compile_fail;
 mod doors;
 mod macros;
+mod operation;
 mod processes;
 mod tasks;
 
