@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::error::CliError;
 
-/// Look at a server of remote procedures: is it there, what does it serve, what does it do? Call it
+/// Look at a server of remote procedures, and call it
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -65,7 +65,7 @@ enum Question {
         /// The arguments: an array where `describe` prints a tuple, an object for a struct,
         /// {"Name": fields} for a variant; "@FILE" or a string for Bulk<Read>, {"bytes": N,
         /// "file": PATH} for Bulk<Write>
-        #[arg(default_value = "null")]
+        #[arg(default_value = "null", allow_negative_numbers = true)]
         arguments: String,
     },
 }

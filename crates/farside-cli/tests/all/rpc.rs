@@ -144,6 +144,7 @@ fn any_procedure_is_called_with_json() {
     };
     let wrong = r#"[[{"title": "a", "pages": 65536}], null]"#;
     refused("library/find", wrong, 2, &["arguments.0.0.pages: expected u16, found 65536"]);
+    refused("farside/ping", "-7", 2, &["arguments: expected u64, found -7"]);
     refused("library/find", "[", 2, &["the arguments are not JSON"]);
     refused("library/7/find", "null", 1, &["has no library/7/find", "library/3/find, library/3/reverse"]);
 

@@ -132,11 +132,12 @@ fn queued_calls_are_timed() {
     let service = Service::new("timed")
         .procedure("inline", Handling::Inline, number)
         .procedure("pooled", Handling::Pooled, number)
+        .async_procedure("async", |_, number: u64| async move { Ok::<_, Never>(number) })
         .procedure("pause", Handling::Pooled, pause);
     let name = format!("shm:{}", unique("timed"));
     let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
     let client = Client::connect(&name, Credentials::own_user()).unwrap();
-    for procedure in ["inline", "pooled"] {
+    for procedure in ["inline", "pooled", "async"] {
         let procedure = client.procedure::<u64, u64, Never>("timed", 0, procedure);
         (0..100).for_each(|number| assert_eq!(procedure.call(&number), Ok(number)));
     }
@@ -150,9 +151,10 @@ fn queued_calls_are_timed() {
     let stats = client.stats().unwrap();
     let of = |name: &str| stats.iter().find(|stats| stats.name == format!("timed/0/{name}")).unwrap();
     assert_eq!((of("inline").done, of("inline").timed, of("inline").max), (100, 0, Duration::ZERO));
-    let pooled = of("pooled");
-    assert_eq!((pooled.done, pooled.timed), (100, 100));
-    assert!(Duration::ZERO < pooled.p50 && pooled.p50 <= pooled.p99 && pooled.p99 <= pooled.max, "{pooled:?}");
+    for queued in [of("pooled"), of("async")] {
+        assert_eq!((queued.done, queued.timed), (100, 100));
+        assert!(Duration::ZERO < queued.p50 && queued.p50 <= queued.p99 && queued.p99 <= queued.max, "{queued:?}");
+    }
     let pause = of("pause");
     assert_eq!(pause.timed, 2);
     assert!(pause.running >= Duration::from_millis(40), "{pause:?}");
