@@ -155,3 +155,26 @@ impl Connections {
         Dump { connections, more_connections, calls, more_calls }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, Credentials, Server};
+
+    #[test]
+    fn connections_that_ended_are_forgotten() {
+        let name = format!("shm:forgotten-{}", std::process::id());
+        let server = Server::builder().listen(&name).unwrap().start().unwrap();
+        let known = || lock(&server.shared.registry.connections.0).len();
+        for _ in 0..10 {
+            let client = Client::connect(&name, Credentials::own_user()).unwrap();
+            assert_eq!(client.ping(1), Ok(1));
+            assert!(known() > 0);
+        }
+        let until = Instant::now() + Duration::from_secs(60);
+        while known() > 0 {
+            assert!(Instant::now() < until, "{} connections are known", known());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
