@@ -48,6 +48,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "rpc-latency", about: rpc::LATENCY, cases: rpc::latency_cases },
     Bench { name: "rpc-rate", about: rpc::RATE, cases: rpc::rate_cases },
     Bench { name: "bulk", about: rpc::BULK, cases: rpc::bulk_cases },
+    Bench { name: "rpc-scaling", about: rpc::SCALING, cases: rpc::scaling_cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

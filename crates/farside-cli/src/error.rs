@@ -25,6 +25,21 @@ pub(crate) enum CliError {
     /// A server of remote procedures could not be asked.
     #[error("{0}")]
     Rpc(String),
+    /// The arguments for a remote procedure are invalid.
+    #[error("{0}")]
+    Arguments(String),
+    /// A remote procedure returned its own error: one line of JSON.
+    #[error("{0}")]
+    Service(String),
+    /// What a remote procedure wrote to memory could not be kept.
+    #[error("cannot write {}", path.display())]
+    MemoryFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
     /// The secret of a token could not be read.
     #[error("cannot read the secret in {}", path.display())]
     SecretFile {
@@ -88,6 +103,7 @@ impl CliError {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::RunPart { .. }
+            | Self::Arguments(_)
             | Self::Hex(_)
             | Self::GameOver { .. }
             | Self::Search(_)

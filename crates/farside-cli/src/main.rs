@@ -56,6 +56,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The launcher or process 0 received the error and prints it for all processes.
         Err(error) if farside::job::is_reported() => ExitCode::from(error.exit_status()),
+        // For programs that read it.
+        Err(error::CliError::Service(json)) => {
+            eprintln!("{json}");
+            ExitCode::FAILURE
+        }
         Err(error) => {
             eprintln!("farside: error: {}", error::with_causes(&error));
             ExitCode::from(error.exit_status())

@@ -48,10 +48,10 @@ impl Call {
     }
 
     /// Why the call need not run any more.
-    pub(crate) fn expiry(&self) -> Option<Refused> {
+    pub(crate) fn expiry(&self, now: Instant) -> Option<Refused> {
         match () {
             () if self.cancelled.load(Ordering::Relaxed) => Some(Refused::Cancelled),
-            () if Instant::now() >= self.deadline => Some(Refused::Expired),
+            () if now >= self.deadline => Some(Refused::Expired),
             () => None,
         }
     }

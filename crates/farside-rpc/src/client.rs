@@ -1,6 +1,7 @@
 //! [`Client`]: a server, as its callers see it.
 
 mod driver;
+mod encoded;
 mod incoming;
 mod pending;
 mod stub;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use farside_wire::{Decoder, Wire};
 
 use self::driver::Driver;
+pub use self::encoded::Encoded;
 pub(crate) use self::incoming::{Incoming, Receiving};
 pub use self::pending::Pending;
 use self::pending::{Heard, Slot, lost};
@@ -25,7 +27,7 @@ use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
 use crate::path::LinkEnd;
-use crate::server::{BUILT_IN, Description, ProcedureStats};
+use crate::server::{BUILT_IN, Description, Dump, NoRight, ProcedureStats};
 use crate::table::Table;
 
 /// The first pause before another attempt to connect; later ones are longer.
@@ -331,6 +333,15 @@ impl Client {
             }
         }
         Ok(self.shared.failed.swap(0, Ordering::Relaxed))
+    }
+
+    /// What is under way in the server. A client that shows a token needs the right
+    /// [`DUMP_RIGHT`](crate::server::DUMP_RIGHT).
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn dump(&self) -> Result<Dump, CallError<NoRight>> {
+        self.procedure::<(), Dump, NoRight>(BUILT_IN, 0, "dump").call(&())
     }
 
     /// The connection, which is made if there is none.

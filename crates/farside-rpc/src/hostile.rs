@@ -35,6 +35,8 @@ fn decode_as_everything(bytes: &[u8]) {
     one::<Vec<Description>>(bytes);
     one::<Fetch>(bytes);
     one::<Take>(bytes);
+    one::<Vec<crate::server::ProcedureStats>>(bytes);
+    one::<crate::server::Dump>(bytes);
     // Outside of a call, memory is an error.
     assert!(farside_wire::decode::<Bulk<bulk::Read>>(Decoder::new(bytes), 0).is_err());
 }

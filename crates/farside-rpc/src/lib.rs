@@ -64,7 +64,7 @@ mod table;
 pub use address::{Address, AddressError};
 pub use bulk::Bulk;
 pub use call::Call;
-pub use client::{Client, Connect, Pending, Procedure, Signature, Stub};
+pub use client::{Client, Connect, Encoded, Pending, Procedure, Signature, Stub};
 pub use error::{CallError, ConnectError, Never, Ran, Stage};
 /// # Examples
 /// ```

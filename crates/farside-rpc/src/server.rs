@@ -1,10 +1,12 @@
 //! [`Server`]: listens, and runs the handlers of services.
 
+mod dump;
 mod pool;
 mod registry;
 mod session;
 mod streaming;
 mod task;
+mod times;
 mod turns;
 
 use std::io;
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use farside_sys::net::Waker;
 use farside_sys::process::random_bytes;
 
+pub use self::dump::{CallDump, ConnectionDump, DUMP_RIGHT, Dump, NoRight};
 use self::pool::Queue;
 pub(crate) use self::registry::BUILT_IN;
 use self::registry::Registry;
@@ -308,6 +311,12 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> Vec<ProcedureStats> {
         self.shared.registry.stats()
+    }
+
+    /// What is under way: connections, and calls that were accepted and not answered.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.shared.registry.dump()
     }
 
     /// Accepts no more connections and calls. Waits for the calls that were accepted, and until

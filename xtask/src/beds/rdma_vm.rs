@@ -5,6 +5,7 @@
 //! so it runs the programs that were built here. Its only network is its own.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -18,6 +19,10 @@ use crate::arguments::Arguments;
 
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(900);
+
+/// How often the machine is started. The emulator crashes now and then on a busy machine. A failure
+/// in the emulated machine is not tried again.
+const BOOTS: u32 = 3;
 
 /// The address of the verbs device.
 const ADDRESS: &str = "10.77.0.1";
@@ -52,9 +57,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let begun = Instant::now();
     let home = Home::new()?;
     home.fill(&pieces, &script).map_err(|error| format!("{}: {error}", home.path.display()))?;
-    let mut machine =
-        Running::start("the emulated machine", &mut emulator(&pieces, &home), Echo::Prefixed("  | ".into()))?;
-    machine.wait(begun + arguments.limit.unwrap_or(LIMIT))?;
+    let until = begun + arguments.limit.unwrap_or(LIMIT);
+    let mut machine = boot(&pieces, &home, until)?;
+    for _ in 1..BOOTS {
+        let Some(signal) = machine.status().and_then(|status| status.signal()) else { break };
+        println!("xtask: rdma-vm: the emulator itself crashed (signal {signal}); once more");
+        machine = boot(&pieces, &home, until)?;
+    }
     let status = fs::read_to_string(home.share().join("status")).unwrap_or_default();
     let status: u8 = status.trim().parse().map_err(|_| machine.failure("the machine ended before its script"))?;
     let verdict = if status == 0 { "passed".to_owned() } else { format!("failed with status {status}") };
@@ -63,6 +72,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     println!("xtask: rdma-vm: tested on soft-RoCE: {verdict} after {:.1} s", begun.elapsed().as_secs_f64());
     Ok(ExitCode::from(status))
+}
+
+/// Runs the emulated machine to its end.
+fn boot(pieces: &Pieces, home: &Home, until: Instant) -> Result<Running, String> {
+    let echo = Echo::Prefixed("  | ".into());
+    let mut machine = Running::start("the emulated machine", &mut emulator(pieces, home), echo)?;
+    machine.wait(until)?;
+    Ok(machine)
 }
 
 /// The time limit of a test of a job: an emulated processor is slow.

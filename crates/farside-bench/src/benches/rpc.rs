@@ -27,6 +27,7 @@ use crate::{BenchError, Options};
 
 pub(crate) const LATENCY: &str = "round trips of remote procedure calls between two processes";
 pub(crate) const RATE: &str = "remote procedure calls a second, with several of them under way";
+pub(crate) const SCALING: &str = "several clients of one server of remote procedures, and idle ones";
 pub(crate) const BULK: &str = "bulk data that the handler of a remote procedure pulls and pushes";
 
 const SPUN_TRIPS: u64 = 100_000;
@@ -114,6 +115,21 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
     cases
 }
 
+pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (over, suffix) in paths(on) {
+        for clients in [1, 2, 4, 8, 16] {
+            let name = format!("clients-{clients}{suffix}");
+            cases.push(Case::job(name, 2, move |me, options| clients_at_once(me, options, over, clients)));
+        }
+        for idle in [0, 10, 100, 1000] {
+            let name = format!("idle-{idle}{suffix}");
+            cases.push(Case::job(name, 2, move |me, options| beside_idle(me, options, over, idle)));
+        }
+    }
+    cases
+}
+
 /// The paths on which there are cases.
 fn paths(on: &Fabric) -> impl Iterator<Item = (Over, &'static str)> {
     PATHS.into_iter().filter(|_| matches!(on, Fabric::Shm))
@@ -152,8 +168,7 @@ impl Ends {
             return Ok(Self::Server { turns: Box::new(turns), is_over });
         }
         let address: String = me.broadcast(server, None)?;
-        let connect = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).map_err(failed)?;
-        Ok(Self::Client(connect.spin(spin).connect().map_err(failed)?))
+        Ok(Self::Client(connect(&address, spin)?))
     }
 
     /// Measures on worker 0, while worker 1 serves.
@@ -176,6 +191,19 @@ impl Ends {
             }
         }
     }
+}
+
+fn connect(address: &str, spin: Duration) -> Result<Client, BenchError> {
+    let connect = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).map_err(failed)?;
+    connect.spin(spin).connect().map_err(failed)
+}
+
+/// Connects further clients, while the server accepts them. Collective for two workers.
+fn connect_all(ends: &mut Ends, count: usize) -> Result<Vec<Client>, BenchError> {
+    ends.measure(|first| {
+        let address = first.address().to_string();
+        (0..count).map(|_| connect(&address, Duration::ZERO)).collect()
+    })
 }
 
 fn service(is_over: &Arc<AtomicBool>) -> Service {
@@ -345,5 +373,58 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
     })?;
     let limit = if over == Over::Shm { "process_vm_readv" } else { "memcpy" };
     let metric = taken.metric("bytes_per_s", "B/s", 1).against(limit, taken.samples_of(0));
+    Ok(taken.report(vec![metric]))
+}
+
+/// The bytes of one pull of several clients.
+const PULLED_BYTES: usize = 64 << 10;
+
+/// Pulls of several clients at once, each on a thread and a connection of its own (Mercury, Figure
+/// 4). All block, so that they share the CPUs.
+fn clients_at_once(me: &Worker, options: Options, over: Over, clients: usize) -> Result<Vec<Metric>, BenchError> {
+    let mut ends = Ends::new(me, over, Duration::ZERO)?;
+    let connected = connect_all(&mut ends, clients)?;
+    let count = options.operations_or(4000).div_ceil(clients as u64);
+    let memory = vec![3_u8; PULLED_BYTES];
+    let taken = in_turns(me, options, |_| {
+        me.barrier()?;
+        let per_second = ends.measure(|_| {
+            let pulls = |client: &Client| {
+                let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
+                (0..count).try_for_each(|_| scope(|scope| pull.call(&scope.lend(&memory))).map_err(failed))
+            };
+            let start = Instant::now();
+            std::thread::scope(|threads| {
+                let threads: Vec<_> = connected.iter().map(|client| threads.spawn(|| pulls(client))).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().expect("a pull does not panic"))
+            })?;
+            Ok((count * clients as u64 * PULLED_BYTES as u64) as f64 / start.elapsed().as_secs_f64())
+        })?;
+        Ok(vec![per_second])
+    })?;
+    Ok(taken.report(vec![taken.metric("bytes_per_s", "B/s", 0)]))
+}
+
+/// A null call while other connections are open and idle.
+fn beside_idle(me: &Worker, options: Options, over: Over, idle: usize) -> Result<Vec<Metric>, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let mut limit = limit_of(me, &memory, over, Wait::Spin)?;
+    farside_sys::limits::raise_max_open_files();
+    let mut ends = Ends::new(me, over, SPIN)?;
+    let _idle = connect_all(&mut ends, idle)?;
+    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { SPUN_TRIPS });
+    let taken = in_turns(me, options, |_| {
+        let limit_ns = once(me, &mut *limit)?;
+        me.barrier()?;
+        let latency = ends.measure(|client| {
+            let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
+            time_latency(count, || {
+                black_box(echo.call(&7).map_err(failed)?);
+                Ok(())
+            })
+        })?;
+        Ok(vec![limit_ns, latency.median_ns])
+    })?;
+    let metric = taken.metric("rtt_ns", "ns", 1).against(limit.name(), taken.samples_of(0));
     Ok(taken.report(vec![metric]))
 }

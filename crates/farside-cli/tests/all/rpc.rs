@@ -1,10 +1,12 @@
 //! `farside rpc`, beside a server in this process.
 
 use std::process::Output;
+use std::time::{Duration, Instant};
 
-use farside_rpc::{Handling, Never, Server, Service, Tokens};
+use farside_rpc::bulk::{Bulk, Read, Write};
+use farside_rpc::{Handling, Never, Server, Service, Tokens, Wire};
 use farside_testbed::CommandLine;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
 
@@ -49,7 +51,115 @@ fn a_server_is_looked_at() {
     let procedures = stats["procedures"].as_array().unwrap();
     let add = procedures.iter().find(|stats| stats["procedure"] == "arithmetic/3/add").unwrap();
     assert_eq!((&add["done"], &add["failed"]), (&1.into(), &1.into()));
-    assert!(stdout(&["rpc", "stats", &address]).contains("arithmetic/3/add"));
+    assert_eq!(add["timed"], 2);
+    assert!(add["p50_ns"].as_u64().unwrap() <= add["max_ns"].as_u64().unwrap() && add["max_ns"] != 0, "{add}");
+    let text = stdout(&["rpc", "stats", &address]);
+    assert!(text.contains("arithmetic/3/add") && text.contains("p99"), "{text}");
+    drop(server);
+}
+
+#[test]
+fn what_is_under_way_is_listed() {
+    let address = format!("shm:farside-cli-dump-{}", std::process::id());
+    let wait = |call: &farside_rpc::Call, (): ()| {
+        while !call.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok::<_, Never>(())
+    };
+    let service = Service::new("patience").procedure("wait", Handling::Pooled, wait);
+    let server = Server::builder().listen(&address).unwrap().provider(3, service).start().unwrap();
+    let client = farside_rpc::Client::connect(&address, farside_rpc::Credentials::own_user()).unwrap();
+    let client = client.deadline(Duration::from_secs(3600));
+    let pending = client.procedure::<(), (), Never>("patience", 3, "wait").start(&()).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while server.dump().calls.iter().all(|call| call.running.is_none()) {
+        assert!(Instant::now() < until, "{:?}", server.dump());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let text = stdout(&["rpc", "dump", &address]);
+    let process = format!("process {}", std::process::id());
+    for part in ["shm", &process, "running", "patience/3/wait"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let dump: Value = serde_json::from_str(&stdout(&["rpc", "dump", &address, "--json"])).unwrap();
+    assert_eq!((dump["connections"].as_array().unwrap().len(), &dump["more_calls"]), (2, &0.into()));
+    let call = &dump["calls"][0];
+    assert_eq!((&call["procedure"], &call["is_cancelled"]), (&"patience/3/wait".into(), &false.into()));
+    assert!(call["running_ns"].as_u64() > Some(0) && call["time_left_ns"].as_u64() > Some(0), "{call}");
+    drop((pending, server));
+}
+
+/// A service with every kind of argument.
+fn library() -> Service {
+    let find = |_: &farside_rpc::Call, (books, name): (Vec<Book>, Option<String>)| {
+        let found = books.into_iter().find(|book| Some(&book.title) == name.as_ref());
+        found.ok_or(LibraryError::Missing { title: name })
+    };
+    let reverse = |_: &farside_rpc::Call, (from, into): (Bulk<Read>, Bulk<Write>)| {
+        let mut bytes = from.pull_all().map_err(|error| error.to_string())?;
+        bytes.reverse();
+        into.push(0, &bytes).map_err(|error| error.to_string())?;
+        Ok::<_, String>(bytes.len() as u64)
+    };
+    Service::new("library").procedure("find", Handling::Pooled, find).procedure("reverse", Handling::Pooled, reverse)
+}
+
+#[derive(Clone, Debug, Wire)]
+#[wire(crate = "farside_rpc")]
+struct Book {
+    title: String,
+    pages: u16,
+}
+
+#[derive(Clone, Debug, Wire)]
+#[wire(crate = "farside_rpc")]
+enum LibraryError {
+    Missing { title: Option<String> },
+}
+
+#[test]
+fn any_procedure_is_called_with_json() {
+    let address = format!("shm:farside-cli-call-{}", std::process::id());
+    let builder = Server::builder().listen(&address).unwrap().provider(0, library()).provider(3, library());
+    let server = builder.start().unwrap();
+    let books = r#"[[{"title": "a", "pages": 3}, {"title": "b", "pages": 4}], "b"]"#;
+    for name in ["library/find", "library/0/find", "library/3/find"] {
+        let book: Value = serde_json::from_str(&stdout(&["rpc", "call", &address, name, books])).unwrap();
+        assert_eq!(book, json!({ "title": "b", "pages": 4 }));
+    }
+    let answer = stdout(&["rpc", "call", &address, "library/find", books, "--json"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((&answer["procedure"], &answer["result"]["pages"]), (&"library/find".into(), &4.into()));
+    assert_eq!(stdout(&["rpc", "call", &address, "farside/ping", "7"]), "7\n");
+    assert!(stdout(&["rpc", "call", &address, "farside/describe"]).contains("\"library\""));
+
+    let failed = farside(&["rpc", "call", &address, "library/find", "[[], \"b\"]"]);
+    assert_eq!((failed.status.code(), &failed.stdout[..]), (Some(1), &[][..]));
+    let error: Value = serde_json::from_slice(&failed.stderr).unwrap();
+    assert_eq!(error, json!({ "error": { "Missing": { "title": "b" } } }));
+
+    let refused = |name, arguments: &str, status, words: &[&str]| {
+        FARSIDE.assert_refused(&["rpc", "call", &address, name, arguments], status, words);
+    };
+    let wrong = r#"[[{"title": "a", "pages": 65536}], null]"#;
+    refused("library/find", wrong, 2, &["arguments.0.0.pages: expected u16, found 65536"]);
+    refused("farside/ping", "-7", 2, &["arguments: expected u64, found -7"]);
+    refused("library/find", "[", 2, &["the arguments are not JSON"]);
+    refused("library/7/find", "null", 1, &["has no library/7/find", "library/3/find, library/3/reverse"]);
+
+    let file = std::env::temp_dir().join(format!("farside-cli-memory-{}", std::process::id()));
+    let path = file.to_str().unwrap();
+    let into = json!({ "bytes": 4, "file": path });
+    let reversed = stdout(&["rpc", "call", &address, "library/reverse", &json!(["abc", into]).to_string()]);
+    assert_eq!((reversed.as_str(), std::fs::read(&file).unwrap()), ("3\n", b"cba\0".to_vec()));
+    let from = format!("@{path}");
+    let reversed = stdout(&["rpc", "call", &address, "library/reverse", &json!([from, into]).to_string()]);
+    assert_eq!((reversed.as_str(), std::fs::read(&file).unwrap()), ("4\n", b"\0abc".to_vec()));
+    std::fs::remove_file(&file).unwrap();
+    let gone = json!([from, into]).to_string();
+    refused("library/reverse", &gone, 2, &["arguments.0: cannot read", path]);
+    refused("library/reverse", r#"["a", "b"]"#, 2, &["arguments.1: expected {\"bytes\": N, \"file\": PATH}"]);
     drop(server);
 }
 
@@ -67,6 +177,10 @@ fn a_token_opens_a_network_door() {
     let wrong = String::from_utf8(wrong.stderr).unwrap();
     assert!(wrong.contains("does not accept this token"), "{wrong}");
     FARSIDE.assert_refused(&["rpc", "ping", &address], 1, &["asks for a token"]);
+    std::fs::write(&folder, "long and random\n").unwrap();
+    let dump = ["rpc", "dump", &address, "--token", "reader", "--secret-file", secret];
+    FARSIDE.assert_refused(&dump, 1, &["lacks the right \"farside.dump\""]);
+    std::fs::remove_file(&folder).unwrap();
     drop(server);
 }
 

@@ -53,6 +53,12 @@ impl Signature {
         self.procedures.push(Expected { name: name.into(), shape: shape::<A, T, E>(), is_idempotent });
         self
     }
+
+    /// Adds a procedure whose types are given as text.
+    pub(super) fn procedure_of(mut self, name: &str, shape: &str) -> Self {
+        self.procedures.push(Expected { name: name.into(), shape: shape.into(), is_idempotent: false });
+        self
+    }
 }
 
 /// The procedures of one service at one provider. What the macro [`service`](crate::service) writes

@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use farside_wire::Wire;
 
 use super::StartError;
+use super::dump::{Connections, Dump};
+use super::times::{Summary, Times};
 use crate::answer::{Bind, Bound};
+use crate::call::Call;
 use crate::error::Never;
 use crate::service::{Handling, Procedure, Service};
 
@@ -16,7 +20,7 @@ use crate::service::{Handling, Procedure, Service};
 pub(crate) const BUILT_IN: &str = "farside";
 
 /// The number of its procedures.
-const BUILT_IN_COUNT: u32 = 4;
+const BUILT_IN_COUNT: u32 = 5;
 /// The most procedures that a client may ask for at once.
 const PROCEDURES_MAX: usize = 1024;
 
@@ -33,6 +37,7 @@ pub(super) struct Counters {
     pub(super) done: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) refused: AtomicU64,
+    pub(super) times: Times,
 }
 
 /// A service of a server, as `describe` reports it.
@@ -59,6 +64,21 @@ pub struct ProcedureStats {
     pub failed: u64,
     /// Number of calls without either: refused, undecodable, cancelled or panicked.
     pub refused: u64,
+    /// Number of calls whose times are known: those that waited for a thread, whatever became of
+    /// them. Calls that run [inline](Handling::Inline) are not timed, because reading the clock
+    /// would be a notable part of their cost.
+    pub timed: u64,
+    /// The time from arrival to answer that half of the timed calls did not exceed. This and `p99`
+    /// are rounded up by at most a quarter.
+    pub p50: Duration,
+    /// The same for 99 of 100 calls.
+    pub p99: Duration,
+    /// The longest time from arrival to answer.
+    pub max: Duration,
+    /// The time that all timed calls together waited for a thread.
+    pub queued: Duration,
+    /// The time that all timed calls together ran.
+    pub running: Duration,
 }
 
 /// All procedures of a server.
@@ -66,6 +86,7 @@ pub struct ProcedureStats {
 pub(super) struct Registry {
     entries: Vec<Entry>,
     names: Arc<Names>,
+    pub(super) connections: Arc<Connections>,
 }
 
 /// A procedure: its name, its types, and its number.
@@ -81,9 +102,10 @@ struct Names {
 impl Registry {
     /// Numbers the procedures of all services. Those of the built-in service come first.
     pub(super) fn new(services: Vec<(u16, Service)>) -> Result<Self, StartError> {
+        let connections = Arc::<Connections>::default();
         let mut names = Names::default();
         let mut procedures = Vec::new();
-        let described = built_in(&Arc::default());
+        let described = built_in(&Arc::default(), &connections);
         for (provider, service) in std::iter::once((0, described)).chain(services) {
             let key = (service.name().to_owned(), provider);
             let number = |index: usize| u32::try_from(procedures.len() + index).expect("memory holds fewer procedures");
@@ -99,13 +121,13 @@ impl Registry {
             }
         }
         let names = Arc::new(names);
-        for (own, real) in procedures.iter_mut().zip(built_in(&names).procedures()) {
+        for (own, real) in procedures.iter_mut().zip(built_in(&names, &connections).procedures()) {
             own.run = real.run.clone();
         }
         let counters = names.counters.iter().map(|(_, counters)| counters.clone());
         let entries = procedures.into_iter().zip(counters);
         let entries = entries.map(|(procedure, counters)| Entry { procedure, counters }).collect();
-        Ok(Self { entries, names })
+        Ok(Self { entries, names, connections })
     }
 
     #[inline]
@@ -121,16 +143,23 @@ impl Registry {
     pub(super) fn stats(&self) -> Vec<ProcedureStats> {
         self.names.stats()
     }
+
+    pub(super) fn dump(&self) -> Dump {
+        self.connections.dump(|number| self.names.name_of(number))
+    }
 }
 
 /// The service that every server has. `bind` is procedure 0 of every server.
-fn built_in(names: &Arc<Names>) -> Service {
-    let (bind, describe, stats) = (names.clone(), names.clone(), names.clone());
+fn built_in(names: &Arc<Names>, connections: &Arc<Connections>) -> Service {
+    let (bind, describe, stats, named) = (names.clone(), names.clone(), names.clone(), names.clone());
+    let connections = connections.clone();
+    let dump = move |call: &Call, ()| connections.dump_for(call, |number| named.name_of(number));
     Service::new(BUILT_IN)
         .procedure("bind", Handling::Inline, move |_, wanted: Bind| Ok::<_, Never>(bind.bind(&wanted)))
         .procedure("ping", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
         .procedure("describe", Handling::Inline, move |_, ()| Ok::<_, Never>(describe.describe()))
         .procedure("stats", Handling::Inline, move |_, ()| Ok::<_, Never>(stats.stats()))
+        .procedure("dump", Handling::Inline, dump)
 }
 
 impl Names {
@@ -182,12 +211,25 @@ impl Names {
 
     fn stats(&self) -> Vec<ProcedureStats> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let stats = self.counters.iter().map(|(name, counters)| ProcedureStats {
-            name: name.clone(),
-            done: read(&counters.done),
-            failed: read(&counters.failed),
-            refused: read(&counters.refused),
+        let stats = self.counters.iter().map(|(name, counters)| {
+            let Summary { count, p50, p99, max, queued, running } = counters.times.summary();
+            ProcedureStats {
+                name: name.clone(),
+                done: read(&counters.done),
+                failed: read(&counters.failed),
+                refused: read(&counters.refused),
+                timed: count,
+                p50,
+                p99,
+                max,
+                queued,
+                running,
+            }
         });
         stats.collect()
+    }
+
+    fn name_of(&self, number: u32) -> String {
+        self.counters.get(number as usize).map_or_else(String::new, |(name, _)| name.clone())
     }
 }

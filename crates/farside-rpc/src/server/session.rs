@@ -15,6 +15,7 @@ use super::Shared;
 use super::registry::Entry;
 use super::streaming::Streaming;
 use super::task::Task;
+use super::times::Times;
 use crate::answer::{BY_BULK, DONE, FAILED, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{self, Received};
@@ -49,6 +50,11 @@ pub(super) struct Session {
 
 /// A call that was accepted.
 struct Running {
+    procedure: u32,
+    arrived: Instant,
+    deadline: Instant,
+    /// When a thread took it.
+    started: Option<Instant>,
     cancelled: Arc<AtomicBool>,
     /// Its `async` handler.
     task: Weak<Task>,
@@ -60,6 +66,22 @@ impl Running {
         self.cancelled.store(true, Ordering::Relaxed);
         self.task.upgrade().map(Waker::from)
     }
+
+    /// Counts the times of the call, which is over.
+    fn record(&self, times: &Times) {
+        let now = Instant::now();
+        times.record(self.arrived, self.started.unwrap_or(now), now);
+    }
+}
+
+/// A call that was accepted, as a dump copies it. The oldest is the smallest.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Underway {
+    pub(super) arrived: Instant,
+    pub(super) procedure: u32,
+    pub(super) deadline: Instant,
+    pub(super) started: Option<Instant>,
+    pub(super) is_cancelled: bool,
 }
 
 /// A call on its way through the server.
@@ -73,6 +95,21 @@ impl Session {
     pub(super) fn new(shared: Arc<Shared>, number: u64, peer: Peer) -> Self {
         let (running, streams) = (Mutex::default(), Mutex::default());
         Self { shared, number, peer: Arc::new(peer), running, streams, never: Arc::default() }
+    }
+
+    /// Passes each call that was accepted and not answered to `take`, but for inline ones.
+    pub(super) fn each_underway(&self, mut take: impl FnMut(Underway)) {
+        for running in lock(&self.running).values() {
+            let Running { procedure, arrived, deadline, started, .. } = *running;
+            let is_cancelled = running.cancelled.load(Ordering::Relaxed);
+            take(Underway { arrived, procedure, deadline, started, is_cancelled });
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.registry.connections.remove(self.number);
     }
 }
 
@@ -120,7 +157,10 @@ impl Session {
     /// Forgets a call. The client may make its next one as soon as it knows.
     pub(super) fn forget(&self, head: Head) {
         lock(&self.streams).remove(&head.id);
-        lock(&self.running).remove(&head.id);
+        let over = lock(&self.running).remove(&head.id);
+        if let Some(over) = over {
+            over.record(&self.entry(head).counters.times);
+        }
     }
 
     fn accept(self: &Arc<Self>, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
@@ -131,7 +171,8 @@ impl Session {
         if self.shared.is_closing.load(Ordering::Relaxed) {
             return refuse(link, head, Refused::ShuttingDown);
         }
-        let deadline = Instant::now() + Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
+        let arrived = Instant::now();
+        let deadline = arrived + Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
         let is_inline = entry.procedure.handling == Handling::Inline;
         if is_inline && head.status != 0 && self.shared.registry.is_built_in(head.procedure) {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
@@ -150,7 +191,8 @@ impl Session {
                 entry.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return refuse(link, head, Refused::Busy { limit, what: "calls of one connection".into() });
             }
-            let accepted = Running { cancelled: cancelled.clone(), task: Weak::new() };
+            let (procedure, cancelled) = (head.procedure, cancelled.clone());
+            let accepted = Running { procedure, arrived, deadline, started: None, cancelled, task: Weak::new() };
             if running.insert(head.id, accepted).is_some() {
                 return Err(LinkEnd::protocol("two calls under one number"));
             }
@@ -158,8 +200,11 @@ impl Session {
         let incoming = Incoming { head, call: Call::new(deadline, cancelled, self.peer.clone()) };
         let (session, link, body) = (self.clone(), link.clone(), body.to_vec());
         let work = move || {
-            let entry = session.entry(head);
-            let outcome = match incoming.call.expiry() {
+            let (entry, started) = (session.entry(head), Instant::now());
+            if let Some(running) = lock(&session.running).get_mut(&head.id) {
+                running.started = Some(started);
+            }
+            let outcome = match incoming.call.expiry(started) {
                 Some(why) => Err(why),
                 None => session.run(&link, &incoming, entry, &body),
             };
@@ -208,8 +253,12 @@ impl Session {
             outcome => outcome,
         };
         // The client may make its next call as soon as it has the answer.
-        lock(&self.running).remove(&head.id);
-        self.conclude(link, head, self.entry(head), outcome)
+        let over = lock(&self.running).remove(&head.id);
+        let entry = self.entry(head);
+        if let Some(over) = over {
+            over.record(&entry.counters.times);
+        }
+        self.conclude(link, head, entry, outcome)
     }
 
     /// Runs the handler of a call.

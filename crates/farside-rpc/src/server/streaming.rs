@@ -98,7 +98,8 @@ impl Streaming {
         let max = (PIECE_BYTES as u64).min(self.session.shared.policy.bytes_max);
         let mut item = Vec::new();
         let end = loop {
-            if let Some(end) = self.end() {
+            let now = Instant::now();
+            if let Some(end) = self.end(now) {
                 break Err(end);
             }
             let mut out = lock(&self.out);
@@ -108,12 +109,12 @@ impl Streaming {
                 out.is_parked = true;
                 drop((out, items));
                 // What ends it may have come before it was parked.
-                if self.end().is_some() {
+                if self.end(Instant::now()).is_some() {
                     self.unpark();
                 }
                 return;
             }
-            if begun.elapsed() >= TURN {
+            if now - begun >= TURN {
                 self.flush(&mut out);
                 drop((out, items));
                 self.queue();
@@ -150,8 +151,8 @@ impl Streaming {
     }
 
     /// Why the stream must end, if it must.
-    fn end(&self) -> Option<Refused> {
-        self.link.end().map_or_else(|| self.incoming.call.expiry(), |_| Some(Refused::Cancelled))
+    fn end(&self, now: Instant) -> Option<Refused> {
+        self.link.end().map_or_else(|| self.incoming.call.expiry(now), |_| Some(Refused::Cancelled))
     }
 
     /// Adds an item to the frame. A frame is sent at once while the caller has consumed the others.

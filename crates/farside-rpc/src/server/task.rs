@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use super::session::{Incoming, Session, guard};
 use crate::answer::Refused;
@@ -44,7 +45,7 @@ impl Task {
         let Some(running) = &mut *future else { return };
         let call = &self.incoming.call;
         let waker = Waker::from(self.clone());
-        let polled = match call.expiry() {
+        let polled = match call.expiry(Instant::now()) {
             Some(why) => Err(why),
             None => guard(call, || running.as_mut().poll(&mut Context::from_waker(&waker))),
         };

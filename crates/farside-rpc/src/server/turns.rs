@@ -298,7 +298,8 @@ impl Turns {
 
     fn begin(&mut self, number: u64, Greeted { path, peer }: Greeted) {
         let session = Arc::new(Session::new(self.shared.clone(), number, peer));
-        let link = Link::new(path, Box::new(Handle(session)), self.shared.limits());
+        let link = Link::new(path, Box::new(Handle(session.clone())), self.shared.limits());
+        self.shared.registry.connections.add(&session, &link);
         // The socket has been in the set since the greeting.
         if let (_, Some(waker)) = link.path().descriptors()
             && self.poller.add(waker, number).is_err()

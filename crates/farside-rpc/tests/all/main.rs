@@ -6,6 +6,7 @@ mod compile_fail;
 mod doors;
 mod macros;
 mod one_way;
+mod operation;
 mod processes;
 mod streams;
 mod tasks;

@@ -1,0 +1,112 @@
+//! [`Encoded`]: calls by a program that does not know the types.
+
+use std::fmt;
+use std::sync::Arc;
+
+use farside_wire::{Decoder, Encoder, Reader, Wire, WireError};
+
+use super::{Client, Procedure, Signature, Stub};
+use crate::area::Area;
+use crate::bulk::{Access, Bulk};
+
+/// A value that is encoded already, for tools that know types only as text. The encoding is that of
+/// [`wire::encode`](crate::wire::encode).
+///
+/// ```
+/// use farside_rpc::{Client, Credentials, Encoded, Handling, Never, Server, Service, wire};
+///
+/// let name = format!("shm:encoded-{}", std::process::id());
+/// let double = |_: &_, number: u32| Ok::<_, Never>(2 * number);
+/// let service = Service::new("arithmetic").procedure("double", Handling::Pooled, double);
+/// let server = Server::builder().listen(&name)?.provider(0, service).start()?;
+///
+/// let client = Client::connect(&name, Credentials::own_user())?;
+/// let described = client.describe()?;
+/// let (procedure, types) = &described[0].procedures[0];
+/// assert_eq!(types, "u32 -> u32 ! enum 0");
+/// let double = client.encoded_procedure("arithmetic", 0, procedure, types);
+/// let result = double.call(&Encoded::new(wire::encode(&21_u32, Vec::new())))?;
+/// assert_eq!(result.bytes(), wire::encode(&42_u32, Vec::new()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Encoded {
+    bytes: Vec<u8>,
+    memory: Vec<Arc<Area>>,
+}
+
+impl Encoded {
+    /// A value of these bytes.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, memory: Vec::new() }
+    }
+
+    /// Adds memory. In the bytes, a [`Bulk`] is the number of its memory as `u32`, counted from 0
+    /// in the order of these calls.
+    #[must_use]
+    pub fn with<A: Access>(mut self, memory: &Bulk<A>) -> Self {
+        let mut encoder = Encoder::default();
+        memory.encode(&mut encoder);
+        self.memory.extend(crate::bulk::attached(encoder.into_parts().1));
+        self
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Display for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an encoded value of {} bytes", self.bytes.len())
+    }
+}
+
+// SAFETY: (1, 2, 3) `write` writes the byte that `wire_bytes` counts and forgets memory that only
+// this process uses; (4) `read` reads nothing and fails; (6) one byte is written.
+unsafe impl Wire for Encoded {
+    const PLAIN: bool = false;
+
+    fn wire_bytes(&self) -> usize {
+        1
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: the caller passes room for `wire_bytes`.
+        unsafe { 0_u8.write(out) };
+    }
+
+    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
+        Err(WireError::outside_a_job::<Self>())
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        out.bytes(&self.bytes);
+        for area in &self.memory {
+            out.attach(Box::new(area.clone()));
+        }
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        Ok(Self::new(input.take::<Self>(input.remaining())?.to_vec()))
+    }
+}
+
+impl Client {
+    /// The procedure `name` of a service, whose types are given as text in the form of
+    /// [`describe`](Self::describe). The server refuses the call if its types are others.
+    #[must_use]
+    pub fn encoded_procedure(
+        &self,
+        service: &str,
+        provider: u16,
+        name: &str,
+        types: &str,
+    ) -> Procedure<Encoded, Encoded, Encoded> {
+        let signature = Signature::new(service).procedure_of(name, types);
+        Procedure::new(Stub::new(self.clone(), Arc::new(signature), provider))
+    }
+}

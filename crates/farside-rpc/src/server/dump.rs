@@ -1,0 +1,180 @@
+//! [`Dump`]: what is under way in a server.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use farside_wire::Wire;
+
+use super::session::{Session, Underway};
+use crate::call::Call;
+use crate::link::{Link, lock};
+
+/// The right that the token of a client must have to see a [`Dump`].
+pub const DUMP_RIGHT: &str = "farside.dump";
+/// The most connections, and the most calls, that a dump lists.
+const LISTED_MAX: usize = 1000;
+
+/// What is under way in a server, as `dump` reports it.
+///
+/// Calls whose handlers run [inline](crate::Handling::Inline) are never in it: the thread that runs
+/// them also makes the dump.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub struct Dump {
+    /// The oldest connections, at most 1,000.
+    pub connections: Vec<ConnectionDump>,
+    /// Number of connections that are not listed.
+    pub more_connections: u64,
+    /// The calls that arrived first, at most 1,000.
+    pub calls: Vec<CallDump>,
+    /// Number of calls that are not listed.
+    pub more_calls: u64,
+}
+
+/// A connection of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub struct ConnectionDump {
+    /// Its number. Later connections have larger ones.
+    pub number: u64,
+    /// Who is at the other end.
+    pub peer: String,
+    /// What carries it: `shm` or `tcp`. `ended` if only calls of it are left.
+    pub path: String,
+    /// How long it has existed.
+    pub age: Duration,
+    /// Number of calls that were accepted and not answered.
+    pub calls: u64,
+    /// Number of results that the client has not fetched, and of transfers.
+    pub exposed: u64,
+    /// Number of bytes that wait until the client reads.
+    pub backlog_bytes: u64,
+}
+
+/// A call that was accepted and not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub struct CallDump {
+    /// The number of its connection.
+    pub connection: u64,
+    /// `service/provider/procedure`.
+    pub procedure: String,
+    /// How long it waited for a thread, or has waited so far.
+    pub queued: Duration,
+    /// How long it has run. `None` while it waits for a thread.
+    pub running: Option<Duration>,
+    /// The time until its deadline.
+    pub time_left: Duration,
+    /// Whether its caller gave it up.
+    pub is_cancelled: bool,
+}
+
+/// The token of a client lacks a right.
+#[derive(Clone, Debug, PartialEq, Eq, Wire, thiserror::Error)]
+#[wire(crate = "farside_wire")]
+#[error("this client lacks the right {right:?}: name it in Tokens::with, or come as the server's user without a token")]
+pub struct NoRight {
+    /// The right.
+    pub right: String,
+}
+
+/// The connections of a server. The loop adds them. A [`Session`] removes itself when it is
+/// dropped.
+#[derive(Debug, Default)]
+pub(super) struct Connections(Mutex<BTreeMap<u64, Known>>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    session: Weak<Session>,
+    link: Weak<Link>,
+    since: Instant,
+}
+
+impl Connections {
+    pub(super) fn add(&self, session: &Arc<Session>, link: &Arc<Link>) {
+        let known = Known { session: Arc::downgrade(session), link: Arc::downgrade(link), since: Instant::now() };
+        lock(&self.0).insert(session.number, known);
+    }
+
+    pub(super) fn remove(&self, number: u64) {
+        lock(&self.0).remove(&number);
+    }
+
+    /// What is under way, for the caller of `call`.
+    pub(super) fn dump_for(&self, call: &Call, name_of: impl Fn(u32) -> String) -> Result<Dump, NoRight> {
+        match call.peer().has_right(DUMP_RIGHT) {
+            true => Ok(self.dump(name_of)),
+            false => Err(NoRight { right: DUMP_RIGHT.into() }),
+        }
+    }
+
+    /// What is under way. `name_of` names procedures by number.
+    pub(super) fn dump(&self, name_of: impl Fn(u32) -> String) -> Dump {
+        // A session that is dropped below removes itself, so the lock is not held.
+        let all = lock(&self.0).clone();
+        let now = Instant::now();
+        let (mut connections, mut more_connections, mut calls_count) = (Vec::new(), 0, 0);
+        let mut oldest: BinaryHeap<(Instant, u64, Underway)> = BinaryHeap::new();
+        for (number, Known { session, link, since }) in all {
+            let Some(session) = session.upgrade() else { continue };
+            let mut calls = 0;
+            session.each_underway(|call| {
+                calls += 1;
+                oldest.push((call.arrived, number, call));
+                if oldest.len() > LISTED_MAX {
+                    oldest.pop();
+                }
+            });
+            calls_count += calls;
+            if connections.len() == LISTED_MAX {
+                more_connections += 1;
+                continue;
+            }
+            let link = link.upgrade().filter(|link| link.end().is_none());
+            connections.push(ConnectionDump {
+                number,
+                peer: session.peer.to_string(),
+                path: link.as_ref().map_or("ended", |link| link.path().direct().map_or("tcp", |_| "shm")).into(),
+                age: now.saturating_duration_since(since),
+                calls,
+                exposed: link.as_ref().map_or(0, |link| link.exposed_count() as u64),
+                backlog_bytes: link.as_ref().map_or(0, |link| link.path().backlog_bytes() as u64),
+            });
+        }
+        let calls = oldest.into_sorted_vec().into_iter().map(|(arrived, connection, call)| CallDump {
+            connection,
+            procedure: name_of(call.procedure),
+            queued: call.started.unwrap_or(now).saturating_duration_since(arrived),
+            running: call.started.map(|started| now.saturating_duration_since(started)),
+            time_left: call.deadline.saturating_duration_since(now),
+            is_cancelled: call.is_cancelled,
+        });
+        let calls: Vec<_> = calls.collect();
+        let more_calls = calls_count - calls.len() as u64;
+        Dump { connections, more_connections, calls, more_calls }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, Credentials, Server};
+
+    #[test]
+    fn connections_that_ended_are_forgotten() {
+        let name = format!("shm:forgotten-{}", std::process::id());
+        let server = Server::builder().listen(&name).unwrap().start().unwrap();
+        let known = || lock(&server.shared.registry.connections.0).len();
+        for _ in 0..10 {
+            let client = Client::connect(&name, Credentials::own_user()).unwrap();
+            assert_eq!(client.ping(1), Ok(1));
+            assert!(known() > 0);
+        }
+        let until = Instant::now() + Duration::from_secs(60);
+        while known() > 0 {
+            assert!(Instant::now() < until, "{} connections are known", known());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
