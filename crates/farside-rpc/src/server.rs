@@ -1,5 +1,6 @@
 //! [`Server`]: listens, and runs the handlers of services.
 
+mod deadlines;
 mod dump;
 mod pool;
 mod registry;
@@ -20,12 +21,12 @@ use std::time::{Duration, Instant};
 use farside_sys::net::Waker;
 use farside_sys::process::random_bytes;
 
+use self::deadlines::Deadlines;
 pub use self::dump::{CallDump, ConnectionDump, DUMP_RIGHT, Dump, NoRight};
 use self::pool::Queue;
 pub(crate) use self::registry::BUILT_IN;
 use self::registry::Registry;
 pub use self::registry::{Description, ProcedureStats};
-use self::streaming::Deadlines;
 pub use self::turns::Turns;
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};

@@ -19,9 +19,6 @@ use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Patience, lock};
 use crate::service::shape;
 
-/// The most bytes of arguments in a frame. The rest of its body is for descriptions of memory.
-const EAGER_BYTES_MAX: usize = 64 * 1024;
-
 /// The most steps in which the last answers of a connection are received.
 const STEPS_MAX: u32 = 1000;
 
@@ -308,7 +305,7 @@ fn send(
         described = farside_wire::encode(&descriptions, described);
     }
     let lost = |cause| CallError::Lost { ran: Ran::No, cause };
-    if described.len() + arguments.len() <= EAGER_BYTES_MAX {
+    if described.len() + arguments.len() <= BODY_BYTES_MAX {
         link.send(head, &[&described, arguments]).map_err(lost)?;
     } else {
         let area = Arc::new(Area::owned(arguments.clone(), false));

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use farside_wire::{Decoder, Wire};
 
 use super::Shared;
+use super::deadlines::Key;
 use super::registry::Entry;
 use super::streaming::Streaming;
 use super::task::Task;
@@ -20,7 +21,7 @@ use crate::answer::{BY_BULK, DONE, FAILED, REFUSED, Refused, STREAMED, WITH_MEMO
 use crate::area::Area;
 use crate::bulk::{self, Received};
 use crate::call::{self, Call};
-use crate::frame::{Head, Kind, PIECE_BYTES};
+use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
 use crate::peer::Peer;
@@ -218,6 +219,11 @@ impl Session {
         Ok(())
     }
 
+    /// What the server's [`Deadlines`](super::deadlines::Deadlines) know a call by.
+    pub(super) fn key(&self, incoming: &Incoming) -> Key {
+        (incoming.call.deadline(), self.number, incoming.head.id)
+    }
+
     pub(super) fn entry(&self, head: Head) -> &Entry {
         self.shared.registry.entry(head.procedure).expect("it was found when the call was accepted")
     }
@@ -337,7 +343,7 @@ impl Session {
     #[inline]
     fn answer(&self, link: &Arc<Link>, head: Head, status: u8, mut result: Vec<u8>) -> Result<(), LinkEnd> {
         let answer = Head::new(Kind::Answer, head.id).with_status(status);
-        if result.len() <= PIECE_BYTES {
+        if result.len() <= BODY_BYTES_MAX {
             link.send(answer, &[&result])?;
             result.clear();
             OUT.set(result);

@@ -5,7 +5,6 @@
 //! | its work waits in the queue or runs | a thread of the pool; a turn of the server |
 //! | parked: the window is used up | a `Credit` frame; also a `Cancel` frame, the deadline and the end of the connection, which end it |
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -43,27 +42,6 @@ struct Out {
     is_parked: bool,
 }
 
-/// The streams of a server, by their deadlines, connections and calls.
-#[derive(Debug, Default)]
-pub(super) struct Deadlines(Mutex<BTreeMap<(Instant, u64, u64), Arc<Streaming>>>);
-
-impl Deadlines {
-    /// The first deadline of a stream.
-    pub(super) fn first(&self) -> Option<Instant> {
-        lock(&self.0).first_key_value().map(|((deadline, ..), _)| *deadline)
-    }
-
-    /// Ends the streams whose deadlines have passed.
-    pub(super) fn expire(&self) {
-        while self.first().is_some_and(|first| first <= Instant::now()) {
-            let first = lock(&self.0).pop_first();
-            if let Some((_, stream)) = first {
-                stream.unpark();
-            }
-        }
-    }
-}
-
 impl Streaming {
     /// Makes a stream known. It begins to run with [`run`](Self::run).
     pub(super) fn new(session: &Arc<Session>, link: &Arc<Link>, incoming: &Incoming, items: Outgoing) -> Arc<Self> {
@@ -75,19 +53,9 @@ impl Streaming {
             out: Mutex::new(Out { body: Vec::new(), count: 0, credit: WINDOW, is_parked: false }),
         });
         session.add_stream(incoming.head, stream.clone());
-        let mut deadlines = lock(&session.shared.deadlines.0);
-        deadlines.insert(stream.key(), stream.clone());
-        let is_first = deadlines.first_key_value().is_some_and(|(key, _)| *key == stream.key());
-        drop(deadlines);
-        if is_first {
-            // The loop may intend to sleep for longer.
-            session.shared.waker.wake();
-        }
+        let waiting = stream.clone();
+        session.shared.deadlines.add(session.key(incoming), &session.shared.waker, move || waiting.unpark());
         stream
-    }
-
-    fn key(&self) -> (Instant, u64, u64) {
-        (self.incoming.call.deadline(), self.session.number, self.incoming.head.id)
     }
 
     /// Sends items until the window is used up, or others have their turn.
@@ -212,7 +180,7 @@ impl Streaming {
         let Self { session, incoming: Incoming { head, .. }, .. } = self;
         let Some(items) = lock(&self.items).take() else { return };
         drop_quietly(items);
-        lock(&session.shared.deadlines.0).remove(&self.key());
+        session.shared.deadlines.remove(session.key(&self.incoming));
         session.forget(*head);
         let counters = &session.entry(*head).counters;
         let counter = if end.is_ok() { &counters.done } else { &counters.refused };

@@ -35,6 +35,11 @@ impl Task {
         let (future, state) = (Mutex::new(Some(future)), AtomicU8::new(IS_QUEUED));
         let task = Arc::new(Self { session, link, incoming, future, state });
         task.session.set_task(task.incoming.head, &task);
+        let Session { shared, .. } = &*task.session;
+        let waiting = Arc::downgrade(&task);
+        shared.deadlines.add(task.session.key(&task.incoming), &shared.waker, move || {
+            waiting.upgrade().into_iter().for_each(Wake::wake);
+        });
         task.poll();
     }
 
@@ -78,6 +83,7 @@ impl Task {
     }
 
     fn end(&self, outcome: Result<Outcome, Refused>) {
+        self.session.shared.deadlines.remove(self.session.key(&self.incoming));
         // The link's end is told to all who use it.
         let _ = self.session.end_call(&self.link, &self.incoming, outcome);
         self.session.shared.queue.release();
