@@ -150,9 +150,13 @@ impl Upper for Handle {
             (None, _) => Ok(Heard::GivenUp),
         };
         let mut waiting = lock(&self.0.waiting);
+        // A one-way call takes no stream.
+        let stays = stays && !waiting.slots.get(head.id).is_some_and(|slot| slot.is_one_way());
         let heard = if stays {
             // The slot is not free for another call meanwhile.
-            hear(waiting.slots.get(head.id).map(|slot| &*slot))?
+            let heard = hear(waiting.slots.get(head.id).map(|slot| &*slot));
+            drop(waiting);
+            heard?
         } else {
             let slot = waiting.remove(head.id);
             if head.status & !BY_BULK != DONE && slot.as_ref().is_some_and(|slot| slot.is_one_way()) {
@@ -171,6 +175,9 @@ impl Upper for Handle {
                     link.withdraw(number);
                 }
                 release_result(link, head.status, body);
+                if head.status & STREAMED != 0 {
+                    link.send(Head::new(Kind::Cancel, head.id), &[])?;
+                }
             }
         }
         Ok(())
@@ -327,8 +334,9 @@ impl Client {
                 numbers.is_empty().then_some(())
             });
             match waited {
+                Ok(()) => {}
                 // A connection that has ended has no calls.
-                Ok(()) | Err(WaitEnd::Link(_)) => {}
+                Err(WaitEnd::Link(_)) => calls.lose_one_way(),
                 Err(end) => return Err(lost(end)),
             }
         }

@@ -179,6 +179,7 @@ impl Service {
         let streams = |text: &str| text.matches(stream::WORD).count();
         let in_result = streams(&Schema::text_of::<T>());
         assert!(streams(&shape) == in_result, "the procedure {name:?} has a stream that is no part of its result");
+        assert!(in_result <= 1, "the result of the procedure {name:?} has two streams; one is allowed");
         let waits = handling == Handling::Inline && in_result > 0;
         assert!(!waits, "the inline procedure {name:?} returns a stream; a handler with a stream is pooled");
         let run = move |call: &Call, arguments: Decoder<'_>, out: Vec<u8>| match farside_wire::decode::<A>(arguments, 0)

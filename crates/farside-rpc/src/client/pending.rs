@@ -271,7 +271,7 @@ impl Drop for Sent {
         }
         // To drop a task runs code of the program.
         drop(task);
-        if calls.wanted.load(Ordering::Relaxed) > 0 {
+        if self.slot.is_one_way() || calls.wanted.load(Ordering::Relaxed) > 0 {
             link.wake_waiting();
             link.poke_leader();
         }
@@ -488,7 +488,9 @@ impl Sent {
         drop(state);
         if status & (BY_BULK | STREAMED) != 0 {
             let body = if status & BY_BULK == 0 { body } else { self.fetch(&body, patience)? };
-            let incoming = (status & STREAMED != 0).then(|| Incoming::new(self, patience.clone()));
+            // The stream outlives what waits for the answer.
+            let patience = Patience { deadline: patience.deadline, cancelled: None };
+            let incoming = (status & STREAMED != 0).then(|| Incoming::new(self, patience));
             return Ok(read(status & !(BY_BULK | STREAMED), &body, incoming));
         }
         let result = read(status, &body, None);

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -194,8 +194,12 @@ impl Session {
             }
             let (procedure, cancelled) = (head.procedure, cancelled.clone());
             let accepted = Running { procedure, arrived, deadline, started: None, cancelled, task: Weak::new() };
-            if running.insert(head.id, accepted).is_some() {
-                return Err(LinkEnd::protocol("two calls under one number"));
+            match running.entry(head.id) {
+                // The first one stays, to be cancelled with the connection.
+                hash_map::Entry::Occupied(_) => return Err(LinkEnd::protocol("two calls under one number")),
+                hash_map::Entry::Vacant(place) => {
+                    place.insert(accepted);
+                }
             }
         }
         let incoming = Incoming { head, call: Call::new(deadline, cancelled, self.peer.clone()) };

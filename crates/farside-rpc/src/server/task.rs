@@ -70,7 +70,13 @@ impl Task {
         let ended = future.take();
         drop(future);
         // What the handler holds is dropped before the caller goes on.
-        let outcome = guard(call, || drop(ended)).and(outcome);
+        let outcome = match guard(call, || drop(ended)) {
+            Ok(()) => outcome,
+            Err(why) => {
+                let _ = guard(call, || drop(outcome));
+                Err(why)
+            }
+        };
         self.end(outcome);
     }
 

@@ -141,6 +141,8 @@ impl Turns {
             for _ in 0..self.shared.queue.waiting() {
                 let Some(number) = self.shared.queue.run_one() else { break };
                 handled += 1;
+                // It may have taken long.
+                self.turns_since_poll = TURNS_PER_POLL;
                 // The handler may have received for itself, and have ended the prepared sleep.
                 self.connection_is_ready(number, false);
             }

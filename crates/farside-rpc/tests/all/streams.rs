@@ -435,3 +435,24 @@ fn arguments_have_no_streams() {
 fn a_handler_can_be_tested_by_itself() {
     assert!(Stream::new([1, 2]).map(Result::unwrap).eq([1, 2]));
 }
+
+/// A stream beside a long result outlives the task that awaited it.
+#[test]
+fn an_awaited_stream_goes_on() {
+    let serve = |builder: Builder| {
+        let slow = |number: u64| {
+            std::thread::sleep(Duration::from_millis(2));
+            number
+        };
+        let service = Service::new("slow").procedure("items", Handling::Pooled, move |_, limit: u64| {
+            Ok::<_, Never>((Stream::new((0..limit).map(slow)), vec![1_u8; 100_000]))
+        });
+        builder.provider(0, service)
+    };
+    everywhere(serve, |client| {
+        let items = client.procedure::<u64, (Stream<u64>, Vec<u8>), Never>("slow", 0, "items");
+        let (stream, bytes) = crate::tasks::run(async { items.start(&50)?.await }).unwrap();
+        assert_eq!(bytes.len(), 100_000);
+        assert!(stream.map(Result::unwrap).eq(0..50));
+    });
+}

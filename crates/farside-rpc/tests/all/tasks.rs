@@ -21,7 +21,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a task on this thread, at most for a minute.
-fn run<T>(task: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(task: impl Future<Output = T>) -> T {
     let until = Instant::now() + Duration::from_secs(60);
     let mut task = pin!(task);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
