@@ -13,7 +13,7 @@ use farside_rpc::{ConnectError, Credentials, Pending};
 use crate::error::{ClientError, KvError};
 use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Stat};
 
-/// A long value is read by calls of this size.
+/// A long value is moved by calls of this size.
 const PART_BYTES: usize = 8 << 20;
 /// The calls that are under way at once.
 const WINDOW: usize = 2;
@@ -29,7 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// use farside_rpc::{Credentials, Server};
 ///
 /// let address = format!("shm:kv-{}", std::process::id());
-/// let server = Server::builder().listen(&address)?.provider(0, KvServer::new(Store::memory())).start()?;
+/// let store = KvServer::new(Store::memory());
+/// let server = Server::builder().listen(&address)?.provider(0, store).start()?;
 ///
 /// let kv = Client::connect(&address, Credentials::own_user())?;
 /// kv.put("name", b"Ada")?;
@@ -41,8 +42,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// *Cost.* A value of at most 64 KiB is read by one call. One of at most 4 KiB travels with the call
-/// that puts it.
+/// *Cost.* A value of at most 64 KiB is read by one call. One of at most 4 KiB travels with the
+/// call that puts it.
 #[derive(Clone, Debug)]
 pub struct Client {
     kv: KvClient,
@@ -102,8 +103,7 @@ impl Client {
     /// Writes a value to `out`. Returns what is known of it.
     ///
     /// # Errors
-    /// [`ClientError`]. If the value is replaced, and is not read fast enough, a part of it may have
-    /// been written.
+    /// [`ClientError`]. A part of the value may have been written then.
     pub fn get_to(&self, key: &str, mut out: impl Write) -> Result<Stat, ClientError> {
         let (stat, small) = self.kv.get(key.into())?.wait()?;
         let mut crc = Hasher::new();
@@ -175,13 +175,67 @@ impl Client {
         Ok(scope(|scope| kv.put(key.into(), scope.lend(value))?.wait())?)
     }
 
-    /// Stores a file. The file is read into memory first.
+    /// Stores what a reader has, in parts of 8 MiB, until its end. `progress` hears how many bytes
+    /// were sent.
     ///
     /// # Errors
-    /// [`ClientError`].
-    pub fn put_file(&self, key: &str, path: impl AsRef<Path>) -> Result<Stat, ClientError> {
+    /// [`ClientError`], as [`put`](Self::put) has them. The store removes the parts of a client that
+    /// ends here after 30 s.
+    pub fn put_from(&self, key: &str, mut from: impl Read, mut progress: impl FnMut(u64)) -> Result<Stat, ClientError> {
+        let (mut part, mut next) = (Vec::new(), Vec::new());
+        fill(&mut from, &mut part)?;
+        if part.len() < PART_BYTES {
+            let stat = self.put(key, &part)?;
+            progress(stat.bytes);
+            return Ok(stat);
+        }
+        let number = self.kv.begin(key.into())?.wait()?;
+        let kv = self.kv.deadline(self.time_for(PART_BYTES as u64));
+        let (mut offset, mut crc) = (0, Hasher::new());
+        let sent: Result<(), ClientError> = (|| {
+            while !part.is_empty() {
+                // The next part is read while the store takes this one.
+                scope(|scope| {
+                    let sent = kv.append(number, offset, scope.lend(&part))?;
+                    crc.update(&part);
+                    let filled = fill(&mut from, &mut next);
+                    sent.wait()?;
+                    filled
+                })?;
+                offset += part.len() as u64;
+                progress(offset);
+                std::mem::swap(&mut part, &mut next);
+            }
+            Ok(())
+        })();
+        if let Err(error) = sent {
+            // A store that is gone has removed the parts, or will.
+            let _ = self.kv.discard(number).map(Pending::wait);
+            return Err(error);
+        }
+        // The store writes to the disk what its system has kept in memory.
+        let kv = self.kv.deadline(self.time_for(offset));
+        Ok(kv.finish(number, crc.finalize())?.wait()?)
+    }
+
+    /// Stores a file. `progress` hears how many bytes were sent, of how many.
+    ///
+    /// # Errors
+    /// Those of [`put_from`](Self::put_from).
+    pub fn put_file(
+        &self,
+        key: &str,
+        path: impl AsRef<Path>,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Stat, ClientError> {
         let path = path.as_ref();
-        self.put(key, &fs::read(path).map_err(ClientError::file(path))?)
+        let failed = ClientError::file(path);
+        let file = File::open(path).map_err(&failed)?;
+        let bytes = file.metadata().map_err(&failed)?.len();
+        self.put_from(key, file, |done| progress(done, bytes)).map_err(|error| match error {
+            ClientError::Stream(cause) => failed(cause),
+            error => error,
+        })
     }
 
     /// Removes a key. Returns what was known of its value.
@@ -301,6 +355,13 @@ impl Client {
 
 fn damaged(key: &str) -> ClientError {
     ClientError::Damaged { key: key.into() }
+}
+
+/// Reads the next part of a value: less than a whole part at its end.
+fn fill(from: &mut impl Read, part: &mut Vec<u8>) -> Result<(), ClientError> {
+    part.clear();
+    from.take(PART_BYTES as u64).read_to_end(part).map_err(ClientError::Stream)?;
+    Ok(())
 }
 
 /// The file that holds the first bytes of a value.

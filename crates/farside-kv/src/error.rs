@@ -56,6 +56,18 @@ pub enum KvError {
         /// The system's reason.
         cause: String,
     },
+    /// No value was begun under this number, or it waited for too long.
+    #[error("no value is being put under the number {number}: its client was silent for too long; put it again")]
+    NoUpload {
+        /// The number.
+        number: u64,
+    },
+    /// As many values are being put in parts as the store allows.
+    #[error("{max} values are being put in parts already: try again later")]
+    Busy {
+        /// The limit.
+        max: u64,
+    },
     /// The client may not do this.
     #[error("the token lacks the right {right:?}: connect with another, or give it the right at the server")]
     Forbidden {

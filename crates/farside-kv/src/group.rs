@@ -7,7 +7,10 @@ use crate::index::{Change, Index};
 use crate::lock;
 use crate::service::Stat;
 
+/// What was known of the key before.
 type Done = Result<Option<Stat>, KvError>;
+/// Where a writer finds it.
+type Slot = Arc<Mutex<Option<Done>>>;
 
 /// The changes that wait for a transaction.
 ///
@@ -16,7 +19,7 @@ type Done = Result<Option<Stat>, KvError>;
 /// transactions, not for N.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    waiting: Mutex<Vec<(Change, Arc<Mutex<Option<Done>>>)>>,
+    waiting: Mutex<Vec<(Change, Slot)>>,
     /// Held by the writer that commits.
     leading: Mutex<()>,
 }
@@ -24,7 +27,7 @@ pub(crate) struct Group {
 impl Group {
     /// Makes a change, with those of other writers. Returns what was known of the key before.
     pub(crate) fn commit(&self, index: &Index, change: Change, next_version: impl Fn() -> u64) -> Done {
-        let done = Arc::new(Mutex::new(None));
+        let done = Slot::default();
         lock(&self.waiting).push((change, done.clone()));
         let leading = lock(&self.leading);
         // Another writer may have led while this one waited.

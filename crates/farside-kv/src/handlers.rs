@@ -4,9 +4,9 @@ use farside_rpc::Call;
 use farside_rpc::bulk::{Bulk, Read, Write};
 
 use crate::error::KvError;
-use crate::service::{Kv, Page, SMALL_BYTES_MAX, Stat};
+use crate::lock;
+use crate::service::{Kv, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat};
 use crate::store::{Store, read};
-use crate::values::PIECE_BYTES;
 
 /// The pieces that are on their way while one is written.
 const DEPTH: usize = 4;
@@ -59,6 +59,48 @@ impl Kv for Store {
         let mut writer = self.writer(&key)?;
         value.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))?;
         self.put_long(&key, writer)
+    }
+
+    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError> {
+        may_write(cx)?;
+        self.uploads.add(key.clone(), self.writer(&key)?)
+    }
+
+    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError> {
+        may_write(cx)?;
+        let upload = self.uploads.find(number)?;
+        let mut upload = lock(&upload);
+        let writer = upload.writer(number)?;
+        if writer.bytes() != offset || !offset.is_multiple_of(PIECE_BYTES as u64) {
+            let cause = format!("a part for {offset}, but {} whole bytes are there", writer.bytes());
+            return Err(KvError::Transfer { cause });
+        }
+        let appended = part.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece));
+        if appended.is_err() {
+            // A part of a part may be there.
+            self.uploads.take(number);
+        }
+        appended
+    }
+
+    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError> {
+        may_write(cx)?;
+        let upload = self.uploads.find(number)?;
+        self.uploads.take(number);
+        let (key, writer) = lock(&upload).end(number)?;
+        if writer.crc32() != crc32 {
+            return Err(KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() });
+        }
+        if writer.bytes() <= SMALL_BYTES_MAX {
+            return Err(KvError::Transfer { cause: "a value this short is put by one call".into() });
+        }
+        self.put_long(&key, writer)
+    }
+
+    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError> {
+        may_write(cx)?;
+        self.uploads.take(number);
+        Ok(())
     }
 
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError> {

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `error`, `service` | errors; the calls and their types |
 //! | `index`, `group` | keys and small values in a database; writers that share transactions |
-//! | `values`, `open` | long values: files; those that are being read |
+//! | `values`, `open`, `uploads` | long values: files; those that are being read, or put in parts |
 //! | `store`, `handlers` | [`Store`], and the store as a service |
 //! | `client` | [`Client`] |
 
@@ -31,13 +31,16 @@ mod index;
 mod open;
 mod service;
 mod store;
+mod uploads;
 mod values;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use client::Client;
 pub use error::{ClientError, KvError, OpenError};
-pub use service::{Entry, KEY_BYTES_MAX, Kv, KvClient, KvServer, PAGE_ENTRIES_MAX, Page, SMALL_BYTES_MAX, Stat};
+pub use service::{
+    Entry, KEY_BYTES_MAX, Kv, KvClient, KvServer, PAGE_ENTRIES_MAX, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat,
+};
 pub use store::Store;
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,6 +9,8 @@ use crate::error::KvError;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// The longest value that is kept beside its key. A longer one is a file.
 pub const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// Long values are written, checked and read in pieces of this size.
+pub const PIECE_BYTES: usize = 1 << 20;
 /// The most entries of one [`Page`].
 pub const PAGE_ENTRIES_MAX: u32 = 1000;
 
@@ -70,6 +72,17 @@ pub trait Kv {
     fn read(&self, cx: &Call, key: String, version: u64, offset: u64, into: Bulk<Write>) -> Result<(), KvError>;
     /// Stores a value in place of any earlier one. When this returns, the value is safe.
     fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
+    /// Begins a value that arrives in parts, also one whose size is not known. Returns its number.
+    /// What is not [finished](Self::finish) is removed after 30 s without a part.
+    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError>;
+    /// Appends a part to a value that was begun. `offset` is the number of bytes before it. All
+    /// parts but the last have a multiple of [`PIECE_BYTES`] bytes.
+    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError>;
+    /// Stores the value that was begun in place of any earlier one, if this is its checksum. When
+    /// this returns, the value is safe.
+    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError>;
+    /// Gives up a value that was begun.
+    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError>;
     /// Removes a key. Returns what was known of its value.
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
     /// The first keys that begin with `prefix` and come after `after`, in order of their bytes.

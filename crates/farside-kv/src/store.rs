@@ -13,8 +13,9 @@ use crate::error::{KvError, OpenError};
 use crate::group::Group;
 use crate::index::{Change, Index};
 use crate::open::{OpenValue, OpenValues};
-use crate::service::{KEY_BYTES_MAX, PAGE_ENTRIES_MAX, Page, SMALL_BYTES_MAX, Stat};
-use crate::values::{PIECE_BYTES, Values, Writer};
+use crate::service::{KEY_BYTES_MAX, PAGE_ENTRIES_MAX, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat};
+use crate::uploads::Uploads;
+use crate::values::{Values, Writer};
 
 /// Keys with values of any size.
 ///
@@ -34,9 +35,10 @@ use crate::values::{PIECE_BYTES, Values, Writer};
 #[derive(Debug)]
 pub struct Store {
     index: Index,
-    values: Values,
+    values: Arc<Values>,
     group: Group,
     open: OpenValues,
+    pub(crate) uploads: Arc<Uploads>,
     /// The next version. Versions are unique for the life of the store, and across stores that
     /// follow each other in memory: the first one is the time.
     next_version: AtomicU64,
@@ -71,7 +73,8 @@ impl Store {
 
     fn new(index: Index, values: Values) -> Result<Self, KvError> {
         let next_version = AtomicU64::new(index.next_version()?.max(now_us()));
-        Ok(Self { index, values, group: Group::default(), open: OpenValues::default(), next_version })
+        let (group, open, uploads) = (Group::default(), OpenValues::default(), Arc::default());
+        Ok(Self { index, values: Arc::new(values), group, open, uploads, next_version })
     }
 
     /// What is known of a value.
@@ -166,14 +169,22 @@ impl Store {
         Ok(stat)
     }
 
+    /// Sets how long a value that is put in parts may wait for its next part. The default is 30 s.
+    /// After that, its client counts as gone.
+    #[must_use]
+    pub fn upload_time(self, time: std::time::Duration) -> Self {
+        self.uploads.set_time(time);
+        self
+    }
+
     /// Begins a long value.
-    pub(crate) fn writer(&self, key: &str) -> Result<Writer<'_>, KvError> {
+    pub(crate) fn writer(&self, key: &str) -> Result<Writer, KvError> {
         check(key)?;
         self.values.writer(self.next_version.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Names a long value that was written.
-    pub(crate) fn put_long(&self, key: &str, mut writer: Writer<'_>) -> Result<Stat, KvError> {
+    pub(crate) fn put_long(&self, key: &str, mut writer: Writer) -> Result<Stat, KvError> {
         let (crc32, pieces) = writer.finish()?;
         let stat = Stat { version: writer.version(), bytes: writer.bytes(), modified_us: now_us(), crc32 };
         let put = self.commit(Change::Put { key: key.into(), stat, body: encode(&pieces, Vec::new()) });

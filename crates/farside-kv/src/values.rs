@@ -11,9 +11,8 @@ use crc32fast::Hasher;
 
 use crate::error::KvError;
 use crate::lock;
-
-/// A value is written, checked and read in pieces of this size.
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
+#[cfg(doc)]
+use crate::service::PIECE_BYTES;
 
 /// Where long values are.
 #[derive(Debug)]
@@ -34,8 +33,8 @@ pub(crate) enum Value {
 /// A long value that is being written. It is removed when this is dropped, unless it is
 /// [kept](Self::keep).
 #[derive(Debug)]
-pub(crate) struct Writer<'a> {
-    values: &'a Values,
+pub(crate) struct Writer {
+    values: Arc<Values>,
     version: u64,
     sink: Sink,
     bytes: u64,
@@ -77,8 +76,8 @@ impl Values {
     }
 
     /// Begins a value.
-    pub(crate) fn writer(&self, version: u64) -> Result<Writer<'_>, KvError> {
-        let sink = match self {
+    pub(crate) fn writer(self: &Arc<Self>, version: u64) -> Result<Writer, KvError> {
+        let sink = match &**self {
             Self::Files(folder) => {
                 let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file(folder, version));
                 Sink::File(created.map_err(|cause| KvError::io("creating a file", &cause))?)
@@ -86,7 +85,7 @@ impl Values {
             Self::Memory(_) => Sink::Memory(Vec::new()),
         };
         let (pieces, whole) = (Vec::new(), Hasher::new());
-        Ok(Writer { values: self, version, sink, bytes: 0, pieces, whole, is_kept: false })
+        Ok(Writer { values: self.clone(), version, sink, bytes: 0, pieces, whole, is_kept: false })
     }
 
     /// Opens a value. `None` if it does not exist.
@@ -120,13 +119,18 @@ fn version_of(name: &str) -> Option<u64> {
     u64::from_str_radix(name, 16).ok().filter(|_| is_ours)
 }
 
-impl Writer<'_> {
+impl Writer {
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The CRC-32 of what was added.
+    pub(crate) fn crc32(&self) -> u32 {
+        self.whole.clone().finalize()
     }
 
     /// Appends a piece. All but the last one have [`PIECE_BYTES`] bytes.
@@ -151,7 +155,7 @@ impl Writer<'_> {
 
     /// Makes the value safe. Returns the CRC-32 of the whole and of each piece.
     pub(crate) fn finish(&mut self) -> Result<(u32, Vec<u32>), KvError> {
-        match (&mut self.sink, self.values) {
+        match (&mut self.sink, &*self.values) {
             (Sink::File(file), Values::Files(folder)) => {
                 let synced = file.sync_all().and_then(|()| File::open(folder)?.sync_all());
                 synced.map_err(|cause| KvError::io("writing a file to the disk", &cause))?;
@@ -163,7 +167,7 @@ impl Writer<'_> {
             }
             _ => unreachable!("a writer and its values are of one kind"),
         }
-        Ok((self.whole.clone().finalize(), std::mem::take(&mut self.pieces)))
+        Ok((self.crc32(), std::mem::take(&mut self.pieces)))
     }
 
     /// Keeps the value: a key may name it.
@@ -172,7 +176,7 @@ impl Writer<'_> {
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_kept {
             self.values.remove(self.version);

@@ -41,7 +41,7 @@ impl Drop for Other {
 
 /// The value that the writer puts under its n-th key. Every fourth one is long.
 fn value(number: u64) -> Vec<u8> {
-    bytes(number, if number % 4 == 0 { 150_000 } else { 300 })
+    bytes(number, if number.is_multiple_of(4) { 150_000 } else { 300 })
 }
 
 /// Plays a part, if this process was started for one.
@@ -72,6 +72,10 @@ fn other() {
             loop {
                 kv.put("long", &value).unwrap();
             }
+        }
+        // Puts a value without an end, in parts.
+        "endless" => {
+            connect(address).put_from("endless", std::io::repeat(1), |_| ()).unwrap();
         }
         part => panic!("unknown part {part}"),
     }
@@ -140,6 +144,25 @@ fn an_interrupted_put_leaves_nothing() {
         let is_long = || kv.stat("long").unwrap().bytes > 5;
         until("its file is removed", || folder.values().len() == usize::from(is_long()));
         assert_eq!(kv.get("long").unwrap().len(), if is_long() { 256 << 20 } else { 5 });
+    }
+}
+
+/// The same of a put in parts. The store waits a moment for the next part.
+#[test]
+fn an_interrupted_put_in_parts_leaves_nothing() {
+    for address in [format!("shm:{}", unique("parts")), "tcp://127.0.0.1:0".into()] {
+        let folder = Folder::new("parts");
+        let store = Store::open(folder.path()).unwrap().upload_time(Duration::from_secs(4));
+        let server = serve(&address, store);
+        let address = server.addresses()[0].to_string();
+        let kv = connect(&address);
+        kv.put("endless", b"first").unwrap();
+        let mut endless = Other::start("endless", &address, "-");
+        let bytes = || folder.values().iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum::<u64>();
+        until("parts have arrived", || bytes() > 9 << 20);
+        endless.kill();
+        until("its file is removed", || folder.values().is_empty());
+        assert_eq!(kv.get("endless").unwrap(), b"first");
     }
 }
 

@@ -133,13 +133,15 @@ fn files_are_put_and_fetched() {
         for size in SIZES {
             let value = bytes(size as u64, size);
             std::fs::write(&from, &value).unwrap();
-            let stat = kv.put_file("key", &from).unwrap();
+            let mut sent = 0;
+            let stat = kv.put_file("key", &from, |done, _| sent = done).unwrap();
+            assert_eq!(sent, size as u64);
             let mut progress = Vec::new();
             assert_eq!(kv.get_to_file("key", &to, |done, of| progress.push((done, of))).unwrap(), stat);
             assert!(std::fs::read(&to).unwrap() == value, "{size} bytes");
             assert_eq!(progress.last(), Some(&(size as u64, size as u64)));
         }
-        let error = kv.put_file("key", folder.path().join("absent")).unwrap_err();
+        let error = kv.put_file("key", folder.path().join("absent"), |_, _| ()).unwrap_err();
         assert!(error.to_string().contains("absent"), "{error}");
     });
 }
@@ -181,5 +183,58 @@ fn a_file_is_fetched_in_two_attempts() {
             kv.get_to_file("key", &to, |_, _| ()).unwrap();
             assert!(std::fs::read(&to).unwrap() == value);
         }
+    });
+}
+
+/// A reader that fails in the middle ends the put, and leaves nothing.
+#[test]
+fn a_put_in_parts_is_given_up() {
+    struct Failing(usize);
+
+    impl std::io::Read for Failing {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let bytes = into.len().min(self.0);
+            self.0 -= bytes;
+            into[..bytes].fill(1);
+            if bytes == 0 { Err(std::io::Error::other("the cable is cut")) } else { Ok(bytes) }
+        }
+    }
+
+    let folder = Folder::new("given-up");
+    let address = format!("shm:{}", unique("given-up"));
+    let _server = serve(&address, Store::open(folder.path()).unwrap());
+    let kv = crate::connect(&address);
+    kv.put("key", b"first").unwrap();
+    let error = kv.put_from("key", Failing(20 << 20), |_| ()).unwrap_err();
+    assert!(error.to_string().contains("the cable is cut"), "{error}");
+    crate::until("the file is removed", || folder.values().is_empty());
+    assert_eq!(kv.get("key").unwrap(), b"first");
+}
+
+/// Parts that do not follow each other, and numbers that are not known, are refused.
+#[test]
+fn parts_follow_each_other() {
+    everywhere(|kv| {
+        let calls = kv.calls();
+        let number = calls.begin("key".into()).unwrap().wait().unwrap();
+        let append = |number, offset, bytes| calls.append(number, offset, vec![1; bytes].into()).unwrap().wait();
+        append(number, 0, 1 << 20).unwrap();
+        let error = append(number, 0, 1 << 20).unwrap_err();
+        assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+        append(number, 1 << 20, 10).unwrap();
+        let error = append(number, (1 << 20) + 10, 10).unwrap_err();
+        assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+        let error = calls.finish(number, 0).unwrap().wait().unwrap_err();
+        assert!(error.to_string().contains("checksum"), "{error}");
+        let none = CallError::Service(KvError::NoUpload { number });
+        assert_eq!(append(number, 0, 1), Err(none.clone()));
+        assert_eq!(calls.finish(number, 0).unwrap().wait(), Err(none));
+        assert!(kv.get("key").unwrap_err().is_not_found());
+
+        let numbers: Vec<_> = (0..64).map(|_| calls.begin("key".into()).unwrap().wait().unwrap()).collect();
+        let error = calls.begin("key".into()).unwrap().wait().unwrap_err();
+        assert_eq!(error, CallError::Service(KvError::Busy { max: 64 }));
+        numbers.iter().for_each(|number| calls.discard(*number).unwrap().wait().unwrap());
+        calls.begin("key".into()).unwrap().wait().unwrap();
     });
 }
