@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use farside_kv::Store;
+use farside_kv::{ClientError, KvError, Store};
+use farside_rpc::CallError;
 
 use crate::{Folder, bytes, connect, serve, unique, until};
 
@@ -16,7 +17,18 @@ struct Other(Child);
 
 impl Other {
     fn start(part: &str, address: &str, folder: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), part, address, folder)
+    }
+
+    /// Starts a process whose files end at about 10 MiB, as if its disk was full.
+    fn start_limited(part: &str, address: &str, folder: &str) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; ulimit -f 20000; exec \"$0\" \"$@\""]);
+        shell.arg(std::env::current_exe().unwrap());
+        Self::start_by(shell, part, address, folder)
+    }
+
+    fn start_by(mut command: Command, part: &str, address: &str, folder: &str) -> Self {
         command.args(["--exact", "crashes::other", "--nocapture", "--quiet"]);
         command.env(PART, format!("{part} {address} {folder}")).stdout(Stdio::piped());
         Self(command.spawn().unwrap())
@@ -176,4 +188,45 @@ fn two_servers_do_not_share_a_folder() {
     assert!(error.to_string().contains("another process serves the store"), "{error}");
     server.kill();
     Store::open(folder.path()).unwrap();
+}
+
+/// A full disk is an error that says so. What is there stays readable, and space that is made is
+/// used.
+#[test]
+fn a_full_disk_is_told() {
+    let folder = Folder::new("full");
+    let address = format!("shm:{}", unique("full"));
+    let mut server = Other::start_limited("server", &address, folder.path().to_str().unwrap());
+    assert!(server.stdout().lines().any(|line| line.unwrap().contains("ready")));
+    let kv = connect(&address);
+    kv.put("long", b"first").unwrap();
+    let is_full = |error: &ClientError| {
+        let is_full = matches!(error, ClientError::Call(CallError::Service(KvError::NoSpace { .. })));
+        assert!(is_full, "{error}");
+        assert!(error.to_string().contains("remove keys"), "{error}");
+    };
+    is_full(&kv.put("long", &bytes(1, 64 << 20)).unwrap_err());
+    is_full(&kv.put_from("long", std::io::repeat(1), |_| ()).unwrap_err());
+    until("its files are removed", || folder.values().is_empty());
+    assert_eq!(kv.get("long").unwrap(), b"first");
+
+    // The index is full, too.
+    let mut count = 0;
+    let error = loop {
+        match kv.put(&format!("{count}"), &bytes(count, 60_000)) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+        assert!(count < 1000, "the index has no limit");
+    };
+    is_full(&error);
+    for number in 0..count {
+        assert!(kv.get(&format!("{number}")).unwrap() == bytes(number, 60_000), "{number} of {count}");
+    }
+    assert!(kv.get(&format!("{count}")).unwrap_err().is_not_found());
+    for number in 0..count {
+        kv.remove(&format!("{number}")).unwrap();
+    }
+    kv.put("new", &bytes(1, 60_000)).unwrap();
+    assert!(kv.get("new").unwrap() == bytes(1, 60_000));
 }
