@@ -381,8 +381,9 @@ fn remove_other_parts(path: &Path, part: &Path) {
             other.to_str().and_then(|other| other.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".part"));
         let is_part = middle.is_some_and(|version| version.len() == 16 && u64::from_str_radix(version, 16).is_ok());
         if is_part && Some(other.as_os_str()) != part.file_name() {
-            // A file that stays costs space, and nothing else.
-            let _ = fs::remove_file(entry.path());
+            // What another program writes stays. A file that stays costs space, and nothing else.
+            let is_free = File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
+            let _ = is_free.then(|| fs::remove_file(entry.path()));
         }
     }
 }

@@ -80,7 +80,8 @@ impl Kv for Store {
             // A part of a part may be there.
             self.uploads.take(number);
         }
-        appended
+        // The time until the next part begins now.
+        appended.and_then(|()| self.uploads.find(number).map(drop))
     }
 
     fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError> {

@@ -141,18 +141,6 @@ impl Index {
         })
     }
 
-    /// The number of keys, and of bytes of their values.
-    pub(crate) fn totals(&self) -> Result<(u64, u64), KvError> {
-        self.read(|read| {
-            let (mut keys, mut bytes) = (0, 0_u64);
-            for found in read.open_table(STATS)?.iter()? {
-                keys += 1;
-                bytes = bytes.saturating_add(stat(found?.1.value()).bytes);
-            }
-            Ok((keys, bytes))
-        })
-    }
-
     /// Whether a key names the long value.
     pub(crate) fn has_long(&self, version: u64) -> Result<bool, KvError> {
         self.read(|read| Ok(read.open_table(LONG)?.get(version)?.is_some()))

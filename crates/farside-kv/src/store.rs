@@ -57,7 +57,10 @@ impl Store {
         // This is the lock: only one process opens the index.
         let index = Index::open(dir)?;
         let values = Values::open(dir).map_err(&failed)?;
-        File::open(dir).and_then(|folder| folder.sync_all()).map_err(&failed)?;
+        // The names of the folder and of what is in it are safe, too.
+        for folder in [dir, &dir.join("..")] {
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(&failed)?;
+        }
         let store = Self::new(index, values).and_then(|store| {
             store.values.sweep(|version| store.index.has_long(version))?;
             Ok(store)
@@ -141,14 +144,6 @@ impl Store {
     /// [`KvError`].
     pub fn list(&self, prefix: &str, after: &str, limit: u32) -> Result<Page, KvError> {
         self.index.list(prefix, after, limit.clamp(1, PAGE_ENTRIES_MAX) as usize)
-    }
-
-    /// The number of keys, and of bytes of their values. Reads all keys.
-    ///
-    /// # Errors
-    /// [`KvError`].
-    pub fn totals(&self) -> Result<(u64, u64), KvError> {
-        self.index.totals()
     }
 
     pub(crate) fn get_small(&self, key: &str) -> Result<(Stat, Option<Vec<u8>>), KvError> {

@@ -1,6 +1,6 @@
 //! Servers and clients in processes of their own, which are killed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -51,6 +51,16 @@ impl Drop for Other {
     }
 }
 
+/// A reader that waits.
+struct Silent;
+
+impl Read for Silent {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        std::thread::sleep(Duration::from_secs(120));
+        Ok(0)
+    }
+}
+
 /// The value that the writer puts under its n-th key. Every fourth one is long.
 fn value(number: u64) -> Vec<u8> {
     bytes(number, if number.is_multiple_of(4) { 150_000 } else { 300 })
@@ -86,9 +96,9 @@ fn other() {
             }
         }
         // Puts a value without an end, in parts.
-        "endless" => {
-            connect(address).put_from("endless", std::io::repeat(1), |_| ()).unwrap();
-        }
+        "endless" => drop(connect(address).put_from("endless", std::io::repeat(1), |_| ())),
+        // Puts two parts, and is silent then.
+        "silent" => drop(connect(address).put_from("endless", std::io::repeat(1).take(20 << 20).chain(Silent), |_| ())),
         part => panic!("unknown part {part}"),
     }
 }
@@ -159,20 +169,25 @@ fn an_interrupted_put_leaves_nothing() {
     }
 }
 
-/// The same of a put in parts. The store waits a moment for the next part.
+/// The same of a put in parts: in the middle of a part, and between two parts.
 #[test]
 fn an_interrupted_put_in_parts_leaves_nothing() {
-    for address in [format!("shm:{}", unique("parts")), "tcp://127.0.0.1:0".into()] {
+    for (address, part) in [
+        (format!("shm:{}", unique("parts")), "endless"),
+        (format!("shm:{}", unique("parts")), "silent"),
+        ("tcp://127.0.0.1:0".into(), "endless"),
+    ] {
         let folder = Folder::new("parts");
-        let store = Store::open(folder.path()).unwrap().upload_time(Duration::from_secs(4));
+        // It is long enough for a part on a busy machine.
+        let store = Store::open(folder.path()).unwrap().upload_time(Duration::from_secs(5));
         let server = serve(&address, store);
         let address = server.addresses()[0].to_string();
         let kv = connect(&address);
         kv.put("endless", b"first").unwrap();
-        let mut endless = Other::start("endless", &address, "-");
+        let mut client = Other::start(part, &address, "-");
         let bytes = || folder.values().iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum::<u64>();
-        until("parts have arrived", || bytes() > 9 << 20);
-        endless.kill();
+        until("parts have arrived", || bytes() >= 16 << 20);
+        client.kill();
         until("its file is removed", || folder.values().is_empty());
         assert_eq!(kv.get("endless").unwrap(), b"first");
     }

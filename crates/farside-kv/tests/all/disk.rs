@@ -17,7 +17,7 @@ fn a_store_keeps_what_it_has() {
     assert_eq!([store.stat("small").unwrap().version, store.stat("long").unwrap().version], versions);
     assert!(store.get("small").unwrap() == small && store.get("long").unwrap() == long);
     assert!(store.put("new", b"").unwrap().version > last, "no version comes twice");
-    assert_eq!(store.totals().unwrap(), (3, 1000 + (3 << 20)));
+    assert_eq!(store.list("", "", 10).unwrap().entries.len(), 3);
 }
 
 #[test]
