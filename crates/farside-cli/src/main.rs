@@ -1,5 +1,5 @@
-//! The `farside` command: starts jobs, plays Hex, measures, describes the machine, looks at servers,
-//! and keeps values.
+//! The `farside` command: starts jobs, plays Hex, measures, describes the machine, looks at
+//! servers, and keeps values.
 //!
 //! The command line is a contract, because scripts call it. Results go to the standard output and
 //! everything else to the standard error. The exit status is 0 only on success.

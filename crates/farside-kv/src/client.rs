@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use crc32fast::Hasher;
@@ -19,6 +21,8 @@ const PART_BYTES: usize = 8 << 20;
 const WINDOW: usize = 2;
 /// How often a value that is replaced again and again is read anew.
 const TRIES: u32 = 10;
+/// How often the store hears that the client of a value that is put in parts is there.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// The time that each call has, besides that for its bytes.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -176,11 +180,11 @@ impl Client {
     }
 
     /// Stores what a reader has, in parts of 8 MiB, until its end. `progress` hears how many bytes
-    /// were sent.
+    /// were sent. The reader may take its time. If this program ends meanwhile, the store removes the
+    /// parts, at the latest after 20 s.
     ///
     /// # Errors
-    /// [`ClientError`], as [`put`](Self::put) has them. The store removes the parts of a client that
-    /// ends here after 30 s.
+    /// [`ClientError`], as for [`put`](Self::put).
     pub fn put_from(&self, key: &str, mut from: impl Read, mut progress: impl FnMut(u64)) -> Result<Stat, ClientError> {
         let (mut part, mut next) = (Vec::new(), Vec::new());
         fill(&mut from, &mut part)?;
@@ -192,7 +196,7 @@ impl Client {
         let number = self.kv.begin(key.into())?.wait()?;
         let kv = self.kv.deadline(self.time_for(PART_BYTES as u64));
         let (mut offset, mut crc) = (0, Hasher::new());
-        let sent: Result<(), ClientError> = (|| {
+        let mut send = || {
             while !part.is_empty() {
                 // The next part is read while the store takes this one.
                 scope(|scope| {
@@ -207,10 +211,26 @@ impl Client {
                 std::mem::swap(&mut part, &mut next);
             }
             Ok(())
-        })();
+        };
+        // A reader may pause. The store hears that its client is there.
+        let (ended, end) = mpsc::channel::<()>();
+        let sent: Result<(), ClientError> = thread::scope(|threads| {
+            threads.spawn(move || {
+                let kv = self.kv.deadline(5 * SIGN_OF_LIFE);
+                while end.recv_timeout(SIGN_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
+                    // The next part finds out what is wrong.
+                    let _ = kv.keep(number).map(Pending::wait);
+                }
+            });
+            // The other thread ends with this, also if the reader panics.
+            let _ended = ended;
+            send()
+        });
         if let Err(error) = sent {
-            // A store that is gone has removed the parts, or will.
-            let _ = self.kv.discard(number).map(Pending::wait);
+            if let ClientError::Stream(_) = error {
+                // Where a call has failed, the store has removed the parts, or will.
+                let _ = self.kv.discard(number).map(Pending::wait);
+            }
             return Err(error);
         }
         // The store writes to the disk what its system has kept in memory.

@@ -66,16 +66,22 @@ impl Kv for Store {
         self.uploads.add(key.clone(), self.writer(&key)?)
     }
 
+    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError> {
+        may_write(cx)?;
+        self.uploads.find(number).map(drop)
+    }
+
     fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError> {
         may_write(cx)?;
         let upload = self.uploads.find(number)?;
         let mut upload = lock(&upload);
         let writer = upload.writer(number)?;
-        if writer.bytes() != offset || !offset.is_multiple_of(PIECE_BYTES as u64) {
-            let cause = format!("a part for {offset}, but {} whole bytes are there", writer.bytes());
-            return Err(KvError::Transfer { cause });
-        }
-        let appended = part.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece));
+        let there = writer.bytes();
+        let appended = if there == offset && offset.is_multiple_of(PIECE_BYTES as u64) {
+            part.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))
+        } else {
+            Err(KvError::Transfer { cause: format!("a part for byte {offset}, where byte {there} is due") })
+        };
         if appended.is_err() {
             // A part of a part may be there.
             self.uploads.take(number);

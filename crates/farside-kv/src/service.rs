@@ -73,11 +73,14 @@ pub trait Kv {
     /// Stores a value in place of any earlier one. When this returns, the value is safe.
     fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
     /// Begins a value that arrives in parts, also one whose size is not known. Returns its number.
-    /// What is not [finished](Self::finish) is removed after 30 s without a part.
+    /// What is not [finished](Self::finish) is removed after 15 s without a call for it.
     fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError>;
     /// Appends a part to a value that was begun. `offset` is the number of bytes before it. All
     /// parts but the last have a multiple of [`PIECE_BYTES`] bytes.
     fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError>;
+    /// Says that the next part is still to come.
+    #[rpc(inline, idempotent)]
+    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError>;
     /// Stores the value that was begun in place of any earlier one, if this is its checksum. When
     /// this returns, the value is safe.
     fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError>;

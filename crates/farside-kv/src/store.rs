@@ -164,8 +164,9 @@ impl Store {
         Ok(stat)
     }
 
-    /// Sets how long a value that is put in parts may wait for its next part. The default is 30 s.
-    /// After that, its client counts as gone.
+    /// Sets for how long the client of a value that is put in parts may be silent. The default is
+    /// 15 s. After that, the parts are removed. [`Client`](crate::Client) says every second that it
+    /// is there.
     #[must_use]
     pub fn upload_time(self, time: std::time::Duration) -> Self {
         self.uploads.set_time(time);

@@ -11,7 +11,7 @@ use crate::values::Writer;
 /// The most values that are put in parts at once.
 const UPLOADS_MAX: usize = 64;
 /// The default of [`Store::upload_time`](crate::Store::upload_time).
-const TIME: Duration = Duration::from_secs(30);
+const TIME: Duration = Duration::from_secs(15);
 
 /// The values that are being put in parts, by number. A value whose client is silent is removed.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_testbed::{CommandLine, ended_with_us};
+use farside_testbed::netns::{Pair, Side};
+use farside_testbed::{CommandLine, Echo, Running, ended_with_us, is_left_out};
 use serde_json::Value;
 
 const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
@@ -219,4 +220,58 @@ fn what_is_wrong_is_said() {
     stdout(&["put", &address, "key", "/dev/null"]);
     FARSIDE.assert_refused(&["kv", "get", &address, "key", "/no/such/file"], 1, &["/no/such/file"]);
     FARSIDE.assert_refused(&["kv", "serve", &address, "--memory"], 1, &["another server has it"]);
+}
+
+/// The cable between client and server is cut in the middle of a put: the client is told, the
+/// store keeps the earlier value and no file, and goes on when the cable is mended.
+#[test]
+fn a_cut_cable_ends_a_put() {
+    if is_left_out("netns") {
+        return;
+    }
+    let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
+    let folder = Folder::new("cut");
+    let (dir, secret) = (folder.file("store"), folder.file("secret"));
+    fs::write(&secret, "long and random").unwrap();
+    let until = |what: &str, is_true: &mut dyn FnMut() -> bool| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_true() {
+            assert!(Instant::now() < end, "{what}: not in a minute");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let start = |side, arguments: &[&str]| {
+        let mut command = pair.command(side, FARSIDE.0);
+        Running::start("farside", command.arg("kv").args(arguments), Echo::Quiet)
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    let token = format!("w={secret}");
+    let server = start(Side::A, &["serve", "tcp://0.0.0.0:7078", "--dir", &dir, "--token", &token]);
+    until("the server serves", &mut || server.printed().contains("serving"));
+    let address = format!("tcp://{}:7078", Side::A.address());
+    let client = |words: [&str; 3]| {
+        let (action, rest) = words.split_first().unwrap();
+        start(Side::B, &[&[*action, &address], rest, &["--token", "w", "--secret-file", &secret]].concat())
+    };
+    let end = |mut running: Running| {
+        let status =
+            running.wait(Instant::now() + Duration::from_secs(60)).unwrap_or_else(|failure| panic!("{failure}"));
+        (status.code(), running.printed())
+    };
+    assert_eq!(end(client(["put", "key", &secret])).0, Some(0));
+    // A file without an end.
+    let putting = client(["put", "key", "/dev/zero"]);
+    let bytes = || {
+        let files = fs::read_dir(Path::new(&dir).join("values")).unwrap().flatten();
+        files.map(|file| file.metadata().map_or(0, |file| file.len())).sum::<u64>()
+    };
+    until("parts arrive", &mut || bytes() > 20 << 20);
+    pair.cut().unwrap();
+    let (status, text) = end(putting);
+    assert!(status == Some(1) && text.contains("the call was lost"), "{text}");
+    until("the file is removed", &mut || bytes() == 0);
+    pair.reconnect().unwrap();
+    assert_eq!(end(client(["get", "key", "-"])), (Some(0), "long and random".into()));
+    assert_eq!(end(client(["put", "key", FARSIDE.0])).0, Some(0));
+    assert_eq!(bytes(), fs::metadata(FARSIDE.0).unwrap().len());
 }

@@ -81,8 +81,11 @@ fn other() {
         "writer" => {
             let kv = connect(address);
             for number in 0.. {
-                kv.put(&format!("key {number}"), &value(number)).unwrap();
-                kv.put("last", &value(number)).unwrap();
+                let put = |key: &str| kv.put(key, &value(number));
+                if put(&format!("key {number}")).and_then(|_| put("last")).is_err() {
+                    // The server was killed.
+                    return;
+                }
                 println!("put {number}");
                 std::io::stdout().flush().unwrap();
             }

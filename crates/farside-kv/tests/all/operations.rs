@@ -1,5 +1,8 @@
 //! Each operation, over each path.
 
+use std::io::Read;
+use std::time::Duration;
+
 use farside_kv::{ClientError, KEY_BYTES_MAX, KvError, PAGE_ENTRIES_MAX, Store};
 use farside_rpc::{CallError, Credentials};
 
@@ -191,7 +194,7 @@ fn a_file_is_fetched_in_two_attempts() {
 fn a_put_in_parts_is_given_up() {
     struct Failing(usize);
 
-    impl std::io::Read for Failing {
+    impl Read for Failing {
         fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
             let bytes = into.len().min(self.0);
             self.0 -= bytes;
@@ -221,14 +224,22 @@ fn parts_follow_each_other() {
         append(number, 0, 1 << 20).unwrap();
         let error = append(number, 0, 1 << 20).unwrap_err();
         assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
-        append(number, 1 << 20, 10).unwrap();
+        let none = |number| Err(CallError::Service(KvError::NoUpload { number }));
+        assert_eq!(append(number, 1 << 20, 1), none(number), "what is wrong ends the put");
+
+        let number = calls.begin("key".into()).unwrap().wait().unwrap();
+        append(number, 0, (1 << 20) + 10).unwrap();
         let error = append(number, (1 << 20) + 10, 10).unwrap_err();
         assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+
+        let number = calls.begin("key".into()).unwrap().wait().unwrap();
+        append(number, 0, 1 << 20).unwrap();
+        calls.keep(number).unwrap().wait().unwrap();
         let error = calls.finish(number, 0).unwrap().wait().unwrap_err();
         assert!(error.to_string().contains("checksum"), "{error}");
-        let none = CallError::Service(KvError::NoUpload { number });
-        assert_eq!(append(number, 0, 1), Err(none.clone()));
-        assert_eq!(calls.finish(number, 0).unwrap().wait(), Err(none));
+        assert_eq!(append(number, 0, 1), none(number));
+        assert_eq!(calls.keep(number).unwrap().wait(), none(number));
+        assert_eq!(calls.finish(number, 0).unwrap().wait().map(drop), none(number));
         assert!(kv.get("key").unwrap_err().is_not_found());
 
         let numbers: Vec<_> = (0..64).map(|_| calls.begin("key".into()).unwrap().wait().unwrap()).collect();
@@ -237,4 +248,27 @@ fn parts_follow_each_other() {
         numbers.iter().for_each(|number| calls.discard(*number).unwrap().wait().unwrap());
         calls.begin("key".into()).unwrap().wait().unwrap();
     });
+}
+
+/// A reader may pause for longer than a client may be silent.
+#[test]
+fn a_slow_reader_is_waited_for() {
+    struct Pause(bool);
+
+    impl Read for Pause {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            if !std::mem::replace(&mut self.0, true) {
+                std::thread::sleep(Duration::from_secs(7));
+            }
+            Ok(0)
+        }
+    }
+
+    let address = format!("shm:{}", unique("slow"));
+    let _server = serve(&address, Store::memory().upload_time(Duration::from_secs(5)));
+    let kv = crate::connect(&address);
+    let value = bytes(1, 30 << 20);
+    let from = value[..20 << 20].chain(Pause(false)).chain(&value[20 << 20..]);
+    kv.put_from("key", from, |_| ()).unwrap();
+    assert!(kv.get("key").unwrap() == value);
 }
