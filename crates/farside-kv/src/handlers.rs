@@ -74,7 +74,9 @@ impl Kv for Store {
     fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError> {
         may_write(cx)?;
         let upload = self.uploads.find(number)?;
-        let mut upload = lock(&upload);
+        // A thread does not wait for the part of another one.
+        let another = |_| KvError::Transfer { cause: "another part is on its way".into() };
+        let mut upload = upload.try_lock().map_err(another)?;
         let writer = upload.writer(number)?;
         let there = writer.bytes();
         let appended = if there == offset && offset.is_multiple_of(PIECE_BYTES as u64) {
