@@ -180,8 +180,8 @@ impl Client {
     }
 
     /// Stores what a reader has, in parts of 8 MiB, until its end. `progress` hears how many bytes
-    /// were sent. The reader may take its time. If this program ends meanwhile, the store removes the
-    /// parts, at the latest after 20 s.
+    /// were sent. The reader may take its time. If this program ends meanwhile, the store removes
+    /// the parts, at the latest after 20 s.
     ///
     /// # Errors
     /// [`ClientError`], as for [`put`](Self::put).
