@@ -25,6 +25,10 @@ const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
 /// regular distances. Memory of more is read by messages.
 const SEGMENTS_BYTES_MAX: usize = 40 << 10;
 
+/// The size below which segments are read by messages, if that is their average: the system takes
+/// longer to find a small segment in another process than its owner takes to copy it.
+const SEGMENT_BYTES_MIN: u64 = 1024;
+
 /// The handler may pull from the memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Read {}
@@ -45,7 +49,8 @@ pub enum Write {}
 ///
 /// *Cost.* Up to 4 KiB to read travel with the call. On one machine the pulling or receiving side
 /// reads the other's memory by one system call for each MiB, and no byte is copied twice; where the
-/// system forbids that, and over TCP, bytes travel as messages of 64 KiB.
+/// system forbids that, over TCP, and from segments of less than 1 KiB on the average, bytes travel as
+/// messages of 64 KiB.
 #[derive(Debug)]
 pub struct Bulk<A> {
     side: Side,
@@ -97,7 +102,9 @@ pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> 
             }
             let (number, is_marked) = link.expose(area.clone());
             let is_read_directly = is_marked && !area.may_write() && inline.is_none();
-            let segments = is_read_directly.then(|| segments::pack(area.segments(), segments_left)).flatten();
+            let segments = if is_read_directly { area.segments() } else { Vec::new() };
+            let is_scattered = segments.len() > 1 && bytes / (segments.len() as u64) < SEGMENT_BYTES_MIN;
+            let segments = if is_scattered { None } else { segments::pack(segments, segments_left) };
             let segments = segments.unwrap_or_default();
             segments_left -= segments.len();
             Description { number, bytes, inline, segments, may_write: area.may_write() }

@@ -4,6 +4,7 @@
 //! does not hold up one with few.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
@@ -16,6 +17,8 @@ pub(crate) type Work = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
+    /// The work that waits. Changed under the lock.
+    waiting: AtomicUsize,
     changed: Condvar,
     finished: Condvar,
 }
@@ -47,13 +50,14 @@ impl Queue {
             state.turns.push_back(connection);
         }
         state.unfinished += 1;
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         drop(state);
         self.changed.notify_one();
     }
 
     /// Runs the next work, if there is some. Returns whose it was.
     pub(crate) fn run_one(&self) -> Option<u64> {
-        let (connection, work) = lock(&self.state).take()?;
+        let (connection, work) = lock(&self.state).take(&self.waiting)?;
         self.run(work);
         Some(connection)
     }
@@ -67,7 +71,7 @@ impl Queue {
     fn take(&self) -> Option<Work> {
         let mut state = lock(&self.state);
         loop {
-            if let Some((_, work)) = state.take() {
+            if let Some((_, work)) = state.take(&self.waiting) {
                 return Some(work);
             }
             if state.is_closed {
@@ -118,15 +122,16 @@ impl Queue {
 
     /// The work that waits.
     pub(crate) fn waiting(&self) -> usize {
-        lock(&self.state).of.values().map(VecDeque::len).sum()
+        self.waiting.load(Ordering::Relaxed)
     }
 }
 
 impl State {
-    fn take(&mut self) -> Option<(u64, Work)> {
+    fn take(&mut self, count: &AtomicUsize) -> Option<(u64, Work)> {
         let connection = self.turns.pop_front()?;
         let waiting = self.of.get_mut(&connection)?;
         let work = waiting.pop_front()?;
+        count.fetch_sub(1, Ordering::Relaxed);
         if waiting.is_empty() {
             self.of.remove(&connection);
         } else {

@@ -28,7 +28,7 @@ const FRAMES_PER_TURN: usize = 256;
 /// For how long a door is closed that could not accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
-const TURNS_PER_POLL: u32 = 64;
+const TURNS_PER_POLL: u32 = 512;
 /// The number of looks at an idle connection between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 
