@@ -48,9 +48,9 @@ pub enum Write {}
 /// is there when its answer is.
 ///
 /// *Cost.* Up to 4 KiB to read travel with the call. On one machine the pulling or receiving side
-/// reads the other's memory by one system call for each MiB, and no byte is copied twice; where the
-/// system forbids that, over TCP, and from segments of less than 1 KiB on the average, bytes travel as
-/// messages of 64 KiB.
+/// reads the other's memory by one system call for each MiB, and no byte is copied twice. Where the
+/// system forbids that, over TCP, and from segments of less than 1 KiB on the average, bytes travel
+/// as messages of 64 KiB.
 #[derive(Debug)]
 pub struct Bulk<A> {
     side: Side,
