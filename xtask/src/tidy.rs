@@ -123,7 +123,15 @@ const CRATES: [Crate; 17] = [
     },
     Crate {
         name: "farside-cli",
-        below: &["farside-mcts", "farside-kv", "farside-rpc", "farside", "farside-launch", "farside-fabric", "farside-sys"],
+        below: &[
+            "farside-mcts",
+            "farside-kv",
+            "farside-rpc",
+            "farside",
+            "farside-launch",
+            "farside-fabric",
+            "farside-sys",
+        ],
         for_tests: &["farside-testbed"],
         is_safe: true,
         is_package: true,

@@ -125,7 +125,8 @@ impl Client {
     /// Writes a value to a file. `progress` hears how many bytes are there, of how many.
     ///
     /// The bytes go to `PATH.VERSION.part`, which gets its name when it is complete. If such a file
-    /// is there, because an earlier attempt was interrupted, the transfer goes on at its end.
+    /// is there, because an earlier attempt was interrupted, the transfer goes on at its end. What
+    /// is no regular file, such as a device or a pipe, is written as it is.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -136,6 +137,17 @@ impl Client {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Stat, ClientError> {
         let path = path.as_ref();
+        let known = fs::metadata(path).ok();
+        if known.as_ref().is_some_and(|known| !known.is_file()) {
+            let failed = ClientError::file(path);
+            let file = OpenOptions::new().write(true).open(path).map_err(&failed)?;
+            return self.get_to(key, file).map_err(|error| match error {
+                ClientError::Stream(cause) => failed(cause),
+                error => error,
+            });
+        }
+        // A link stays one.
+        let path = &known.and_then(|_| fs::canonicalize(path).ok()).unwrap_or_else(|| path.into());
         self.again(key, |stat, small| {
             let part = part_of(path, stat.version);
             let failed = ClientError::file(&part);
@@ -157,7 +169,7 @@ impl Client {
                 Ok(())
             };
             match &small {
-                Some(value) => write(&value[there as usize..])?,
+                Some(value) => write(value.get(there as usize..).unwrap_or_default())?,
                 None => self.fetch(key, stat, there, &mut write)?,
             }
             if crc.finalize() != stat.crc32 {
@@ -172,11 +184,12 @@ impl Client {
     /// Stores a value in place of any earlier one. When this returns, the value is safe.
     ///
     /// # Errors
-    /// [`ClientError`]. The store has the earlier value then, or the new one if the connection was
-    /// lost.
+    /// [`ClientError`]. The store has the earlier value then. After a lost connection and a
+    /// deadline it may have the new one, or get it a moment later.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<Stat, ClientError> {
         let kv = self.kv.deadline(self.time_for(value.len() as u64));
-        Ok(scope(|scope| kv.put(key.into(), scope.lend(value))?.wait())?)
+        let stat = scope(|scope| kv.put(key.into(), scope.lend(value))?.wait())?;
+        if stat.crc32 == crc32fast::hash(value) { Ok(stat) } else { Err(damaged(key)) }
     }
 
     /// Stores what a reader has, in parts of 8 MiB, until its end. `progress` hears how many bytes
@@ -201,10 +214,10 @@ impl Client {
                 // The next part is read while the store takes this one.
                 scope(|scope| {
                     let sent = kv.append(number, offset, scope.lend(&part))?;
-                    crc.update(&part);
-                    let filled = fill(&mut from, &mut next);
-                    sent.wait()?;
-                    filled
+                    meanwhile(sent, || {
+                        crc.update(&part);
+                        fill(&mut from, &mut next)
+                    })
                 })?;
                 offset += part.len() as u64;
                 progress(offset);
@@ -361,8 +374,11 @@ impl Client {
                     0 => None,
                     _ => Some(kv.read(key.into(), stat.version, offset, scope.lend_mut(&mut room))?),
                 };
-                pass(&full)?;
-                next.map_or(Ok(()), |next| next.wait().map_err(ClientError::from))
+                match next {
+                    Some(next) if !full.is_empty() => meanwhile(next, || pass(&full)),
+                    Some(next) => Ok(next.wait()?),
+                    None => pass(&full),
+                }
             })?;
             if bytes == 0 {
                 return Ok(());
@@ -371,6 +387,16 @@ impl Client {
             std::mem::swap(&mut full, &mut room);
         }
     }
+}
+
+/// Does some work while a thread waits for a call: a call for which nothing waits makes no progress.
+fn meanwhile(call: Pending<(), KvError>, work: impl FnOnce() -> Result<(), ClientError>) -> Result<(), ClientError> {
+    thread::scope(|threads| {
+        let called = threads.spawn(move || call.wait());
+        let worked = work();
+        called.join().expect("waiting does not panic")?;
+        worked
+    })
 }
 
 fn damaged(key: &str) -> ClientError {

@@ -77,14 +77,26 @@ impl Index {
     }
 
     fn with<T>(&self, run: impl Fn(&Database) -> Result<T, redb::Error>) -> Result<T, KvError> {
-        loop {
+        let error = loop {
             {
                 let database = self.database.read().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if let Some(database) = &*database {
-                    return Ok(run(database)?);
+                    match run(database) {
+                        Err(error @ (redb::Error::Io(_) | redb::Error::PreviousIo)) => break error,
+                        done => return Ok(done?),
+                    }
                 }
             }
             self.reopen()?;
+        };
+        self.give_up();
+        Err(error.into())
+    }
+
+    /// A database that has failed stays so until it is opened again.
+    fn give_up(&self) {
+        if self.path.is_some() {
+            *self.database.write().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         }
     }
 
@@ -156,8 +168,9 @@ impl Index {
     pub(crate) fn apply(&self, changes: &[Change], next_version: u64) -> Result<Vec<Option<Stat>>, KvError> {
         let applied = self.with(|database| apply(database, changes, next_version));
         if applied.is_err() && self.path.is_some() {
-            // A database that has failed stays so until it is opened again.
-            *self.database.write().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+            self.give_up();
+            // Readers find it open again. A failure is theirs to report.
+            let _ = self.reopen();
         }
         applied
     }

@@ -42,15 +42,18 @@ impl OpenValues {
         let value = Arc::new(value);
         self.close_idle();
         let mut values = lock(&self.0);
-        if values.len() == VALUES_MAX {
-            values.remove(0);
-        }
+        let oldest = (values.len() == VALUES_MAX).then(|| values.remove(0));
         values.push((Instant::now(), value.clone()));
+        // The lock is free while a file is closed.
+        drop(values);
+        drop(oldest);
         value
     }
 
     /// Closes what was not read for a while.
     pub(crate) fn close_idle(&self) {
-        lock(&self.0).retain(|(used, _)| used.elapsed() < IDLE_MAX);
+        let idle: Vec<_> = lock(&self.0).extract_if(.., |(used, _)| used.elapsed() >= IDLE_MAX).collect();
+        // The lock is free while files are closed.
+        drop(idle);
     }
 }

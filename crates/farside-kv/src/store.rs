@@ -1,6 +1,7 @@
 //! [`Store`]: keys and values, in a folder or in memory.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,22 @@ pub struct Store {
     /// The next version. Versions are unique for the life of the store, and across stores that
     /// follow each other in memory: the first one is the time.
     next_version: AtomicU64,
+    /// The folder, locked for this process.
+    folder: Option<File>,
+}
+
+/// Creates a folder with its parents. Their names are safe when this returns.
+fn create(dir: &Path) -> io::Result<()> {
+    let parent = dir.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    match (DirBuilder::new().mode(0o700).create(dir), parent) {
+        (Ok(()), Some(parent)) => File::open(parent)?.sync_all(),
+        (Err(error), _) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound => {
+            create(parent)?;
+            create(dir)
+        }
+        (created, _) => created,
+    }
 }
 
 impl Store {
@@ -53,15 +70,19 @@ impl Store {
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         let dir = dir.as_ref();
         let failed = OpenError::failed(dir);
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(&failed)?;
-        // This is the lock: only one process opens the index.
+        create(dir).map_err(&failed)?;
+        // The index has a lock of its own. It is open while a failed index is opened again.
+        let folder = File::open(dir).map_err(&failed)?;
+        folder.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => OpenError::InUse { dir: dir.into() },
+            TryLockError::Error(cause) => failed(cause),
+        })?;
         let index = Index::open(dir)?;
         let values = Values::open(dir).map_err(&failed)?;
-        // The names of the folder and of what is in it are safe, too.
-        for folder in [dir, &dir.join("..")] {
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(&failed)?;
-        }
-        let store = Self::new(index, values).and_then(|store| {
+        // The names of what is in the folder are safe, too.
+        folder.sync_all().map_err(&failed)?;
+        let store = Self::new(index, values).and_then(|mut store| {
+            store.folder = Some(folder);
             store.values.sweep(|version| store.index.has_long(version))?;
             Ok(store)
         });
@@ -77,7 +98,7 @@ impl Store {
     fn new(index: Index, values: Values) -> Result<Self, KvError> {
         let next_version = AtomicU64::new(index.next_version()?.max(now_us()));
         let (group, open, uploads) = (Group::default(), OpenValues::default(), Arc::default());
-        Ok(Self { index, values: Arc::new(values), group, open, uploads, next_version })
+        Ok(Self { index, values: Arc::new(values), group, open, uploads, next_version, folder: None })
     }
 
     /// What is known of a value.
@@ -116,7 +137,7 @@ impl Store {
     /// Stores a value in place of any earlier one.
     ///
     /// # Errors
-    /// [`KvError`]. The earlier value stays.
+    /// [`KvError`]. The earlier value stays, unless the disk has failed in the last step.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<Stat, KvError> {
         if value.len() as u64 <= SMALL_BYTES_MAX {
             return self.put_small(key, value.to_vec());
@@ -176,6 +197,8 @@ impl Store {
     /// Begins a long value.
     pub(crate) fn writer(&self, key: &str) -> Result<Writer, KvError> {
         check(key)?;
+        // A file without a name takes space as long as it is open.
+        self.open.close_idle();
         self.values.writer(self.next_version.fetch_add(1, Ordering::Relaxed))
     }
 

@@ -72,7 +72,9 @@ impl Uploads {
 
     /// Forgets a value. Its bytes go when the last call that uses it ends.
     pub(crate) fn take(&self, number: u64) {
-        lock(&self.0).of.remove(&number);
+        // The lock is free while a file is removed.
+        let removed = lock(&self.0).of.remove(&number);
+        drop(removed);
     }
 
     /// Forgets the values whose clients are silent. Returns when to look again, if any is left.
@@ -80,9 +82,15 @@ impl Uploads {
         let mut state = lock(&self.0);
         let time = state.time;
         // A value that a call uses has a client.
-        state.of.retain(|_, (used, upload)| Arc::strong_count(upload) > 1 || used.elapsed() < time);
+        let is_over =
+            |(used, upload): &(Instant, Arc<Mutex<Upload>>)| Arc::strong_count(upload) == 1 && used.elapsed() >= time;
+        let removed: Vec<_> = state.of.extract_if(|_, upload| is_over(upload)).collect();
         state.is_watched = !state.of.is_empty();
-        state.is_watched.then_some(time / 4)
+        let again = state.is_watched.then_some(time / 4);
+        // The lock is free while files are removed.
+        drop(state);
+        drop(removed);
+        again
     }
 }
 

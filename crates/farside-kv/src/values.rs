@@ -67,6 +67,9 @@ impl Values {
             let entry = entry.map_err(failed)?;
             // A file of another name is not the store's.
             let Some(version) = entry.file_name().to_str().and_then(version_of) else { continue };
+            if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
             if !is_named(version)? {
                 fs::remove_file(entry.path()).map_err(failed)?;
                 removed += 1;

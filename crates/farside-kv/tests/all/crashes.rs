@@ -61,9 +61,9 @@ impl Read for Silent {
     }
 }
 
-/// The value that the writer puts under its n-th key. Every fourth one is long.
-fn value(number: u64) -> Vec<u8> {
-    bytes(number, if number.is_multiple_of(4) { 150_000 } else { 300 })
+/// The value that a writer puts under its n-th key. Every fourth one is long.
+fn value(writer: u64, number: u64) -> Vec<u8> {
+    bytes(writer << 32 | number, if number.is_multiple_of(4) { 150_000 } else { 300 })
 }
 
 /// Plays a part, if this process was started for one.
@@ -79,10 +79,10 @@ fn other() {
         }
         // Puts further keys, and prints the number of each as soon as it is acknowledged.
         "writer" => {
-            let kv = connect(address);
+            let (kv, writer) = (connect(address), folder.parse().unwrap());
             for number in 0.. {
-                let put = |key: &str| kv.put(key, &value(number));
-                if put(&format!("key {number}")).and_then(|_| put("last")).is_err() {
+                let put = |key: &str| kv.put(key, &value(writer, number));
+                if put(&format!("key {writer} {number}")).and_then(|_| put("last")).is_err() {
                     // The server was killed.
                     return;
                 }
@@ -115,14 +115,17 @@ fn a_killed_server_keeps_what_it_acknowledged() {
         let address = format!("shm:{}", unique("killed"));
         let mut server = Other::start("server", &address, path);
         assert!(server.stdout().lines().any(|line| line.unwrap().contains("ready")));
-        let mut writers: Vec<_> = (0..2).map(|_| Other::start("writer", &address, "-")).collect();
+        // Each writer of each round has keys and values of its own.
+        let first = 2 * round;
+        let mut writers: Vec<_> =
+            [first, first + 1].map(|writer| Other::start("writer", &address, &writer.to_string())).into();
         let mut acknowledged = Vec::new();
         let mut lines = writers[0].stdout().lines();
         for line in lines.by_ref() {
             let line = line.unwrap();
             let Some((_, number)) = line.split_once("put ") else { continue };
             acknowledged.push(number.parse::<u64>().unwrap());
-            if acknowledged.len() == 15 + round {
+            if acknowledged.len() as u64 == 15 + round {
                 break;
             }
         }
@@ -135,7 +138,8 @@ fn a_killed_server_keeps_what_it_acknowledged() {
 
         let store = Store::open(path).unwrap();
         for number in &acknowledged {
-            assert!(store.get(&format!("key {number}")).unwrap() == value(*number), "round {round}, key {number}");
+            let stored = store.get(&format!("key {first} {number}")).unwrap();
+            assert!(stored == value(first, *number), "round {round}, key {number}");
         }
         let keys = store.list("", "", 1000).unwrap().entries;
         assert!(keys.len() > acknowledged.len());
