@@ -31,7 +31,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 16] = [
+const CRATES: [Crate; 17] = [
     Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
     Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
     Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
@@ -100,6 +100,13 @@ const CRATES: [Crate; 16] = [
         is_package: true,
     },
     Crate {
+        name: "farside-kv",
+        below: &["farside-rpc"],
+        for_tests: &["farside-testbed"],
+        is_safe: true,
+        is_package: true,
+    },
+    Crate {
         name: "farside-bench",
         below: &[
             "farside-mcts",
@@ -116,7 +123,15 @@ const CRATES: [Crate; 16] = [
     },
     Crate {
         name: "farside-cli",
-        below: &["farside-mcts", "farside-rpc", "farside", "farside-launch", "farside-fabric", "farside-sys"],
+        below: &[
+            "farside-mcts",
+            "farside-kv",
+            "farside-rpc",
+            "farside",
+            "farside-launch",
+            "farside-fabric",
+            "farside-sys",
+        ],
         for_tests: &["farside-testbed"],
         is_safe: true,
         is_package: true,

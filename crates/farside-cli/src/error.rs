@@ -49,6 +49,29 @@ pub(crate) enum CliError {
         #[source]
         cause: io::Error,
     },
+    /// A store could not be used.
+    #[error(transparent)]
+    Kv(#[from] farside_kv::ClientError),
+    /// A store could not be opened.
+    #[error(transparent)]
+    OpenStore(#[from] farside_kv::OpenError),
+    /// A server could not be started.
+    #[error(transparent)]
+    StartServer(#[from] farside_rpc::server::StartError),
+    /// Calls were still running when the server had to end.
+    #[error("{left} calls were cut off: they did not end within {seconds} s")]
+    CallsLeft {
+        /// Their number.
+        left: usize,
+        /// The time that they had.
+        seconds: u64,
+    },
+    /// The signals that end a server could not be received.
+    #[error("cannot receive signals: {0}")]
+    Signals(io::Error),
+    /// The standard input failed.
+    #[error("reading the standard input failed: {0}")]
+    Input(io::Error),
     /// The position to search is invalid.
     #[error(transparent)]
     Hex(#[from] farside_mcts::games::hex::HexError),

@@ -1,5 +1,5 @@
-//! The `farside` command: starts jobs, plays Hex, measures, describes the machine, and looks at
-//! servers.
+//! The `farside` command: starts jobs, plays Hex, measures, describes the machine, looks at
+//! servers, and keeps values.
 //!
 //! The command line is a contract, because scripts call it. Results go to the standard output and
 //! everything else to the standard error. The exit status is 0 only on success.
@@ -10,6 +10,7 @@ mod bench;
 mod error;
 mod hex;
 mod info;
+mod kv;
 mod rpc;
 mod run;
 mod values;
@@ -34,6 +35,7 @@ enum Command {
     Bench(bench::Arguments),
     Info(info::Arguments),
     Rpc(rpc::Arguments),
+    Kv(kv::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => Err(bench::run(arguments)),
         Command::Info(arguments) => info::run(&arguments),
         Command::Rpc(arguments) => rpc::run(&arguments),
+        Command::Kv(arguments) => kv::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ mod json;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -71,7 +71,7 @@ enum Question {
 }
 
 #[derive(Debug, Args)]
-struct ServerArguments {
+pub(crate) struct ServerArguments {
     /// Where the server listens: shm:NAME, shm:/PATH, tcp://HOST:PORT or file:PATH
     address: String,
     /// The name of the token to prove; its secret is in --secret-file
@@ -85,21 +85,29 @@ struct ServerArguments {
     timeout: u64,
     /// Print one JSON object on one line
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
+}
+
+/// Reads the secret of a token.
+pub(crate) fn secret(path: &Path) -> Result<String, CliError> {
+    let read = std::fs::read_to_string(path);
+    let secret = read.map_err(|cause| CliError::SecretFile { path: path.into(), cause })?;
+    Ok(secret.trim().into())
 }
 
 impl ServerArguments {
-    fn connect(&self) -> Result<Client, CliError> {
+    /// The time for each answer.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    pub(crate) fn connect(&self) -> Result<Client, CliError> {
         let credentials = match (&self.token, &self.secret_file) {
-            (Some(token), Some(path)) => {
-                let read = std::fs::read_to_string(path);
-                let secret = read.map_err(|cause| CliError::SecretFile { path: path.clone(), cause })?;
-                Credentials::token(token, secret.trim())
-            }
+            (Some(token), Some(path)) => Credentials::token(token, secret(path)?),
             _ => Credentials::own_user(),
         };
         let client = Client::connect(&self.address, credentials).map_err(|error| CliError::Rpc(error.to_string()))?;
-        Ok(client.deadline(Duration::from_secs(self.timeout)))
+        Ok(client.deadline(self.time()))
     }
 }
 

@@ -3,5 +3,6 @@
 mod between_hosts;
 mod command;
 mod htp;
+mod kv;
 mod launchers;
 mod rpc;

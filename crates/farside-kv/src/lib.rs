@@ -1,0 +1,48 @@
+//! A key-value store behind remote procedure calls, with values of any size.
+//!
+//! | to | use |
+//! |---|---|
+//! | keep keys and values | [`Store`] |
+//! | serve them to other programs | [`KvServer`] with a [`Server`](farside_rpc::Server) |
+//! | use the store of another program | [`Client`] |
+//! | have many calls under way | [`KvClient`], by [`Client::calls`] |
+//!
+//! The command `farside kv` serves a store and uses one.
+//!
+//! # Rooms
+//!
+//! From the bottom up.
+//!
+//! | room | contents |
+//! |---|---|
+//! | `error`, `service` | errors; the calls and their types |
+//! | `index`, `group` | keys and small values in a database; writers that share transactions |
+//! | `values`, `open`, `uploads` | long values: files; those that are being read, or put in parts |
+//! | `store`, `handlers` | [`Store`], and the store as a service |
+//! | `client` | [`Client`] |
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod group;
+mod handlers;
+mod index;
+mod open;
+mod service;
+mod store;
+mod uploads;
+mod values;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use client::Client;
+pub use error::{ClientError, KvError, OpenError};
+pub use service::{
+    Entry, KEY_BYTES_MAX, Kv, KvClient, KvServer, PAGE_ENTRIES_MAX, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat,
+};
+pub use store::Store;
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,94 @@
+//! What travels: the trait [`Kv`] and its types.
+
+use farside_rpc::bulk::{Bulk, Read, Write};
+use farside_rpc::{Call, Wire};
+
+use crate::error::KvError;
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// The longest value that is kept beside its key. A longer one is a file.
+pub const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// Long values are written, checked and read in pieces of this size.
+pub const PIECE_BYTES: usize = 1 << 20;
+/// The most entries of one [`Page`].
+pub const PAGE_ENTRIES_MAX: u32 = 1000;
+
+/// What the store knows of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Stat {
+    /// The number of this value. No other value of the store has it, before or after.
+    pub version: u64,
+    /// The size.
+    pub bytes: u64,
+    /// When it was put: microseconds since 1970, by the server's clock.
+    pub modified_us: u64,
+    /// The CRC-32 of the whole value, as `crc32` and zip compute it.
+    pub crc32: u32,
+}
+
+impl Stat {
+    pub(crate) fn is_long(&self) -> bool {
+        self.bytes > SMALL_BYTES_MAX
+    }
+}
+
+/// A key with what the store knows of its value.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub stat: Stat,
+}
+
+/// A part of the keys, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Page {
+    /// The keys.
+    pub entries: Vec<Entry>,
+    /// Whether more keys follow. Ask for those after the last one.
+    pub has_more: bool,
+}
+
+/// The calls of the store. [`Client`](crate::Client) is more convenient.
+///
+/// Readers need the right `read`, writers the right `write`. A client of the server's own user that
+/// proved no token has both.
+#[farside_rpc::service(name = "kv")]
+pub trait Kv {
+    /// What is known of a value.
+    #[rpc(inline, idempotent)]
+    fn stat(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
+    /// What is known of a value, and the value itself if it has at most [`SMALL_BYTES_MAX`] bytes.
+    #[rpc(inline, idempotent)]
+    fn get(&self, cx: &Call, key: String) -> Result<(Stat, Option<Vec<u8>>), KvError>;
+    /// Fills memory of the caller with a part of a longer value. The version is that of the value's
+    /// [`Stat`], so all parts come from one value.
+    #[rpc(idempotent)]
+    fn read(&self, cx: &Call, key: String, version: u64, offset: u64, into: Bulk<Write>) -> Result<(), KvError>;
+    /// Stores a value in place of any earlier one. When this returns, the value is safe.
+    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
+    /// Begins a value that arrives in parts, also one whose size is not known. Returns its number.
+    /// What is not [finished](Self::finish) is removed after 15 s without a call for it.
+    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError>;
+    /// Appends a part to a value that was begun. `offset` is the number of bytes before it. All
+    /// parts but the last have a multiple of [`PIECE_BYTES`] bytes.
+    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError>;
+    /// Says that the next part is still to come.
+    #[rpc(inline, idempotent)]
+    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError>;
+    /// Stores the value that was begun in place of any earlier one, if this is its checksum. When
+    /// this returns, the value is safe.
+    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError>;
+    /// Gives up a value that was begun.
+    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError>;
+    /// Removes a key. Returns what was known of its value.
+    fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
+    /// The first keys that begin with `prefix` and come after `after`, in order of their bytes.
+    #[rpc(idempotent)]
+    fn list(&self, cx: &Call, prefix: String, after: String, limit: u32) -> Result<Page, KvError>;
+}

@@ -1,0 +1,114 @@
+//! [`Uploads`]: the values that are being put in parts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use crate::error::KvError;
+use crate::lock;
+use crate::values::Writer;
+
+/// The most values that are put in parts at once.
+const UPLOADS_MAX: usize = 64;
+/// The default of [`Store::upload_time`](crate::Store::upload_time).
+const TIME: Duration = Duration::from_secs(15);
+
+/// The values that are being put in parts, by number. A value whose client is silent is removed.
+#[derive(Debug)]
+pub(crate) struct Uploads(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    of: HashMap<u64, (Instant, Arc<Mutex<Upload>>)>,
+    time: Duration,
+    /// Whether a thread looks for silent clients.
+    is_watched: bool,
+}
+
+/// A value that is being put in parts.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    key: String,
+    /// `None` once it has ended.
+    writer: Option<Writer>,
+}
+
+impl Default for Uploads {
+    fn default() -> Self {
+        Self(Mutex::new(State { of: HashMap::new(), time: TIME, is_watched: false }))
+    }
+}
+
+impl Uploads {
+    pub(crate) fn set_time(&self, time: Duration) {
+        lock(&self.0).time = time;
+    }
+
+    /// Adds a value. Returns its number.
+    pub(crate) fn add(self: &Arc<Self>, key: String, writer: Writer) -> Result<u64, KvError> {
+        let number = writer.version();
+        let mut state = lock(&self.0);
+        if state.of.len() == UPLOADS_MAX {
+            return Err(KvError::Busy { max: UPLOADS_MAX as u64 });
+        }
+        if !state.is_watched {
+            let uploads = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("farside kv".into()).spawn(move || watch(&uploads));
+            thread.map_err(|cause| KvError::io("starting a thread", &cause))?;
+            state.is_watched = true;
+        }
+        let upload = Upload { key, writer: Some(writer) };
+        state.of.insert(number, (Instant::now(), Arc::new(Mutex::new(upload))));
+        Ok(number)
+    }
+
+    /// A value that was begun.
+    pub(crate) fn find(&self, number: u64) -> Result<Arc<Mutex<Upload>>, KvError> {
+        let mut state = lock(&self.0);
+        let (used, upload) = state.of.get_mut(&number).ok_or(KvError::NoUpload { number })?;
+        *used = Instant::now();
+        Ok(upload.clone())
+    }
+
+    /// Forgets a value. Its bytes go when the last call that uses it ends.
+    pub(crate) fn take(&self, number: u64) {
+        // The lock is free while a file is removed.
+        let removed = lock(&self.0).of.remove(&number);
+        drop(removed);
+    }
+
+    /// Forgets the values whose clients are silent. Returns when to look again, if any is left.
+    fn look(&self) -> Option<Duration> {
+        let mut state = lock(&self.0);
+        let time = state.time;
+        // A value that a call uses has a client.
+        let is_over =
+            |(used, upload): &(Instant, Arc<Mutex<Upload>>)| Arc::strong_count(upload) == 1 && used.elapsed() >= time;
+        let removed: Vec<_> = state.of.extract_if(|_, upload| is_over(upload)).collect();
+        state.is_watched = !state.of.is_empty();
+        let again = state.is_watched.then_some(time / 4);
+        // The lock is free while files are removed.
+        drop(state);
+        drop(removed);
+        again
+    }
+}
+
+impl Upload {
+    pub(crate) fn writer(&mut self, number: u64) -> Result<&mut Writer, KvError> {
+        self.writer.as_mut().ok_or(KvError::NoUpload { number })
+    }
+
+    /// Ends the value: nothing more is added.
+    pub(crate) fn end(&mut self, number: u64) -> Result<(String, Writer), KvError> {
+        let writer = self.writer.take().ok_or(KvError::NoUpload { number })?;
+        Ok((std::mem::take(&mut self.key), writer))
+    }
+}
+
+/// Looks for silent clients while values are put in parts.
+fn watch(uploads: &Weak<Uploads>) {
+    while let Some(pause) = uploads.upgrade().and_then(|uploads| uploads.look()) {
+        std::thread::sleep(pause);
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Values`]: the values that are too long for the index.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crc32fast::Hasher;
+
+use crate::error::KvError;
+use crate::lock;
+#[cfg(doc)]
+use crate::service::PIECE_BYTES;
+
+/// Where long values are.
+#[derive(Debug)]
+pub(crate) enum Values {
+    /// Files in a folder, named by version.
+    Files(PathBuf),
+    /// Memory, by version.
+    Memory(Mutex<HashMap<u64, Arc<Vec<u8>>>>),
+}
+
+/// A long value, to be read. It stays readable when it is removed.
+#[derive(Debug)]
+pub(crate) enum Value {
+    File(File),
+    Memory(Arc<Vec<u8>>),
+}
+
+/// A long value that is being written. It is removed when this is dropped, unless it is
+/// [kept](Self::keep).
+#[derive(Debug)]
+pub(crate) struct Writer {
+    values: Arc<Values>,
+    version: u64,
+    sink: Sink,
+    bytes: u64,
+    pieces: Vec<u32>,
+    whole: Hasher,
+    is_kept: bool,
+}
+
+#[derive(Debug)]
+enum Sink {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl Values {
+    /// The files below `dir`.
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+        let folder = dir.join("values");
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        Ok(Self::Files(folder))
+    }
+
+    /// Removes the files that no key names: what an earlier process had not finished. Returns their
+    /// number.
+    pub(crate) fn sweep(&self, is_named: impl Fn(u64) -> Result<bool, KvError>) -> Result<usize, KvError> {
+        let Self::Files(folder) = self else { return Ok(0) };
+        let failed = |cause: io::Error| KvError::io("looking for files that are left over", &cause);
+        let mut removed = 0;
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // A file of another name is not the store's.
+            let Some(version) = entry.file_name().to_str().and_then(version_of) else { continue };
+            if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
+            if !is_named(version)? {
+                fs::remove_file(entry.path()).map_err(failed)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Begins a value.
+    pub(crate) fn writer(self: &Arc<Self>, version: u64) -> Result<Writer, KvError> {
+        let sink = match &**self {
+            Self::Files(folder) => {
+                let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file(folder, version));
+                Sink::File(created.map_err(|cause| KvError::io("creating a file", &cause))?)
+            }
+            Self::Memory(_) => Sink::Memory(Vec::new()),
+        };
+        let (pieces, whole) = (Vec::new(), Hasher::new());
+        Ok(Writer { values: self.clone(), version, sink, bytes: 0, pieces, whole, is_kept: false })
+    }
+
+    /// Opens a value. `None` if it does not exist.
+    pub(crate) fn value(&self, version: u64) -> Result<Option<Value>, KvError> {
+        match self {
+            Self::Files(folder) => match File::open(file(folder, version)) {
+                Ok(file) => Ok(Some(Value::File(file))),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(cause) => Err(KvError::io("opening a file", &cause)),
+            },
+            Self::Memory(values) => Ok(lock(values).get(&version).cloned().map(Value::Memory)),
+        }
+    }
+
+    /// Removes a value that no key names. Who reads it goes on reading it.
+    pub(crate) fn remove(&self, version: u64) {
+        match self {
+            // What cannot be removed now is removed when the store is opened again.
+            Self::Files(folder) => drop(fs::remove_file(file(folder, version))),
+            Self::Memory(values) => drop(lock(values).remove(&version)),
+        }
+    }
+}
+
+fn file(folder: &Path, version: u64) -> PathBuf {
+    folder.join(format!("{version:016x}"))
+}
+
+fn version_of(name: &str) -> Option<u64> {
+    let is_ours = name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u64::from_str_radix(name, 16).ok().filter(|_| is_ours)
+}
+
+impl Writer {
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The CRC-32 of what was added.
+    pub(crate) fn crc32(&self) -> u32 {
+        self.whole.clone().finalize()
+    }
+
+    /// Appends a piece. All but the last one have [`PIECE_BYTES`] bytes.
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), KvError> {
+        let mut crc = Hasher::new();
+        crc.update(piece);
+        self.whole.combine(&crc);
+        self.pieces.push(crc.finalize());
+        self.bytes += piece.len() as u64;
+        let written = match &mut self.sink {
+            Sink::File(file) => file.write_all(piece),
+            Sink::Memory(memory) => match memory.try_reserve(piece.len()) {
+                Ok(()) => {
+                    memory.extend_from_slice(piece);
+                    Ok(())
+                }
+                Err(_) => Err(ErrorKind::OutOfMemory.into()),
+            },
+        };
+        written.map_err(|cause| KvError::io("writing a file", &cause))
+    }
+
+    /// Makes the value safe. Returns the CRC-32 of the whole and of each piece.
+    pub(crate) fn finish(&mut self) -> Result<(u32, Vec<u32>), KvError> {
+        match (&mut self.sink, &*self.values) {
+            (Sink::File(file), Values::Files(folder)) => {
+                let synced = file.sync_all().and_then(|()| File::open(folder)?.sync_all());
+                synced.map_err(|cause| KvError::io("writing a file to the disk", &cause))?;
+            }
+            (Sink::Memory(memory), Values::Memory(values)) => {
+                let mut memory = std::mem::take(memory);
+                memory.shrink_to_fit();
+                lock(values).insert(self.version, Arc::new(memory));
+            }
+            _ => unreachable!("a writer and its values are of one kind"),
+        }
+        Ok((self.crc32(), std::mem::take(&mut self.pieces)))
+    }
+
+    /// Keeps the value: a key may name it.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.values.remove(self.version);
+        }
+    }
+}
+
+impl Value {
+    /// A piece of the value: the bytes from `offset` on that fill `buffer`, checked.
+    pub(crate) fn piece<'a>(&'a self, offset: u64, buffer: &'a mut [u8], crc32: u32) -> Result<&'a [u8], String> {
+        match self {
+            Self::File(file) => {
+                file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
+                    ErrorKind::UnexpectedEof => "its file is too short".to_string(),
+                    _ => error.to_string(),
+                })?;
+                let is_right = crc32fast::hash(buffer) == crc32;
+                is_right
+                    .then_some(&*buffer)
+                    .ok_or_else(|| format!("the checksum of the bytes from {offset} on is wrong"))
+            }
+            Self::Memory(memory) => Ok(&memory[offset as usize..][..buffer.len()]),
+        }
+    }
+}
