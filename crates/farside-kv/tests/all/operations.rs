@@ -272,3 +272,27 @@ fn a_slow_reader_is_waited_for() {
     kv.put_from("key", from, |_| ()).unwrap();
     assert!(kv.get("key").unwrap() == value);
 }
+
+/// What is no regular file is written, not replaced.
+#[test]
+fn links_pipes_and_folders_stay_what_they_are() {
+    everywhere(|kv| {
+        let folder = Folder::new("kinds");
+        let place = |name: &str| folder.path().join(name);
+        let value = bytes(3, 70_000);
+        kv.put("key", &value).unwrap();
+        std::fs::write(place("target"), "old").unwrap();
+        std::os::unix::fs::symlink(place("target"), place("link")).unwrap();
+        kv.get_to_file("key", place("link"), |_, _| ()).unwrap();
+        assert!(place("link").symlink_metadata().unwrap().is_symlink());
+        assert!(std::fs::read(place("target")).unwrap() == value);
+        let made = std::process::Command::new("mkfifo").arg(place("pipe")).status().unwrap();
+        assert!(made.success());
+        let pipe = place("pipe");
+        let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+        kv.get_to_file("key", place("pipe"), |_, _| ()).unwrap();
+        assert!(reader.join().unwrap() == value);
+        let error = kv.get_to_file("key", folder.path(), |_, _| ()).unwrap_err();
+        assert!(matches!(error, ClientError::File { .. }), "{error}");
+    });
+}
