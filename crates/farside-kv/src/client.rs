@@ -389,7 +389,7 @@ impl Client {
     }
 }
 
-/// Does some work while a thread waits for a call. A call for which nothing waits makes no progress.
+/// Works while a thread waits for a call. A call for which nothing waits makes no progress.
 fn meanwhile(call: Pending<(), KvError>, work: impl FnOnce() -> Result<(), ClientError>) -> Result<(), ClientError> {
     thread::scope(|threads| {
         let called = threads.spawn(move || call.wait());
