@@ -92,6 +92,11 @@ struct Calls {
 }
 
 impl Calls {
+    /// Whether a one-way call has no answer.
+    fn has_one_way(&self) -> bool {
+        !lock(&self.waiting).slots.numbers(|slot| slot.is_left()).is_empty()
+    }
+
     /// Gives up the one-way calls of a connection that has ended.
     fn lose_one_way(&self) {
         let mut waiting = lock(&self.waiting);

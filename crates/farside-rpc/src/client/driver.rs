@@ -1,8 +1,9 @@
 //! [`Driver`]: receives for calls that no thread waits for.
 //!
-//! The driver's thread starts when the first task waits for an answer. It is a waiting thread like
-//! others: it leads if no other does. When no task has waited for a while, it receives no more, so
-//! that threads which wait for their own answers do so themselves.
+//! The driver's thread starts when the first task waits for an answer, or when a one-way call needs
+//! this side after it was sent. It is a waiting thread like others: it leads if no other does. When
+//! it was not needed for a while, it receives no more, so that threads which wait for their own
+//! answers do so themselves.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +35,8 @@ pub(super) struct Driver {
 struct State {
     is_running: bool,
     has_ended: bool,
+    /// A one-way call needs the thread.
+    is_needed: bool,
     /// When the thread looks by itself. `None` while it does not receive.
     looks_at: Option<Instant>,
     /// The tasks whose answers are there.
@@ -66,7 +69,7 @@ impl Driver {
     }
 
     /// Drives until the connection ends.
-    fn drive(&self, link: &Arc<Link>) {
+    fn drive(&self, link: &Arc<Link>, calls: &Calls) {
         loop {
             let state = lock(&self.state);
             let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
@@ -83,7 +86,9 @@ impl Driver {
                 // Another thread may be about to say that an answer is there.
                 link.wait_for_step();
             }
-            for task in self.due(first.is_none() && waited.is_err(), has_ended) {
+            let was_idle = first.is_none() && waited.is_err();
+            let is_needed = was_idle && (link.path().backlog_bytes() > 0 || calls.has_one_way());
+            for task in self.due(was_idle && !is_needed, has_ended) {
                 // A panic is the task's, and is printed. Other tasks are not to suffer.
                 let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
             }
@@ -104,7 +109,7 @@ impl Driver {
         {
             late.push(entry.remove());
         }
-        if was_idle && state.calls.is_empty() {
+        if was_idle && state.calls.is_empty() && !std::mem::take(&mut state.is_needed) {
             state.looks_at = None;
         }
         if has_ended {
@@ -130,12 +135,7 @@ impl Connection {
     ) -> Result<(), std::io::Error> {
         let Calls { driver, .. } = &*self.calls;
         let mut state = lock(&driver.state);
-        if !state.is_running && !state.has_ended {
-            let (link, calls) = (self.link.clone(), self.calls.clone());
-            let thread = std::thread::Builder::new().name("farside rpc client".into());
-            thread.spawn(move || calls.driver.drive(&link))?;
-            state.is_running = true;
-        }
+        self.start_driver(&mut state)?;
         state.calls.insert((deadline, number), slot.clone());
         match state.looks_at {
             None => {
@@ -149,6 +149,28 @@ impl Connection {
                 self.link.poke_leader();
             }
             Some(_) => {}
+        }
+        Ok(())
+    }
+    /// Has the driver receive until no one-way call is left and all is sent. Without a thread, the
+    /// next call does so.
+    pub(super) fn keep_going(&self) {
+        let Calls { driver, .. } = &*self.calls;
+        let mut state = lock(&driver.state);
+        if self.start_driver(&mut state).is_ok() {
+            state.is_needed = true;
+            state.looks_at.get_or_insert_with(Instant::now);
+            drop(state);
+            driver.is_wanted.notify_all();
+        }
+    }
+
+    fn start_driver(&self, state: &mut State) -> Result<(), std::io::Error> {
+        if !state.is_running && !state.has_ended {
+            let (link, calls) = (self.link.clone(), self.calls.clone());
+            let thread = std::thread::Builder::new().name("farside rpc client".into());
+            thread.spawn(move || calls.driver.drive(&link, &calls))?;
+            state.is_running = true;
         }
         Ok(())
     }

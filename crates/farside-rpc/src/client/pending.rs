@@ -456,6 +456,7 @@ impl Sent {
 
     /// Leaves a one-way call to itself. Its answer is counted when it arrives.
     pub(super) fn leave(mut self) {
+        let is_fetched = !self.exposed.is_empty();
         let mut state = lock(&self.slot.state);
         if !self.slot.is_answered() {
             state.left = Some(std::mem::take(&mut self.exposed));
@@ -466,6 +467,8 @@ impl Sent {
         let Connection { link, calls, .. } = &*self.connection;
         if link.end().is_some() {
             calls.lose_one_way();
+        } else if is_fetched || link.path().backlog_bytes() > 0 {
+            self.connection.keep_going();
         }
     }
 

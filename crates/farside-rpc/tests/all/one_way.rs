@@ -159,3 +159,47 @@ fn one_way_calls_are_lost_with_their_server() {
         IS_OPEN.store(true, Ordering::Relaxed);
     }
 }
+
+/// Calls that do not fit into the connection's buffers, and ones whose arguments the server
+/// fetches, go on although the client does nothing more.
+#[test]
+fn one_way_calls_go_on_by_themselves() {
+    static SUM: AtomicU64 = AtomicU64::new(0);
+    static MAY_RUN: AtomicBool = AtomicBool::new(false);
+    let serve = |builder: Builder| {
+        let add = |bytes: u64| {
+            while !MAY_RUN.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            SUM.fetch_add(bytes, Ordering::Relaxed);
+            Ok::<_, Never>(())
+        };
+        let service = Service::new("sum")
+            .procedure("inline", Handling::Inline, move |_, bytes: Vec<u8>| add(bytes.len() as u64))
+            .procedure("memory", Handling::Pooled, move |_, memory: Bulk<Read>| {
+                add(memory.pull_all().expect("the caller has not ended").len() as u64)
+            });
+        builder.provider(0, service)
+    };
+    let wait_for = |sum| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while SUM.load(Ordering::Relaxed) < sum {
+            assert!(Instant::now() < until, "the calls do not go on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    everywhere(serve, |client| {
+        SUM.store(0, Ordering::Relaxed);
+        MAY_RUN.store(false, Ordering::Relaxed);
+        // The receiving thread of the server is held up, until the buffers are full.
+        let inline = client.procedure::<Vec<u8>, (), Never>("sum", 0, "inline");
+        let bytes = vec![1; 60_000];
+        (0..200).for_each(|_| inline.send(&bytes).unwrap());
+        MAY_RUN.store(true, Ordering::Relaxed);
+        wait_for(200 * 60_000);
+        let memory = client.procedure::<Bulk<Read>, (), Never>("sum", 0, "memory");
+        (0..3).for_each(|_| memory.send(&vec![1; 3_000_000].into()).unwrap());
+        wait_for(200 * 60_000 + 9_000_000);
+        assert_eq!(client.flush(), Ok(0));
+    });
+}
