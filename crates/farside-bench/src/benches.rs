@@ -10,6 +10,7 @@ mod heap_policy;
 mod invoke_latency;
 mod invoke_throughput;
 mod irregular;
+mod kv;
 mod mcts_scaling;
 mod memory;
 mod multi_job;
@@ -49,6 +50,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "rpc-rate", about: rpc::RATE, cases: rpc::rate_cases },
     Bench { name: "bulk", about: rpc::BULK, cases: rpc::bulk_cases },
     Bench { name: "rpc-scaling", about: rpc::SCALING, cases: rpc::scaling_cases },
+    Bench { name: "kv", about: kv::ABOUT, cases: kv::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -1,0 +1,130 @@
+//! The key-value store, in memory: worker 0 gets and puts, worker 1 serves.
+//!
+//! The peer is Redis in memory, without persistence, on a Unix socket, where it is installed. It is
+//! measured in turns with the store, with as many requests under way. Both sides of both block.
+
+mod redis;
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Instant;
+
+use farside::{Worker, WorkerId};
+use farside_kv::{Client, KvServer, Store};
+use farside_rpc::{Credentials, Server};
+
+use self::redis::Redis;
+use super::size_name;
+use crate::case::Case;
+use crate::fabric::Fabric;
+use crate::metric::Metric;
+use crate::turns::in_turns;
+use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str = "a key-value store in memory that another process serves, beside Redis";
+
+/// The bytes that one turn moves, and the most operations of it.
+const BYTES: u64 = 64 << 20;
+const OPERATIONS_MAX: u64 = 20_000;
+const KEY: &str = "key";
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct What {
+    is_put: bool,
+    bytes: usize,
+    in_flight: usize,
+}
+
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bytes in [100, 4 << 10, 1 << 20].into_iter().filter(|_| matches!(on, Fabric::Shm)) {
+        for (name, is_put) in [("get", false), ("put", true)] {
+            for in_flight in [1, 16].into_iter().filter(|in_flight| bytes < 1 << 20 || *in_flight == 1) {
+                let suffix = if in_flight == 1 { String::new() } else { format!("/{in_flight}-in-flight") };
+                let what = What { is_put, bytes, in_flight };
+                let name = format!("{name}/{}{suffix}", size_name(bytes));
+                cases.push(Case::job(name, 2, move |me, options| measure(me, options, what)));
+            }
+        }
+    }
+    cases
+}
+
+fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, BenchError> {
+    let failed = |error: &dyn std::fmt::Display| BenchError::Rpc(error.to_string());
+    let server = WorkerId::new(1);
+    let address = format!("shm:farside-bench-kv-{}", me.broadcast(server, (me.id() == server).then(std::process::id))?);
+    let serving = match me.id() == server {
+        true => {
+            let builder = Server::builder().listen(&address).map_err(|error| failed(&error))?;
+            Some(builder.provider(0, KvServer::new(Store::memory())).pool(2).start().map_err(|error| failed(&error))?)
+        }
+        false => None,
+    };
+    me.barrier()?;
+    let value = vec![7_u8; what.bytes];
+    let mut ends = None;
+    if me.is_first() {
+        let kv = Client::connect(&address, Credentials::own_user()).map_err(|error| failed(&error))?;
+        kv.put(KEY, &value).map_err(|error| failed(&error))?;
+        let redis = if options.peers { Redis::start()? } else { None };
+        ends = Some((kv, redis));
+    }
+    let count = options.operations_or((BYTES / what.bytes as u64).min(OPERATIONS_MAX));
+    let taken = in_turns(me, options, |_| {
+        me.barrier()?;
+        let mut rates = vec![0.0; 2];
+        if let Some((kv, redis)) = &mut ends {
+            let rate = |start: Instant| count as f64 / start.elapsed().as_secs_f64();
+            if let Some(redis) = redis {
+                redis.set(KEY, &value)?;
+                let start = Instant::now();
+                redis.repeat(KEY, what.is_put.then_some(&value[..]), count, what.in_flight)?;
+                rates[1] = rate(start);
+            }
+            let start = Instant::now();
+            repeat(kv, what, &value, count).map_err(|error| failed(&error))?;
+            rates[0] = rate(start);
+        }
+        me.barrier()?;
+        Ok(rates)
+    })?;
+    drop(serving);
+    let mut metric = taken.metric("ops_per_s", "1/s", 0);
+    if taken.samples_of(1).iter().any(|rate| *rate > 0.0) {
+        metric = metric.against("Redis on a Unix socket", taken.samples_of(1));
+    }
+    Ok(taken.report(vec![metric]))
+}
+
+/// Gets or puts a value again and again.
+fn repeat(kv: &Client, what: What, value: &[u8], count: u64) -> Result<(), farside_kv::ClientError> {
+    if what.in_flight == 1 {
+        return (0..count).try_for_each(|_| match what.is_put {
+            true => kv.put(KEY, value).map(drop),
+            false => kv.get(KEY).map(|value| drop(black_box(value))),
+        });
+    }
+    let calls = kv.calls();
+    if what.is_put {
+        let mut under_way = VecDeque::with_capacity(what.in_flight);
+        for _ in 0..count {
+            if under_way.len() == what.in_flight {
+                under_way.pop_front().map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(drop))?;
+            }
+            under_way.push_back(calls.put(KEY.into(), value.into())?);
+        }
+        return under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?));
+    }
+    let mut under_way = VecDeque::with_capacity(what.in_flight);
+    for _ in 0..count {
+        if under_way.len() == what.in_flight {
+            under_way
+                .pop_front()
+                .map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(|value| drop(black_box(value))))?;
+        }
+        under_way.push_back(calls.get(KEY.into())?);
+    }
+    under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?))
+}
