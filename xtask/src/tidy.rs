@@ -111,6 +111,7 @@ const CRATES: [Crate; 17] = [
         below: &[
             "farside-mcts",
             "farside-containers",
+            "farside-kv",
             "farside-rpc",
             "farside",
             "farside-transmit",
