@@ -2,6 +2,7 @@
 //!
 //! The peer is Redis in memory, without persistence, on a Unix socket, where it is installed. It is
 //! measured in turns with the store, with as many requests under way. Both sides of both block.
+//! Worker 1 starts it, so that it runs on the CPU that serves the store, too.
 
 mod redis;
 
@@ -13,7 +14,7 @@ use farside::{Worker, WorkerId};
 use farside_kv::{Client, KvServer, Store};
 use farside_rpc::{Credentials, Server};
 
-use self::redis::Redis;
+use self::redis::{Connection, Redis};
 use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
@@ -62,14 +63,14 @@ fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, Ben
         }
         false => None,
     };
-    me.barrier()?;
+    let redis = if me.id() == server && options.peers { Redis::start()? } else { None };
+    let socket = me.broadcast(server, (me.id() == server).then(|| redis.as_ref().map(Redis::socket)))?;
     let value = vec![7_u8; what.bytes];
     let mut ends = None;
     if me.is_first() {
         let kv = Client::connect(&address, Credentials::own_user()).map_err(|error| failed(&error))?;
         kv.put(KEY, &value).map_err(|error| failed(&error))?;
-        let redis = if options.peers { Redis::start()? } else { None };
-        ends = Some((kv, redis));
+        ends = Some((kv, socket.map(|socket| Connection::to(&socket)).transpose()?));
     }
     let count = options.operations_or((BYTES / what.bytes as u64).min(OPERATIONS_MAX));
     let taken = in_turns(me, options, |_| {
@@ -90,7 +91,7 @@ fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, Ben
         me.barrier()?;
         Ok(rates)
     })?;
-    drop(serving);
+    drop((serving, redis));
     let mut metric = taken.metric("ops_per_s", "1/s", 0);
     if taken.samples_of(1).iter().any(|rate| *rate > 0.0) {
         metric = metric.against("Redis on a Unix socket", taken.samples_of(1));

@@ -16,12 +16,14 @@ const PROGRAM: &str = "redis-server";
 /// The time until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server of its own, and a connection to it. It ends with this.
+/// A server. It ends with this.
 pub(super) struct Redis {
     process: Spawned,
-    stream: BufReader<UnixStream>,
     socket: PathBuf,
 }
+
+/// A connection to it.
+pub(super) struct Connection(BufReader<UnixStream>);
 
 fn failed(why: impl std::fmt::Display) -> BenchError {
     BenchError::Peer { program: PROGRAM, why: why.to_string() }
@@ -40,16 +42,27 @@ impl Redis {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
+        Ok(Some(Self { process, socket }))
+    }
+
+    pub(super) fn socket(&self) -> String {
+        self.socket.display().to_string()
+    }
+}
+
+impl Connection {
+    /// Connects to the server that was started at a socket.
+    pub(super) fn to(socket: &str) -> Result<Self, BenchError> {
         let until = Instant::now() + PATIENCE;
         let stream = loop {
-            match UnixStream::connect(&socket) {
+            match UnixStream::connect(socket) {
                 Ok(stream) => break stream,
                 Err(error) if Instant::now() > until => return Err(failed(error)),
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         };
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        Ok(Some(Self { process, stream: BufReader::with_capacity(1 << 20, stream), socket }))
+        Ok(Self(BufReader::with_capacity(1 << 20, stream)))
     }
 
     pub(super) fn set(&mut self, key: &str, value: &[u8]) -> Result<(), BenchError> {
@@ -75,7 +88,7 @@ impl Redis {
         let mut answer = Vec::new();
         while answered < count {
             while sent < count && sent - answered < in_flight as u64 {
-                self.stream.get_mut().write_all(&request).map_err(failed)?;
+                self.0.get_mut().write_all(&request).map_err(failed)?;
                 sent += 1;
             }
             self.answer(&mut answer, value.is_none())?;
@@ -86,12 +99,12 @@ impl Redis {
 
     fn answer(&mut self, answer: &mut Vec<u8>, is_value: bool) -> Result<(), BenchError> {
         let mut line = String::new();
-        self.stream.read_line(&mut line).map_err(failed)?;
+        self.0.read_line(&mut line).map_err(failed)?;
         match (line.trim_end().split_at_checked(1), is_value) {
             (Some(("+", "OK")), false) => Ok(()),
             (Some(("$", bytes)), true) => {
                 answer.resize(bytes.parse::<usize>().map_err(failed)? + 2, 0);
-                self.stream.read_exact(answer).map_err(failed)
+                self.0.read_exact(answer).map_err(failed)
             }
             _ => Err(failed(format!("it answered {line:?}"))),
         }
