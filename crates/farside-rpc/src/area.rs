@@ -4,10 +4,16 @@
 //! while can be taken back at any time: [`Area::revoke`] waits for an access that is under way, and
 //! no later one finds the memory. A peer that reads the memory directly gets bytes that it
 //! discards (see [`Direct`](crate::path::Direct)); no peer writes it directly.
+//!
+//! Memory that peers map is different: they write it, too. So this process accesses it only by
+//! racy copies.
 
 use std::io::IoSliceMut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farside_sys::racy;
+
+use crate::memory::Allocated;
 use crate::segments;
 
 /// Memory that a peer reads or writes through this side.
@@ -33,10 +39,20 @@ pub(crate) enum Refusal {
 struct State {
     /// The memory, in order. Empty once it was taken back.
     segments: Vec<Segment>,
-    /// The memory itself, if the area owns it.
-    owned: Vec<u8>,
+    holds: Holds,
     is_gone: bool,
     withdrawals: Withdrawals,
+}
+
+/// What keeps the memory alive.
+#[derive(Debug)]
+enum Holds {
+    /// The area owns it.
+    Owned(Vec<u8>),
+    /// Its lender keeps it.
+    Lent,
+    /// Peers may map it.
+    Mapped(Arc<Allocated>),
 }
 
 /// What tells those who expose the memory that it is gone.
@@ -57,7 +73,7 @@ struct Segment {
     before: usize,
 }
 
-// SAFETY: a segment is memory that the area owns or that was lent to it. It is accessed only under
+// SAFETY: a segment is memory that the area holds or that was lent to it. It is accessed only under
 // the area's lock, by whichever thread holds that. Bytes have no thread identity.
 unsafe impl Send for Segment {}
 
@@ -65,7 +81,7 @@ impl Area {
     /// Takes memory over.
     pub(crate) fn owned(mut bytes: Vec<u8>, may_write: bool) -> Self {
         let segment = Segment { start: bytes.as_mut_ptr(), bytes: bytes.len(), before: 0 };
-        Self::new(vec![segment], bytes, may_write)
+        Self::new(vec![segment], Holds::Owned(bytes), may_write)
     }
 
     /// Borrows memory to read.
@@ -74,7 +90,7 @@ impl Area {
     /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
     pub(crate) unsafe fn lent(slices: &[&[u8]]) -> Self {
         let segment = |slice: &&[u8]| Segment { start: slice.as_ptr().cast_mut(), bytes: slice.len(), before: 0 };
-        Self::new(slices.iter().map(segment).collect(), Vec::new(), false)
+        Self::new(slices.iter().map(segment).collect(), Holds::Lent, false)
     }
 
     /// Borrows memory to write.
@@ -83,10 +99,21 @@ impl Area {
     /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
     pub(crate) unsafe fn lent_mut(slices: &mut [&mut [u8]]) -> Self {
         let segment = |slice: &mut &mut [u8]| Segment { start: slice.as_mut_ptr(), bytes: slice.len(), before: 0 };
-        Self::new(slices.iter_mut().map(segment).collect(), Vec::new(), true)
+        Self::new(slices.iter_mut().map(segment).collect(), Holds::Lent, true)
     }
 
-    fn new(mut segments: Vec<Segment>, owned: Vec<u8>, may_write: bool) -> Self {
+    /// Takes parts of memory that peers map: offsets and lengths, which lie inside it.
+    pub(crate) fn mapped(memory: Arc<Allocated>, parts: &[segments::Segment], may_write: bool) -> Self {
+        let base = memory.mapping.base().as_ptr();
+        let segment = |(offset, bytes): &segments::Segment| {
+            assert!(offset + bytes <= memory.mapping.bytes(), "the parts lie inside the memory");
+            Segment { start: base.wrapping_add(*offset), bytes: *bytes, before: 0 }
+        };
+        let segments = parts.iter().map(segment).collect();
+        Self::new(segments, Holds::Mapped(memory), may_write)
+    }
+
+    fn new(mut segments: Vec<Segment>, holds: Holds, may_write: bool) -> Self {
         segments.retain(|segment| segment.bytes > 0);
         let mut bytes = 0;
         for segment in &mut segments {
@@ -95,7 +122,7 @@ impl Area {
             bytes = bytes.checked_add(segment.bytes).expect("segments that overlap have too many bytes");
         }
         let bytes = bytes as u64;
-        let state = State { segments, owned, is_gone: false, withdrawals: Withdrawals::default() };
+        let state = State { segments, holds, is_gone: false, withdrawals: Withdrawals::default() };
         Self { state: Mutex::new(state), bytes, may_write }
     }
 
@@ -115,7 +142,7 @@ impl Area {
 
     /// Whether the memory was lent: it may be taken back.
     pub(crate) fn is_lent(&self) -> bool {
-        self.lock().owned.is_empty()
+        matches!(self.lock().holds, Holds::Lent)
     }
 
     /// Calls `withdraw` when the memory is taken back, before it is free. If it is gone already,
@@ -145,7 +172,18 @@ impl Area {
         let mut state = self.lock();
         state.is_gone = true;
         state.segments.clear();
-        std::mem::take(&mut state.owned)
+        match std::mem::replace(&mut state.holds, Holds::Lent) {
+            Holds::Owned(bytes) => bytes,
+            Holds::Lent | Holds::Mapped(_) => Vec::new(),
+        }
+    }
+
+    /// The memory of which the area consists, if peers may map it.
+    pub(crate) fn allocated(&self) -> Option<Arc<Allocated>> {
+        match &self.lock().holds {
+            Holds::Mapped(memory) => Some(memory.clone()),
+            Holds::Owned(_) | Holds::Lent => None,
+        }
     }
 
     /// The addresses and lengths of the segments, for a peer that reads them directly.
@@ -159,26 +197,27 @@ impl Area {
         let state = self.lock();
         self.each_part(&state, offset, into.len(), |start, at, bytes| {
             // SAFETY: `each_part` passes `bytes` bytes of one segment. The memory behind a segment
-            // is valid until `revoke`, which needs the lock that `state` holds: the area owns it,
-            // or its lender keeps it borrowed. Nothing writes it now: writers need the lock, too.
-            // `into` is a mutable slice, so it does not overlap memory that others borrow.
-            unsafe { start.copy_to_nonoverlapping(into[at..at + bytes].as_mut_ptr(), bytes) };
+            // is valid until `revoke`, which needs the lock that `state` holds: the area keeps it,
+            // or its lender keeps it borrowed. In this process, others write it only under this
+            // lock or by racy copies. `into` is a mutable slice, so it does not overlap memory that
+            // others borrow.
+            unsafe { racy::copy_in(start, into[at..at + bytes].as_mut_ptr(), bytes) };
             Ok(())
         })
     }
 
     /// Overwrites the bytes from `offset` on.
-    pub(crate) fn copy_in(&self, offset: u64, mut from: &[u8]) -> Result<(), Refusal> {
-        let filled = self.fill(offset, from.len(), |parts| {
-            for part in parts {
-                let (now, later) = from.split_at(part.len());
-                part.copy_from_slice(now);
-                from = later;
-            }
+    pub(crate) fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), Refusal> {
+        if !self.may_write {
+            return Err(Refusal::ReadOnly);
+        }
+        let state = self.lock();
+        self.each_part(&state, offset, from.len(), |start, at, bytes| {
+            // SAFETY: as in `copy_out`. The memory may be written: it is mapped, or was owned or
+            // borrowed mutably when the area was made, since `may_write`. So it does not overlap
+            // `from`.
+            unsafe { racy::copy_out(from[at..at + bytes].as_ptr(), start, bytes) };
             Ok(())
-        });
-        filled.map_err(|error: FillError<Refusal>| match error {
-            FillError::Refused(refusal) | FillError::Failed(refusal) => refusal,
         })
     }
 
@@ -193,6 +232,14 @@ impl Area {
             return Err(FillError::Refused(Refusal::ReadOnly));
         }
         let state = self.lock();
+        if matches!(state.holds, Holds::Mapped(_)) {
+            self.each_part(&state, offset, bytes, |_, _, _| Ok(())).map_err(FillError::Refused)?;
+            drop(state);
+            // No reference may point at memory that peers map.
+            let mut copy = vec![0; bytes];
+            fill(&mut [IoSliceMut::new(&mut copy)]).map_err(FillError::Failed)?;
+            return self.copy_in(offset, &copy).map_err(FillError::Refused);
+        }
         let mut parts = Vec::new();
         self.each_part(&state, offset, bytes, |start, _, bytes| {
             // SAFETY: `each_part` passes `bytes` initialised bytes of one segment. As in

@@ -7,9 +7,11 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use farside_sys::shm::Mapping;
 use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 use crate::area::Area;
@@ -36,20 +38,23 @@ pub enum Read {}
 #[derive(Clone, Copy, Debug)]
 pub enum Write {}
 
+pub use crate::memory::{Memory, MemoryError, ShmError};
+
 /// Memory of a caller. `A` is [`Read`] or [`Write`]: what the handler may do.
 ///
 /// | at the caller | |
 /// |---|---|
 /// | `Bulk::from(vec)` | memory that the call owns until its answer |
 /// | [`Scope::lend`], [`Scope::lend_mut`] | memory that is lent within a scope |
+/// | [`Memory::to_read`], [`Memory::to_write`] | parts of memory that peers on the same machine map |
 ///
 /// *Completion.* The handler's pulls and pushes end when they return. The caller may reuse lent
 /// memory when the call has ended, and in any case when the scope has ended. What a handler pushed
 /// is there when its answer is.
 ///
 /// *Cost.* Up to 4 KiB to read travel with the call. On one machine the pulling or receiving side
-/// reads the other's memory by one system call for each MiB, and no byte is copied twice. Where the
-/// system forbids that, over TCP, and from segments of less than 1 KiB on the average, bytes travel
+/// reads the other's memory by one system call for each MiB, and no byte is copied twice. What a
+/// [`Memory`] holds is copied without a system call. Where the system forbids such reads, over TCP, and from segments of less than 1 KiB on the average, bytes travel
 /// as messages of 64 KiB.
 #[derive(Debug)]
 pub struct Bulk<A> {
@@ -84,6 +89,8 @@ pub(crate) struct Description {
     inline: Option<Vec<u8>>,
     /// Its segments at the caller, [packed](crate::segments). Empty if they cannot be of use.
     segments: Vec<u8>,
+    /// The number of the shared memory in which the segments lie. They begin at offsets then.
+    shared: Option<u64>,
     may_write: bool,
 }
 
@@ -101,13 +108,20 @@ pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> 
                 inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
             }
             let (number, is_marked) = link.expose(area.clone());
-            let is_read_directly = is_marked && !area.may_write() && inline.is_none();
-            let segments = if is_read_directly { area.segments() } else { Vec::new() };
+            let is_direct = is_marked && inline.is_none();
+            let shared = area.allocated().filter(|_| is_direct).and_then(|memory| Some((link.share(&memory)?, memory)));
+            let segments = match &shared {
+                Some((_, memory)) => memory.offsets(area.segments()),
+                None if is_direct && !area.may_write() => area.segments(),
+                None => Vec::new(),
+            };
             let is_scattered = segments.len() > 1 && bytes / (segments.len() as u64) < SEGMENT_BYTES_MIN;
-            let segments = if is_scattered { None } else { segments::pack(segments, segments_left) };
+            let is_of_use = shared.is_some() || !is_scattered;
+            let segments = if is_of_use { segments::pack(segments, segments_left) } else { None };
             let segments = segments.unwrap_or_default();
             segments_left -= segments.len();
-            Description { number, bytes, inline, segments, may_write: area.may_write() }
+            let shared = shared.map(|(number, _)| number);
+            Description { number, bytes, inline, segments, shared, may_write: area.may_write() }
         })
         .collect()
 }
@@ -127,13 +141,24 @@ fn pull(
         into.copy_from_slice(bytes);
         return Ok(());
     }
-    if !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
+    if let Some(mapping) = mapping_of(link, memory, segments) {
+        let parts = segments::sub_range(segments, offset as usize, into.len());
+        let copy = |at: usize, from, bytes| mapping.read(from, &mut into[at..at + bytes]);
+        return link.copy_mapped(memory.number, &parts, patience, copy);
+    }
+    if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
         match link.read_directly(memory.number, segments, offset, into, patience) {
             Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
             done => return done,
         }
     }
     link.fetch(memory.number, offset, into, patience)
+}
+
+/// The mapping of shared memory, if it can be of use.
+fn mapping_of(link: &Link, memory: &Description, segments: &[Segment]) -> Option<Arc<Mapping>> {
+    let number = memory.shared.filter(|_| !segments.is_empty())?;
+    link.path().direct()?.shared(number)
 }
 
 /// Reads all bytes of described memory: arguments or a result that are too long for a frame.
@@ -312,7 +337,8 @@ impl Bulk<Read> {
     /// The memory, if its bytes travel as messages.
     fn remote_by_messages(&self) -> Option<&Remote> {
         let Side::Handler(remote) = &self.side else { return None };
-        let is_direct = !remote.segments.is_empty() && !remote.link.cannot_read_peer.load(Ordering::Relaxed);
+        let can_read = remote.memory.shared.is_some() || !remote.link.cannot_read_peer.load(Ordering::Relaxed);
+        let is_direct = can_read && !remote.segments.is_empty();
         (remote.memory.inline.is_none() && !is_direct).then_some(remote)
     }
 }
@@ -327,7 +353,15 @@ impl Bulk<Write> {
         match &self.side {
             Side::Caller(area) => area.copy_in(offset, from).map_err(|_| TransferError::Gone),
             Side::Handler(_) if from.is_empty() => Ok(()),
-            Side::Handler(remote) => remote.link.push(remote.memory.number, offset, from, &remote.call.patience()),
+            Side::Handler(remote) => {
+                let Remote { link, memory, segments, call } = &**remote;
+                if let Some(mapping) = mapping_of(link, memory, segments).filter(|mapping| mapping.may_write()) {
+                    let parts = segments::sub_range(segments, offset as usize, from.len());
+                    let copy = |at: usize, to, bytes| mapping.write(to, &from[at..at + bytes]);
+                    return link.copy_mapped(memory.number, &parts, &call.patience(), copy);
+                }
+                link.push(memory.number, offset, from, &call.patience())
+            }
         }
     }
 }
@@ -381,6 +415,24 @@ unsafe impl<A: Access> Wire for Bulk<A> {
         memory.segments = Vec::new();
         let remote = Remote { call: received.call.clone(), link: received.link.clone(), memory, segments };
         Ok(Self { side: Side::Handler(Box::new(remote)), access: PhantomData })
+    }
+}
+
+impl Memory {
+    /// Parts of the memory that a handler may pull from, as one range.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a part is not inside the memory.
+    pub fn to_read(&self, parts: impl IntoIterator<Item = Range<usize>>) -> Result<Bulk<Read>, MemoryError> {
+        self.area(parts, false).map(|area| Bulk::here(Arc::new(area)))
+    }
+
+    /// Parts of the memory that a handler may push to, as one range.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a part is not inside the memory.
+    pub fn to_write(&self, parts: impl IntoIterator<Item = Range<usize>>) -> Result<Bulk<Write>, MemoryError> {
+        self.area(parts, true).map(|area| Bulk::here(Arc::new(area)))
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `Settle` | – | asks for an `Ack` of the operation `id`: all earlier `Data` for the exposed memory `value` is in place |
 //! | `Ack` | – | ends the operation `id`; a `status` other than 0 says that it failed |
 //! | `Release` | – | the exposed memory `id` is no longer used by the peer |
+//! | `Forget` | – | the shared memory `id` of the sender is gone |
 //! | `Item` | items, or why the stream failed | the next `value` items of the stream that the call `id` has begun; `status` says whether it ends |
 //! | `Credit` | – | the caller of `id` has consumed `value` frames of items |
 //!
@@ -57,9 +58,10 @@ pub(crate) enum Kind {
     Release,
     Item,
     Credit,
+    Forget,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Call,
     Kind::Answer,
     Kind::Cancel,
@@ -71,6 +73,7 @@ const KINDS: [Kind; 11] = [
     Kind::Release,
     Kind::Item,
     Kind::Credit,
+    Kind::Forget,
 ];
 
 impl Head {

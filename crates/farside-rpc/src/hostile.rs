@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use farside_sys::shm::{Mapping, MemoryPreference};
 use farside_wire::{Decoder, Wire};
 use proptest::prelude::*;
 
@@ -88,8 +89,17 @@ fn service() -> Service {
 }
 
 /// What a client may send.
-const KINDS: [Kind; 8] =
-    [Kind::Call, Kind::Cancel, Kind::Data, Kind::Fetch, Kind::Settle, Kind::Ack, Kind::Release, Kind::Credit];
+const KINDS: [Kind; 9] = [
+    Kind::Call,
+    Kind::Cancel,
+    Kind::Data,
+    Kind::Fetch,
+    Kind::Settle,
+    Kind::Ack,
+    Kind::Release,
+    Kind::Credit,
+    Kind::Forget,
+];
 /// What ends its connection.
 const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Item];
 
@@ -112,6 +122,7 @@ fn a_server_survives_any_frames() {
             random ^= random << 17;
             random
         };
+        let mapping = Mapping::create("hostile", 1 << 16, MemoryPreference::default()).unwrap();
         for round in 0..60 {
             let (path, _) = dial(&address, &token(), Instant::now() + Duration::from_secs(60)).unwrap();
             let mut scratch = Vec::new();
@@ -134,7 +145,12 @@ fn a_server_survives_any_frames() {
                 let segments = vec![(next() as usize, (next() >> (next() % 64)) as usize); next() as usize % 3];
                 let segments = segments::pack(segments, usize::MAX).expect("there is no limit");
                 let inline = (next() % 2 == 0).then(|| vec![1_u8; small as usize]);
-                let memory = vec![(next() % 5, next() >> (next() % 64), inline, segments, next() % 2 == 0)];
+                let shared = (next() % 2 == 0).then_some(small);
+                if let Some(direct) = path.direct().filter(|_| next() % 8 == 0) {
+                    direct.share(next() % 8, &mapping);
+                    direct.set_mark(next() as usize % 8, 1 << 32 | small);
+                }
+                let memory = vec![(next() % 5, next() >> (next() % 64), inline, segments, shared, next() % 2 == 0)];
                 let memory = (memory, next() as u32 % 2);
                 let body = match next() % 5 {
                     4 => Vec::new(),

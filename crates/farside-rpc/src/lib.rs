@@ -52,6 +52,7 @@ mod greeting;
 #[cfg(test)]
 mod hostile;
 mod link;
+mod memory;
 mod path;
 mod peer;
 mod segments;

@@ -10,7 +10,7 @@ mod waiting;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use farside_sys::net::Waker;
@@ -21,12 +21,16 @@ pub use self::transfer::TransferError;
 pub(crate) use self::waiting::{Patience, WaitEnd};
 use crate::area::{Area, FillError, Refusal};
 use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
+use crate::memory::Allocated;
+use crate::path::shm::SHARED_MAX;
 use crate::path::{LinkEnd, Path};
 use crate::segments;
 use crate::table::{Table, index};
 
 /// The most bytes that one `Fetch` asks for.
 pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
+/// The most bytes that one `Take` offers.
+const OFFER_BYTES: usize = 4 << 20;
 /// The most bytes in the backlog for which this side serves a `Fetch`.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
 /// The most frames that one step receives, so that other connections get their turn.
@@ -52,6 +56,8 @@ pub(crate) struct Link {
     exposed: Mutex<Table<Exposed>>,
     /// The number of values in that table, roughly.
     exposed_count: AtomicUsize,
+    /// The memory that the peer maps.
+    shares: Mutex<Shares>,
     end: OnceLock<LinkEnd>,
     /// Held by the thread that receives; memory for it.
     lead: Mutex<Vec<u8>>,
@@ -111,6 +117,13 @@ struct Exposed {
     ended: Option<u8>,
 }
 
+/// Memory of this side that the peer maps.
+#[derive(Debug, Default)]
+struct Shares {
+    known: Vec<(Weak<Allocated>, u64)>,
+    last_number: u64,
+}
+
 /// How an operation failed, in an `Ack`.
 pub(crate) const GONE: u8 = 1;
 pub(crate) const OUT_OF_RANGE: u8 = 2;
@@ -135,6 +148,7 @@ impl Link {
             upper,
             exposed: Mutex::default(),
             exposed_count: AtomicUsize::new(0),
+            shares: Mutex::default(),
             end: OnceLock::new(),
             lead: Mutex::default(),
             followers: Mutex::default(),
@@ -238,6 +252,11 @@ impl Link {
             }
             Kind::Ack => self.operation_ended(head.id, head.status),
             Kind::Release => drop(self.withdraw(head.id)),
+            Kind::Forget => {
+                if let Some(direct) = self.path.direct() {
+                    direct.forget(head.id);
+                }
+            }
             Kind::Call | Kind::Answer | Kind::Cancel | Kind::Item | Kind::Credit => {
                 self.upper.frame(self, head, body)?;
             }
@@ -274,6 +293,32 @@ impl Link {
             direct.clear_mark(mark);
         }
         exposed.area
+    }
+
+    /// Shares memory with the peer, unless the peer has it. Returns its number. `None` if the path
+    /// does not share memory, or not so much of it.
+    pub(crate) fn share(self: &Arc<Self>, memory: &Arc<Allocated>) -> Option<u64> {
+        let direct = self.path.direct()?;
+        let mut shares = lock(&self.shares);
+        // The address of memory that is gone is not used again while it is listed.
+        if let Some((_, number)) = shares.known.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(memory)) {
+            return Some(*number);
+        }
+        let number = shares.last_number + 1;
+        if shares.known.len() >= SHARED_MAX || !direct.share(number, &memory.mapping) {
+            return None;
+        }
+        shares.last_number = number;
+        shares.known.push((Arc::downgrade(memory), number));
+        memory.is_shared(self, number);
+        Some(number)
+    }
+
+    /// Tells the peer that shared memory is gone.
+    pub(crate) fn forget(&self, number: u64) {
+        lock(&self.shares).known.retain(|(_, known)| *known != number);
+        // A link that has ended has unmapped it.
+        let _ = self.send(Head::new(Kind::Forget, number), &[]);
     }
 
     /// The number of exposed areas and operations.
@@ -351,6 +396,9 @@ impl Link {
         let direct = self.path.direct().ok_or(UNREADABLE)?;
         let segments = segments::unpack(&take.segments).ok_or(OUT_OF_RANGE)?;
         let bytes = segments.iter().map(|(_, bytes)| bytes).sum();
+        if bytes > OFFER_BYTES {
+            return Err(OUT_OF_RANGE);
+        }
         let filled =
             area.fill(head.value, bytes, |parts| direct.read(index(take.operation), take.operation, &segments, parts));
         filled.map_err(|error| match error {

@@ -12,6 +12,9 @@ pub(crate) mod tcp;
 use std::fmt;
 use std::io::{Error, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use farside_sys::shm::Mapping;
 
 use crate::frame::Head;
 use crate::segments::Segment;
@@ -92,18 +95,32 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
     }
 }
 
-/// Reads of the peer's memory in which it takes no part.
+/// Accesses to the peer's memory in which it takes no part.
 ///
 /// Memory may be taken back while the peer reads it. Each side therefore has *marks* that both see.
 /// The owner sets a mark to a number while the memory behind it stays as it is, and clears it
 /// before it takes the memory back. A reader looks at the mark after it has read; if the number is
 /// still there, what it read is right.
+///
+/// Memory that was allocated for this purpose can be *shared*: both sides map it.
 pub(crate) trait Direct {
     /// Sets one of this side's marks. Returns false if it has no such mark.
     fn set_mark(&self, mark: usize, number: u64) -> bool;
 
     /// Clears one of this side's marks.
     fn clear_mark(&self, mark: usize);
+
+    /// Whether the peer's mark holds `number`. What was read from its memory before is right then.
+    fn is_marked(&self, mark: usize, number: u64) -> bool;
+
+    /// Lets the peer map memory, under a number of this side. Returns false if that cannot be now.
+    fn share(&self, number: u64, memory: &Mapping) -> bool;
+
+    /// Memory that the peer has shared under this number.
+    fn shared(&self, number: u64) -> Option<Arc<Mapping>>;
+
+    /// Unmaps memory that the peer has shared.
+    fn forget(&self, number: u64);
 
     /// Fills `into` from segments of the peer's memory, which have as many bytes.
     ///

@@ -1,9 +1,11 @@
 //! Sealed anonymous shared memory: one process creates it, its peers map it, and the system frees
 //! it with the last user.
 
+mod mapping;
 mod numa;
 mod pages;
 
+pub use mapping::{Inaccessible, Mapping};
 pub use pages::{PageKind, Pages};
 
 use std::ffi::c_void;
@@ -59,6 +61,8 @@ pub struct MemoryPreference {
     /// Whether ordinary pages come when they are first accessed, instead of at the creation. If the
     /// machine has no memory left then, the system ends a process, as for a program's own memory.
     pub on_demand: bool,
+    /// Whether only this mapping may write. The system refuses others that would.
+    pub is_ours_to_write: bool,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and `SharedMemory` gives out only
@@ -189,7 +193,7 @@ impl SharedMemory {
         pages: Pages,
         preference: MemoryPreference,
     ) -> Result<Self, ShmError> {
-        let MemoryPreference { node, on_demand, .. } = preference;
+        let MemoryPreference { node, on_demand, is_ours_to_write, .. } = preference;
         let failed = |call| move |errno: Errno| system(call, bytes, errno);
         // A file beyond its limit would end this process by a signal.
         if let Some(limit) = limits::max_file_bytes().filter(|limit| bytes as u64 > *limit) {
@@ -200,7 +204,7 @@ impl SharedMemory {
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(failed("ftruncate"))?;
         // The file is mapped before it is filled, because the policies for filling it belong to the
         // mapping.
-        let mut memory = Self::map(fd, bytes, pages)?;
+        let mut memory = Self::map(fd, bytes, pages, READ_WRITE)?;
         if let Some(node) = node {
             // SAFETY: the mapping is new, and only this function knows it. If the policy is
             // refused, the system chooses the node.
@@ -213,8 +217,9 @@ impl SharedMemory {
         if !on_demand {
             reserve(&memory.fd, bytes, pages.huge_bytes).map_err(failed("fallocate"))?;
         }
-        rustix::fs::fcntl_add_seals(&memory.fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(failed("sealing"))?;
+        let against_writing = if is_ours_to_write { SealFlags::FUTURE_WRITE } else { SealFlags::empty() };
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | against_writing;
+        rustix::fs::fcntl_add_seals(&memory.fd, seals).map_err(failed("sealing"))?;
         if pages.kind == PageKind::Transparent {
             memory.pages = pages::of_filled(memory.base, bytes);
         }
@@ -236,22 +241,43 @@ impl SharedMemory {
     /// otherwise [`ShmError::System`].
     pub fn from_fd(fd: OwnedFd, bytes: usize) -> Result<Self, ShmError> {
         let not = |why| ShmError::NotAsAnnounced { why };
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| not("it is not a memory file"))?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(not("it is not sealed against changes of its size"));
-        }
+        check_seals(&fd)?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| system("fstat", bytes, errno))?;
         let (page_bytes, pages) = pages::of_file(&fd, bytes).map_err(|errno| system("fstatfs", bytes, errno))?;
         let whole = bytes.checked_next_multiple_of(page_bytes).ok_or(not("its size is not the announced one"))?;
         if bytes == 0 || u64::try_from(stat.st_size) != Ok(whole as u64) {
             return Err(not("its size is not the announced one"));
         }
-        Self::map(fd, whole, pages)
+        Self::map(fd, whole, pages, READ_WRITE)
     }
 
-    fn map(fd: OwnedFd, bytes: usize, pages: Pages) -> Result<Self, ShmError> {
+    /// Implements [`Mapping::of_stranger`]. Also returns whether the memory may be written.
+    fn of_stranger(fd: OwnedFd) -> Result<(Self, bool), ShmError> {
+        let not = |why| ShmError::NotAsAnnounced { why };
+        let may_write = !check_seals(&fd)?.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| system("fstat", 0, errno))?;
+        let bytes = usize::try_from(stat.st_size).map_err(|_| not("it has no size"))?;
+        let (page_bytes, pages) = pages::of_file(&fd, bytes).map_err(|errno| system("fstatfs", bytes, errno))?;
+        if pages.kind > PageKind::Transparent {
+            return Err(not("it consists of huge pages, which may be missing"));
+        }
+        if bytes == 0 || !bytes.is_multiple_of(page_bytes) {
+            return Err(not("it is empty, or not a whole number of pages"));
+        }
+        if u64::try_from(stat.st_blocks).is_ok_and(|blocks| blocks.saturating_mul(512) < bytes as u64) {
+            return Err(not("its pages are not reserved"));
+        }
+        let protection = if may_write { READ_WRITE } else { ProtFlags::READ };
+        Ok((Self::map(fd, bytes, pages, protection)?, may_write))
+    }
+
+    fn map(fd: OwnedFd, bytes: usize, pages: Pages, protection: ProtFlags) -> Result<Self, ShmError> {
         let may_be_transparent = pages.kind <= PageKind::Transparent && bytes >= HUGE_BYTES;
-        let base = if may_be_transparent { map_aligned(&fd, bytes, HUGE_BYTES) } else { map_anywhere(&fd, bytes) };
+        let base = if may_be_transparent {
+            map_aligned(&fd, bytes, HUGE_BYTES, protection)
+        } else {
+            map_anywhere(&fd, bytes, protection)
+        };
         let base = base.map_err(|errno| system("mmap", bytes, errno))?;
         let base: NonNull<u8> = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unasked");
         // A forked child that goes on without `exec` does not get the mapping: it would write the
@@ -301,16 +327,24 @@ impl Drop for SharedMemory {
     }
 }
 
+/// Refuses a file whose size may change. Returns its seals.
+fn check_seals(fd: &OwnedFd) -> Result<SealFlags, ShmError> {
+    let not = |why| ShmError::NotAsAnnounced { why };
+    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| not("it is not a memory file"))?;
+    let is_fixed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
+    if is_fixed { Ok(seals) } else { Err(not("it is not sealed against changes of its size")) }
+}
+
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-fn map_anywhere(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<*mut c_void> {
+fn map_anywhere(fd: &OwnedFd, bytes: usize, protection: ProtFlags) -> rustix::io::Result<*mut c_void> {
     // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
-    unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, READ_WRITE, MapFlags::SHARED, fd, 0) }
+    unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd, 0) }
 }
 
 /// Maps a file at a multiple of `align`, so that the processor can map its huge pages as such.
-fn map_aligned(fd: &OwnedFd, bytes: usize, align: usize) -> rustix::io::Result<*mut c_void> {
-    let Some(room) = bytes.checked_add(align) else { return map_anywhere(fd, bytes) };
+fn map_aligned(fd: &OwnedFd, bytes: usize, align: usize, protection: ProtFlags) -> rustix::io::Result<*mut c_void> {
+    let Some(room) = bytes.checked_add(align) else { return map_anywhere(fd, bytes, protection) };
     // A larger range of addresses is reserved first.
     // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
     let all = unsafe {
@@ -324,7 +358,7 @@ fn map_aligned(fd: &OwnedFd, bytes: usize, align: usize) -> rustix::io::Result<*
     let before = all.addr().wrapping_neg() % align;
     let base = all.wrapping_byte_add(before);
     // SAFETY: the range lies in the range reserved above, which only this function knows.
-    let mapped = unsafe { rustix::mm::mmap(base, bytes, READ_WRITE, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
+    let mapped = unsafe { rustix::mm::mmap(base, bytes, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
     let spare = match mapped {
         Ok(_) => [(all, before), (base.wrapping_byte_add(bytes), align - before)],
         Err(_) => [(all, room), (all, 0)],

@@ -99,7 +99,7 @@ impl NodeMemory {
     #[track_caller]
     pub fn new(transport: Arc<dyn Transport>, options: NodeOptions) -> Self {
         let NodeOptions { node, pages, requires_pages, on_demand, .. } = options;
-        let preference = MemoryPreference { pages, requires_pages, node, on_demand };
+        let preference = MemoryPreference { pages, requires_pages, node, on_demand, ..MemoryPreference::default() };
         let heap = HeapOptions {
             // Chunks are taken from the front, so that those at the end stay unused as a whole.
             fit: Fit::First,

@@ -6,8 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{
-    CROWDED, Exposed, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, Patience, READ_ONLY, UNREADABLE, WaitEnd, lock,
+    CROWDED, Exposed, FETCH_BYTES_MAX, GONE, Link, OFFER_BYTES, OUT_OF_RANGE, Patience, READ_ONLY, UNREADABLE, WaitEnd,
+    lock,
 };
+use farside_sys::shm::Inaccessible;
+
 use crate::area::Area;
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
 use crate::path::LinkEnd;
@@ -16,9 +19,6 @@ use crate::table::index;
 
 /// The number of `Fetch`es, or of settled pieces, that are under way at once.
 const WINDOW: usize = 4;
-
-/// The most bytes that the peer is asked to read directly at once.
-const OFFER_BYTES: usize = 4 << 20;
 
 /// Why a transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -221,6 +221,39 @@ impl Link {
             skip += piece.len();
         }
         Ok(())
+    }
+
+    /// Passes the parts of shared memory that make up a range to `copy`: the place of each in the
+    /// range, its offset in the memory, and its length. The parts are those of the exposed memory
+    /// `number`, which is gone if it is no longer exposed afterwards.
+    pub(crate) fn copy_mapped(
+        &self,
+        number: u64,
+        parts: &[Segment],
+        patience: &Patience,
+        mut copy: impl FnMut(usize, usize, usize) -> Result<(), Inaccessible>,
+    ) -> Result<(), TransferError> {
+        let direct = self.path.direct().ok_or(TransferError::Gone)?;
+        let (mut done, mut unchecked) = (0, 0);
+        for (offset, bytes) in parts {
+            let mut at = 0;
+            while at < *bytes {
+                if unchecked >= FETCH_BYTES_MAX as usize {
+                    unchecked = 0;
+                    if Instant::now() >= patience.deadline {
+                        return Err(TransferError::Deadline);
+                    }
+                    if !direct.is_marked(index(number), number) {
+                        return Err(TransferError::Gone);
+                    }
+                }
+                let piece = (bytes - at).min(FETCH_BYTES_MAX as usize - unchecked);
+                // No correct peer describes other memory than it shares.
+                copy(done, offset.wrapping_add(at), piece).map_err(|_| TransferError::Gone)?;
+                (at, done, unchecked) = (at + piece, done + piece, unchecked + piece);
+            }
+        }
+        if direct.is_marked(index(number), number) { Ok(()) } else { Err(TransferError::Gone) }
     }
 
     /// Writes to exposed memory of the peer.

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Interest, wait_ready};
+use farside_sys::shm::{Mapping, MemoryPreference};
 
+use super::shm::SHARED_MAX;
 use super::{LinkEnd, Path};
 use crate::Credentials;
 use crate::dial::dial;
@@ -195,5 +197,35 @@ fn a_direct_read_is_right_while_its_mark_is_set() {
         assert!(!owner.set_mark(1 << 20, 1));
         assert!(read(1 << 20, 1).is_err());
         assert_eq!(&found, b"someof the");
+    });
+}
+
+/// The two ends are one process here, so both mappings are its own.
+#[test]
+fn shared_memory_is_mapped_until_it_is_forgotten() {
+    everywhere("shared", |[near, far]| {
+        let (Some(owner), Some(reader)) = (near.direct(), far.direct()) else { return };
+        let create = |preference| Mapping::create("conformance", 10_000, preference).unwrap();
+        let open = create(MemoryPreference::default());
+        let closed = create(MemoryPreference { is_ours_to_write: true, ..MemoryPreference::default() });
+        assert!(reader.shared(1).is_none());
+        assert!(owner.share(1, &open) && owner.share(2, &closed));
+        let [one, two] = [1, 2].map(|number| reader.shared(number).unwrap());
+        open.write(5000, b"shared").unwrap();
+        let mut found = [0; 6];
+        one.read(5000, &mut found).unwrap();
+        assert_eq!((&found, one.may_write(), two.may_write()), (b"shared", true, false));
+        one.write(0, b"answer").unwrap();
+        open.read(0, &mut found).unwrap();
+        assert_eq!(&found, b"answer");
+        reader.forget(1);
+        reader.forget(9);
+        assert!(reader.shared(1).is_none() && reader.shared(2).is_some());
+        // What the other end maps is bounded, and a look takes what has arrived.
+        for number in 10..200 {
+            assert!(owner.share(number, &open));
+            far.look();
+        }
+        assert_eq!((10..200).filter(|number| reader.shared(*number).is_some()).count(), SHARED_MAX - 1);
     });
 }

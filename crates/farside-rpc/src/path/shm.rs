@@ -1,25 +1,28 @@
 //! The path between processes of one machine: two rings in memory that both map.
 //!
 //! The client creates the memory and the server two wakers; both are sent through the socket of the
-//! door. A waker's two sides are separate, so
-//! that a client cannot make the server block. The socket
-//! stays open: its end is the end of the connection. A sender publishes a record, and
-//! wakes the receiver if its doorbell says that it sleeps ([`farside_fabric::bell`]).
+//! door. A waker's two sides are separate, so that a client cannot make the server block. The
+//! socket stays open: its end is the end of the connection. A sender publishes a record, and wakes
+//! the receiver if its doorbell says that it sleeps ([`farside_fabric::bell`]).
+//!
+//! Later, the socket carries memory for bulk data that one side shares with the other: a message
+//! with its number and its descriptor. It is sent before the first frame that names the memory, so
+//! the receiver of that frame finds it in the socket.
 
 mod memory;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_fabric::bell::{Fencing, SleepToken};
 use farside_fabric::ring::{Header, Next, record_bytes};
 use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, PeerIdentity, Waker};
 use farside_sys::process::{random_bytes, user_id};
 use farside_sys::process_memory;
-use farside_sys::shm::ShmError;
+use farside_sys::shm::{Mapping, ShmError};
 use farside_wire::Wire;
 
 use self::memory::{RingReceiver, RingSender, Shared};
@@ -29,6 +32,9 @@ use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.
 const LOOKS_PER_SOCKET: u32 = 1 << 14;
+
+/// The most memories that a side maps for its peer.
+pub(crate) const SHARED_MAX: usize = 64;
 
 /// What a client offers: the memory, and a secret in its own memory. A server that finds the secret
 /// there reads the right process's memory.
@@ -115,6 +121,8 @@ pub(crate) struct ShmPath {
     is_closed_here: AtomicBool,
     /// The peer's number, if this process may read its memory.
     peer_pid: Option<i32>,
+    /// What the peer has shared. Locked while a message is taken from the socket.
+    shared_by_peer: Mutex<HashMap<u64, Arc<Mapping>>>,
     /// Read by the peer.
     _secret: Box<[u8; 16]>,
 }
@@ -147,6 +155,7 @@ impl ShmPath {
             has_ended: AtomicBool::new(false),
             is_closed_here: AtomicBool::new(false),
             peer_pid: peer.pid.filter(|_| peer_secret.is_found(peer)),
+            shared_by_peer: Mutex::default(),
             _secret: secret,
             shared,
             socket,
@@ -173,15 +182,31 @@ impl ShmPath {
         bell.ring_with(|_| self.peer_waker.wake());
     }
 
-    /// Looks at the socket, which brings nothing but its end.
+    /// Takes a message from the socket, or finds its end.
     fn look_at_socket(&self) {
+        self.take_from_socket(&mut lock(&self.shared_by_peer));
+    }
+
+    /// Returns whether there was a message.
+    fn take_from_socket(&self, shared_by_peer: &mut HashMap<u64, Arc<Mapping>>) -> bool {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         match self.socket.receive(&mut buffer) {
-            Ok(Some(_)) => {}
+            Ok(Some(message)) => {
+                // Memory that cannot be mapped here is read by messages.
+                if let (8, Some(fd)) = (message.bytes, message.fd)
+                    && let Some(number) = buffer.first_chunk().map(|number| u64::from_le_bytes(*number))
+                    && shared_by_peer.len() < SHARED_MAX
+                    && let Ok(mapping) = Mapping::of_stranger(fd)
+                {
+                    shared_by_peer.insert(number, Arc::new(mapping));
+                }
+                return true;
+            }
             Ok(None) => self.note_end(),
             Err(error) if farside_sys::net::is_end(&error) => self.note_end(),
             Err(_) => {}
         }
+        false
     }
 }
 
@@ -338,7 +363,7 @@ impl Path for ShmPath {
 
 impl Direct for ShmPath {
     fn set_mark(&self, mark: usize, number: u64) -> bool {
-        // SYNC: pairs with the acquire fence in `read`: a reader that finds the number has read
+        // SYNC: pairs with the fence in `is_marked`: a reader that finds the number has read
         // the bytes that this thread wrote before.
         self.shared.mark(self.shared.end(), mark).is_some_and(|mark| {
             mark.store(number, Ordering::Release);
@@ -349,19 +374,45 @@ impl Direct for ShmPath {
     fn clear_mark(&self, mark: usize) {
         if let Some(mark) = self.shared.mark(self.shared.end(), mark) {
             mark.store(0, Ordering::Relaxed);
-            // SYNC: pairs with the fence in `read`: a reader that still finds the number has read
+            // SYNC: pairs with the fence in `is_marked`: a reader that still finds the number has read
             // before the memory changes.
             fence(Ordering::SeqCst);
         }
     }
 
-    fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
-        let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
-        let word = self.shared.mark(self.shared.end().other(), mark).ok_or(ErrorKind::InvalidInput)?;
-        process_memory::read_exact(pid, segments, into)?;
+    fn is_marked(&self, mark: usize, number: u64) -> bool {
         // SYNC: pairs with the release store in `set_mark` and the fence in `clear_mark`.
         fence(Ordering::SeqCst);
-        let is_there = word.load(Ordering::Acquire) == number;
+        self.shared.mark(self.shared.end().other(), mark).is_some_and(|word| word.load(Ordering::Acquire) == number)
+    }
+
+    fn share(&self, number: u64, memory: &Mapping) -> bool {
+        self.socket.send(&number.to_le_bytes(), Some(memory.fd())).is_ok()
+    }
+
+    fn shared(&self, number: u64) -> Option<Arc<Mapping>> {
+        let mut shared_by_peer = lock(&self.shared_by_peer);
+        loop {
+            if let Some(mapping) = shared_by_peer.get(&number) {
+                return Some(mapping.clone());
+            }
+            if !self.take_from_socket(&mut shared_by_peer) {
+                return None;
+            }
+        }
+    }
+
+    fn forget(&self, number: u64) {
+        // It may wait in the socket still.
+        let mapping = self.shared(number);
+        lock(&self.shared_by_peer).remove(&number);
+        drop(mapping);
+    }
+
+    fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
+        let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
+        process_memory::read_exact(pid, segments, into)?;
+        let is_there = self.is_marked(mark, number);
         // The number of a process that has ended may be another's.
         self.look_at_socket();
         if is_there && self.end().is_none() { Ok(()) } else { Err(ErrorKind::NotConnected.into()) }

@@ -1,6 +1,8 @@
 //! Bulk data.
 
-use farside_rpc::bulk::{Bulk, Read, Write, scope};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read, Write, scope};
 use farside_rpc::server::Builder;
 use farside_rpc::{CallError, Handling, Service, TransferError};
 
@@ -154,4 +156,108 @@ fn a_server_in_turns_moves_memory() {
             }
         });
     }
+}
+
+#[test]
+fn mapped_memory_is_pulled_and_pushed() {
+    everywhere(mover, |client| {
+        let copy = client.procedure::<(Bulk<Read>, Bulk<Write>), (), String>("mover", 0, "copy");
+        let pipeline = client.procedure::<(Bulk<Read>, u64), u64, String>("mover", 0, "pipeline");
+        for from in [Memory::new, Memory::new_read_only] {
+            for bytes in SIZES.into_iter().filter(|bytes| *bytes > 0) {
+                let (from, to) = (from(bytes + 7).unwrap(), Memory::new(bytes).unwrap());
+                let sent = pattern(bytes);
+                from.write(7, &sent).unwrap();
+                let all = || from.to_read([7..bytes + 7]).unwrap();
+                copy.call(&(all(), to.to_write([0..bytes]).unwrap())).unwrap();
+                let mut found = vec![0; bytes];
+                to.read(0, &mut found).unwrap();
+                assert!(found == sent, "{bytes} bytes");
+                let sum = sent.iter().map(|byte| u64::from(*byte)).sum();
+                assert_eq!(pipeline.call(&(all(), 100_000)), Ok(sum), "{bytes} bytes in pieces");
+            }
+        }
+    });
+}
+
+/// Parts of mapped memory in any number, in any order, are one range. So are parts of memory that
+/// the peer may not write, which travel in another way.
+#[test]
+fn parts_of_mapped_memory_are_one_range() {
+    everywhere(mover, |client| {
+        let copy = client.procedure::<(Bulk<Read>, Bulk<Write>), (), String>("mover", 0, "copy");
+        for to in [Memory::new, Memory::new_read_only] {
+            for parts in [1, 7, 1500, 5000, 30_000] {
+                let bytes = 300_000;
+                let (from, to) = (Memory::new(bytes).unwrap(), to(2 * bytes).unwrap());
+                let sent = pattern(bytes);
+                from.write(0, &sent).unwrap();
+                let part_bytes = bytes / parts;
+                let ranges = |count: usize, step| (0..count).map(move |part| part * step..part * step + part_bytes);
+                let reversed: Vec<_> = ranges(parts, part_bytes).rev().collect();
+                let pushed = to.to_write(ranges(parts, 2 * part_bytes)).unwrap();
+                copy.call(&(from.to_read(reversed).unwrap(), pushed)).unwrap();
+                let mut found = vec![0; 2 * bytes];
+                to.read(0, &mut found).unwrap();
+                for (place, part) in sent[..parts * part_bytes].rchunks(part_bytes).enumerate() {
+                    assert!(found[2 * place * part_bytes..][..part_bytes] == *part, "{parts} parts");
+                    assert!(found[(2 * place + 1) * part_bytes..][..part_bytes].iter().all(|byte| *byte == 0));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn ranges_outside_mapped_memory_are_refused() {
+    let memory = Memory::new(100).unwrap();
+    let mut room = [0; 10];
+    for (start, end) in [(91, 101), (usize::MAX, usize::MAX), (100, 110)] {
+        let expected = MemoryError::OutOfRange { start, end, memory_bytes: 100 };
+        assert_eq!(memory.to_read([0..1, start..end]).unwrap_err(), expected);
+        assert_eq!(memory.read(start, &mut room[..end - start]).is_ok(), start == end && start <= 100);
+    }
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = memory.to_write([9..8]).unwrap_err();
+    assert_eq!(reversed, MemoryError::OutOfRange { start: 9, end: 8, memory_bytes: 100 });
+    assert_eq!(memory.write(95, &room), Err(MemoryError::OutOfRange { start: 95, end: 105, memory_bytes: 100 }));
+    assert!(Memory::new(0).unwrap_err().to_string().contains("at least one byte"));
+    assert_eq!(memory.to_read([]).unwrap().bytes(), 0);
+}
+
+/// The number of mappings of bulk memory that have this size. Client and server are the same
+/// process here.
+fn mappings_of(bytes: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let bulk = maps.lines().filter(|line| line.contains("farside-bulk"));
+    let size = |line: &str| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(usize::from_str_radix(end, 16).ok()? - usize::from_str_radix(start, 16).ok()?)
+    };
+    bulk.filter(|line| size(line) == Some(bytes)).count()
+}
+
+#[test]
+fn memory_is_mapped_once_and_unmapped_at_its_end() {
+    let address = format!("shm:{}", crate::unique("mapped"));
+    let server = mover(farside_rpc::Server::builder().listen(&address).unwrap()).start().unwrap();
+    let client = farside_rpc::Client::connect(&address, farside_rpc::Credentials::own_user()).unwrap();
+    let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+    // Nothing else here has this size.
+    let bytes = 37 * 4096;
+    let memory = Memory::new(bytes).unwrap();
+    assert_eq!(mappings_of(bytes), 1);
+    for _ in 0..10 {
+        memory.write(5, &[1]).unwrap();
+        assert_eq!(sum.call(&memory.to_read([0..bytes]).unwrap()), Ok(1));
+        assert_eq!(mappings_of(bytes), 2);
+    }
+    drop(memory);
+    let until = Instant::now() + Duration::from_secs(60);
+    while mappings_of(bytes) > 0 {
+        assert!(Instant::now() < until, "the server keeps memory that is gone");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(client);
+    assert_eq!(server.shutdown(until), 0);
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use farside_fabric::bell::Doorbell;
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
 use farside_sys::racy;
-use farside_sys::shm::{SharedMemory, ShmError};
+use farside_sys::shm::{Mapping, SharedMemory, ShmError};
 
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES};
 
@@ -32,6 +32,7 @@ const CHUNK_BYTES: usize = 132 * 1024;
 pub(super) const BYTES: usize = CHUNKS_AT + 2 * CHUNKS * CHUNK_BYTES;
 
 const _: () = {
+    assert!(BYTES.is_multiple_of(4096));
     assert!(2 * size_of::<Doorbell>() <= CONTROL_AT);
     assert!(CONTROL_AT + 2 * size_of::<RingControl>() <= MARKS_AT);
     assert!(MARKS_AT + 2 * MARKS * 8 <= CHUNKS_AT);
@@ -72,7 +73,9 @@ impl Shared {
 
     /// Maps what a client created, for the server.
     pub(super) fn map(fd: std::os::fd::OwnedFd) -> Result<Self, ShmError> {
-        Ok(Self { memory: Arc::new(SharedMemory::from_fd(fd, BYTES)?), end: End::Server })
+        let memory = Mapping::of_stranger(fd)?.into_memory().filter(|memory| memory.bytes() == BYTES);
+        let wrong = ShmError::NotAsAnnounced { why: "it is not the memory of two rings" };
+        Ok(Self { memory: Arc::new(memory.ok_or(wrong)?), end: End::Server })
     }
 
     pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
