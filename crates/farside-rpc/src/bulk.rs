@@ -54,8 +54,8 @@ pub use crate::memory::{Memory, MemoryError, ShmError};
 ///
 /// *Cost.* Up to 4 KiB to read travel with the call. On one machine the pulling or receiving side
 /// reads the other's memory by one system call for each MiB, and no byte is copied twice. What a
-/// [`Memory`] holds is copied without a system call. Where the system forbids such reads, over TCP, and from segments of less than 1 KiB on the average, bytes travel
-/// as messages of 64 KiB.
+/// [`Memory`] holds is copied without a system call. Where the system forbids such reads, over TCP,
+/// and from segments of less than 1 KiB on the average, bytes travel as messages of 64 KiB.
 #[derive(Debug)]
 pub struct Bulk<A> {
     side: Side,
@@ -419,19 +419,35 @@ unsafe impl<A: Access> Wire for Bulk<A> {
 }
 
 impl Memory {
-    /// Parts of the memory that a handler may pull from, as one range.
+    /// A part of the memory that a handler may pull from.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    pub fn to_read(&self, part: Range<usize>) -> Result<Bulk<Read>, MemoryError> {
+        self.to_read_all([part])
+    }
+
+    /// Several parts of the memory, which the handler sees as one. They may overlap.
     ///
     /// # Errors
     /// [`MemoryError`] if a part is not inside the memory.
-    pub fn to_read(&self, parts: impl IntoIterator<Item = Range<usize>>) -> Result<Bulk<Read>, MemoryError> {
+    pub fn to_read_all(&self, parts: impl IntoIterator<Item = Range<usize>>) -> Result<Bulk<Read>, MemoryError> {
         self.area(parts, false).map(|area| Bulk::here(Arc::new(area)))
     }
 
-    /// Parts of the memory that a handler may push to, as one range.
+    /// A part of the memory that a handler may push to.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    pub fn to_write(&self, part: Range<usize>) -> Result<Bulk<Write>, MemoryError> {
+        self.to_write_all([part])
+    }
+
+    /// Several parts of the memory, which the handler sees as one.
     ///
     /// # Errors
     /// [`MemoryError`] if a part is not inside the memory.
-    pub fn to_write(&self, parts: impl IntoIterator<Item = Range<usize>>) -> Result<Bulk<Write>, MemoryError> {
+    pub fn to_write_all(&self, parts: impl IntoIterator<Item = Range<usize>>) -> Result<Bulk<Write>, MemoryError> {
         self.area(parts, true).map(|area| Bulk::here(Arc::new(area)))
     }
 }

@@ -22,7 +22,7 @@ use crate::segments::Segment;
 ///
 /// let memory = Memory::new(1 << 20)?;
 /// memory.write(100, b"some bytes")?;
-/// let all = memory.to_read([0..1 << 20])?; // pass this to a call
+/// let all = memory.to_read(0..1 << 20)?; // pass this to a call
 /// assert_eq!(all.bytes(), 1 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::{Worker, WorkerId};
-use farside_rpc::bulk::{Bulk, Read, Write, scope};
+use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service, Tokens};
 use farside_sys::process_memory;
@@ -104,15 +104,25 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
         for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
             for (name, is_push) in [("pull", false), ("push", true)] {
                 let name = format!("{name}/{}/depth-1{suffix}", size_name(bytes));
-                let what = Moved { bytes, segments: 1, is_push };
-                cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+                for (is_mapped, kind) in kinds(over) {
+                    let what = Moved { bytes, segments: 1, is_push, is_mapped };
+                    let name = format!("{name}{kind}");
+                    cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+                }
             }
         }
-        let what = Moved { bytes: 1 << 20, segments: 4096, is_push: false };
-        let name = format!("pull/1MiB/segments-4096{suffix}");
-        cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+        for (is_mapped, kind) in kinds(over) {
+            let what = Moved { bytes: 1 << 20, segments: 4096, is_push: false, is_mapped };
+            let name = format!("pull/1MiB/segments-4096{suffix}{kind}");
+            cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+        }
     }
     cases
+}
+
+/// The kinds of memory that make a difference: of the heap, and mapped.
+fn kinds(over: Over) -> impl Iterator<Item = (bool, &'static str)> {
+    [(false, ""), (true, "/mapped")].into_iter().filter(move |(is_mapped, _)| !is_mapped || over == Over::Shm)
 }
 
 pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
@@ -323,17 +333,23 @@ struct Moved {
     bytes: usize,
     segments: usize,
     is_push: bool,
+    /// Whether the handler's process maps the memory.
+    is_mapped: bool,
 }
 
-/// One call that moves memory, beside the least that moves as many bytes: on one machine a system
-/// call that reads as from another process, otherwise a copy.
+/// One call that moves memory, beside the least that moves as many bytes: for memory of the heap on
+/// one machine a system call that reads as from another process, otherwise a copy.
 fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<Metric>, BenchError> {
-    let Moved { bytes, segments, is_push } = what;
+    let Moved { bytes, segments, is_push, is_mapped } = what;
+    let is_copied = is_mapped || over == Over::Tcp;
     let mut ends = Ends::new(me, over, SPIN)?;
     let count = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10)));
     // The segments are the first halves of blocks, unless there is only one.
     let block = bytes / segments * if segments > 1 { 2 } else { 1 };
     let mut own = vec![3_u8; block * segments];
+    let shared = Memory::new(own.len()).map_err(failed)?;
+    shared.write(0, &own).map_err(failed)?;
+    let parts = || (0..segments).map(|segment| segment * block..segment * block + bytes / segments);
     let mut copy = vec![1_u8; bytes];
     let from = own.as_ptr().expose_provenance();
     let taken = in_turns(me, options, |_| {
@@ -342,12 +358,11 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
             let rate = |start: Instant| count as f64 * bytes as f64 / start.elapsed().as_secs_f64();
             let start = Instant::now();
             for _ in 0..count {
-                match over {
-                    Over::Shm => {
-                        let pid = std::process::id().cast_signed();
-                        process_memory::read(pid, from, &mut copy).map_err(failed)?;
-                    }
-                    Over::Tcp => black_box(&mut copy).copy_from_slice(black_box(&own[..bytes])),
+                if is_copied {
+                    black_box(&mut copy).copy_from_slice(black_box(&own[..bytes]));
+                } else {
+                    let pid = std::process::id().cast_signed();
+                    process_memory::read(pid, from, &mut copy).map_err(failed)?;
                 }
             }
             let limit = rate(start);
@@ -355,12 +370,20 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
             if is_push {
                 let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
                 for _ in 0..count {
+                    if is_mapped {
+                        push.call(&shared.to_write_all(parts()).map_err(failed)?).map_err(failed)?;
+                        continue;
+                    }
                     let pieces: Vec<_> = own.chunks_mut(block).map(|piece| &mut piece[..bytes / segments]).collect();
                     scope(|scope| push.call(&scope.lend_all_mut(pieces))).map_err(failed)?;
                 }
             } else {
                 let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
                 for _ in 0..count {
+                    if is_mapped {
+                        pull.call(&shared.to_read_all(parts()).map_err(failed)?).map_err(failed)?;
+                        continue;
+                    }
                     scope(|scope| {
                         pull.call(&scope.lend_all(own.chunks(block).map(|piece| &piece[..bytes / segments])))
                     })
@@ -371,7 +394,7 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
         })?;
         Ok(vec![per_second.0, per_second.1])
     })?;
-    let limit = if over == Over::Shm { "process_vm_readv" } else { "memcpy" };
+    let limit = if is_copied { "memcpy" } else { "process_vm_readv" };
     let metric = taken.metric("bytes_per_s", "B/s", 1).against(limit, taken.samples_of(0));
     Ok(taken.report(vec![metric]))
 }

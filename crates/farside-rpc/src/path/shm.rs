@@ -23,7 +23,7 @@ use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, PeerIdentity, Waker};
 use farside_sys::process::{random_bytes, user_id};
 use farside_sys::process_memory;
 use farside_sys::shm::{Mapping, ShmError};
-use farside_wire::Wire;
+use farside_wire::{Decoder, Wire};
 
 use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
@@ -193,8 +193,8 @@ impl ShmPath {
         match self.socket.receive(&mut buffer) {
             Ok(Some(message)) => {
                 // Memory that cannot be mapped here is read by messages.
-                if let (8, Some(fd)) = (message.bytes, message.fd)
-                    && let Some(number) = buffer.first_chunk().map(|number| u64::from_le_bytes(*number))
+                if let Some(fd) = message.fd
+                    && let Ok(number) = farside_wire::decode(Decoder::new(&buffer[..message.bytes]), 0)
                     && shared_by_peer.len() < SHARED_MAX
                     && let Ok(mapping) = Mapping::of_stranger(fd)
                 {
@@ -374,8 +374,8 @@ impl Direct for ShmPath {
     fn clear_mark(&self, mark: usize) {
         if let Some(mark) = self.shared.mark(self.shared.end(), mark) {
             mark.store(0, Ordering::Relaxed);
-            // SYNC: pairs with the fence in `is_marked`: a reader that still finds the number has read
-            // before the memory changes.
+            // SYNC: pairs with the fence in `is_marked`: a reader that still finds the number has
+            // read before the memory changes.
             fence(Ordering::SeqCst);
         }
     }
@@ -387,7 +387,7 @@ impl Direct for ShmPath {
     }
 
     fn share(&self, number: u64, memory: &Mapping) -> bool {
-        self.socket.send(&number.to_le_bytes(), Some(memory.fd())).is_ok()
+        self.socket.send(&farside_wire::encode(&number, Vec::new()), Some(memory.fd())).is_ok()
     }
 
     fn shared(&self, number: u64) -> Option<Arc<Mapping>> {
