@@ -17,14 +17,14 @@ use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 use crate::area::Area;
 use crate::call::Call;
 use crate::link::{Fetching, Link, Patience, TransferError, lock};
-use crate::segments::{self, Segment};
+use crate::segments::{self, Segments};
 
 /// The most bytes that travel with the call itself.
 const INLINE_BYTES_MAX: u64 = 4096;
 /// The same for all memory of one call.
 const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
-/// The most bytes in which the segments of one call are described: some ten thousand segments at
-/// regular distances. Memory of more is read by messages.
+/// The most bytes in which the segments of one call are described: any number at regular distances,
+/// some ten thousand others. Memory of more is read by messages.
 const SEGMENTS_BYTES_MAX: usize = 40 << 10;
 
 /// The size below which segments are read by messages, if that is their average: the system takes
@@ -74,7 +74,7 @@ struct Remote {
     call: Call,
     link: Arc<Link>,
     memory: Description,
-    segments: Vec<Segment>,
+    segments: Segments,
 }
 
 /// What travels in place of memory.
@@ -130,7 +130,7 @@ pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> 
 fn pull(
     link: &Arc<Link>,
     memory: &Description,
-    segments: &[Segment],
+    segments: &Segments,
     offset: u64,
     into: &mut [u8],
     patience: &Patience,
@@ -142,9 +142,9 @@ fn pull(
         return Ok(());
     }
     if let Some(mapping) = mapping_of(link, memory, segments) {
-        let parts = segments::sub_range(segments, offset as usize, into.len());
+        let parts = segments.range(offset as usize, into.len());
         let copy = |at: usize, from, bytes| mapping.read(from, &mut into[at..at + bytes]);
-        return link.copy_mapped(memory.number, &parts, patience, copy);
+        return link.copy_mapped(memory.number, parts, patience, copy);
     }
     if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
         match link.read_directly(memory.number, segments, offset, into, patience) {
@@ -156,7 +156,7 @@ fn pull(
 }
 
 /// The mapping of shared memory, if it can be of use.
-fn mapping_of(link: &Link, memory: &Description, segments: &[Segment]) -> Option<Arc<Mapping>> {
+fn mapping_of(link: &Link, memory: &Description, segments: &Segments) -> Option<Arc<Mapping>> {
     let number = memory.shared.filter(|_| !segments.is_empty())?;
     link.path().direct()?.shared(number)
 }
@@ -167,7 +167,7 @@ pub(crate) fn pull_described(
     memory: &Description,
     patience: &Patience,
 ) -> Result<Vec<u8>, TransferError> {
-    let segments = segments::unpack(&memory.segments).unwrap_or_default();
+    let segments = Segments::unpack(&memory.segments).unwrap_or_default();
     let mut bytes = room_for(memory.bytes)?;
     pull(link, memory, &segments, 0, &mut bytes, patience)?;
     Ok(bytes)
@@ -356,9 +356,9 @@ impl Bulk<Write> {
             Side::Handler(remote) => {
                 let Remote { link, memory, segments, call } = &**remote;
                 if let Some(mapping) = mapping_of(link, memory, segments).filter(|mapping| mapping.may_write()) {
-                    let parts = segments::sub_range(segments, offset as usize, from.len());
+                    let parts = segments.range(offset as usize, from.len());
                     let copy = |at: usize, to, bytes| mapping.write(to, &from[at..at + bytes]);
-                    return link.copy_mapped(memory.number, &parts, &call.patience(), copy);
+                    return link.copy_mapped(memory.number, parts, &call.patience(), copy);
                 }
                 link.push(memory.number, offset, from, &call.patience())
             }
@@ -405,12 +405,12 @@ unsafe impl<A: Access> Wire for Bulk<A> {
         let received: &Received = input.context().ok_or_else(WireError::other_type::<Self>)?;
         let memory = lock(&received.memory).get_mut(index as usize).and_then(Option::take);
         let mut memory = memory.ok_or_else(|| WireError::invalid::<Self>(index))?;
-        let segments = segments::unpack(&memory.segments);
+        let segments = Segments::unpack(&memory.segments);
         let is_whole = |sum: u64| memory.segments.is_empty() || sum == memory.bytes;
         let is_right = memory.may_write == A::MAY_WRITE
             && usize::try_from(memory.bytes).is_ok_and(|bytes| isize::try_from(bytes).is_ok())
             && memory.inline.as_ref().is_none_or(|inline| inline.len() as u64 == memory.bytes)
-            && segments.as_ref().is_some_and(|parts| is_whole(parts.iter().map(|(_, bytes)| *bytes as u64).sum()));
+            && segments.as_ref().is_some_and(|parts| is_whole(parts.bytes() as u64));
         let Some(segments) = segments.filter(|_| is_right) else { return Err(WireError::invalid::<Self>(index)) };
         memory.segments = Vec::new();
         let remote = Remote { call: received.call.clone(), link: received.link.clone(), memory, segments };

@@ -24,7 +24,7 @@ use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, T
 use crate::memory::Allocated;
 use crate::path::shm::SHARED_MAX;
 use crate::path::{LinkEnd, Path};
-use crate::segments;
+use crate::segments::Segments;
 use crate::table::{Table, index};
 
 /// The most bytes that one `Fetch` asks for.
@@ -394,11 +394,12 @@ impl Link {
     fn take(&self, head: Head, take: &Take) -> Result<(), u8> {
         let area = self.area(head.id).map_err(status_of)?;
         let direct = self.path.direct().ok_or(UNREADABLE)?;
-        let segments = segments::unpack(&take.segments).ok_or(OUT_OF_RANGE)?;
-        let bytes = segments.iter().map(|(_, bytes)| bytes).sum();
+        let segments = Segments::unpack(&take.segments).ok_or(OUT_OF_RANGE)?;
+        let bytes = segments.bytes();
         if bytes > OFFER_BYTES {
             return Err(OUT_OF_RANGE);
         }
+        let segments: Vec<_> = segments.range(0, bytes).collect();
         let filled =
             area.fill(head.value, bytes, |parts| direct.read(index(take.operation), take.operation, &segments, parts));
         filled.map_err(|error| match error {

@@ -1,20 +1,63 @@
 //! The segments of a peer's memory: how they travel, and which of them make up a range.
 //!
-//! A segment travels as the distance from the end of the one before, and its length. Both have as
-//! many bytes as they need, seven bits in each. So segments at regular distances take few bytes.
+//! Segments of the same length at regular distances are one *run*, so a million of them can take a
+//! few bytes. A run travels as
+//! - the distance from the end of the last segment before,
+//! - twice the length of its segments, and one more if it has several,
+//! - if it has several: their number, and the distance between the starts of two.
+//!
+//! Each of these has as many bytes as it needs, seven bits in each.
 
 /// An address and a length.
 pub(crate) type Segment = (usize, usize);
 
-/// Describes segments in at most `bytes_max` bytes. `None` if that is too little.
+/// Segments of a peer's memory, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segments(Vec<Run>);
+
+/// Segments of one length at regular distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    start: usize,
+    /// The length of a segment, which is not 0.
+    bytes: usize,
+    /// The distance between the starts of two segments, which may wrap around.
+    stride: usize,
+    count: usize,
+}
+
+impl Run {
+    fn start_of(&self, index: usize) -> usize {
+        self.start.wrapping_add(index.wrapping_mul(self.stride))
+    }
+
+    /// Adds a segment that goes on with the run. Returns false if it does not.
+    fn extend(&mut self, (start, bytes): Segment) -> bool {
+        if self.count == 1 {
+            self.stride = start.wrapping_sub(self.start);
+        }
+        let fits = bytes == self.bytes && start == self.start_of(self.count);
+        self.count += usize::from(fits);
+        fits
+    }
+}
+
+/// Describes segments that are not empty in at most `bytes_max` bytes. `None` if that is too
+/// little.
 pub(crate) fn pack(segments: impl IntoIterator<Item = Segment>, bytes_max: usize) -> Option<Vec<u8>> {
-    let (mut packed, mut end) = (Vec::new(), 0_u64);
-    for (address, bytes) in segments {
-        let distance = (address as u64).wrapping_sub(end).cast_signed();
-        // Small distances in either direction become small numbers.
-        push_number(&mut packed, (distance.cast_unsigned() << 1) ^ (distance >> 63).cast_unsigned());
-        push_number(&mut packed, bytes as u64);
-        end = (address as u64).wrapping_add(bytes as u64);
+    let (mut packed, mut end) = (Vec::new(), 0);
+    let mut segments = segments.into_iter();
+    let mut next = segments.next();
+    while let Some((start, bytes)) = next {
+        let mut run = Run { start, bytes, stride: 0, count: 1 };
+        next = segments.find(|segment| !run.extend(*segment));
+        push_distance(&mut packed, start.wrapping_sub(end));
+        push_number(&mut packed, (bytes as u64) << 1 | u64::from(run.count > 1));
+        if run.count > 1 {
+            push_number(&mut packed, run.count as u64);
+            push_distance(&mut packed, run.stride);
+        }
+        end = run.start_of(run.count - 1).wrapping_add(bytes);
         if packed.len() > bytes_max {
             return None;
         }
@@ -22,20 +65,55 @@ pub(crate) fn pack(segments: impl IntoIterator<Item = Segment>, bytes_max: usize
     Some(packed)
 }
 
-/// Reads what [`pack`] wrote. `None` if it did not write that, or if a program cannot have so much
-/// memory.
-pub(crate) fn unpack(mut packed: &[u8]) -> Option<Vec<Segment>> {
-    let (mut segments, mut end, mut sum) = (Vec::new(), 0_u64, 0_usize);
-    while !packed.is_empty() {
-        let distance = take_number(&mut packed)?;
-        let bytes = usize::try_from(take_number(&mut packed)?).ok()?;
-        let distance = (distance >> 1) ^ (distance & 1).wrapping_neg();
-        let address = end.wrapping_add(distance);
-        sum = sum.checked_add(bytes).filter(|sum| isize::try_from(*sum).is_ok())?;
-        end = address.wrapping_add(bytes as u64);
-        segments.push((usize::try_from(address).ok()?, bytes));
+impl Segments {
+    /// Reads what [`pack`] wrote. `None` if it did not write that, or if a program cannot have so
+    /// much memory.
+    pub(crate) fn unpack(mut packed: &[u8]) -> Option<Self> {
+        let (mut runs, mut end, mut sum) = (Vec::new(), 0_usize, 0_usize);
+        while !packed.is_empty() {
+            let start = end.wrapping_add(take_distance(&mut packed)?);
+            let length = take_number(&mut packed)?;
+            let bytes = usize::try_from(length >> 1).ok().filter(|bytes| *bytes > 0)?;
+            let (count, stride) = match length & 1 {
+                0 => (1, 0),
+                _ => (usize::try_from(take_number(&mut packed)?).ok()?, take_distance(&mut packed)?),
+            };
+            let run = Run { start, bytes, stride, count };
+            let run_bytes = bytes.checked_mul(count).filter(|bytes| *bytes > 0)?;
+            sum = sum.checked_add(run_bytes).filter(|sum| isize::try_from(*sum).is_ok())?;
+            end = run.start_of(count - 1).wrapping_add(bytes);
+            runs.push(run);
+        }
+        Some(Self(runs))
     }
-    Some(segments)
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of bytes of all segments.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|run| run.bytes * run.count).sum()
+    }
+
+    /// The parts of the segments that make up a range.
+    pub(crate) fn range(&self, mut skip: usize, mut left: usize) -> impl Iterator<Item = Segment> {
+        self.0.iter().flat_map(move |run| {
+            // `unpack` has checked that the sum of all products is small enough.
+            let run_bytes = run.bytes * run.count;
+            let skipped = skip.min(run_bytes);
+            skip -= skipped;
+            let taken = left.min(run_bytes - skipped);
+            left -= taken;
+            let (first, last) = (skipped / run.bytes, (skipped + taken).div_ceil(run.bytes));
+            let first = if taken > 0 { first } else { last };
+            (first..last).map(move |index| {
+                let from = skipped.saturating_sub(index * run.bytes);
+                let to = run.bytes.min(skipped + taken - index * run.bytes);
+                (run.start_of(index).wrapping_add(from), to - from)
+            })
+        })
+    }
 }
 
 fn push_number(packed: &mut Vec<u8>, mut number: u64) {
@@ -64,23 +142,15 @@ fn take_number(packed: &mut &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// The parts of segments that make up a range.
-pub(crate) fn sub_range(segments: &[Segment], mut skip: usize, mut bytes: usize) -> Vec<Segment> {
-    let mut parts = Vec::new();
-    for (address, length) in segments {
-        if bytes == 0 {
-            break;
-        }
-        if skip >= *length {
-            skip -= length;
-            continue;
-        }
-        let taken = (length - skip).min(bytes);
-        parts.push((address.wrapping_add(skip), taken));
-        bytes -= taken;
-        skip = 0;
-    }
-    parts
+/// Small distances in either direction become small numbers.
+fn push_distance(packed: &mut Vec<u8>, distance: usize) {
+    let distance = (distance as u64).cast_signed();
+    push_number(packed, (distance.cast_unsigned() << 1) ^ (distance >> 63).cast_unsigned());
+}
+
+fn take_distance(packed: &mut &[u8]) -> Option<usize> {
+    let number = take_number(packed)?;
+    Some(((number >> 1) ^ (number & 1).wrapping_neg()) as usize)
 }
 
 #[cfg(test)]
@@ -89,46 +159,80 @@ mod tests {
 
     use super::*;
 
+    fn unpacked(segments: &[Segment]) -> Segments {
+        Segments::unpack(&pack(segments.iter().copied(), usize::MAX).unwrap()).unwrap()
+    }
+
     #[test]
     fn a_range_of_segments_is_cut_out() {
-        let segments = [(100, 10), (200, 0), (300, 5)];
-        assert_eq!(sub_range(&segments, 0, 15), [(100, 10), (300, 5)]);
-        assert_eq!(sub_range(&segments, 8, 4), [(108, 2), (300, 2)]);
-        assert_eq!(sub_range(&segments, 10, 1), [(300, 1)]);
-        assert_eq!(sub_range(&segments, 3, 0), []);
+        let cut = |segments: &Segments, skip, bytes| segments.range(skip, bytes).collect::<Vec<_>>();
+        let two = unpacked(&[(100, 10), (300, 5)]);
+        assert_eq!(cut(&two, 0, 15), [(100, 10), (300, 5)]);
+        assert_eq!(cut(&two, 8, 4), [(108, 2), (300, 2)]);
+        assert_eq!(cut(&two, 10, 1), [(300, 1)]);
+        assert_eq!(cut(&two, 3, 0), []);
+        let regular = unpacked(&[(100, 10), (120, 10), (140, 10), (160, 10)]);
+        assert_eq!(regular.0.len(), 1);
+        assert_eq!(cut(&regular, 13, 14), [(123, 7), (140, 7)]);
+        assert_eq!(cut(&regular, 12, 3), [(122, 3)]);
+        assert_eq!(cut(&regular, 39, 9), [(169, 1)]);
+        assert_eq!(cut(&regular, 40, 9), []);
     }
 
     #[test]
     fn regular_segments_take_few_bytes() {
-        let segments = (0..10_000).map(|index| (0x7fff_0000_1000 + index * 512, 256));
-        let packed = pack(segments.clone(), 48 << 10).unwrap();
-        assert!(packed.len() <= 40_010, "{}", packed.len());
-        assert!(unpack(&packed).unwrap().into_iter().eq(segments.clone()));
-        assert_eq!(pack(segments, 30_000), None);
+        let segments = (0..1_000_000).map(|index| (0x7fff_0000_1000 + index * 512, 256));
+        let packed = pack(segments.clone(), 16).unwrap();
+        assert!(Segments::unpack(&packed).unwrap().range(0, usize::MAX).eq(segments));
+        let irregular = (0..10_000).map(|index| (index * index, index + 1));
+        assert_eq!(pack(irregular, 30_000), None);
     }
 
     #[test]
     fn impossible_segments_are_refused() {
-        assert_eq!(unpack(&[]), Some(Vec::new()));
-        assert_eq!(unpack(&[2]), None);
-        assert_eq!(unpack(&[0x80]), None);
-        assert_eq!(unpack(&[0xff; 12]), None);
+        assert_eq!(Segments::unpack(&[]), Some(Segments::default()));
+        for wrong in [&[2][..], &[0x80], &[0xff; 12], &[2, 0], &[2, 1, 1, 0], &[2, 3, 0, 0], &[2, 3, 2]] {
+            assert_eq!(Segments::unpack(wrong), None, "{wrong:?}");
+        }
         let most = isize::MAX as usize;
-        assert_eq!(unpack(&pack([(1, most)], 100).unwrap()), Some(vec![(1, most)]));
-        assert_eq!(unpack(&pack([(1, most), (2, 1)], 100).unwrap()), None);
-        assert_eq!(unpack(&pack([(1, usize::MAX)], 100).unwrap()), None);
+        let unpack = |segments: &[Segment]| Segments::unpack(&pack(segments.iter().copied(), 100).unwrap());
+        assert_eq!(unpack(&[(1, most)]).unwrap().bytes(), most);
+        assert_eq!(unpack(&[(1, most), (2, 1)]), None);
+        assert_eq!(unpack(&[(1, most), (2, most), (3, most)]), None);
     }
 
     proptest! {
         #[test]
-        fn packed_segments_are_unpacked(segments in prop::collection::vec((any::<usize>(), 0..1_usize << 40), 0..50)) {
-            let packed = pack(segments.clone(), 10_000).unwrap();
-            prop_assert_eq!(unpack(&packed).unwrap(), segments);
+        fn packed_segments_are_unpacked(
+            parts in prop::collection::vec((any::<usize>(), 1..1_usize << 40, any::<usize>(), 1..5_usize), 0..20),
+            (skip, bytes) in (0..1_usize << 42, 0..1_usize << 42),
+        ) {
+            let segments = parts.into_iter().flat_map(|(start, bytes, stride, count)| {
+                (0..count).map(move |index| (start.wrapping_add(stride.wrapping_mul(index)), bytes))
+            });
+            let segments: Vec<_> = segments.collect();
+            let unpacked = unpacked(&segments);
+            prop_assert!(unpacked.range(0, usize::MAX).eq(segments.iter().copied()));
+            // Each part is where it is if the segments are walked one by one.
+            let (mut before, mut expected) = (0, Vec::new());
+            for (start, length) in segments {
+                let (from, to) = (skip.clamp(before, before + length), (skip + bytes).clamp(before, before + length));
+                if from < to {
+                    expected.push((start.wrapping_add(from - before), to - from));
+                }
+                before += length;
+            }
+            prop_assert!(unpacked.range(skip, bytes).eq(expected));
+            prop_assert_eq!(unpacked.bytes(), before);
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = unpack(&bytes);
+            if let Some(segments) = Segments::unpack(&bytes) {
+                let most = segments.bytes();
+                let first: usize = segments.range(most / 2, most).take(1000).map(|(_, bytes)| bytes).sum();
+                prop_assert!(first <= most);
+            }
         }
     }
 }

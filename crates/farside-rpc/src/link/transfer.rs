@@ -14,7 +14,7 @@ use farside_sys::shm::Inaccessible;
 use crate::area::Area;
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
 use crate::path::LinkEnd;
-use crate::segments::{self, Segment, sub_range};
+use crate::segments::{self, Segment, Segments};
 use crate::table::index;
 
 /// The number of `Fetch`es, or of settled pieces, that are under way at once.
@@ -197,7 +197,7 @@ impl Link {
     pub(crate) fn read_directly(
         &self,
         number: u64,
-        segments: &[Segment],
+        segments: &Segments,
         offset: u64,
         into: &mut [u8],
         patience: &Patience,
@@ -208,7 +208,7 @@ impl Link {
             if Instant::now() >= patience.deadline {
                 return Err(TransferError::Deadline);
             }
-            let part = sub_range(segments, skip, piece.len());
+            let part: Vec<_> = segments.range(skip, piece.len()).collect();
             direct.read(index(number), number, &part, &mut [IoSliceMut::new(piece)]).map_err(|error| {
                 match self.end() {
                     Some(end) => TransferError::Link(end.clone()),
@@ -229,7 +229,7 @@ impl Link {
     pub(crate) fn copy_mapped(
         &self,
         number: u64,
-        parts: &[Segment],
+        parts: impl Iterator<Item = Segment>,
         patience: &Patience,
         mut copy: impl FnMut(usize, usize, usize) -> Result<(), Inaccessible>,
     ) -> Result<(), TransferError> {
@@ -237,7 +237,7 @@ impl Link {
         let (mut done, mut unchecked) = (0, 0);
         for (offset, bytes) in parts {
             let mut at = 0;
-            while at < *bytes {
+            while at < bytes {
                 if unchecked >= FETCH_BYTES_MAX as usize {
                     unchecked = 0;
                     if Instant::now() >= patience.deadline {
