@@ -18,7 +18,7 @@ use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::limits::Yardstick;
 use crate::limits::ping_pong::{PingPong, TwoLines};
-use crate::limits::system::RoundTrips;
+use crate::limits::system::{ByteStream, RoundTrips};
 use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::timing::{Latency, time_latency};
@@ -101,24 +101,34 @@ pub(crate) fn rate_cases(on: &Fabric) -> Vec<Case> {
 pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for (over, suffix) in paths(on) {
-        for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
+        let kinds = || kinds(over);
+        let mut add = |name, what| {
+            cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+        };
+        for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20, MOVED_BYTES_MAX] {
             for (name, is_push) in [("pull", false), ("push", true)] {
-                let name = format!("{name}/{}/depth-1{suffix}", size_name(bytes));
-                for (is_mapped, kind) in kinds(over) {
-                    let what = Moved { bytes, segments: 1, is_push, is_mapped };
-                    let name = format!("{name}{kind}");
-                    cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+                for depth in [1, 4, 16].into_iter().filter(|depth| depth * bytes <= UNDER_WAY_BYTES_MAX) {
+                    for (is_mapped, kind) in kinds() {
+                        let name = format!("{name}/{}/depth-{depth}{suffix}{kind}", size_name(bytes));
+                        add(name, Moved { bytes, segments: 1, depth, is_push, is_mapped });
+                    }
                 }
             }
         }
-        for (is_mapped, kind) in kinds(over) {
-            let what = Moved { bytes: 1 << 20, segments: 4096, is_push: false, is_mapped };
-            let name = format!("pull/1MiB/segments-4096{suffix}{kind}");
-            cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+        for segments in [1, 16, 256, 4096] {
+            for (is_mapped, kind) in kinds() {
+                let name = format!("segments-{segments}{suffix}{kind}");
+                add(name, Moved { bytes: 1 << 20, segments, depth: 1, is_push: false, is_mapped });
+            }
         }
     }
     cases
 }
+
+/// The most bytes that a handler moves.
+const MOVED_BYTES_MAX: usize = 64 << 20;
+/// The most bytes of all calls that are under way at once.
+const UNDER_WAY_BYTES_MAX: usize = 256 << 20;
 
 /// The kinds of memory that make a difference: of the heap, and mapped.
 fn kinds(over: Over) -> impl Iterator<Item = (bool, &'static str)> {
@@ -219,7 +229,7 @@ fn connect_all(ends: &mut Ends, count: usize) -> Result<Vec<Client>, BenchError>
 fn service(is_over: &Arc<AtomicBool>) -> Service {
     let is_over = is_over.clone();
     let mut room = Vec::new();
-    room.resize(16 << 20, 1_u8);
+    room.resize(MOVED_BYTES_MAX, 1_u8);
     let room = Arc::new(std::sync::Mutex::new(room));
     let source = room.clone();
     Service::new("bench")
@@ -327,74 +337,85 @@ fn rate(me: &Worker, options: Options, over: Over, in_flight: usize) -> Result<V
     Ok(taken.report(vec![taken.metric("calls_per_s", "1/s", 0)]))
 }
 
-/// Memory that a handler moves.
+/// Memory that handlers move.
 #[derive(Clone, Copy)]
 struct Moved {
     bytes: usize,
     segments: usize,
+    /// The number of calls that are under way at once.
+    depth: usize,
     is_push: bool,
     /// Whether the handler's process maps the memory.
     is_mapped: bool,
 }
 
-/// One call that moves memory, beside the least that moves as many bytes: for memory of the heap on
-/// one machine a system call that reads as from another process, otherwise a copy.
+/// Calls that move memory, beside the least that moves as many bytes: a copy of mapped memory, a
+/// system call that reads other memory as from another process, or a bare TCP stream.
 fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<Metric>, BenchError> {
-    let Moved { bytes, segments, is_push, is_mapped } = what;
-    let is_copied = is_mapped || over == Over::Tcp;
+    let Moved { bytes, segments, depth, is_push, is_mapped } = what;
+    let mut stream = if over == Over::Tcp { Some(ByteStream::new(me)?) } else { None };
     let mut ends = Ends::new(me, over, SPIN)?;
-    let count = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10)));
+    let batches = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10))).div_ceil(depth as u64);
     // The segments are the first halves of blocks, unless there is only one.
-    let block = bytes / segments * if segments > 1 { 2 } else { 1 };
-    let mut own = vec![3_u8; block * segments];
-    let shared = Memory::new(own.len()).map_err(failed)?;
-    shared.write(0, &own).map_err(failed)?;
-    let parts = || (0..segments).map(|segment| segment * block..segment * block + bytes / segments);
+    let (part, block) = (bytes / segments, bytes / segments * if segments > 1 { 2 } else { 1 });
+    // Each call of a batch has its own memory.
+    let call_bytes = block * segments;
+    let mut own = vec![3_u8; call_bytes * depth];
+    let shared = if is_mapped { Some(Memory::new(own.len()).map_err(failed)?) } else { None };
+    if let Some(shared) = &shared {
+        shared.write(0, &own).map_err(failed)?;
+    }
+    let parts =
+        |call: usize| (0..segments).map(move |segment| call * call_bytes + segment * block).map(|at| at..at + part);
     let mut copy = vec![1_u8; bytes];
     let from = own.as_ptr().expose_provenance();
     let taken = in_turns(me, options, |_| {
+        let count = batches * depth as u64;
+        let streamed = match &mut stream {
+            Some(stream) => Some(stream.per_second(me, count as usize * bytes, &mut copy)?),
+            None => None,
+        };
         me.barrier()?;
         let per_second = ends.measure(|client| {
             let rate = |start: Instant| count as f64 * bytes as f64 / start.elapsed().as_secs_f64();
             let start = Instant::now();
-            for _ in 0..count {
-                if is_copied {
-                    black_box(&mut copy).copy_from_slice(black_box(&own[..bytes]));
+            for index in 0..if stream.is_none() { count as usize } else { 0 } {
+                let at = index % depth * call_bytes;
+                if is_mapped {
+                    black_box(&mut copy).copy_from_slice(black_box(&own[at..at + bytes]));
                 } else {
                     let pid = std::process::id().cast_signed();
-                    process_memory::read(pid, from, &mut copy).map_err(failed)?;
+                    process_memory::read(pid, from + at, &mut copy).map_err(failed)?;
                 }
             }
-            let limit = rate(start);
+            let limit = streamed.unwrap_or_else(|| rate(start));
+            let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
+            let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
             let start = Instant::now();
-            if is_push {
-                let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
-                for _ in 0..count {
-                    if is_mapped {
-                        push.call(&shared.to_write_all(parts()).map_err(failed)?).map_err(failed)?;
-                        continue;
+            for _ in 0..batches {
+                scope(|scope| {
+                    let mut started = Vec::with_capacity(depth);
+                    for (call, own) in own.chunks_mut(call_bytes).enumerate() {
+                        let pieces = own.chunks_mut(block).map(|piece| &mut piece[..part]);
+                        started.push(match (&shared, is_push) {
+                            (Some(shared), true) => push.start(&shared.to_write_all(parts(call)).map_err(failed)?),
+                            (Some(shared), false) => pull.start(&shared.to_read_all(parts(call)).map_err(failed)?),
+                            (None, true) => push.start(&scope.lend_all_mut(pieces)),
+                            (None, false) => pull.start(&scope.lend_all(pieces.map(|piece| &*piece))),
+                        });
                     }
-                    let pieces: Vec<_> = own.chunks_mut(block).map(|piece| &mut piece[..bytes / segments]).collect();
-                    scope(|scope| push.call(&scope.lend_all_mut(pieces))).map_err(failed)?;
-                }
-            } else {
-                let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
-                for _ in 0..count {
-                    if is_mapped {
-                        pull.call(&shared.to_read_all(parts()).map_err(failed)?).map_err(failed)?;
-                        continue;
-                    }
-                    scope(|scope| {
-                        pull.call(&scope.lend_all(own.chunks(block).map(|piece| &piece[..bytes / segments])))
-                    })
-                    .map_err(failed)?;
-                }
+                    started.into_iter().try_for_each(|call| call.map_err(failed)?.wait().map_err(failed))
+                })?;
             }
             Ok((limit, rate(start)))
         })?;
         Ok(vec![per_second.0, per_second.1])
     })?;
-    let limit = if is_copied { "memcpy" } else { "process_vm_readv" };
+    let limit = match over {
+        Over::Tcp => "TCP stream",
+        Over::Shm if is_mapped => "memcpy",
+        Over::Shm => "process_vm_readv",
+    };
     let metric = taken.metric("bytes_per_s", "B/s", 1).against(limit, taken.samples_of(0));
     Ok(taken.report(vec![metric]))
 }

@@ -64,19 +64,51 @@ impl RoundTrips {
     /// Round trips of 8 bytes by a TCP stream on the loopback device, on which each side blocks.
     /// Collective for two workers.
     pub(crate) fn by_tcp(me: &Worker, trips: u64) -> Result<Self, BenchError> {
-        let listener = match me.is_first() {
-            true => Some(TcpListener::bind("127.0.0.1:0").map_err(failed)?),
-            false => None,
-        };
-        let port = listener.as_ref().map(|listener| listener.local_addr().map(|address| address.port()));
-        let port = me.broadcast(WorkerId::FIRST, port.transpose().map_err(failed)?)?;
-        let stream = match listener {
-            Some(listener) => listener.accept().map_err(failed)?.0,
-            None => TcpStream::connect(("127.0.0.1", port)).map_err(failed)?,
-        };
-        stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        Ok(Self { line: Line::Stream(stream), name: "TCP ping-pong", trips })
+        Ok(Self { line: Line::Stream(tcp_stream(me)?), name: "TCP ping-pong", trips })
+    }
+}
+
+/// A TCP stream on the loopback device between the workers 0 and 1. Collective for them.
+fn tcp_stream(me: &Worker) -> Result<TcpStream, BenchError> {
+    let listener = match me.is_first() {
+        true => Some(TcpListener::bind("127.0.0.1:0").map_err(failed)?),
+        false => None,
+    };
+    let port = listener.as_ref().map(|listener| listener.local_addr().map(|address| address.port()));
+    let port = me.broadcast(WorkerId::FIRST, port.transpose().map_err(failed)?)?;
+    let stream = match listener {
+        Some(listener) => listener.accept().map_err(failed)?.0,
+        None => TcpStream::connect(("127.0.0.1", port)).map_err(failed)?,
+    };
+    stream.set_nodelay(true).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    Ok(stream)
+}
+
+/// The bytes a second of a bare TCP stream from worker 1 to worker 0.
+#[derive(Debug)]
+pub(crate) struct ByteStream(TcpStream);
+
+impl ByteStream {
+    /// Collective for two workers.
+    pub(crate) fn new(me: &Worker) -> Result<Self, BenchError> {
+        tcp_stream(me).map(Self)
+    }
+
+    /// Moves `total` bytes, at most `room` at once. Collective for two workers; worker 0 gets the
+    /// rate.
+    pub(crate) fn per_second(&mut self, me: &Worker, total: usize, room: &mut [u8]) -> Result<f64, BenchError> {
+        me.barrier()?;
+        let (start, mut left) = (Instant::now(), total);
+        while left > 0 {
+            let piece = left.min(room.len());
+            match me.is_first() {
+                true => self.0.read_exact(&mut room[..piece]).map_err(failed)?,
+                false => self.0.write_all(&room[..piece]).map_err(failed)?,
+            }
+            left -= piece;
+        }
+        Ok(total as f64 / start.elapsed().as_secs_f64())
     }
 }
 
