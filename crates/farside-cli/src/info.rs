@@ -339,7 +339,6 @@ fn transport_to_json(transport: &Capabilities) -> Value {
         "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
-        "expected_bytes_max": transport.tagged_bytes_max,
         // A transport without a limit reports the largest number.
         "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
     })

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::{Fabric, QueueOpener};
 use farside_fabric::sim::Random;
-use farside_fabric::transport::{FabricError, RemoteKey, Tag, Transport};
+use farside_fabric::transport::RemoteKey;
 
 pub(super) use self::process::Process;
 
@@ -24,8 +24,6 @@ pub(super) struct Trial {
     processes: u32,
     starter_bytes: usize,
     service: Service,
-    /// Whether the check is about tagged messages, which a transport may lack.
-    is_tagged: bool,
 }
 
 /// The processes that have a service thread.
@@ -41,12 +39,7 @@ impl Trial {
     /// Sets up a check with `processes` processes, each with a page of starter memory and a service
     /// thread.
     pub(super) fn new(check: &'static str, processes: u32) -> Self {
-        Self { check, processes, starter_bytes: 4096, service: Service::Everybody, is_tagged: false }
-    }
-
-    /// Sets up a check of tagged messages. A transport that has none must refuse them.
-    pub(super) fn tagged(check: &'static str, processes: u32) -> Self {
-        Self { is_tagged: true, ..Self::new(check, processes) }
+        Self { check, processes, starter_bytes: 4096, service: Service::Everybody }
     }
 
     pub(super) fn starter_bytes(self, starter_bytes: usize) -> Self {
@@ -86,9 +79,6 @@ impl Trial {
             thread::spawn(move || {
                 shared.clone().guard(|| {
                     enter();
-                    if self.is_tagged && lacks_tagged(&*end) {
-                        return;
-                    }
                     body(Process::new(end, shared));
                 });
                 // The receiver is gone if the check has already failed.
@@ -156,21 +146,6 @@ impl Shared {
 fn text_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
-}
-
-/// Returns whether a transport has no tagged messages, and checks that it then refuses them in both
-/// directions.
-fn lacks_tagged(end: &dyn Transport) -> bool {
-    let capabilities = end.capabilities();
-    let lacks = capabilities.tagged_receives_max == 0;
-    if lacks {
-        assert_eq!(capabilities.tagged_bytes_max, 0, "no tagged message has a length");
-        let received = end.receive_tagged(end.process(), Tag(1), 8).map(drop);
-        for refused in [received, end.send_tagged(end.process(), Tag(1), b"")] {
-            assert!(matches!(refused, Err(FabricError::Unsupported { .. })), "a tagged message: {refused:?}");
-        }
-    }
-    lacks
 }
 
 #[track_caller]

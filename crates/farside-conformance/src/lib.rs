@@ -48,7 +48,6 @@ pub mod messages;
 pub mod operations;
 pub mod queues;
 pub mod regions;
-pub mod tagged;
 pub mod user_memory;
 pub mod waiting;
 
@@ -191,21 +190,6 @@ macro_rules! conformance_checks {
                 a_process_sends_itself_messages,
                 messages_between_all_pairs_keep_their_order,
             }
-            tagged: {
-                a_cancelled_receive_takes_no_message,
-                a_message_goes_to_its_own_sender_and_tag,
-                a_message_longer_than_its_receive_is_an_error,
-                a_process_receives_its_own_tagged_messages,
-                an_early_message_waits_for_its_receive,
-                a_tagged_message_of_an_unknown_process_is_an_error,
-                a_tagged_message_beyond_the_maximum_is_an_error,
-                messages_of_one_tag_are_matched_in_order,
-                receives_from_a_process_that_leaves_end,
-                tagged_messages_of_every_size_arrive,
-                forgetting_a_peer_ends_receives_from_it,
-                too_many_early_messages_are_refused_without_loss,
-                too_many_receives_are_refused,
-            }
             waiting: {
                 a_completion_ends_a_wait,
                 a_message_ends_a_wait,
@@ -214,7 +198,6 @@ macro_rules! conformance_checks {
                 a_wait_ends_at_its_deadline,
                 a_wake_ends_a_wait,
                 a_wake_ends_the_next_wait,
-                a_tagged_message_ends_a_wait,
                 an_idle_wait_sleeps,
             }
             ends: {

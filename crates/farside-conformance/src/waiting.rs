@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Fabric;
 use super::harness::{Process, Service, Trial};
-use super::{Fabric, tagged};
 use farside_fabric::ids::ProcessId;
-use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Tag, Transport};
+use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Transport};
 
 const PEER: ProcessId = ProcessId::new(1);
 
@@ -180,35 +180,6 @@ pub fn a_message_that_another_thread_receives_ends_a_wait(fabric: &dyn Fabric) {
             process.meet();
         },
     );
-}
-
-/// Two processes wait only for each other's tagged messages, without a service thread, and never
-/// oversleep one.
-pub fn a_tagged_message_ends_a_wait(fabric: &dyn Fabric) {
-    const ROUNDS: u32 = 200;
-    const TAG: Tag = Tag(7);
-    Trial::tagged("a_tagged_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
-        let peer = ProcessId::new(1 - process.number());
-        let end = process.end();
-        for round in 0..ROUNDS {
-            let expected = end.receive_tagged(peer, TAG, 4).expect("one message may be expected");
-            let answer = || tagged::send(process, peer, TAG, &round.to_le_bytes());
-            if process.id() != PEER {
-                answer();
-            }
-            let got = loop {
-                end.progress();
-                match expected.try_take() {
-                    Some(got) => break got,
-                    None => end.wait(&[], None),
-                }
-            };
-            assert!(matches!(&got, Ok(Outcome::Got(message)) if *message == round.to_le_bytes()), "{got:?}");
-            if process.id() == PEER {
-                answer();
-            }
-        }
-    });
 }
 
 /// The end of an operation ends the wait of the process that posted it.

@@ -42,9 +42,7 @@
 //!
 //! - twice `operations_max * PIECES_UNDER_WAY_MAX` packets (the requests to it and the answers to
 //!   it);
-//! - twice [`messages_max`](Limits::messages_max) messages of the layer above (plain and tagged
-//!   ones);
-//! - one packet that reports how many of its tagged messages were matched;
+//! - [`messages_max`](Limits::messages_max) messages of the layer above;
 //! - one packet of nine bytes for each region that it must release or that this process has
 //!   released.
 //!
@@ -69,8 +67,7 @@ pub(crate) use self::owner::Owner;
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
 use crate::region::{Lease, Naming, RegionMemory, UserMemory, UserRegion};
-use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
-use crate::transport::{Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Tag, Unposted};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Unposted};
 
 pub(crate) use self::packet::message_kinds;
 pub use self::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RequestId, USER_HEADER_BYTES};
@@ -86,7 +83,6 @@ pub const MESSAGE_BYTES_MIN: usize = 64;
 const _: () = assert!(packet::DATALESS_BYTES_MAX <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::PUT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::GOT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
-const _: () = assert!(USER_HEADER_BYTES + tagged::CREDIT_BYTES <= MESSAGE_BYTES_MIN);
 
 /// Maximum number of packets about released regions that wait for one peer. No peer can withdraw
 /// more regions than it can have.
@@ -99,8 +95,7 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Maximum number of operations and attachments in flight.
     pub operations_max: usize,
-    /// Maximum number of messages of the layer above that wait for one peer, and of unmatched
-    /// tagged messages that one peer keeps.
+    /// Maximum number of messages of the layer above that wait for one peer.
     pub messages_max: usize,
 }
 
@@ -108,16 +103,6 @@ impl Limits {
     /// Maximum length of a message of the layer above.
     pub fn user_bytes_max(&self) -> usize {
         self.message_bytes_max - USER_HEADER_BYTES
-    }
-
-    /// Maximum length of a tagged message.
-    pub fn tagged_bytes_max(&self) -> usize {
-        self.user_bytes_max() - tagged::HEADER_BYTES
-    }
-
-    /// Maximum number of tagged receives of a process.
-    pub fn tagged_receives_max(&self) -> usize {
-        TAGGED_RECEIVES_MAX
     }
 }
 
@@ -160,9 +145,6 @@ pub enum Malformed {
     /// Bytes that are not a packet.
     #[error("bytes that are not a packet")]
     Undecodable,
-    /// A malformed part of a tagged message.
-    #[error(transparent)]
-    Expected(#[from] tagged::Malformed),
 }
 
 /// One process's one-sided operations, carried by messages.
@@ -176,7 +158,6 @@ pub struct Engine {
     /// Withdrawn regions with native access that the transport does not know yet.
     revoked: VecDeque<RemoteKey>,
     asked: Asked,
-    matcher: Matcher,
     outbox: Outbox,
 }
 
@@ -200,8 +181,6 @@ impl Engine {
             limits.operations_max > 0 && limits.messages_max > 0,
             "{limits:?}: at least one operation and one message"
         );
-        let expected =
-            tagged::Limits { message_bytes_max: limits.tagged_bytes_max(), early_messages_max: limits.messages_max };
         Self {
             process,
             process_count,
@@ -210,7 +189,6 @@ impl Engine {
             attached: HashMap::new(),
             revoked: VecDeque::new(),
             asked: Asked::new(limits.message_bytes_max),
-            matcher: Matcher::new(process, expected),
             outbox: Outbox::default(),
         }
     }
@@ -467,31 +445,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Receives a tagged message. If it has already arrived, the completion has ended when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], [`FabricError::QueueFull`].
-    pub fn receive_tagged(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.check_peer(from)?;
-        self.matcher.receive_tagged(from, tag, room)
-    }
-
-    /// Sends a tagged message. A message to this process has arrived when this returns.
-    ///
-    /// # Errors
-    /// As for [`send`](Self::send); and [`FabricError::QueueFull`] also if too many of the sent
-    /// messages are unmatched.
-    pub fn send_tagged(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        self.check_peer(to)?;
-        let Self { matcher, outbox, .. } = self;
-        // The matcher limits the number of waiting messages.
-        matcher.send(to, tag, message, |frame| {
-            outbox.push(to, Class::Tagged, Packet::Tagged.encode(&frame));
-            Ok(())
-        })
-    }
-
     /// Processes a packet from a peer. Returns a message of the layer above; everything else is
     /// done here. Packets of a lost peer are ignored.
     ///
@@ -504,7 +457,6 @@ impl Engine {
         let (packet, data) = Packet::decode(packet).ok_or(Malformed::Undecodable)?;
         match packet {
             Packet::User => return Ok(Some(data)),
-            Packet::Tagged => self.matcher.take(from, data)?,
             Packet::Revoke(name) => self.revoke(from, name)?,
             Packet::Released(name) => self.owner.released(from, name),
             Packet::Request { id, region, ask } => {
@@ -531,16 +483,7 @@ impl Engine {
         // A thread of this process may have been accessing a withdrawn region, and may have
         // finished since.
         self.owner.settle();
-        let Self { matcher, outbox, .. } = self;
-        matcher.credits(|to, frame| {
-            // A waiting credit would be out of date; the matcher reports it again.
-            let has_room = outbox.count(to, Class::Credit) == 0;
-            if has_room {
-                outbox.push(to, Class::Credit, Packet::Tagged.encode(&frame));
-            }
-            has_room
-        });
-        outbox.flush(send);
+        self.outbox.flush(send);
     }
 
     /// The peers for which packets wait.
@@ -556,7 +499,6 @@ impl Engine {
         if is_news {
             self.outbox.lose(peer);
             self.asked.lose(peer);
-            self.matcher.lose(peer);
             self.owner.lose(peer);
             self.attached.retain(|key, _| key.process != peer);
             self.revoked.retain(|key| key.process != peer);

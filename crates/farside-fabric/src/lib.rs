@@ -4,8 +4,7 @@
 //! has three transports: [`shm`] for the processes of one machine, [`ofi`] for those of several,
 //! over libfabric, and [`sim`] for many processes simulated in one program. [`route`] combines the
 //! first two. [`transport`] states their common contract, and the crate `farside-conformance`
-//! checks it. [`emulated`] helps transports that only carry messages, and [`tagged`] provides
-//! tagged messages for all of them.
+//! checks it. [`emulated`] helps transports that only carry messages.
 //!
 //! A transport that can map a peer's memory gives out the mapping once. Every put, get, atomic and
 //! ring write is then a plain (racy) access with no call through the seam. A transport that cannot
@@ -29,7 +28,7 @@
 //! | `operation` | keys, errors, operations, completions and the trait [`Carrier`]; [`transport`] exports them |
 //! | [`region`] | views of registered memory, user memory and its revocation, the table of a process's regions |
 //! | [`transport`] | the seam |
-//! | [`memory`], [`queue`], [`tagged`] | allocators of registered memory, queues with few signals, matching of tagged messages |
+//! | [`memory`], [`queue`] | allocators of registered memory, queues with few signals |
 //! | [`emulated`] | emulated RMA: one-sided operations carried by messages |
 //! | [`shm`], [`ofi`], [`sim`] | the transports |
 //! | [`route`] | the choice between them, peer by peer |
@@ -48,19 +47,18 @@ pub mod route;
 pub mod shm;
 pub mod sim;
 mod sync;
-pub mod tagged;
 pub mod transport;
 pub mod wait;
 
 pub use ids::{MachineId, ProcessId, WorkerId};
 pub use region::{LocalRegion, RemoteRegion, UserMemory, UserRegion};
 pub use transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RegionKind, RemoteKey, Tag,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RegionKind, RemoteKey,
     Transport, Unposted, UserReach,
 };
 
 /// The messages of this crate, for tests of their decoders.
 #[doc(hidden)]
 pub fn message_kinds() -> Vec<farside_wire::check::MessageKind> {
-    [emulated::message_kinds(), tagged::message_kinds(), shm::message_kinds(), ofi::message_kinds()].concat()
+    [emulated::message_kinds(), shm::message_kinds(), ofi::message_kinds()].concat()
 }

@@ -14,7 +14,7 @@ use farside_wire::Wire;
 pub use self::completion::Completion;
 pub use self::error::FabricError;
 pub(crate) use self::key::INTERNAL;
-pub use self::key::{RegionKind, RegionName, RemoteKey, SLOT_BYTES, SLOT_COUNT, Tag};
+pub use self::key::{RegionKind, RegionName, RemoteKey, SLOT_BYTES, SLOT_COUNT};
 
 /// Carries posted operations: the part of a [`Transport`](crate::Transport) that regions and
 /// completions use.
@@ -191,7 +191,7 @@ apply!(u32, AtomicU32);
 pub enum Outcome {
     /// The put is visible; its buffer comes back.
     Put(Vec<u8>),
-    /// The buffer with the bytes that were read, or the bytes of a tagged message.
+    /// The buffer with the bytes that were read.
     Got(Vec<u8>),
     /// The word's previous value, widened.
     Previous(u64),

@@ -40,21 +40,15 @@ use crate::emulated::{Engine, Registration};
 use crate::ids::ProcessId;
 use crate::region::{Lease, Naming, RegionMemory, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::tagged::{self, Matcher, TAGGED_RECEIVES_MAX};
 use crate::transport::{
     Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RegionName, RemoteKey,
-    Tag, Transport, Unposted, UserReach,
+    Transport, Unposted, UserReach,
 };
 
 pub(crate) use self::message::message_kinds;
 
-/// Maximum length of a message of the layer above, and of a tagged message.
+/// Maximum length of a message of the layer above.
 const USER_BYTES_MAX: usize = MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES;
-const EXPECTED_BYTES_MAX: usize = USER_BYTES_MAX - tagged::HEADER_BYTES;
-
-/// Maximum number of unmatched tagged messages of one peer. Their bytes are limited to four
-/// messages of the maximum length, 16 KiB per peer.
-const EARLY_MAX: usize = 64;
 
 /// Pause between attempts to reach a peer that does not listen yet.
 const NAP_BEFORE_RECONNECT: Duration = Duration::from_micros(100);
@@ -113,7 +107,6 @@ struct State {
     /// Offered regions that this process had no descriptor for. They are requested when they are
     /// looked for again.
     missed: HashSet<RemoteKey>,
-    matcher: Matcher,
     events: VecDeque<Event>,
     /// Whether a thread sleeps in `wait`, or is about to, and has not been woken. Other threads may
     /// empty the sockets that it watches, and it does not know of new ones.
@@ -176,10 +169,6 @@ impl ShmEndpoint {
             attached: HashMap::from([(starter.key(), Attached::Mapped(starter.memory().clone()))]),
             fetches: HashMap::new(),
             missed: HashSet::new(),
-            matcher: Matcher::new(
-                config.process,
-                tagged::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
-            ),
             events: VecDeque::new(),
             sleeps: false,
             reach: Reach::new(config.process_count),
@@ -359,7 +348,6 @@ impl ShmEndpoint {
             }
         }
         self.forget_strangers(state);
-        send_credits(state);
         self.settle(state);
         // A sleeping thread may have seen none of these messages.
         if any && std::mem::take(&mut state.sleeps) {
@@ -405,9 +393,6 @@ impl ShmEndpoint {
                 state.events.push_back(Event::Message { from: process, message: bytes.to_vec() });
                 Ok(())
             }
-            (LinkState::Open(process), Message::Tagged(frame)) => {
-                state.matcher.take(process, frame).map_err(|_| EndOfLink::Malformed)
-            }
             _ => Err(if peer.is_some() { EndOfLink::Malformed } else { EndOfLink::Intruder }),
         }
     }
@@ -446,7 +431,6 @@ impl ShmEndpoint {
         }
         state.part_with(process);
         state.missed.retain(|key| key.process != process);
-        state.matcher.lose(process);
         if !std::mem::replace(&mut state.gone[process.index()], true) {
             tracing::debug!(%process, "connection lost");
             state.events.push_back(Event::Disconnected { process });
@@ -545,8 +529,6 @@ impl Transport for ShmEndpoint {
             needs_target_progress: NeedsTarget::Nothing,
             puts_in_order: true,
             message_bytes_max: USER_BYTES_MAX,
-            tagged_bytes_max: EXPECTED_BYTES_MAX,
-            tagged_receives_max: TAGGED_RECEIVES_MAX,
             operations_max: usize::MAX,
             user_memory: UserReach::SystemCall,
         }
@@ -659,33 +641,6 @@ impl Transport for ShmEndpoint {
         Ok(())
     }
 
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.check_process(from)?;
-        let mut state = self.lock();
-        if from != self.config.process {
-            // The connection reports when the peer is gone.
-            self.link_to(&mut state, from)?;
-        }
-        let completion = state.matcher.receive_tagged(from, tag, room)?;
-        send_credits(&mut state);
-        Ok(completion)
-    }
-
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        self.check_process(to)?;
-        let mut state = self.lock();
-        if to != self.config.process {
-            self.link_to(&mut state, to)?;
-        }
-        let State { matcher, links, outgoing, .. } = &mut *state;
-        matcher.send(to, tag, message, |frame| {
-            let index = known_link(links, outgoing, to).expect("a link exists, as checked above");
-            links[index].send(&Message::Tagged(&frame), None)?;
-            self.watch_backlog(&links[index]);
-            Ok(())
-        })
-    }
-
     fn receive(&self) -> Option<Event> {
         self.lock().events.pop_front()
     }
@@ -732,18 +687,6 @@ fn known_link(links: &[Link], outgoing: &[Option<u64>], process: ProcessId) -> O
 /// The link with this number. They are in the order of their numbers.
 fn index_of(links: &[Link], id: u64) -> Option<usize> {
     links.binary_search_by_key(&id, Link::id).ok()
-}
-
-/// Tells peers which of their tagged messages were matched. Where there is no room for that, the
-/// next call of `progress` does it.
-fn send_credits(state: &mut State) {
-    let State { matcher, links, outgoing, .. } = state;
-    matcher.credits(|to, frame| {
-        // A peer that has sent a message has a link.
-        let Some(index) = known_link(links, outgoing, to) else { return false };
-        outgoing[to.index()] = Some(links[index].id());
-        links[index].send(&Message::Tagged(&frame), None).is_ok()
-    });
 }
 
 /// Returns whether a connection may come about later: the peer does not listen yet, its listener is

@@ -20,11 +20,6 @@
 //! 6. Messages from one process to another arrive whole, once, and in the order in which they were
 //!    sent; otherwise the peer is reported as [`Event::Disconnected`].
 //! 7. Nothing blocks without a deadline, and the death of a peer is an error, not a silence.
-//! 8. The receiver of a *tagged* message has stated its sender, its tag and its maximum length. The
-//!    message goes to the first receive with this sender and tag; among messages for one receive,
-//!    the first one sent goes first. A message that arrives before its receive is kept. A sender of
-//!    too many such messages is refused, and nothing is lost. Tagged and plain messages may
-//!    overtake each other.
 //!
 //! `docs/adding-a-transport.md` is the guide for authors of transports.
 //! [`emulated`](crate::emulated) provides the one-sided operations for transports that only carry
@@ -46,7 +41,7 @@ use crate::region::{LocalRegion, RemoteRegion, UserMemory, UserRegion};
 
 pub use crate::operation::{
     AtomicChange, Carrier, Completion, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, SLOT_BYTES,
-    SLOT_COUNT, Tag, Unposted,
+    SLOT_COUNT, Unposted,
 };
 
 /// One process's endpoint of a fabric.
@@ -172,36 +167,6 @@ pub trait Transport: Carrier + Any {
         self.send(to, &message)
     }
 
-    /// Starts to receive one message of up to `room` bytes that `from` [sends](Self::send_tagged)
-    /// under this tag. The completion ends with [`Outcome::Got`], or with
-    /// [`FabricError::RoomTooSmall`] when the message is longer: then the message is lost, and the
-    /// next one goes to the next receive. A [cancelled](Completion::cancel) receive takes no
-    /// message.
-    ///
-    /// *Cost*: no memory is reserved for the message, which arrives in memory of its own.
-    ///
-    /// # Errors
-    /// [`FabricError::Unsupported`] when the transport has no tagged messages, as by default;
-    /// [`FabricError::QueueFull`] when this process has too many such receives under way;
-    /// [`FabricError::NoSuchProcess`]; [`FabricError::Disconnected`], with which the completion
-    /// also ends when the peer is lost.
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        let _ = (from, tag, room);
-        Err(FabricError::Unsupported { what: "receiving a tagged message", transport: self.capabilities().name })
-    }
-
-    /// Sends a small message that completes a [receive](Self::receive_tagged) of the same tag, now
-    /// or later. The message is copied before this returns.
-    ///
-    /// # Errors
-    /// [`FabricError::Unsupported`] when the transport has no tagged messages, as by default;
-    /// [`FabricError::QueueFull`] also when the peer keeps too many messages that it has not
-    /// started to receive. Otherwise as for [`send`](Self::send).
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        let _ = (to, tag, message);
-        Err(FabricError::Unsupported { what: "sending a tagged message", transport: self.capabilities().name })
-    }
-
     /// Returns the next event, if there is one.
     fn receive(&self) -> Option<Event>;
 
@@ -228,11 +193,6 @@ pub struct Capabilities {
     pub puts_in_order: bool,
     /// Maximum length of a message, in bytes.
     pub message_bytes_max: usize,
-    /// Maximum length of a tagged message, in bytes; 0 if the transport has none.
-    pub tagged_bytes_max: usize,
-    /// The maximum number of tagged receives that a process may have under way; 0 if the transport
-    /// has no tagged messages.
-    pub tagged_receives_max: usize,
     /// Maximum number of operations in flight. (On user memory it may be smaller.)
     pub operations_max: usize,
     /// The way in which peers access user memory.

@@ -51,7 +51,6 @@ pub(super) const HOUSES: [Rooms; 2] = [
             &["transport"],
             &["queue"],
             &["memory"],
-            &["tagged"],
             &["emulated"],
             &["shm"],
             &["ofi"],

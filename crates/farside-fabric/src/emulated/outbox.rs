@@ -10,8 +10,6 @@ pub(super) enum Class {
     Request,
     Answer,
     Message,
-    Tagged,
-    Credit,
     /// The withdrawal of a region.
     Revoke,
     /// The release of a region.
@@ -29,7 +27,7 @@ pub(super) struct Outbox {
 struct Lane {
     packets: VecDeque<(Class, Vec<u8>)>,
     /// Number of packets of each class.
-    counts: [usize; 7],
+    counts: [usize; 5],
 }
 
 impl Outbox {

@@ -11,7 +11,7 @@ use crate::operation::{AtomicChange, RegionName};
 /// Encoded length of an enum's variant.
 const VARIANT_BYTES: usize = 4;
 
-/// Bytes that a packet adds to a message of the layer above, or to a frame of a tagged message.
+/// Bytes that a packet adds to a message of the layer above.
 pub const USER_HEADER_BYTES: usize = VARIANT_BYTES;
 
 /// Bytes that a packet adds to the data of a put: variant, request, region, variant, offset.
@@ -30,9 +30,6 @@ pub(super) const DATALESS_BYTES_MAX: usize = PUT_HEADER_BYTES + VARIANT_BYTES + 
 pub enum Packet {
     /// The data are a message of the layer above, which the engine passes on.
     User,
-    /// The data are a frame of tagged messages: a message or a credit (see
-    /// [`tagged`](crate::tagged)).
-    Tagged,
     /// The sender withdraws a region of its own; the receiver must release it.
     Revoke(RegionName),
     /// The sender has released a region: none of its accesses to it is in flight.
@@ -165,7 +162,7 @@ impl Packet {
     /// Whether data may follow.
     fn has_data(&self) -> bool {
         match self {
-            Self::User | Self::Tagged => true,
+            Self::User => true,
             Self::Revoke(_) | Self::Released(_) => false,
             Self::Request { ask, .. } => matches!(ask, Ask::Put { .. }),
             Self::Answer { answer, .. } => matches!(answer, Answer::Got),

@@ -534,36 +534,3 @@ proptest! {
         prop_assert_eq!(run(&mut engines, key, put).unwrap(), Outcome::Put(pattern(100)));
     }
 }
-
-#[test]
-fn tagged_messages_arrive_and_return_credit() {
-    let mut engines = engines(2, LIMITS);
-    let tag = Tag(5);
-    let longest = LIMITS.tagged_bytes_max();
-    assert_eq!(Packet::Tagged.encode(&[0; tagged::HEADER_BYTES]).len() + longest, LIMITS.message_bytes_max);
-    // One message that is received at once, and as many as may be unmatched.
-    let first = engines[1].receive_tagged(ASKER, tag, longest).unwrap();
-    engines[0].send_tagged(OWNER, tag, &pattern(longest)).unwrap();
-    assert_eq!(settle(&mut engines), [], "it is not a plain message");
-    assert_eq!(result(&first).unwrap(), Outcome::Got(pattern(longest)));
-    (0..3).for_each(|_| engines[0].send_tagged(OWNER, tag, b"early").unwrap());
-    let refused = engines[0].send_tagged(OWNER, tag, b"early");
-    assert!(matches!(refused, Err(FabricError::QueueFull { process: OWNER, max: 3 })), "{refused:?}");
-    settle(&mut engines);
-    // The outbox has room for one credit at a time, whatever happens to the packets.
-    for _ in 0..3 {
-        assert!(engines[1].receive_tagged(ASKER, tag, longest).unwrap().has_ended());
-        engines[1].flush(|_, packet| Err(packet));
-    }
-    assert_eq!(engines[1].outbox.count(ASKER, Class::Credit), 1);
-    settle(&mut engines);
-    (0..3).for_each(|_| engines[0].send_tagged(OWNER, tag, b"early").unwrap());
-
-    let open = engines[1].receive_tagged(ASKER, Tag(6), longest).unwrap();
-    engines[1].lose(ASKER);
-    assert!(matches!(result(&open), Err(FabricError::Disconnected { process: ASKER })));
-    assert!(matches!(engines[1].receive_tagged(ASKER, tag, 1), Err(FabricError::Disconnected { .. })));
-    assert!(matches!(engines[1].send_tagged(ASKER, tag, b"x"), Err(FabricError::Disconnected { .. })));
-    let stranger = ProcessId::new(2);
-    assert!(matches!(engines[0].receive_tagged(stranger, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
-}

@@ -16,13 +16,13 @@ use super::library::Api;
 use super::message::Card;
 use super::port::Port;
 use super::provider;
-use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
+use super::state::{MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::ids::ProcessId;
 use crate::queue::{QueueOptions, TransferQueue};
 use crate::region::{Lease, LocalRegion, Naming, RemoteRegion, UserMemory, UserRegion};
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RemoteKey, Tag,
-    Transport, Unposted, UserReach,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RemoteKey, Transport,
+    Unposted, UserReach,
 };
 
 /// Interval for retries of what libfabric had no room for, and for a thread that stands back to
@@ -322,8 +322,6 @@ impl Transport for OfiEndpoint {
             needs_target_progress: if self.works_in_software { NeedsTarget::Everything } else { NeedsTarget::Atomics },
             puts_in_order: false,
             message_bytes_max: MESSAGE_BYTES_MAX,
-            tagged_bytes_max: LIMITS.tagged_bytes_max(),
-            tagged_receives_max: LIMITS.tagged_receives_max(),
             operations_max: OPERATIONS_MAX,
             user_memory: UserReach::Native,
         }
@@ -387,17 +385,6 @@ impl Transport for OfiEndpoint {
         self.check_process(to)?;
         let mut state = self.lock();
         state.send(to, bytes, write)?;
-        self.wake_for_message(to, state);
-        Ok(())
-    }
-
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.lock().receive_tagged(from, tag, room)
-    }
-
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        let mut state = self.lock();
-        state.send_tagged(to, tag, message)?;
         self.wake_for_message(to, state);
         Ok(())
     }

@@ -23,7 +23,7 @@ use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
 use super::transfer::{Lent, Transfer, TransferId};
 use crate::emulated::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
-use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Unposted};
 
 /// Maximum number of operations in flight per process.
 pub(super) const OPERATIONS_MAX: usize = 64;
@@ -392,22 +392,6 @@ impl State {
         } else {
             Err(FabricError::QueueFull { process: to, max: SEND_SLOTS })
         }
-    }
-
-    /// Expects a tagged message. The engine carries these: libfabric's own tagged messages are no
-    /// faster, and its buffer for unexpected ones is unbounded.
-    pub(super) fn receive_tagged(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.check()?;
-        let expected = self.engine.receive_tagged(from, tag, room);
-        self.flush_engine();
-        expected
-    }
-
-    pub(super) fn send_tagged(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        self.check()?;
-        self.engine.send_tagged(to, tag, message)?;
-        self.flush_engine();
-        Ok(())
     }
 
     /// Posts receives, sends the engine's packets, and sends messages that had no room, as far as

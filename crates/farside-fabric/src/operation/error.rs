@@ -141,27 +141,11 @@ pub enum FabricError {
         /// The limit of the queue.
         max: usize,
     },
-    /// A tagged message is longer than its receive allows. The message is lost.
-    #[error("a tagged message of {bytes} bytes was lost: its receive has room for {room}; receive it with more room")]
-    RoomTooSmall {
-        /// The message's length.
-        bytes: usize,
-        /// The room of the receive.
-        room: usize,
-    },
     /// The key names no region, or a withdrawn one.
     #[error("{} has no region {} of generation {}: it was deregistered, or never existed", key.process, key.slot, key.generation)]
     StaleKey {
         /// The key.
         key: RemoteKey,
-    },
-    /// The transport does not have an optional ability.
-    #[error("{what} failed: the transport {transport} does not support it; use a transport that does")]
-    Unsupported {
-        /// The refused operation.
-        what: &'static str,
-        /// The name of the transport.
-        transport: &'static str,
     },
     /// Something that the route needs is not on this machine.
     #[error("{what} cannot be used here: {why}; {remedy}")]

@@ -1,4 +1,4 @@
-//! The names of regions and of tagged messages.
+//! The names of regions.
 
 use farside_wire::Wire;
 
@@ -85,11 +85,6 @@ impl RemoteKey {
         if offset.is_multiple_of(bytes as u64) { Ok(()) } else { Err(FabricError::Misaligned { offset, bytes }) }
     }
 }
-
-/// Distinguishes the tagged messages of one sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
-#[wire(crate = "farside_wire")]
-pub struct Tag(pub u64);
 
 /// Names a region of one process: the part of a [`RemoteKey`] that its owner looks it up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]

@@ -17,7 +17,7 @@ use crate::region::{Lease, Names, Naming, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::shm::{ShmConfig, ShmEndpoint};
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey, Tag,
+    Capabilities, Carrier, Completion, Event, FabricError, Operation, Outcome, RegionKind, RegionName, RemoteKey,
     Transport, Unposted,
 };
 
@@ -147,12 +147,7 @@ impl Transport for Routes {
         // The capabilities common to all peers: libfabric guarantees no more than shared memory in
         // every respect except the length of messages.
         let (shm, ofi) = (self.shm.capabilities(), self.ofi.capabilities());
-        Capabilities {
-            name: "shm+ofi",
-            message_bytes_max: shm.message_bytes_max.min(ofi.message_bytes_max),
-            tagged_bytes_max: shm.tagged_bytes_max.min(ofi.tagged_bytes_max),
-            ..ofi
-        }
+        Capabilities { name: "shm+ofi", message_bytes_max: shm.message_bytes_max.min(ofi.message_bytes_max), ..ofi }
     }
 
     fn register_memory(
@@ -222,18 +217,6 @@ impl Transport for Routes {
 
     fn message_bytes_max(&self, to: ProcessId) -> usize {
         self.to(to).message_bytes_max(to)
-    }
-
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        self.to(from).receive_tagged(from, tag, room)
-    }
-
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        let max = self.capabilities().tagged_bytes_max;
-        if message.len() > max {
-            return Err(FabricError::MessageTooLong { bytes: message.len(), max });
-        }
-        self.to(to).send_tagged(to, tag, message)
     }
 
     fn receive(&self) -> Option<Event> {

@@ -17,11 +17,10 @@ const WELCOME: u8 = 2;
 const FETCH: u8 = 3;
 const FETCHED: u8 = 4;
 const USER: u8 = 5;
-const TAGGED: u8 = 6;
-const PACKET: u8 = 7;
+const PACKET: u8 = 6;
 
 /// Changes with every change of the messages.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
@@ -36,8 +35,6 @@ pub(super) enum Message<'a> {
     Fetched(Fetched),
     /// A message of the layer above.
     User(&'a [u8]),
-    /// A frame of a tagged message.
-    Tagged(&'a [u8]),
     /// A packet from one [`Engine`](crate::emulated::Engine) to another.
     Packet(&'a [u8]),
 }
@@ -96,7 +93,6 @@ impl Message<'_> {
             }
             Message::Fetched(fetched) => with_kind(FETCHED, fetched),
             Message::User(bytes) => [&[USER], *bytes].concat(),
-            Message::Tagged(frame) => [&[TAGGED], *frame].concat(),
             Message::Packet(packet) => [&[PACKET], *packet].concat(),
         }
     }
@@ -115,7 +111,6 @@ impl<'a> Message<'a> {
             }
             FETCHED => body(rest).map(Message::Fetched),
             USER => Some(Message::User(rest)),
-            TAGGED => Some(Message::Tagged(rest)),
             PACKET => Some(Message::Packet(rest)),
             _ => None,
         }
@@ -172,7 +167,6 @@ mod tests {
                 fetched(Found::Shared(bytes)),
                 fetched(Found::Private),
                 Message::User(&user),
-                Message::Tagged(&user),
                 Message::Packet(&user),
             ];
             for message in messages {

@@ -15,10 +15,9 @@ use crate::emulated::Registration;
 use crate::ids::ProcessId;
 use crate::region::{Lease, Naming, UserMemory, UserRegion};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::tagged::TAGGED_RECEIVES_MAX;
 use crate::transport::{
-    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RemoteKey, Tag,
-    Transport, Unposted, UserReach,
+    Capabilities, Carrier, Completion, Event, FabricError, NeedsTarget, Operation, RegionKind, RemoteKey, Transport,
+    Unposted, UserReach,
 };
 
 /// The time that a wait spends on its descriptors before it looks at the network again.
@@ -191,8 +190,6 @@ impl Transport for SimEndpoint {
             },
             puts_in_order: false,
             message_bytes_max: options.message_bytes_max,
-            tagged_bytes_max: options.message_bytes_max,
-            tagged_receives_max: TAGGED_RECEIVES_MAX,
             operations_max: options.operations_max,
             user_memory: UserReach::Owner,
         }
@@ -249,19 +246,6 @@ impl Transport for SimEndpoint {
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead(to);
         let sent = self.network.lock().send(self.process, to, message);
-        self.note_operation();
-        sent
-    }
-
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        // The receiver's share of the cost of the message, which completes without a further call.
-        self.spend_overhead(from);
-        self.network.lock().receive_tagged(self.process, from, tag, room)
-    }
-
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        self.spend_overhead(to);
-        let sent = self.network.lock().send_tagged(self.process, to, tag, message);
         self.note_operation();
         sent
     }

@@ -20,8 +20,7 @@ use super::trace::Trace;
 use super::turns::Turns;
 use crate::emulated::{Owner, Registration};
 use crate::ids::ProcessId;
-use crate::tagged::{self, Matcher};
-use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Unposted};
 
 /// The network behind its single lock: simulated processes are threads that take turns.
 #[derive(Debug)]
@@ -52,8 +51,6 @@ pub(super) struct Network {
     under_way: BTreeMap<Due, Parcel>,
     transfers: BTreeMap<TransferId, Transfer>,
     lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
-    /// The lanes of tagged messages, whose matchers count them.
-    expected_lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
     processes: Vec<Process>,
     polls: Polls,
     /// Set if threads take turns; then they decide how time passes.
@@ -89,14 +86,12 @@ impl SharedNetwork {
         options: SimOptions,
         takes_turns: bool,
     ) -> Result<Self, FabricError> {
-        let limits =
-            tagged::Limits { message_bytes_max: options.message_bytes_max, early_messages_max: options.messages_max };
         let processes = (0..process_count)
             .map(ProcessId::new)
             .map(|process| {
                 let memory = Arc::new(SharedMemory::create("farside-sim-starter", starter_bytes)?);
                 let starter = Registration { memory, bytes: starter_bytes, access: None };
-                Ok(Process::new(Owner::new(process, starter), Matcher::new(process, limits)))
+                Ok(Process::new(Owner::new(process, starter)))
             })
             .collect::<Result<_, FabricError>>()?;
         let network = Network {
@@ -110,7 +105,6 @@ impl SharedNetwork {
             under_way: BTreeMap::new(),
             transfers: BTreeMap::new(),
             lanes: BTreeMap::new(),
-            expected_lanes: BTreeMap::new(),
             processes,
             polls: Polls::default(),
             turns: takes_turns.then(|| Turns::new(process_count, seed)),
@@ -207,49 +201,6 @@ impl Network {
         lane.waiting += 1;
         self.dispatch_in_order(from, to, message.len(), Parcel::Message { from, to, message: message.to_vec() });
         Ok(())
-    }
-
-    pub(super) fn receive_tagged(
-        &mut self,
-        by: ProcessId,
-        from: ProcessId,
-        tag: Tag,
-        room: usize,
-    ) -> Result<Completion, FabricError> {
-        self.connect(by, from)?;
-        let completion = self.process(by).matcher.receive_tagged(from, tag, room)?;
-        self.send_credits(by);
-        Ok(completion)
-    }
-
-    pub(super) fn send_tagged(
-        &mut self,
-        from: ProcessId,
-        to: ProcessId,
-        tag: Tag,
-        message: &[u8],
-    ) -> Result<(), FabricError> {
-        self.connect(from, to)?;
-        let mut frame = None;
-        self.process(from).matcher.send(to, tag, message, |made| {
-            frame = Some(made);
-            Ok(())
-        })?;
-        match frame {
-            Some(frame) => self.dispatch_frame(from, to, frame),
-            None => self.stir(from),
-        }
-        Ok(())
-    }
-
-    /// Tells other processes which of their tagged messages were matched.
-    pub(super) fn send_credits(&mut self, by: ProcessId) {
-        let mut credits = Vec::new();
-        self.process(by).matcher.credits(|to, frame| {
-            credits.push((to, frame));
-            true
-        });
-        credits.into_iter().for_each(|(to, frame)| self.dispatch_frame(by, to, frame));
     }
 
     pub(super) fn receive(&mut self, process: ProcessId) -> Option<Event> {

@@ -34,8 +34,6 @@ pub(super) enum Parcel {
     Reply { transfer: TransferId, to: ProcessId },
     /// A message arrives.
     Message { from: ProcessId, to: ProcessId, message: Vec<u8> },
-    /// A frame of a tagged message arrives.
-    Expected { from: ProcessId, to: ProcessId, frame: Vec<u8> },
     /// A holder of a region learns that its owner has withdrawn it.
     Revoke { key: RemoteKey, to: ProcessId },
     /// The owner learns that a holder has released the region.
@@ -52,7 +50,6 @@ impl Parcel {
             Self::Effect { from, target, piece, .. } => [2, number(from), number(target), piece.len() as u64],
             Self::Reply { transfer, to } => [3, *transfer, number(to), 0],
             Self::Message { from, to, message } => [4, number(from), number(to), message.len() as u64],
-            Self::Expected { from, to, frame } => [6, number(from), number(to), frame.len() as u64],
             Self::Disconnected { with, to } => [5, number(with), number(to), 0],
             Self::Revoke { key, to } => [7, number(&key.process), number(to), u64::from(key.slot)],
             Self::Released { key, by } => [8, number(by), number(&key.process), u64::from(key.slot)],
@@ -66,7 +63,7 @@ impl Parcel {
             Self::Revoke { key, to } => Some((key.process, *to)),
             Self::Released { key, by } => Some((*by, key.process)),
             Self::Disconnected { with, to } => Some((*with, *to)),
-            Self::Effect { .. } | Self::Reply { .. } | Self::Expected { .. } => None,
+            Self::Effect { .. } | Self::Reply { .. } => None,
         }
     }
 
@@ -76,7 +73,6 @@ impl Parcel {
             Self::Effect { target: to, .. }
             | Self::Reply { to, .. }
             | Self::Message { to, .. }
-            | Self::Expected { to, .. }
             | Self::Revoke { to, .. }
             | Self::Disconnected { to, .. } => *to,
             Self::Released { key, .. } => key.process,

@@ -6,7 +6,6 @@ use std::sync::{Arc, Condvar};
 use super::parcel::Parcel;
 use crate::emulated::Owner;
 use crate::ids::ProcessId;
-use crate::tagged::Matcher;
 use crate::transport::{Event, FabricError, RemoteKey};
 
 #[derive(Debug)]
@@ -25,8 +24,6 @@ pub(super) struct Process {
     /// Number of posted operations that have not completed.
     pub(super) operations: usize,
     pub(super) inbox: VecDeque<Event>,
-    /// The tagged messages that this process expects.
-    pub(super) matcher: Matcher,
     /// Whether a message was refused for lack of room.
     pub(super) awaits_room: bool,
     /// Whether there may be room by now.
@@ -44,7 +41,7 @@ pub(super) enum Peer {
 }
 
 impl Process {
-    pub(super) fn new(regions: Owner, matcher: Matcher) -> Self {
+    pub(super) fn new(regions: Owner) -> Self {
         Self {
             alive: true,
             regions,
@@ -55,7 +52,6 @@ impl Process {
             under_way: 0,
             operations: 0,
             inbox: VecDeque::new(),
-            matcher,
             awaits_room: false,
             has_room: false,
             sleepers: Sleepers::default(),
@@ -78,7 +74,6 @@ impl Process {
     /// Marks a peer as gone, and reports that once if it was connected. The caller then stirs the
     /// process.
     pub(super) fn lose_peer(&mut self, process: ProcessId) {
-        self.matcher.lose(process);
         self.regions.lose(process);
         self.attached.retain(|key| key.process != process);
         self.closing.retain(|key| key.process != process);

@@ -273,26 +273,6 @@ faults_are_found! {
     unknown_receiver: AcceptsUnknownProcesses by "messages::a_message_to_an_unknown_process_is_an_error", Says("Ok(())");
     own_messages_refused: RefusesItself by "messages::a_process_sends_itself_messages", Says("sending to myself failed");
 
-    // Tagged messages.
-    lost_tagged: LosesMessages by "tagged::tagged_messages_of_every_size_arrive", WaitsInVain("deadline passed");
-    half_a_tag: IgnoresTags by "tagged::a_message_goes_to_its_own_sender_and_tag", Says("a tagged message");
-    reordered_tagged: ReordersTagged by "tagged::messages_of_one_tag_are_matched_in_order", Says("a tagged message");
-    confused_kinds: ConfusesKinds by "tagged::an_early_message_waits_for_its_receive", Says("is not an event");
-    early_and_lost: LosesWhenFull by "tagged::too_many_early_messages_are_refused_without_loss",
-        Says("are refused at some time");
-    cut_or_made_room: IgnoresRoom by "tagged::a_message_longer_than_its_receive_is_an_error", Says("have room: Ok");
-    tagged_too_long: TakesMessagesTooLong by "tagged::a_tagged_message_beyond_the_maximum_is_an_error", Says("Ok(())");
-    taken_by_cancelled: DeliversToCancelled by "tagged::a_cancelled_receive_takes_no_message",
-        Says("a tagged message");
-    unbounded_receives: LosesWhenFull by "tagged::too_many_receives_are_refused", Says("expectations: Ok");
-    unknown_sender: AcceptsUnknownProcesses by "tagged::a_tagged_message_of_an_unknown_process_is_an_error", Says("Ok(");
-    own_tagged_messages_refused: RefusesItself by "tagged::a_process_receives_its_own_tagged_messages",
-        WaitsInVain("deadline passed");
-    open_receives: LeavesOperationsOpen by "tagged::receives_from_a_process_that_leaves_end",
-        WaitsInVain("a receive from a lost process");
-    open_receives_after_forget: IgnoresForget by "tagged::forgetting_a_peer_ends_receives_from_it",
-        WaitsInVain("a receive from a lost process");
-
     // Waiting.
     endless_wait: IgnoresDeadlines by "waiting::a_wait_ends_at_its_deadline",
         WaitsInVain("does not come to its end");
@@ -303,8 +283,6 @@ faults_are_found! {
         WaitsInVain("does not come to its end");
     overslept_message_of_another: NeverWakes by "waiting::a_message_that_another_thread_receives_ends_a_wait",
         WaitsInVain("does not come to its end | waited in vain");
-    overslept_tagged_message: NeverWakes by "waiting::a_tagged_message_ends_a_wait",
-        WaitsInVain("does not come to its end");
     overslept_completion: NeverWakes by "waiting::a_completion_ends_a_wait",
         WaitsInVain("does not come to its end");
     ignored_descriptor: IgnoresDescriptors by "waiting::a_readable_descriptor_ends_a_wait",

@@ -13,7 +13,7 @@ use farside_fabric::queue::QueueOptions;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId,
-    RegionKind, RemoteKey, RemoteRegion, Tag, Transport, Unposted, UserMemory, UserRegion,
+    RegionKind, RemoteKey, RemoteRegion, Transport, Unposted, UserMemory, UserRegion,
 };
 use farside_sys::shm::SharedMemory;
 use farside_transmit::Queue;
@@ -32,13 +32,9 @@ pub(crate) enum Fault {
     ClipsAccesses,
     ComparesSigned,
     CompletesPutsEarly,
-    /// Tagged messages arrive as events.
-    ConfusesKinds,
     CutsMessages,
     /// A process can neither attach its own regions nor send itself messages.
     RefusesItself,
-    /// A cancelled receive still takes a message.
-    DeliversToCancelled,
     /// A deregistration ends at once.
     EndsDeregistrationsEarly,
     ForgetsAttached,
@@ -53,17 +49,12 @@ pub(crate) enum Fault {
     IgnoresOffers,
     /// A write to read-only memory succeeds without any effect.
     IgnoresRights,
-    IgnoresRoom,
-    /// Tags are compared by their lower half.
-    IgnoresTags,
     IgnoresWakes,
     /// Deregistering succeeds, and the key stays valid.
     KeepsKeys,
     KeepsPutBuffers,
     /// Operations on a lost peer never end.
     LeavesOperationsOpen,
-    /// A tagged message is held back until the next one is sent.
-    ReordersTagged,
     ListensInReceiveOnly,
     LosesAtomics,
     LosesMessages,
@@ -122,7 +113,6 @@ pub(crate) struct FaultyEnd {
     /// Operations whose results may be kept back.
     watched: Mutex<Vec<Watched>>,
     last_put: Mutex<Option<Completion>>,
-    held_back: Mutex<Option<(ProcessId, Tag, Vec<u8>)>>,
     registered: Mutex<HashMap<RemoteKey, LocalRegion>>,
     given_back: Mutex<Vec<LocalRegion>>,
     private: Mutex<Vec<UserRegion>>,
@@ -174,7 +164,6 @@ impl FaultyEnd {
             owed: Mutex::default(),
             watched: Mutex::default(),
             last_put: Mutex::default(),
-            held_back: Mutex::default(),
             registered: Mutex::default(),
             given_back: Mutex::default(),
             private: Mutex::default(),
@@ -349,12 +338,8 @@ impl FaultyEnd {
     }
 }
 
-/// Faulty events and tags.
+/// Faulty events.
 impl FaultyEnd {
-    fn spoil_tag(&self, tag: Tag) -> Tag {
-        if self.has(Fault::IgnoresTags) { Tag(tag.0 & u64::from(u32::MAX)) } else { tag }
-    }
-
     fn spoil(&self, event: Event) -> Option<Event> {
         match event {
             Event::Message { from, message } => self.spoil_message(from, message),
@@ -586,54 +571,6 @@ impl Transport for FaultyEnd {
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(()),
             Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AcceptsUnknownProcesses) => Ok(()),
             Err(FabricError::Disconnected { .. }) if self.has(Fault::SendsToLostPeers) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        if self.has(Fault::RefusesItself) && from == self.process() {
-            return Ok(Completion::pending());
-        }
-        let room = if self.has(Fault::IgnoresRoom) { usize::MAX } else { room };
-        match self.sound.receive_tagged(from, self.spoil_tag(tag), room) {
-            Ok(sound) if self.has(Fault::LeavesOperationsOpen) || self.has(Fault::DeliversToCancelled) => {
-                Ok(self.watch(from, sound))
-            }
-            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(Completion::pending()),
-            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AcceptsUnknownProcesses) => {
-                Ok(Completion::pending())
-            }
-            other => other,
-        }
-    }
-
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        let tag = self.spoil_tag(tag);
-        if self.strikes(Fault::LosesMessages) {
-            return Ok(());
-        }
-        if self.has(Fault::ConfusesKinds) {
-            return self.sound.send(to, message);
-        }
-        if self.strikes(Fault::ReordersTagged) {
-            *lock(&self.held_back) = Some((to, tag, message.to_vec()));
-            return Ok(());
-        }
-        let max = self.capabilities().tagged_bytes_max;
-        if self.has(Fault::TakesMessagesTooLong) && message.len() > max {
-            return self.sound.send_tagged(to, tag, &message[..max]);
-        }
-        match self.sound.send_tagged(to, tag, message) {
-            Ok(()) => {
-                let mut held_back = lock(&self.held_back);
-                if let Some((to, tag, message)) = held_back.take()
-                    && self.sound.send_tagged(to, tag, &message).is_err()
-                {
-                    *held_back = Some((to, tag, message));
-                }
-                Ok(())
-            }
-            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(()),
             other => other,
         }
     }

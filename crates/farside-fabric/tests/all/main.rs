@@ -16,4 +16,3 @@ mod only_messages;
 mod over_ofi;
 mod ring_model;
 mod routes;
-mod untagged;

@@ -23,7 +23,6 @@ impl Network {
             self.accept(parcel);
         }
         while self.receive(dead).is_some() {}
-        self.process(dead).matcher.end(dead);
         self.process(dead).inbox.push_back(Event::Disconnected { process: dead });
         self.stir(dead);
         let peers: Vec<ProcessId> = self.process(dead).peers.keys().copied().filter(|peer| *peer != dead).collect();
@@ -85,26 +84,20 @@ impl Network {
     /// Delivers only the first few of the dead process's messages to each peer.
     fn lose_messages_of(&mut self, dead: ProcessId) {
         let mut lane_is_cut = BTreeMap::new();
-        let is_message = |parcel: &Parcel| match parcel {
-            Parcel::Message { from, .. } | Parcel::Expected { from, .. } => *from == dead,
-            _ => false,
-        };
+        let is_message = |parcel: &Parcel| matches!(parcel, Parcel::Message { from, .. } if *from == dead);
         let messages: Vec<Due> = self.find(is_message);
         for due in messages {
-            let parcel = &self.under_way[&due];
-            let (to, is_expected) = (parcel.destination(), matches!(parcel, Parcel::Expected { .. }));
-            let is_cut = lane_is_cut.entry((to, is_expected)).or_insert(false);
+            let to = self.under_way[&due].destination();
+            let is_cut = lane_is_cut.entry(to).or_insert(false);
             *is_cut |= self.random.coin();
             if *is_cut {
                 self.take_out(due);
-                if !is_expected {
-                    self.clear_one(dead, to);
-                }
+                self.clear_one(dead, to);
             }
         }
         let is_lost = |parcel: &mut Parcel| match parcel {
             Parcel::Message { from, to, .. } if *from == dead => {
-                let is_cut = lane_is_cut.entry((*to, false)).or_insert(false);
+                let is_cut = lane_is_cut.entry(*to).or_insert(false);
                 *is_cut |= self.script.as_ref().is_some_and(|script| script.choose(2) == 1);
                 *is_cut
             }

@@ -195,14 +195,6 @@ impl Network {
         self.insert(due, parcel);
     }
 
-    /// Sends a frame of a tagged message. It keeps its order among these frames only.
-    pub(super) fn dispatch_frame(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
-        let arrives_ns = self.arrival(from, to, frame.len());
-        let mut due = self.draw_due(arrives_ns);
-        self.expected_lanes.entry((from, to)).or_default().line_up(&mut due);
-        self.insert(due, Parcel::Expected { from, to, frame });
-    }
-
     fn insert(&mut self, due: Due, parcel: Parcel) {
         for process in self.concerned(&parcel).into_iter().flatten() {
             let process = self.process(process);
@@ -262,14 +254,6 @@ impl Network {
                     self.stir(to);
                 } else {
                     self.clear_one(from, to);
-                }
-            }
-            Parcel::Expected { from, to, frame } => {
-                let process = self.process(to);
-                if process.alive && process.check_peer(from).is_ok() {
-                    process.matcher.take(from, &frame).expect("simulated processes send only valid frames");
-                    self.send_credits(to);
-                    self.stir(to);
                 }
             }
             Parcel::Revoke { key, to } => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::emulated::{Engine, Limits, Registration};
 use farside_fabric::{
     Capabilities, Carrier, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RegionKind,
-    RemoteKey, RemoteRegion, Tag, Transport, Unposted, UserMemory, UserReach, UserRegion,
+    RemoteKey, RemoteRegion, Transport, Unposted, UserMemory, UserReach, UserRegion,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -134,8 +134,6 @@ impl Transport for End {
             needs_target_progress: NeedsTarget::Everything,
             puts_in_order: false,
             message_bytes_max: self.limits.user_bytes_max(),
-            tagged_bytes_max: self.limits.tagged_bytes_max(),
-            tagged_receives_max: self.limits.tagged_receives_max(),
             operations_max: self.limits.operations_max,
             user_memory: UserReach::Owner,
         }
@@ -196,20 +194,6 @@ impl Transport for End {
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         let mut state = self.lock();
         state.engine.send(to, message)?;
-        self.flush(&mut state);
-        Ok(())
-    }
-
-    fn receive_tagged(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        let mut state = self.lock();
-        let expected = state.engine.receive_tagged(from, tag, room)?;
-        self.flush(&mut state);
-        Ok(expected)
-    }
-
-    fn send_tagged(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
-        let mut state = self.lock();
-        state.engine.send_tagged(to, tag, message)?;
         self.flush(&mut state);
         Ok(())
     }
