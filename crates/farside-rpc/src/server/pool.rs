@@ -31,6 +31,10 @@ struct State {
     turns: VecDeque<u64>,
     /// The work that waits or runs.
     unfinished: usize,
+    /// The threads that wait for work, and those that wait until some finishes. A system call wakes
+    /// them, so it is not made for nothing.
+    idle_threads: usize,
+    watchers: usize,
     is_closed: bool,
 }
 
@@ -51,8 +55,11 @@ impl Queue {
         }
         state.unfinished += 1;
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        let has_idle_thread = state.idle_threads > 0;
         drop(state);
-        self.changed.notify_one();
+        if has_idle_thread {
+            self.changed.notify_one();
+        }
     }
 
     /// Runs the next work, if there is some. Returns whose it was.
@@ -77,7 +84,9 @@ impl Queue {
             if state.is_closed {
                 return None;
             }
+            state.idle_threads += 1;
             state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.idle_threads -= 1;
         }
     }
 
@@ -100,18 +109,24 @@ impl Queue {
 
     /// Ends such work.
     pub(crate) fn release(&self) {
-        lock(&self.state).unfinished -= 1;
-        self.finished.notify_all();
+        let mut state = lock(&self.state);
+        state.unfinished -= 1;
+        if state.watchers > 0 {
+            self.finished.notify_all();
+        }
     }
 
     /// Waits until some work finishes, at most until `by`. Returns what is unfinished.
     pub(crate) fn wait_finished(&self, by: Instant) -> usize {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         if state.unfinished == 0 {
             return 0;
         }
         let left = by.saturating_duration_since(Instant::now());
-        self.finished.wait_timeout(state, left).unwrap_or_else(std::sync::PoisonError::into_inner).0.unfinished
+        state.watchers += 1;
+        state = self.finished.wait_timeout(state, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        state.watchers -= 1;
+        state.unfinished
     }
 
     /// Lets the threads end once nothing waits. Takes no more work.

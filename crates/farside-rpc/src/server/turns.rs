@@ -29,6 +29,8 @@ const FRAMES_PER_TURN: usize = 256;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
 const TURNS_PER_POLL: u32 = 512;
+/// After handlers have taken this long, the next turn looks at the poller.
+const POLL_AFTER: Duration = Duration::from_micros(100);
 /// The number of looks at an idle connection between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 
@@ -49,6 +51,7 @@ pub struct Turns {
     /// When doors that could not accept a connection open again.
     opens_at: Option<Instant>,
     turns_since_poll: u32,
+    polled_at: Instant,
     /// Whether this has woken its own waker, so that the descriptor is readable.
     is_woken: bool,
     scratch: Vec<u8>,
@@ -96,6 +99,7 @@ impl Turns {
             next_number: FIRST_CONNECTION,
             opens_at: None,
             turns_since_poll: 0,
+            polled_at: Instant::now(),
             is_woken: false,
             scratch: Vec::new(),
             found: Vec::with_capacity(64),
@@ -141,8 +145,9 @@ impl Turns {
             for _ in 0..self.shared.queue.waiting() {
                 let Some(number) = self.shared.queue.run_one() else { break };
                 handled += 1;
-                // It may have taken long.
-                self.turns_since_poll = TURNS_PER_POLL;
+                if self.polled_at.elapsed() > POLL_AFTER {
+                    self.turns_since_poll = TURNS_PER_POLL;
+                }
                 // The handler may have received for itself, and have ended the prepared sleep.
                 self.connection_is_ready(number, false);
             }
@@ -210,6 +215,7 @@ impl Turns {
         }
         self.turns_since_poll = 0;
         let now = Instant::now();
+        self.polled_at = now;
         let guests = self.guests.values().map(|guest| guest.until().saturating_duration_since(now)).min();
         let opening = self.opens_at.map(|at| at.saturating_duration_since(now));
         let stream = self.shared.deadlines.first().map(|first| first.saturating_duration_since(now));
