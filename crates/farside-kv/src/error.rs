@@ -68,6 +68,12 @@ pub enum KvError {
         /// The limit.
         max: u64,
     },
+    /// The client puts as many values in parts as one client may.
+    #[error("this client puts {max} values in parts already: end some first, or use another connection")]
+    TooManyUploads {
+        /// The limit.
+        max: u64,
+    },
     /// The client may not do this.
     #[error("the token lacks the right {right:?}: connect with another, or give it the right at the server")]
     Forbidden {

@@ -63,17 +63,17 @@ impl Kv for Store {
 
     fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError> {
         may_write(cx)?;
-        self.uploads.add(key.clone(), self.writer(&key)?)
+        self.uploads.add(cx.connection(), key.clone(), self.writer(&key)?)
     }
 
     fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError> {
         may_write(cx)?;
-        self.uploads.find(number).map(drop)
+        self.uploads.find(cx.connection(), number).map(drop)
     }
 
     fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError> {
         may_write(cx)?;
-        let upload = self.uploads.find(number)?;
+        let upload = self.uploads.find(cx.connection(), number)?;
         // A thread does not wait for the part of another one.
         let another = |_| KvError::Transfer { cause: "another part is on its way".into() };
         let mut upload = upload.try_lock().map_err(another)?;
@@ -86,16 +86,16 @@ impl Kv for Store {
         };
         if appended.is_err() {
             // A part of a part may be there.
-            self.uploads.take(number);
+            self.uploads.take(cx.connection(), number);
         }
         // The time until the next part begins now.
-        appended.and_then(|()| self.uploads.find(number).map(drop))
+        appended.and_then(|()| self.uploads.find(cx.connection(), number).map(drop))
     }
 
     fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError> {
         may_write(cx)?;
-        let upload = self.uploads.find(number)?;
-        self.uploads.take(number);
+        let upload = self.uploads.find(cx.connection(), number)?;
+        self.uploads.take(cx.connection(), number);
         let (key, writer) = lock(&upload).end(number)?;
         if writer.crc32() != crc32 {
             return Err(KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() });
@@ -108,7 +108,7 @@ impl Kv for Store {
 
     fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError> {
         may_write(cx)?;
-        self.uploads.take(number);
+        self.uploads.take(cx.connection(), number);
         Ok(())
     }
 

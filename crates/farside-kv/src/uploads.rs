@@ -10,6 +10,8 @@ use crate::values::Writer;
 
 /// The most values that are put in parts at once.
 const UPLOADS_MAX: usize = 64;
+/// The most of them of one client.
+const UPLOADS_OF_CLIENT_MAX: usize = 16;
 /// The default of [`Store::upload_time`](crate::Store::upload_time).
 const TIME: Duration = Duration::from_secs(15);
 
@@ -19,10 +21,18 @@ pub(crate) struct Uploads(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    of: HashMap<u64, (Instant, Arc<Mutex<Upload>>)>,
+    of: HashMap<u64, Held>,
     time: Duration,
     /// Whether a thread looks for silent clients.
     is_watched: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// The connection that has begun the value. Others do not find it.
+    connection: u64,
+    used: Instant,
+    upload: Arc<Mutex<Upload>>,
 }
 
 /// A value that is being put in parts.
@@ -44,12 +54,15 @@ impl Uploads {
         lock(&self.0).time = time;
     }
 
-    /// Adds a value. Returns its number.
-    pub(crate) fn add(self: &Arc<Self>, key: String, writer: Writer) -> Result<u64, KvError> {
+    /// Adds a value of a connection. Returns its number.
+    pub(crate) fn add(self: &Arc<Self>, connection: u64, key: String, writer: Writer) -> Result<u64, KvError> {
         let number = writer.version();
         let mut state = lock(&self.0);
         if state.of.len() == UPLOADS_MAX {
             return Err(KvError::Busy { max: UPLOADS_MAX as u64 });
+        }
+        if state.of.values().filter(|held| held.connection == connection).count() == UPLOADS_OF_CLIENT_MAX {
+            return Err(KvError::TooManyUploads { max: UPLOADS_OF_CLIENT_MAX as u64 });
         }
         if !state.is_watched {
             let uploads = Arc::downgrade(self);
@@ -58,22 +71,25 @@ impl Uploads {
             state.is_watched = true;
         }
         let upload = Upload { key, writer: Some(writer) };
-        state.of.insert(number, (Instant::now(), Arc::new(Mutex::new(upload))));
+        let held = Held { connection, used: Instant::now(), upload: Arc::new(Mutex::new(upload)) };
+        state.of.insert(number, held);
         Ok(number)
     }
 
-    /// A value that was begun.
-    pub(crate) fn find(&self, number: u64) -> Result<Arc<Mutex<Upload>>, KvError> {
+    /// A value that a connection has begun.
+    pub(crate) fn find(&self, connection: u64, number: u64) -> Result<Arc<Mutex<Upload>>, KvError> {
         let mut state = lock(&self.0);
-        let (used, upload) = state.of.get_mut(&number).ok_or(KvError::NoUpload { number })?;
-        *used = Instant::now();
-        Ok(upload.clone())
+        let held = state.of.get_mut(&number).filter(|held| held.connection == connection);
+        let held = held.ok_or(KvError::NoUpload { number })?;
+        held.used = Instant::now();
+        Ok(held.upload.clone())
     }
 
-    /// Forgets a value. Its bytes go when the last call that uses it ends.
-    pub(crate) fn take(&self, number: u64) {
+    /// Forgets a value of a connection. Its bytes go when the last call that uses it ends.
+    pub(crate) fn take(&self, connection: u64, number: u64) {
+        let is_meant = |found: &u64, held: &mut Held| *found == number && held.connection == connection;
         // The lock is free while a file is removed.
-        let removed = lock(&self.0).of.remove(&number);
+        let removed = lock(&self.0).of.extract_if(is_meant).next();
         drop(removed);
     }
 
@@ -82,9 +98,8 @@ impl Uploads {
         let mut state = lock(&self.0);
         let time = state.time;
         // A value that a call uses has a client.
-        let is_over =
-            |(used, upload): &(Instant, Arc<Mutex<Upload>>)| Arc::strong_count(upload) == 1 && used.elapsed() >= time;
-        let removed: Vec<_> = state.of.extract_if(|_, upload| is_over(upload)).collect();
+        let is_over = |held: &Held| Arc::strong_count(&held.upload) == 1 && held.used.elapsed() >= time;
+        let removed: Vec<_> = state.of.extract_if(|_, held| is_over(held)).collect();
         state.is_watched = !state.of.is_empty();
         let again = state.is_watched.then_some(time / 4);
         // The lock is free while files are removed.

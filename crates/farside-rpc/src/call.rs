@@ -15,11 +15,12 @@ pub struct Call {
     deadline: Instant,
     cancelled: Arc<AtomicBool>,
     peer: Arc<Peer>,
+    connection: u64,
 }
 
 impl Call {
-    pub(crate) fn new(deadline: Instant, cancelled: Arc<AtomicBool>, peer: Arc<Peer>) -> Self {
-        Self { deadline, cancelled, peer }
+    pub(crate) fn new(deadline: Instant, cancelled: Arc<AtomicBool>, peer: Arc<Peer>, connection: u64) -> Self {
+        Self { deadline, cancelled, peer, connection }
     }
 
     /// When the caller stops waiting. Time in queues counts.
@@ -45,6 +46,12 @@ impl Call {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// The number of the caller's connection. The server gives no other connection the same one.
+    #[must_use]
+    pub fn connection(&self) -> u64 {
+        self.connection
     }
 
     /// Why the call need not run any more.

@@ -219,6 +219,25 @@ impl Guest {
         self.until
     }
 
+    /// Whether the guest is another user, or on another machine.
+    pub(crate) fn is_outsider(&self) -> bool {
+        !self.peer.is_own_user
+    }
+
+    /// Sends away a user whom no token would let in, and others while there are too many.
+    pub(crate) fn judge(self, policy: &Policy, has_room_for_outsiders: bool) -> Option<Self> {
+        if self.socket.is_unix() && self.is_outsider() {
+            if policy.tokens.is_empty() {
+                self.refuse(Refusal::OtherUser);
+                return None;
+            }
+            if !has_room_for_outsiders {
+                return None;
+            }
+        }
+        Some(self)
+    }
+
     /// Refuses the guest as soon as it has said something. If its words were still unread, it might
     /// not get the answer.
     pub(crate) fn refuse_later(mut self, why: Refusal) -> Self {

@@ -31,7 +31,7 @@ use crate::table::{Table, index};
 pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
 /// The most bytes that one `Take` offers.
 const OFFER_BYTES: usize = 4 << 20;
-/// The most bytes in the backlog for which this side serves a `Fetch`.
+/// The most bytes in the backlog for which this side serves a `Fetch` or goes on with a push.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;
@@ -93,13 +93,14 @@ impl Limits {
         Self { serves: false, has_loop: false, spin, backlog_bytes: usize::MAX }
     }
 
-    /// The limits of a server that allows this number of calls.
-    pub(crate) fn of_server(has_loop: bool, spin: Duration, calls_max: u32) -> Self {
+    /// The limits of a server that allows this number of calls and has this number of threads for
+    /// handlers, or none, so that its loop runs them.
+    pub(crate) fn of_server(threads: usize, spin: Duration, calls_max: u32) -> Self {
         let answers = (calls_max as usize).saturating_mul(BODY_BYTES_MAX + HEAD_BYTES);
-        // A handler that pushes has a megabyte and more in the backlog.
-        let pushes = (calls_max as usize).saturating_mul(FETCH_BYTES_MAX as usize);
+        // A handler that pushes adds a block to a backlog that is not full.
+        let pushes = (threads + 1).saturating_mul(2 * FETCH_BYTES_MAX as usize);
         let backlog_bytes = answers.saturating_add(pushes).saturating_add(2 * BACKLOG_BYTES_MAX);
-        Self { serves: true, has_loop, spin, backlog_bytes }
+        Self { serves: true, has_loop: threads > 0, spin, backlog_bytes }
     }
 }
 
@@ -226,17 +227,26 @@ impl Link {
             self.close(end.clone());
             return Err(end);
         }
+        let was_full = self.is_full();
         let received = self.path.receive(scratch, FRAMES_PER_STEP, &mut |head, body| {
             if fault.is_none() {
                 fault = self.handle(head, body).err();
             }
         });
+        if was_full && !self.is_full() {
+            self.tell_followers();
+        }
         let failure = match (fault, received) {
             (None, Ok(count)) => return Ok(count),
             (Some(fault), _) | (None, Err(fault)) => fault,
         };
         self.close(failure.clone());
         Err(self.end.get().cloned().unwrap_or(failure))
+    }
+
+    /// Whether so much waits to be sent that transfers pause.
+    fn is_full(&self) -> bool {
+        self.path.backlog_bytes() > BACKLOG_BYTES_MAX
     }
 
     #[inline]
@@ -368,7 +378,7 @@ impl Link {
         if area.may_write() {
             return Err(READ_ONLY);
         }
-        if fetch.bytes > FETCH_BYTES_MAX || self.path.backlog_bytes() > BACKLOG_BYTES_MAX {
+        if fetch.bytes > FETCH_BYTES_MAX || self.is_full() {
             return Err(CROWDED);
         }
         let mut piece = vec![0; PIECE_BYTES.min(fetch.bytes as usize)];

@@ -48,8 +48,8 @@ struct Shared {
     is_closing: AtomicBool,
     /// The loop ends.
     is_ended: AtomicBool,
-    /// Whether threads of a pool run handlers.
-    has_pool: bool,
+    /// The threads that run handlers. 0 if the loop does.
+    pool: usize,
     spin: Duration,
     /// The files that hold an address of the server, and that address.
     announced: Vec<(PathBuf, Address)>,
@@ -60,7 +60,7 @@ struct Shared {
 
 impl Shared {
     fn limits(&self) -> Limits {
-        Limits::of_server(self.has_pool, self.spin, self.policy.calls_max)
+        Limits::of_server(self.pool, self.spin, self.policy.calls_max)
     }
 }
 
@@ -109,6 +109,7 @@ pub struct Builder {
     services: Vec<(u16, Service)>,
     tokens: Tokens,
     pool: usize,
+    max_threads: usize,
     max_connections: u32,
     max_calls: u32,
     max_bytes: u64,
@@ -157,6 +158,14 @@ impl Builder {
         self
     }
 
+    /// Number of threads of the [pool](Self::pool) that one connection may occupy. By default all of
+    /// them: then a client whose calls take long can hold up others.
+    #[must_use]
+    pub fn max_threads(mut self, threads: usize) -> Self {
+        self.max_threads = threads.max(1);
+        self
+    }
+
     /// Number of connections at once. The default is 4096.
     #[must_use]
     pub fn max_connections(mut self, count: u32) -> Self {
@@ -201,7 +210,7 @@ impl Builder {
     pub fn start(mut self) -> Result<Server, StartError> {
         self.pool = self.pool.max(1);
         let pool = self.pool;
-        let mut turns = self.build(true)?;
+        let mut turns = self.build(pool)?;
         let shared = turns.shared().clone();
         let addresses = turns.addresses();
         let mut threads = Vec::new();
@@ -220,10 +229,10 @@ impl Builder {
     /// # Errors
     /// [`StartError`].
     pub fn turns(self) -> Result<Turns, StartError> {
-        self.build(false)
+        self.build(0)
     }
 
-    fn build(self, has_pool: bool) -> Result<Turns, StartError> {
+    fn build(self, pool: usize) -> Result<Turns, StartError> {
         let first = self.doors.first().ok_or(StartError::NoAddress)?.address().clone();
         if let Some(door) = self.doors.iter().find(|door| door.is_network() && self.tokens.is_empty()) {
             return Err(StartError::NoTokens { address: door.address().to_string() });
@@ -238,13 +247,13 @@ impl Builder {
             registry,
             policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },
             max_connections: self.max_connections,
-            queue: Queue::default(),
+            queue: Queue::new(self.max_threads),
             deadlines: Deadlines::default(),
             connection_count: AtomicUsize::new(0),
             waker: Waker::new()?,
             is_closing: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
-            has_pool,
+            pool,
             spin: self.spin,
             announced,
             max_time: self.max_time,
@@ -288,6 +297,7 @@ impl Server {
             services: Vec::new(),
             tokens: Tokens::new(),
             pool: std::thread::available_parallelism().map_or(1, NonZero::get),
+            max_threads: usize::MAX,
             max_connections: 4096,
             max_calls: 256,
             max_bytes: 64 << 20,

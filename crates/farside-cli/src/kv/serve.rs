@@ -82,6 +82,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
         tokens = tokens.with(name, secret(file)?, rights);
     }
     let mut builder = Server::builder().tokens(tokens).pool(arguments.threads.into());
+    // A client that is slow on purpose leaves threads for others.
+    builder = builder.max_threads((usize::from(arguments.threads) * 3 / 4).max(1));
     for address in &arguments.addresses {
         builder = builder.listen(address)?;
     }

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
-use farside_kv::{ClientError, KEY_BYTES_MAX, KvError, PAGE_ENTRIES_MAX, Store};
-use farside_rpc::{CallError, Credentials};
+use farside_kv::{Client, ClientError, KEY_BYTES_MAX, KvError, KvServer, PAGE_ENTRIES_MAX, Store};
+use farside_rpc::{CallError, Credentials, Server};
 
 use crate::{Folder, bytes, connect_as, everywhere, serve, unique};
 
@@ -242,12 +242,37 @@ fn parts_follow_each_other() {
         assert_eq!(calls.finish(number, 0).unwrap().wait().map(drop), none(number));
         assert!(kv.get("key").unwrap_err().is_not_found());
 
-        let numbers: Vec<_> = (0..64).map(|_| calls.begin("key".into()).unwrap().wait().unwrap()).collect();
+        let numbers: Vec<_> = (0..16).map(|_| calls.begin("key".into()).unwrap().wait().unwrap()).collect();
         let error = calls.begin("key".into()).unwrap().wait().unwrap_err();
-        assert_eq!(error, CallError::Service(KvError::Busy { max: 64 }));
+        assert_eq!(error, CallError::Service(KvError::TooManyUploads { max: 16 }));
         numbers.iter().for_each(|number| calls.discard(*number).unwrap().wait().unwrap());
         calls.begin("key".into()).unwrap().wait().unwrap();
     });
+}
+
+/// A client has some of the places for values that are put in parts, and only its own values.
+#[test]
+fn clients_do_not_share_their_uploads() {
+    let folder = Folder::new("uploads");
+    let address = format!("shm:{}", unique("uploads"));
+    let store = Store::open(folder.path()).unwrap();
+    let server = Server::builder().listen(&address).unwrap().provider(0, KvServer::new(store)).start().unwrap();
+    let connect = || Client::connect(&address, Credentials::own_user()).unwrap();
+    let clients: Vec<_> = (0..5).map(|_| connect()).collect();
+    let begin = |client: &Client| client.calls().begin("key".into()).unwrap().wait();
+    let numbers: Vec<_> = clients[..4].iter().flat_map(|client| (0..16).map(|_| begin(client).unwrap())).collect();
+    let busy = CallError::Service(KvError::Busy { max: 64 });
+    assert_eq!(begin(&clients[4]).unwrap_err(), busy);
+    // Another client's value is none.
+    let number = numbers[0];
+    let none = CallError::Service(KvError::NoUpload { number });
+    assert_eq!(clients[1].calls().keep(number).unwrap().wait().unwrap_err(), none);
+    clients[1].calls().discard(number).unwrap().wait().unwrap();
+    assert_eq!(begin(&clients[4]).unwrap_err(), busy);
+    clients[0].calls().discard(number).unwrap().wait().unwrap();
+    begin(&clients[4]).unwrap();
+    drop(clients);
+    drop(server);
 }
 
 /// A reader may pause for longer than a client may be silent.

@@ -282,6 +282,8 @@ impl Link {
                 let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
                 operation.wait(patience)?;
             }
+            // A peer that takes nothing holds up its own transfers, and fills no memory.
+            self.wait(patience, || (!self.is_full()).then_some(()))?;
             for (piece_index, piece) in (0..).zip(block.chunks(PIECE_BYTES)) {
                 let at = offset + block_index * FETCH_BYTES_MAX + piece_index * PIECE_BYTES as u64;
                 self.send(Head::new(Kind::Data, number).with_value(at), &[piece])?;

@@ -1,11 +1,13 @@
 //! The threads that run handlers.
 //!
 //! Calls of one connection wait in order, and connections take turns. So a client with many calls
-//! does not hold up one with few.
+//! does not hold up one with few. Work that runs is not interrupted, so a limit keeps one connection
+//! from occupying all threads.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use crate::link::lock;
@@ -14,9 +16,10 @@ use crate::link::lock;
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// The work of all connections.
-#[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
+    /// The most work of one connection that runs at once.
+    running_max: usize,
     /// The work that waits. Changed under the lock.
     waiting: AtomicUsize,
     changed: Condvar,
@@ -29,6 +32,8 @@ struct State {
     of: HashMap<u64, VecDeque<Work>>,
     /// The connections in turn.
     turns: VecDeque<u64>,
+    /// The number of works of each connection that run.
+    running: HashMap<u64, usize>,
     /// The work that waits or runs.
     unfinished: usize,
     /// The threads that wait for work, and those that wait until some finishes. A system call wakes
@@ -39,6 +44,16 @@ struct State {
 }
 
 impl Queue {
+    pub(crate) fn new(running_max: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            running_max,
+            waiting: AtomicUsize::new(0),
+            changed: Condvar::new(),
+            finished: Condvar::new(),
+        }
+    }
+
     /// Adds work of a connection. A closed queue drops it.
     pub(crate) fn add(&self, connection: u64, work: Work) {
         let mut state = lock(&self.state);
@@ -64,24 +79,37 @@ impl Queue {
 
     /// Runs the next work, if there is some. Returns whose it was.
     pub(crate) fn run_one(&self) -> Option<u64> {
-        let (connection, work) = lock(&self.state).take(&self.waiting)?;
-        self.run(work);
+        let (connection, work) = lock(&self.state).take(&self.waiting, self.running_max)?;
+        self.run(connection, work);
         Some(connection)
     }
 
-    fn run(&self, work: Work) {
+    fn run(&self, connection: u64, work: Work) {
         work();
-        self.release();
+        let mut state = lock(&self.state);
+        if let Entry::Occupied(mut running) = state.running.entry(connection) {
+            *running.get_mut() -= 1;
+            if *running.get() == 0 {
+                running.remove();
+            }
+        }
+        // What waits may be of this connection, and may run now.
+        if !state.turns.is_empty() && state.idle_threads > 0 {
+            self.changed.notify_one();
+        }
+        self.end_one(state);
     }
 
     /// Takes the next work, and waits for it. `None` once the queue is closed and empty.
-    fn take(&self) -> Option<Work> {
+    fn take(&self) -> Option<(u64, Work)> {
         let mut state = lock(&self.state);
         loop {
-            if let Some((_, work)) = state.take(&self.waiting) {
-                return Some(work);
+            if let Some(taken) = state.take(&self.waiting, self.running_max) {
+                return Some(taken);
             }
-            if state.is_closed {
+            if state.is_closed && state.turns.is_empty() {
+                // Other threads that wait have nothing to do, either.
+                self.changed.notify_all();
                 return None;
             }
             state.idle_threads += 1;
@@ -92,8 +120,8 @@ impl Queue {
 
     /// Runs work until the queue is closed and empty.
     pub(crate) fn serve(&self) {
-        while let Some(work) = self.take() {
-            self.run(work);
+        while let Some((connection, work)) = self.take() {
+            self.run(connection, work);
         }
     }
 
@@ -109,7 +137,10 @@ impl Queue {
 
     /// Ends such work.
     pub(crate) fn release(&self) {
-        let mut state = lock(&self.state);
+        self.end_one(lock(&self.state));
+    }
+
+    fn end_one(&self, mut state: MutexGuard<'_, State>) {
         state.unfinished -= 1;
         if state.watchers > 0 {
             self.finished.notify_all();
@@ -142,11 +173,14 @@ impl Queue {
 }
 
 impl State {
-    fn take(&mut self, count: &AtomicUsize) -> Option<(u64, Work)> {
-        let connection = self.turns.pop_front()?;
+    fn take(&mut self, count: &AtomicUsize, running_max: usize) -> Option<(u64, Work)> {
+        let may_run = |connection: &u64| self.running.get(connection).is_none_or(|running| *running < running_max);
+        let place = self.turns.iter().position(may_run)?;
+        let connection = self.turns.remove(place)?;
         let waiting = self.of.get_mut(&connection)?;
         let work = waiting.pop_front()?;
         count.fetch_sub(1, Ordering::Relaxed);
+        *self.running.entry(connection).or_default() += 1;
         if waiting.is_empty() {
             self.of.remove(&connection);
         } else {
@@ -164,13 +198,14 @@ impl std::fmt::Debug for Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn connections_take_turns() {
-        let queue = Queue::default();
+        let queue = Queue::new(usize::MAX);
         let order = Arc::new(Mutex::new(Vec::new()));
         for (connection, call) in [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0), (2, 1)] {
             let order = order.clone();
@@ -179,5 +214,29 @@ mod tests {
         queue.close();
         queue.serve();
         assert_eq!(*order.lock().unwrap(), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2)]);
+    }
+
+    /// Two of three threads serve a connection whose work takes long. The third serves others.
+    #[test]
+    fn one_connection_does_not_occupy_all_threads() {
+        let queue = Queue::new(2);
+        let (release, released) = mpsc::channel();
+        let released = Arc::new(Mutex::new(released));
+        let (done, others) = mpsc::channel();
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(|| queue.serve())));
+            for _ in 0..5 {
+                let released = released.clone();
+                queue.add(1, Box::new(move || released.lock().unwrap().recv().unwrap()));
+            }
+            for number in 0..10 {
+                let done = done.clone();
+                queue.add(2, Box::new(move || done.send(number).unwrap()));
+                assert_eq!(others.recv_timeout(Duration::from_secs(60)), Ok(number));
+            }
+            (0..5).for_each(|_| release.send(()).unwrap());
+            queue.close();
+        });
+        assert_eq!(queue.unfinished(), 0);
     }
 }

@@ -179,7 +179,8 @@ impl Session {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
         }
         if is_inline && head.status == 0 {
-            let incoming = Incoming { head, call: Call::new(deadline, self.never.clone(), self.peer.clone()) };
+            let incoming =
+                Incoming { head, call: Call::new(deadline, self.never.clone(), self.peer.clone(), self.number) };
             let outcome = self.run(link, &incoming, entry, body);
             return self.conclude(link, head, entry, outcome);
         }
@@ -202,7 +203,7 @@ impl Session {
                 }
             }
         }
-        let incoming = Incoming { head, call: Call::new(deadline, cancelled, self.peer.clone()) };
+        let incoming = Incoming { head, call: Call::new(deadline, cancelled, self.peer.clone(), self.number) };
         let (session, link, body) = (self.clone(), link.clone(), body.to_vec());
         let work = move || {
             let (entry, started) = (session.entry(head), Instant::now());

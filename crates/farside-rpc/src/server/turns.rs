@@ -25,6 +25,8 @@ const FIRST_CONNECTION: u64 = 1 << 16;
 const GUESTS_MAX: usize = 256;
 /// The number of frames of one connection after which others have their turn.
 const FRAMES_PER_TURN: usize = 256;
+/// How many of them may be other users, or on other machines. They cannot keep out the own user.
+const OUTSIDERS_MAX: usize = 192;
 /// For how long a door is closed that could not accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
@@ -140,7 +142,7 @@ impl Turns {
             let number = self.active.swap_remove(index).number;
             self.stop_looking(number, matches!(next, Next::Remove));
         }
-        if !self.shared.has_pool {
+        if self.shared.pool == 0 {
             // A handler that is woken again at once has its next turn later.
             for _ in 0..self.shared.queue.waiting() {
                 let Some(number) = self.shared.queue.run_one() else { break };
@@ -191,7 +193,7 @@ impl Turns {
         for (_, connected) in self.links.drain() {
             connected.link.close(LinkEnd::Here);
         }
-        if !self.shared.has_pool {
+        if self.shared.pool == 0 {
             // The calls are cancelled now: their handlers do not run any more.
             while self.shared.queue.run_one().is_some() {}
             self.shared.queue.close();
@@ -253,8 +255,11 @@ impl Turns {
         // A few at a time: connections that exist have their turn, too.
         for _ in 0..16 {
             let Some(door) = self.doors.get(door) else { return };
+            let outsiders = self.guests.values().filter(|guest| guest.is_outsider()).count();
+            let has_room_for_outsiders = outsiders < OUTSIDERS_MAX;
+            let has_room = self.guests.len() < GUESTS_MAX && (has_room_for_outsiders || !door.is_network());
             // Further guests wait outside, where the system keeps them.
-            let accepted = if self.guests.len() < GUESTS_MAX { door.accept() } else { Err(ErrorKind::Other.into()) };
+            let accepted = if has_room { door.accept() } else { Err(ErrorKind::Other.into()) };
             let guest = match accepted {
                 Ok(guest) => guest,
                 Err(error) => {
@@ -266,6 +271,7 @@ impl Turns {
                     return;
                 }
             };
+            let Some(guest) = guest.judge(&self.shared.policy, has_room_for_outsiders) else { continue };
             let max = self.shared.max_connections;
             let guest = match () {
                 () if self.shared.is_closing.load(Ordering::Relaxed) => guest.refuse_later(Refusal::ShuttingDown),

@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use farside_rpc::server::StartError;
 use farside_rpc::{Client, ConnectError, Credentials, Handling, Never, Refusal, Server, Service};
+use farside_sys::net::{Interest, MessageSocket, wait_ready};
 
 use crate::{credentials, tokens, unique};
 
@@ -130,4 +132,33 @@ fn strangers_are_sent_away() {
         assert!(answer.len() < 200);
     }
     assert_eq!(client.ping(1), Ok(1));
+}
+
+/// Another user of this machine is told so before it has said anything, and takes no place.
+#[test]
+fn another_user_is_sent_away_at_once() {
+    if !farside_testbed::is_privileged() {
+        eprintln!("left out: another_user_is_sent_away_at_once: it needs the right to become another user");
+        return;
+    }
+    let name = unique("strangers");
+    let server = Server::builder().listen(format!("shm:{name}")).unwrap().start().unwrap();
+    let stranger = std::thread::spawn(move || {
+        // The identity of this thread alone.
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
+        for _ in 0..300 {
+            let socket = MessageSocket::connect(format!("farside-rpc/{name}").as_bytes()).unwrap();
+            let receive = || {
+                let until = Instant::now() + Duration::from_secs(60);
+                assert!(wait_ready(&[Interest { fd: socket.as_fd(), writable: false }], Some(until)).unwrap()[0]);
+                socket.receive(&mut [0; 1024]).unwrap()
+            };
+            assert!(receive().is_some(), "the server says why");
+            assert!(receive().is_none(), "it has ended the connection");
+        }
+        let error = Client::connect(format!("shm:{name}"), Credentials::own_user()).unwrap_err();
+        assert!(error.to_string().contains("another user"), "{error}");
+    });
+    stranger.join().unwrap();
+    assert_eq!(server.connection_count(), 0);
 }
