@@ -158,8 +158,8 @@ impl Builder {
         self
     }
 
-    /// Number of threads of the [pool](Self::pool) that one connection may occupy. By default all of
-    /// them: then a client whose calls take long can hold up others.
+    /// Number of threads of the [pool](Self::pool) that one connection may occupy. By default all
+    /// of them: then a client whose calls take long can hold up others.
     #[must_use]
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = threads.max(1);

@@ -159,6 +159,15 @@ fn clock(which: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Makes the calling thread another user's, for ever. The other threads stay as they are. Tests
+/// find out in this way what other users may do.
+///
+/// # Errors
+/// The system's error, if the thread has not the right to do so.
+pub fn set_thread_user(id: u32) -> std::io::Result<()> {
+    Ok(rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(id))?)
+}
+
 /// The effective user of this process.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -1,8 +1,8 @@
 //! The threads that run handlers.
 //!
 //! Calls of one connection wait in order, and connections take turns. So a client with many calls
-//! does not hold up one with few. Work that runs is not interrupted, so a limit keeps one connection
-//! from occupying all threads.
+//! does not hold up one with few. Work that runs is not interrupted, so a limit can keep one
+//! connection from occupying all threads.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use farside_rpc::server::StartError;
 use farside_rpc::{Client, ConnectError, Credentials, Handling, Never, Refusal, Server, Service};
 use farside_sys::net::{Interest, MessageSocket, wait_ready};
+use farside_sys::process::set_thread_user;
 
 use crate::{credentials, tokens, unique};
 
@@ -145,7 +146,7 @@ fn another_user_is_sent_away_at_once() {
     let server = Server::builder().listen(format!("shm:{name}")).unwrap().start().unwrap();
     let stranger = std::thread::spawn(move || {
         // The identity of this thread alone.
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
+        set_thread_user(65_534).unwrap();
         for _ in 0..300 {
             let socket = MessageSocket::connect(format!("farside-rpc/{name}").as_bytes()).unwrap();
             let receive = || {
