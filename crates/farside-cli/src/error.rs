@@ -22,6 +22,9 @@ pub(crate) enum CliError {
         /// The number of the part, counted from 1.
         number: usize,
     },
+    /// The value to store would be typed by hand.
+    #[error("the standard input is a terminal: name the file to store, or send the value by a pipe or `<`")]
+    NoInput,
     /// A server of remote procedures could not be asked.
     #[error("{0}")]
     Rpc(String),

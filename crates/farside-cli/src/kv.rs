@@ -4,7 +4,7 @@ mod bench;
 mod progress;
 mod serve;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -101,6 +101,9 @@ fn connect(server: &ServerArguments) -> Result<Client, CliError> {
 fn put(server: &ServerArguments, key: &str, file: &Path) -> Result<(), CliError> {
     let kv = connect(server)?;
     let stat = if is_standard(file) {
+        if io::stdin().is_terminal() {
+            return Err(CliError::NoInput);
+        }
         let progress = Progress::default();
         kv.put_from(key, io::stdin().lock(), |done| progress.show(done, None)).map_err(|error| match error {
             ClientError::Stream(cause) => CliError::Input(cause),

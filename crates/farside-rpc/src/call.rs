@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tracing::Span;
+
 use crate::answer::Refused;
 use crate::link::Patience;
 use crate::peer::Peer;
@@ -16,11 +18,19 @@ pub struct Call {
     cancelled: Arc<AtomicBool>,
     peer: Arc<Peer>,
     connection: u64,
+    /// In which the handler runs.
+    span: Span,
 }
 
 impl Call {
-    pub(crate) fn new(deadline: Instant, cancelled: Arc<AtomicBool>, peer: Arc<Peer>, connection: u64) -> Self {
-        Self { deadline, cancelled, peer, connection }
+    pub(crate) fn new(
+        deadline: Instant,
+        cancelled: Arc<AtomicBool>,
+        peer: Arc<Peer>,
+        connection: u64,
+        span: Span,
+    ) -> Self {
+        Self { deadline, cancelled, peer, connection, span }
     }
 
     /// When the caller stops waiting. Time in queues counts.
@@ -92,5 +102,5 @@ pub(crate) fn handle<T>(call: &Call, handler: impl FnOnce() -> T) -> T {
         }
     }
     let _restore = Restore(DEADLINE.replace(Some(call.deadline)));
-    handler()
+    call.span.in_scope(handler)
 }

@@ -99,6 +99,7 @@ impl Door {
             stage: Stage::Silent,
             until: Instant::now() + PATIENCE,
             refusal: None,
+            number: 0,
         })
     }
 }
@@ -178,6 +179,8 @@ pub(crate) struct Guest {
     until: Instant,
     /// What it is told in place of an answer.
     refusal: Option<Refusal>,
+    /// The number of the connection at the server.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -217,6 +220,10 @@ impl Guest {
     /// When it is sent away.
     pub(crate) fn until(&self) -> Instant {
         self.until
+    }
+
+    pub(crate) fn with_number(self, number: u64) -> Self {
+        Self { number, ..self }
     }
 
     /// Whether the guest is another user, or on another machine.
@@ -346,8 +353,9 @@ impl Guest {
     fn welcome(self, policy: &Policy) -> Progress {
         let Stage::Proven { server_proof: proof, memory } = self.stage else { return Progress::Gone };
         let Policy { incarnation, calls_max, bytes_max, .. } = *policy;
+        let connection = self.number;
         let welcome = |secret| {
-            let welcome = Welcome { proof, secret, incarnation, calls_max, bytes_max };
+            let welcome = Welcome { proof, secret, incarnation, connection, calls_max, bytes_max };
             farside_wire::encode(&Reply::Welcome(welcome), Vec::new())
         };
         let path: Result<Box<dyn Path>> = match self.socket.stream {

@@ -70,6 +70,8 @@ pub(crate) struct Welcome {
     pub(crate) secret: Option<MemorySecret>,
     /// A number that no other start of a server has.
     pub(crate) incarnation: u64,
+    /// The number of the connection at the server.
+    pub(crate) connection: u64,
     /// The number of calls that a client may have under way.
     pub(crate) calls_max: u32,
     /// The most bytes of arguments or of a result.

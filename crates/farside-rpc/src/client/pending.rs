@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use farside_wire::{Decoder, Wire};
+use tracing::Span;
 
 use super::incoming::{self, Arrived, Incoming};
 use super::stub::{Request, Stub};
@@ -235,6 +236,8 @@ pub(super) struct Sent {
     pub(super) exposed: Vec<u64>,
     /// The deadline under which tasks wait for it.
     pub(super) watched: Option<Instant>,
+    /// Ends with the call.
+    pub(super) span: Span,
 }
 
 impl Drop for Sent {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use farside_wire::{Encoder, Wire};
+use tracing::Span;
 
 use super::incoming::{self, Incoming};
 use super::pending::{Pending, Sent};
@@ -221,9 +222,27 @@ impl Stub {
             });
             match sent {
                 Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => now = Instant::now(),
-                sent => return sent,
+                Ok(mut sent) => {
+                    sent.span = self.span(index, &sent);
+                    return Ok(sent);
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The span of a call that was sent. The handler's has the same server, connection and call.
+    #[inline]
+    fn span(&self, index: usize, sent: &Sent) -> Span {
+        let Signature { service, procedures } = &*self.signature;
+        let welcome = &sent.connection.welcome;
+        tracing::debug_span!(
+            "call",
+            procedure = format_args!("{service}/{}/{}", self.provider, procedures[index].name),
+            server = welcome.incarnation,
+            connection = welcome.connection,
+            call = sent.number
+        )
     }
 
     /// The connection, and the number of a procedure there.
@@ -293,7 +312,8 @@ fn send(
     }
     let (number, slot) = connection.register(*is_one_way, &Patience { deadline, cancelled: None })?;
     let link = &connection.link;
-    let mut sent = Sent { connection: connection.clone(), slot, number, exposed: Vec::new(), watched: None };
+    let mut sent =
+        Sent { connection: connection.clone(), slot, number, exposed: Vec::new(), watched: None, span: Span::none() };
     let time_left = deadline.saturating_duration_since(now);
     let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time_left.as_micros()).unwrap_or(u64::MAX));
     (head.procedure, head.provider) = (procedure, provider);

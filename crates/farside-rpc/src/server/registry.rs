@@ -28,6 +28,8 @@ const PROCEDURES_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) procedure: Procedure,
+    /// Service, provider and procedure.
+    pub(super) name: String,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -124,9 +126,8 @@ impl Registry {
         for (own, real) in procedures.iter_mut().zip(built_in(&names, &connections).procedures()) {
             own.run = real.run.clone();
         }
-        let counters = names.counters.iter().map(|(_, counters)| counters.clone());
-        let entries = procedures.into_iter().zip(counters);
-        let entries = entries.map(|(procedure, counters)| Entry { procedure, counters }).collect();
+        let entries = procedures.into_iter().zip(names.counters.iter().cloned());
+        let entries = entries.map(|(procedure, (name, counters))| Entry { procedure, name, counters }).collect();
         Ok(Self { entries, names, connections })
     }
 

@@ -179,8 +179,7 @@ impl Session {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
         }
         if is_inline && head.status == 0 {
-            let incoming =
-                Incoming { head, call: Call::new(deadline, self.never.clone(), self.peer.clone(), self.number) };
+            let incoming = Incoming { head, call: self.call(head, entry, deadline, self.never.clone()) };
             let outcome = self.run(link, &incoming, entry, body);
             return self.conclude(link, head, entry, outcome);
         }
@@ -203,7 +202,7 @@ impl Session {
                 }
             }
         }
-        let incoming = Incoming { head, call: Call::new(deadline, cancelled, self.peer.clone(), self.number) };
+        let incoming = Incoming { head, call: self.call(head, entry, deadline, cancelled) };
         let (session, link, body) = (self.clone(), link.clone(), body.to_vec());
         let work = move || {
             let (entry, started) = (session.entry(head), Instant::now());
@@ -222,6 +221,23 @@ impl Session {
         };
         self.shared.queue.add(self.number, Box::new(work));
         Ok(())
+    }
+
+    /// What the handler of a call knows of it.
+    #[inline]
+    fn call(&self, head: Head, entry: &Entry, deadline: Instant, cancelled: Arc<AtomicBool>) -> Call {
+        let Self { shared, number, peer, .. } = self;
+        let server = shared.policy.incarnation;
+        // The client's span has the same server, connection and call.
+        let span = tracing::debug_span!(
+            "handle",
+            procedure = entry.name,
+            client = %peer,
+            server,
+            connection = number,
+            call = head.id
+        );
+        Call::new(deadline, cancelled, peer.clone(), *number, span)
     }
 
     /// What the server's [`Deadlines`](super::deadlines::Deadlines) know a call by.

@@ -281,7 +281,7 @@ impl Turns {
             let number = self.next_number;
             self.next_number += 1;
             if self.poller.add(guest.as_fd(), number).is_ok() {
-                self.advance(number, guest);
+                self.advance(number, guest.with_number(number));
             }
         }
     }
