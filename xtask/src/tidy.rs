@@ -73,7 +73,7 @@ const CRATES: [Crate; 17] = [
     },
     Crate {
         name: "farside-tests",
-        below: &[],
+        below: &["farside-rpc"],
         for_tests: &["farside", "farside-fabric", "farside-launch", "farside-macros", "farside-sys", "farside-testbed"],
         is_safe: false,
         is_package: false,

@@ -18,12 +18,16 @@ pub(crate) use validate::address_error;
 /// Generates the implementation of `Wire` for `input`.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     validate::validate(input)?;
-    let Options { krate, word, is_unbounded } = parse_options(&input.attrs)?;
+    let Options { krate, word, is_unbounded, is_extensible } = parse_options(&input.attrs)?;
     let type_word = word.map(|word| quote!(schema.word(#word);));
-    let shape = Shape::new(&input.data)?;
+    if is_extensible {
+        validate::validate_extensible(input)?;
+    }
+    let shape = Shape::new(&input.data)?.extensible(is_extensible);
 
     let name = &input.ident;
-    let generics = if is_unbounded { input.generics.clone() } else { with_bounds(&input.generics, &krate) };
+    let generics =
+        if is_unbounded { input.generics.clone() } else { with_bounds(&input.generics, &krate, is_extensible) };
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let is_plain = shape.is_plain(&krate);
     let wire_bytes = shape.wire_bytes(&krate);
@@ -98,21 +102,28 @@ struct Options {
     word: Option<LitStr>,
     /// Whether type parameters get no bound.
     is_unbounded: bool,
+    /// Whether later versions may have further fields.
+    is_extensible: bool,
 }
 
-/// Parses `#[wire(crate = "path", word = "word", unbounded)]`.
+/// Parses `#[wire(crate = "path", word = "word", unbounded, extensible)]`.
 fn parse_options(attributes: &[Attribute]) -> Result<Options> {
-    let mut options = Options { krate: options::default_crate(), word: None, is_unbounded: false };
+    let mut options =
+        Options { krate: options::default_crate(), word: None, is_unbounded: false, is_extensible: false };
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("wire")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("word") {
                 options.word = Some(meta.value()?.parse()?);
             } else if meta.path.is_ident("unbounded") {
                 options.is_unbounded = true;
+            } else if meta.path.is_ident("extensible") {
+                options.is_extensible = true;
             } else if meta.path.is_ident("crate") {
                 options.krate = options::parse_crate(&meta, "farside")?;
             } else {
-                return Err(meta.error("unknown option: expected `crate = \"path\"`, `word = \"word\"` or `unbounded`"));
+                return Err(meta.error(
+                    "unknown option: expected `crate = \"path\"`, `word = \"word\"`, `unbounded` or `extensible`",
+                ));
             }
             Ok(())
         })?;
@@ -120,11 +131,15 @@ fn parse_options(attributes: &[Attribute]) -> Result<Options> {
     Ok(options)
 }
 
-/// Returns `generics` with the bound `Wire` on each type parameter.
-fn with_bounds(generics: &Generics, krate: &Path) -> Generics {
+/// Returns `generics` with the bound `Wire` on each type parameter, and `Default` if the type is
+/// extensible.
+fn with_bounds(generics: &Generics, krate: &Path, is_extensible: bool) -> Generics {
     let mut generics = generics.clone();
     for parameter in generics.type_params_mut() {
         parameter.bounds.push(parse_quote!(#krate::Wire));
+        if is_extensible {
+            parameter.bounds.push(parse_quote!(::core::default::Default));
+        }
     }
     generics
 }
@@ -182,7 +197,7 @@ mod tests {
                 #[wire(krate = "x")]
                 struct S;
             )),
-            "unknown option: expected `crate = \"path\"`, `word = \"word\"` or `unbounded`"
+            "unknown option: expected `crate = \"path\"`, `word = \"word\"`, `unbounded` or `extensible`"
         );
         assert_eq!(
             message(parse_quote!(

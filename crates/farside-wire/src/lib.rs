@@ -68,8 +68,14 @@ pub use schema::{Schema, hash_name, type_hash};
 ///
 /// As with deserialising, any program that can send bytes can make any value of the type, whatever
 /// the visibility of its fields. So methods check what must hold of a value, as for values from
-/// elsewhere. `#[wire(word = "crate::Type")]` adds a word to the [description](Self::describe): a
-/// type without it, but with the same fields, is then another type.
+/// elsewhere.
+///
+/// `#[wire(extensible)]` lets later versions of a struct have further fields at the end, between
+/// processes of different binaries: a reader skips what it does not know, and a field that was not
+/// sent has its default. All fields implement [`Default`].
+///
+/// `#[wire(word = "crate::Type")]` adds a word to the [description](Self::describe): a type without
+/// it, but with the same fields, is then another type.
 ///
 /// ```
 /// # extern crate farside_wire as farside;

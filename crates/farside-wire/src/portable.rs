@@ -10,6 +10,7 @@
 //! Option, Result           variant 1 B, value
 //! enum                     variant 4 B, fields
 //! array, tuple, struct     the parts in order
+//! extensible struct        number of bytes 8 B, the fields in order
 //! ```
 
 use std::any::Any;
@@ -54,6 +55,15 @@ impl Encoder {
     pub fn attach(&mut self, thing: Box<dyn Any + Send>) -> u32 {
         self.attached.push(thing);
         u32::try_from(self.attached.len() - 1).expect("memory holds fewer values")
+    }
+
+    /// Appends the fields of an extensible struct, behind the number of their bytes.
+    pub fn extensible(&mut self, fields: impl FnOnce(&mut Self)) {
+        let at = self.bytes.len();
+        self.bytes(&[0; 8]);
+        fields(self);
+        let length = (self.bytes.len() - at - 8) as u64;
+        self.bytes[at..at + 8].copy_from_slice(&length.to_le_bytes());
     }
 
     /// Appends bytes.
@@ -146,6 +156,26 @@ impl<'a> Decoder<'a> {
         let (taken, left) = taken.ok_or_else(|| WireError::truncated::<T>(N, self.left.len()))?;
         self.left = left;
         Ok(*taken)
+    }
+
+    /// Reads the fields of an extensible struct. Fields of a later version, which `read` does not
+    /// know, are skipped.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer bytes than there should be; those of `read`.
+    pub fn extensible<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, WireError>) -> Result<T, WireError> {
+        let length = usize::try_from(u64::from_le_bytes(self.array::<T, _>()?)).unwrap_or(usize::MAX);
+        let left = self.take::<T>(length)?;
+        read(&mut Self { left, ..*self })
+    }
+
+    /// Reads a field of an extensible struct. An earlier version does not send it: then it has its
+    /// default.
+    ///
+    /// # Errors
+    /// Those of [`Wire::decode`].
+    pub fn field<T: Wire + Default>(&mut self) -> Result<T, WireError> {
+        if self.left.is_empty() { Ok(T::default()) } else { T::decode(self) }
     }
 
     /// Reads a value inside a `T`, one level deeper.
@@ -281,6 +311,73 @@ mod tests {
             })
     }
 
+    /// Two versions of a type.
+    mod versions {
+        use super::*;
+
+        #[derive(Clone, Debug, Default, PartialEq, Wire)]
+        #[wire(crate = "crate", extensible)]
+        pub(super) struct Old {
+            pub(super) depth: u32,
+            pub(super) inner: OldInner,
+        }
+
+        #[derive(Clone, Debug, Default, PartialEq, Wire)]
+        #[wire(crate = "crate", extensible)]
+        pub(super) struct OldInner {
+            pub(super) name: String,
+        }
+
+        #[derive(Clone, Debug, Default, PartialEq, Wire)]
+        #[wire(crate = "crate", extensible)]
+        pub(super) struct New {
+            pub(super) depth: u32,
+            pub(super) inner: NewInner,
+            pub(super) nothing: (),
+            pub(super) tags: Vec<String>,
+            pub(super) limit: Option<u64>,
+        }
+
+        #[derive(Clone, Debug, Default, PartialEq, Wire)]
+        #[wire(crate = "crate", extensible)]
+        pub(super) struct NewInner {
+            pub(super) name: String,
+            pub(super) weight: f64,
+        }
+    }
+
+    #[test]
+    fn versions_of_a_type_read_each_other() {
+        use versions::{New, NewInner, Old, OldInner};
+        let old = Old { depth: 3, inner: OldInner { name: "a".into() } };
+        let inner = NewInner { name: "a".into(), weight: 2.5 };
+        let new = New { depth: 3, inner, nothing: (), tags: vec!["x".into()], limit: Some(7) };
+        // Values in front of it and behind it stay where they are.
+        let old_bytes = encode(&(1_u8, vec![old.clone(); 2], 2_u8), Vec::new());
+        let new_bytes = encode(&(1_u8, vec![new.clone(); 2], 2_u8), Vec::new());
+        let as_old = (1_u8, vec![old; 2], 2_u8);
+        assert_eq!(decode(Decoder::new(&old_bytes), 0), Ok(as_old.clone()));
+        assert_eq!(decode(Decoder::new(&new_bytes), 0), Ok(as_old));
+        assert_eq!(decode(Decoder::new(&new_bytes), 0), Ok((1_u8, vec![new.clone(); 2], 2_u8)));
+        let widened = New { inner: NewInner { weight: 0.0, ..new.inner }, tags: Vec::new(), limit: None, ..new };
+        assert_eq!(decode(Decoder::new(&old_bytes), 0), Ok((1_u8, vec![widened; 2], 2_u8)));
+        assert!(Schema::agree(&Schema::text_of::<Old>(), &Schema::text_of::<New>()));
+        assert_eq!(Schema::of::<Old>().bytes_max(), None);
+    }
+
+    #[test]
+    fn a_struct_that_is_longer_than_its_bytes_is_refused() {
+        let mut bytes = encode(&versions::Old::default(), Vec::new());
+        for length in [u64::MAX, bytes.len() as u64 - 7] {
+            bytes[..8].copy_from_slice(&length.to_le_bytes());
+            let error = decode::<versions::Old>(Decoder::new(&bytes), 0).unwrap_err();
+            assert!(matches!(error, WireError::Truncated { .. }), "{error}");
+        }
+        // A field does not reach beyond its struct.
+        bytes[..8].copy_from_slice(&2_u64.to_le_bytes());
+        assert!(decode::<versions::Old>(Decoder::new(&bytes), usize::MAX).is_err());
+    }
+
     /// Any bytes decode without a panic. If they are a value, it survives another round trip.
     fn check<T: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
         if let Ok(value) = decode::<T>(Decoder::new(bytes), 0) {
@@ -298,6 +395,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_value_or_refused(bytes: Vec<u8>) {
+            check::<versions::New>(&bytes);
             check::<All>(&bytes);
             check::<Tree>(&bytes);
             check::<(Vec<Option<u16>>, String, char)>(&bytes);
@@ -310,6 +408,7 @@ mod tests {
             let mut bytes = encode(&value, Vec::new());
             let place = place.index(bytes.len());
             bytes[place] = byte;
+            check::<versions::New>(&bytes);
             check::<All>(&bytes);
             check::<All>(&bytes[..cut.index(bytes.len())]);
         }

@@ -10,6 +10,10 @@ use super::Wire;
 /// type.
 const CONTAINERS_MAX: u32 = 64;
 
+/// The words around the fields of an extensible struct.
+const EXTENSIBLE: &str = "extensible{";
+const EXTENSIBLE_END: &str = "}extensible";
+
 /// The shape of a type, as processes of different binaries compare it. [`Wire::describe`] writes
 /// it.
 ///
@@ -50,6 +54,45 @@ impl Schema {
         let mut schema = Self::empty(Some(String::new()));
         T::describe(&mut schema);
         schema.text.unwrap_or_default()
+    }
+
+    /// Returns whether values of one shape can be read as values of another: the texts are equal,
+    /// but for fields at the end of an extensible struct that one of them lacks.
+    ///
+    /// ```
+    /// use farside_wire::Schema;
+    ///
+    /// mod old {
+    ///     #[derive(farside_wire::Wire)]
+    ///     #[wire(crate = "farside_wire", extensible)]
+    ///     pub struct Options {
+    ///         pub depth: u32,
+    ///     }
+    /// }
+    ///
+    /// #[derive(farside_wire::Wire)]
+    /// #[wire(crate = "farside_wire", extensible)]
+    /// struct Options {
+    ///     depth: u32,
+    ///     label: String,
+    /// }
+    ///
+    /// let (older, newer) = (Schema::text_of::<old::Options>(), Schema::text_of::<Options>());
+    /// assert!(Schema::agree(&older, &newer));
+    /// assert!(!Schema::agree(&older, "u32"));
+    /// ```
+    #[must_use]
+    pub fn agree(one: &str, other: &str) -> bool {
+        let (mut one, mut other) = (one.split_ascii_whitespace(), other.split_ascii_whitespace());
+        loop {
+            match (one.next(), other.next()) {
+                (None, None) => return true,
+                (Some(a), Some(b)) if a == b => {}
+                (Some(EXTENSIBLE_END), Some(first)) if skip_fields(first, &mut other) => {}
+                (Some(first), Some(EXTENSIBLE_END)) if skip_fields(first, &mut one) => {}
+                _ => return false,
+            }
+        }
     }
 
     #[inline]
@@ -107,6 +150,14 @@ impl Schema {
         self.bytes_max = None;
     }
 
+    /// Adds a struct whose later versions have further fields, which `fields` adds.
+    pub fn extensible(&mut self, fields: impl FnOnce(&mut Self)) {
+        self.word(EXTENSIBLE);
+        fields(self);
+        self.word(EXTENSIBLE_END);
+        self.bytes_max = None;
+    }
+
     /// Notes that values of `T` travel only among processes of one binary.
     pub fn not_portable<T>(&mut self) {
         self.unportable.get_or_insert(type_name::<T>());
@@ -133,6 +184,23 @@ impl Schema {
     }
 }
 
+/// Skips the rest of an extensible struct, of which `first` is the next word. Returns whether it
+/// ends.
+fn skip_fields<'a>(first: &'a str, words: &mut impl Iterator<Item = &'a str>) -> bool {
+    let mut depth = 1_u32;
+    for word in std::iter::once(first).chain(words) {
+        match word {
+            EXTENSIBLE => depth += 1,
+            EXTENSIBLE_END => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return true;
+        }
+    }
+    false
+}
+
 /// Returns a number that identifies a type among processes of one binary. Never 0.
 #[must_use]
 pub fn type_hash<T: 'static>() -> u64 {
@@ -157,4 +225,36 @@ const fn hash_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
         next += 1;
     }
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_agree_up_to_fields_that_one_of_them_lacks() {
+        let agree = |one: &str, other: &str| {
+            assert_eq!(Schema::agree(one, other), Schema::agree(other, one), "{one} | {other}");
+            Schema::agree(one, other)
+        };
+        let short = "( extensible{ a u8 }extensible u16 )";
+        assert!(agree(short, "( extensible{ a u8 b Vec u8 }extensible u16 )"));
+        assert!(agree(short, "( extensible{ a u8 b extensible{ c u8 }extensible d u8 }extensible u16 )"));
+        assert!(agree(short, "( extensible{ }extensible u16 )"));
+        for other in [
+            "( extensible{ a u16 }extensible u16 )",
+            "( extensible{ b u8 a u8 }extensible u16 )",
+            "( extensible{ a u8 }extensible u16 u8 )",
+            "( extensible{ a u8 b u8 }extensible u32 )",
+            "( extensible{ a u8 b u8",
+            "( 1 struct a u8 } u16 )",
+            "",
+        ] {
+            assert!(!agree(short, other), "{other}");
+        }
+        // Of two structs, one may be newer inside and the other outside.
+        let inner_is_newer = "extensible{ a extensible{ x u8 y u8 }extensible }extensible";
+        let outer_is_newer = "extensible{ a extensible{ x u8 }extensible b u8 }extensible";
+        assert!(agree(inner_is_newer, outer_is_newer));
+    }
 }

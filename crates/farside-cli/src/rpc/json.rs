@@ -67,6 +67,8 @@ pub(super) enum Type {
     Array(u64, Box<Type>),
     Tuple(Vec<Type>),
     Struct(Fields),
+    /// A struct of which other versions have more or fewer fields.
+    Extensible(Fields),
     Enum(Vec<(String, Fields)>),
     Memory {
         may_write: bool,
@@ -213,12 +215,13 @@ impl<'a> Words<'a> {
             }
             "1" => {
                 self.expect("struct")?;
-                Type::Struct(self.fields(depth)?)
+                Type::Struct(self.fields(depth, "}")?)
             }
+            "extensible{" => Type::Extensible(self.fields(depth, "}extensible")?),
             "enum" => {
                 let mut variants = Vec::new();
                 for _ in 0..self.number()? {
-                    variants.push((self.name()?.to_owned(), self.fields(depth)?));
+                    variants.push((self.name()?.to_owned(), self.fields(depth, "}")?));
                 }
                 Type::Enum(variants)
             }
@@ -238,11 +241,11 @@ impl<'a> Words<'a> {
         })
     }
 
-    fn fields(&mut self, depth: u32) -> Result<Fields, String> {
+    fn fields(&mut self, depth: u32, end: &str) -> Result<Fields, String> {
         let mut fields = Vec::new();
         loop {
             match self.name()? {
-                "}" => return Ok(fields),
+                word if word == end => return Ok(fields),
                 name => fields.push((name.to_owned(), self.a_type(depth + 1)?)),
             }
         }

@@ -9,6 +9,8 @@ use super::validate;
 /// A struct, as a single variant without a tag, or the variants of an enum.
 pub(super) enum Shape<'a> {
     Struct(Variant<'a>),
+    /// A struct whose later versions may have further fields.
+    Extensible(Variant<'a>),
     Enum(Vec<Variant<'a>>),
 }
 
@@ -42,9 +44,16 @@ impl<'a> Shape<'a> {
         }
     }
 
+    pub(super) fn extensible(self, is_extensible: bool) -> Self {
+        match self {
+            Self::Struct(fields) if is_extensible => Self::Extensible(fields),
+            other => other,
+        }
+    }
+
     fn variants(&self) -> &[Variant<'a>] {
         match self {
-            Self::Struct(fields) => std::slice::from_ref(fields),
+            Self::Struct(fields) | Self::Extensible(fields) => std::slice::from_ref(fields),
             Self::Enum(variants) => variants,
         }
     }
@@ -63,7 +72,7 @@ impl<'a> Shape<'a> {
     pub(super) fn wire_bytes(&self, krate: &Path) -> TokenStream {
         self.match_on(&quote!(self), |_, variant| {
             let tag_bytes = match self {
-                Self::Struct(_) => quote!(0_usize),
+                Self::Struct(_) | Self::Extensible(_) => quote!(0_usize),
                 Self::Enum(_) => quote!(::core::mem::size_of::<::core::primitive::u32>()),
             };
             let fields = variant
@@ -79,7 +88,7 @@ impl<'a> Shape<'a> {
     pub(super) fn write(&self, krate: &Path) -> TokenStream {
         self.match_on(&quote!(&*this), |tag, variant| {
             let tag = match self {
-                Self::Struct(_) => quote!(),
+                Self::Struct(_) | Self::Extensible(_) => quote!(),
                 Self::Enum(_) => quote!(let out = unsafe { #krate::wire::write_next(#tag, out) };),
             };
             let fields = variant.fields.iter().map(|Field { binding, ty, .. }| {
@@ -103,7 +112,7 @@ impl<'a> Shape<'a> {
     /// An expression: a `Result` with the value that `build` reads, of the variant `tag`.
     fn value_of(&self, krate: &Path, tag: &TokenStream, build: impl Fn(&Variant<'a>) -> TokenStream) -> TokenStream {
         match self {
-            Self::Struct(fields) => {
+            Self::Struct(fields) | Self::Extensible(fields) => {
                 let value = build(fields);
                 quote!(::core::result::Result::Ok(#value))
             }
@@ -122,18 +131,22 @@ impl<'a> Shape<'a> {
 
     /// Statements that describe the type to `schema`.
     pub(super) fn describe(&self, krate: &Path) -> TokenStream {
+        let fields = |fields: &[Field<'_>]| {
+            let members = fields.iter().map(|field| field.member.to_token_stream().to_string());
+            let types = fields.iter().map(|field| field.ty);
+            quote!(#(schema.word(#members); <#types as #krate::Wire>::describe(schema);)*)
+        };
         let (word, tag_bytes) = match self {
+            Self::Extensible(variant) => {
+                let fields = fields(&variant.fields);
+                return quote!(schema.extensible(|schema| { let _ = &schema; #fields }););
+            }
             Self::Struct(_) => (quote!(), quote!()),
             Self::Enum(_) => (quote!(schema.word("enum");), quote!(schema.bytes(4);)),
         };
-        let variants = self.variants().iter().map(|Variant { name, fields, .. }| {
-            let members = fields.iter().map(|field| field.member.to_token_stream().to_string());
-            let types = fields.iter().map(|field| field.ty);
-            quote! {
-                schema.word(#name);
-                #(schema.word(#members); <#types as #krate::Wire>::describe(schema);)*
-                schema.word("}");
-            }
+        let variants = self.variants().iter().map(|variant| {
+            let (name, fields) = (&variant.name, fields(&variant.fields));
+            quote!(schema.word(#name); #fields schema.word("}");)
         });
         let count = self.variants().len() as u64;
         quote!(#word #tag_bytes schema.number(#count); #(#variants)*)
@@ -143,19 +156,26 @@ impl<'a> Shape<'a> {
     pub(super) fn encode(&self, krate: &Path) -> TokenStream {
         self.match_on(&quote!(self), |tag, variant| {
             let tag = match self {
-                Self::Struct(_) => quote!(),
+                Self::Struct(_) | Self::Extensible(_) => quote!(),
                 Self::Enum(_) => quote!(<::core::primitive::u32 as #krate::Wire>::encode(&#tag, out);),
             };
             let fields = variant
                 .fields
                 .iter()
                 .map(|Field { binding, ty, .. }| quote!(<#ty as #krate::Wire>::encode(#binding, out);));
-            quote!(#tag #(#fields)*)
+            match self {
+                Self::Extensible(_) => quote!(out.extensible(|out| { let _ = &out; #(#fields)* })),
+                _ => quote!(#tag #(#fields)*),
+            }
         })
     }
 
     /// An expression: a `Result` with the value decoded from `input`.
     pub(super) fn decode(&self, krate: &Path) -> TokenStream {
+        if let Self::Extensible(variant) = self {
+            let value = variant.build_of(|ty| quote!(input.field::<#ty>()?));
+            return quote!(input.extensible(|input| { let _ = &input; ::core::result::Result::Ok(#value) }));
+        }
         self.value_of(krate, &quote!(<::core::primitive::u32 as #krate::Wire>::decode(input)?), |variant| {
             variant.build_decoded(krate)
         })

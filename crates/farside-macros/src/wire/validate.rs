@@ -3,7 +3,7 @@
 
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Data, DataUnion, DeriveInput, Error, Field, Meta, Result, Token, Type};
+use syn::{Attribute, Data, DataStruct, DataUnion, DeriveInput, Error, Field, Fields, Meta, Result, Token, Type};
 
 /// Rejects types that can never be `Wire`. Reports all reasons at once.
 pub(super) fn validate(input: &DeriveInput) -> Result<()> {
@@ -26,6 +26,17 @@ pub(super) fn validate(input: &DeriveInput) -> Result<()> {
     }) {
         None => Ok(()),
         Some(errors) => Err(errors),
+    }
+}
+
+/// Rejects types to which no fields can be added.
+pub(super) fn validate_extensible(input: &DeriveInput) -> Result<()> {
+    match &input.data {
+        Data::Struct(DataStruct { fields: Fields::Named(_), .. }) => Ok(()),
+        _ => Err(Error::new_spanned(
+            &input.ident,
+            "`extensible` is for structs with named fields: only they can get more",
+        )),
     }
 }
 
@@ -141,6 +152,31 @@ mod tests {
             ))[0]
                 .starts_with("a packed type")
         );
+    }
+
+    #[test]
+    fn only_structs_with_named_fields_are_extensible() {
+        let refused = |input: DeriveInput| validate_extensible(&input).unwrap_err().to_string();
+        assert!(
+            refused(parse_quote!(
+                struct S(u8);
+            ))
+            .starts_with("`extensible` is for")
+        );
+        assert!(
+            refused(parse_quote!(
+                enum E {
+                    A { a: u8 },
+                }
+            ))
+            .starts_with("`extensible` is for")
+        );
+        let named: DeriveInput = parse_quote!(
+            struct S {
+                a: u8,
+            }
+        );
+        validate_extensible(&named).unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farside_wire::Wire;
+use farside_wire::{Schema, Wire};
 
 use super::StartError;
 use super::dump::{Connections, Dump};
@@ -175,7 +175,7 @@ impl Names {
             return procedures.iter().map(|_| Bound::Unknown { served: served.take().unwrap_or_default() }).collect();
         };
         let find = |(name, shape): &(String, String)| match known.iter().find(|(known, ..)| known == name) {
-            Some((_, own, number)) if own == shape => Bound::Procedure { number: *number },
+            Some((_, own, number)) if Schema::agree(own, shape) => Bound::Procedure { number: *number },
             Some((_, own, _)) => Bound::Shape { theirs: own.clone() },
             None => {
                 let names = known.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>();

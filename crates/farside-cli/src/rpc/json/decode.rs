@@ -89,6 +89,14 @@ impl Type {
             Self::Array(count, inner) => input.each(*count, |_| inner)?,
             Self::Tuple(types) => input.each(types.len() as u64, |index| &types[index])?,
             Self::Struct(fields) => input.fields(fields)?,
+            Self::Extensible(fields) => {
+                let length = input.length()?;
+                let left = input.take(length)?;
+                let mut inner = Input { left, cost_left: input.cost_left };
+                let value = inner.named_fields(fields);
+                input.cost_left = inner.cost_left;
+                value?
+            }
             Self::Memory { .. } => return Err(Fault::new("memory does not travel in a result")),
             Self::Cut => return Err(Fault::new(CUT)),
         })
@@ -134,6 +142,10 @@ impl<'a> Input<'a> {
         if is_unnamed(fields) {
             return self.each(fields.len() as u64, |index| &fields[index].1);
         }
+        self.named_fields(fields)
+    }
+
+    fn named_fields(&mut self, fields: &Fields) -> Result<Value, Fault> {
         let mut object = Map::new();
         for (name, ty) in fields {
             self.pay(name.len())?;

@@ -78,6 +78,17 @@ impl Type {
                 return Err(Fault::expected(format_args!("an array of {}", types.len()), value));
             }
             (Self::Struct(fields), _) => out.fields(fields, value)?,
+            (Self::Extensible(fields), Value::Object(object)) => {
+                // The server has defaults for the last fields.
+                let is_given = |(name, _): &(String, Type)| object.contains_key(name);
+                let count = fields.iter().rposition(is_given).map_or(0, |last| last + 1);
+                let at = out.bytes.len();
+                out.bytes.extend([0; 8]);
+                out.named_fields(fields, count, object)?;
+                let length = (out.bytes.len() - at - 8) as u64;
+                out.bytes[at..at + 8].copy_from_slice(&length.to_le_bytes());
+            }
+            (Self::Extensible(fields), _) => return Err(no_object(fields, value)),
             (Self::Memory { may_write }, _) => {
                 let memory = if *may_write { Memory::to_write(value) } else { Memory::to_read(value) }?;
                 out.bytes.extend((out.memory.len() as u32).to_le_bytes());
@@ -124,14 +135,16 @@ impl Encoded {
                 _ => Err(Fault::expected(format_args!("an array of {}", fields.len()), value)),
             };
         }
-        let names = || fields.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        let Value::Object(object) = value else {
-            return Err(Fault::expected(format_args!("an object with the fields {}", names()), value));
-        };
+        let Value::Object(object) = value else { return Err(no_object(fields, value)) };
+        self.named_fields(fields, fields.len(), object)
+    }
+
+    /// Appends the first fields, which must be there.
+    fn named_fields(&mut self, fields: &Fields, count: usize, object: &Map<String, Value>) -> Result<(), Fault> {
         if let Some(unknown) = object.keys().find(|key| fields.iter().all(|(name, _)| name != *key)) {
-            return Err(Fault::new(format!("there is no such field; the fields are {}", names())).at(unknown));
+            return Err(Fault::new(format!("there is no such field; the fields are {}", names(fields))).at(unknown));
         }
-        for (name, ty) in fields {
+        for (name, ty) in &fields[..count] {
             let value = object.get(name).ok_or_else(|| Fault::new("the field is missing").at(name))?;
             ty.encode(value, self).map_err(|fault| fault.at(name))?;
         }
@@ -168,6 +181,14 @@ impl Encoded {
         }
         Ok(())
     }
+}
+
+fn names(fields: &Fields) -> String {
+    fields.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn no_object(fields: &Fields, value: &Value) -> Fault {
+    Fault::expected(format_args!("an object with the fields {}", names(fields)), value)
 }
 
 impl Memory {

@@ -265,3 +265,45 @@ fn hostile_descriptions_and_answers_have_an_end() {
     assert_eq!(cut.decode(&[0; 8]), Ok(json!([])));
     assert_eq!(cut.decode(&[[1, 0, 0, 0, 0, 0, 0, 0].as_slice(), &[0]].concat()).unwrap_err().what, CUT);
 }
+
+#[derive(Clone, Debug, Default, PartialEq, Wire)]
+#[wire(crate = "farside_rpc", extensible)]
+struct Grown {
+    depth: u32,
+    label: Option<String>,
+    inner: Inner,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Wire)]
+#[wire(crate = "farside_rpc", extensible)]
+struct Inner {
+    weights: Vec<f64>,
+}
+
+/// The last fields of an extensible struct may be left out.
+#[test]
+fn an_extensible_struct_is_an_object() {
+    let ty = Words(farside_rpc::wire::Schema::text_of::<Grown>().split_ascii_whitespace()).a_type(0).unwrap();
+    let encode = |value: serde_json::Value| {
+        let mut out = Encoded::default();
+        ty.encode(&value, &mut out).map(|()| out.bytes)
+    };
+    let whole = Grown { depth: 3, label: Some("a".into()), inner: Inner { weights: vec![0.5] } };
+    let json = json!({"depth": 3, "label": "a", "inner": {"weights": [0.5]}});
+    let bytes = wire::encode(&whole, Vec::new());
+    assert_eq!(encode(json.clone()).unwrap(), bytes);
+    assert_eq!(ty.decode(&bytes).unwrap(), json);
+    let short = encode(json!({"depth": 3})).unwrap();
+    let decoded: Grown = wire::decode(wire::Decoder::new(&short), 0).unwrap();
+    assert_eq!(decoded, Grown { depth: 3, ..Grown::default() });
+    assert_eq!(encode(json!({})).unwrap(), [0; 8]);
+    for (wrong, why) in [
+        (json!({"label": "a"}), "depth: the field is missing"),
+        (json!({"depth": 1, "height": 2}), "there is no such field; the fields are depth, label, inner"),
+        (json!([3]), "expected an object with the fields depth, label, inner"),
+    ] {
+        let fault = encode(wrong).unwrap_err().to_string();
+        assert!(fault.contains(why), "{fault}");
+    }
+    assert!(ty.decode(&[255; 8]).is_err());
+}
