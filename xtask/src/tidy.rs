@@ -31,7 +31,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 17] = [
+const CRATES: [Crate; 18] = [
     Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
     Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
     Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
@@ -107,6 +107,13 @@ const CRATES: [Crate; 17] = [
         is_package: true,
     },
     Crate {
+        name: "farside-inspect",
+        below: &["farside-rpc", "farside", "farside-sys"],
+        for_tests: &["farside-testbed"],
+        is_safe: true,
+        is_package: true,
+    },
+    Crate {
         name: "farside-bench",
         below: &[
             "farside-mcts",
@@ -126,6 +133,7 @@ const CRATES: [Crate; 17] = [
         name: "farside-cli",
         below: &[
             "farside-mcts",
+            "farside-inspect",
             "farside-kv",
             "farside-rpc",
             "farside",

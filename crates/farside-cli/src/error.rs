@@ -34,7 +34,7 @@ pub(crate) enum CliError {
     /// A remote procedure returned its own error: one line of JSON.
     #[error("{0}")]
     Service(String),
-    /// What a remote procedure wrote to memory could not be kept.
+    /// What was read could not be kept in a file.
     #[error("cannot write {}", path.display())]
     MemoryFile {
         /// The file.
@@ -58,6 +58,9 @@ pub(crate) enum CliError {
     /// A store could not be opened.
     #[error(transparent)]
     OpenStore(#[from] farside_kv::OpenError),
+    /// A job could not be looked into.
+    #[error(transparent)]
+    Inspect(#[from] farside_inspect::InspectError),
     /// A server could not be started.
     #[error(transparent)]
     StartServer(#[from] farside_rpc::server::StartError),
@@ -133,7 +136,8 @@ impl CliError {
             | Self::Hex(_)
             | Self::GameOver { .. }
             | Self::Search(_)
-            | Self::LocalWorkers { .. } => USAGE,
+            | Self::LocalWorkers { .. }
+            | Self::Inspect(farside_inspect::InspectError::Selection(_)) => USAGE,
             Self::Job(error) => status_of_job(error),
             _ => 1,
         }

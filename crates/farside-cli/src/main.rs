@@ -1,5 +1,5 @@
 //! The `farside` command: starts jobs, plays Hex, measures, describes the machine, looks at
-//! servers, and keeps values.
+//! servers and into jobs, and keeps values.
 //!
 //! The command line is a contract, because scripts call it. Results go to the standard output and
 //! everything else to the standard error. The exit status is 0 only on success.
@@ -10,6 +10,7 @@ mod bench;
 mod error;
 mod hex;
 mod info;
+mod inspect;
 mod kv;
 mod rpc;
 mod run;
@@ -36,6 +37,7 @@ enum Command {
     Info(info::Arguments),
     Rpc(rpc::Arguments),
     Kv(kv::Arguments),
+    Inspect(inspect::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Rpc(arguments) => rpc::run(&arguments),
         Command::Kv(arguments) => kv::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

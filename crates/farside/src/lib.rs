@@ -35,6 +35,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | send a function as an argument, as libraries do | [`Function`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | keep state of a library in each process | [`Worker::process_state`] |
 //! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`], [`RemoteMemory`] |
 //! | allocate in another worker's memory without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
@@ -69,6 +70,7 @@ mod buffers;
 pub mod check;
 mod dist;
 mod error;
+mod extensions;
 pub mod global;
 pub mod heap;
 mod invoke;

@@ -1,6 +1,7 @@
 //! The rooms of the library, in one list. The runtime knows them by this list alone.
 
 use crate::check::CheckRoom;
+use crate::extensions::Extensions;
 use crate::global::GlobalRoom;
 use crate::heap::Heaps;
 use crate::memory::ProcessMemory;
@@ -10,7 +11,7 @@ use crate::tasks::Tasks;
 
 /// The rooms of every process, from the bottom up: a loss is told to them in this order.
 ///
-/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks.
+/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks, 10 extensions.
 pub(crate) static ROOMS: &[RoomEntry] = &[
     RoomEntry::of::<ProcessMemory>(),
     RoomEntry::of::<CheckRoom>(),
@@ -18,6 +19,7 @@ pub(crate) static ROOMS: &[RoomEntry] = &[
     RoomEntry::of::<Heaps>(),
     RoomEntry::of::<Pipes>(),
     RoomEntry::of::<Tasks>(),
+    RoomEntry::of::<Extensions>(),
 ];
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub(super) const HOUSES: [Rooms; 2] = [
             &["buffers"],
             &["check"],
             &["dist"],
+            &["extensions"],
             &["tasks"],
             &["global"],
             &["heap"],

@@ -3,6 +3,7 @@
 mod between_hosts;
 mod command;
 mod htp;
+mod inspect;
 mod kv;
 mod launchers;
 mod rpc;

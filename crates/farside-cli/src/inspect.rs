@@ -1,0 +1,200 @@
+//! `farside inspect`: looks into a running job.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use farside_inspect::{About, AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Selection};
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+
+/// Look into a running job of your own on this machine, without stopping it
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, Subcommand)]
+enum Question {
+    /// Print the jobs that show something
+    Jobs {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what a job shows: name, type, shape, units, and the step that all workers have reached
+    List {
+        #[command(flatten)]
+        job: JobArguments,
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print elements of one step, put together from all workers
+    Get(GetArguments),
+}
+
+#[derive(Debug, Args)]
+struct JobArguments {
+    /// The job: its name, its number, or NAME/NUMBER; may be left out if there is one
+    #[arg(long, default_value = "", hide_default_value = true)]
+    job: String,
+    /// The time for the answer, in seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+}
+
+#[derive(Debug, Args)]
+struct GetArguments {
+    #[command(flatten)]
+    job: JobArguments,
+    /// The area, with a selection by numpy's rules if it is not all: "temperature[10:20, ::4]"
+    area: String,
+    /// The step, which must not be over; without this, the next one that can be had
+    #[arg(long)]
+    step: Option<u64>,
+    /// Print one JSON object on one line
+    #[arg(long, conflicts_with = "npy")]
+    json: bool,
+    /// Write the elements to a file of numpy instead
+    #[arg(long, value_name = "FILE")]
+    npy: Option<PathBuf>,
+}
+
+impl JobArguments {
+    fn connect(&self) -> Result<Inspector, CliError> {
+        Ok(Inspector::connect(&self.job)?.deadline(Duration::from_secs(self.timeout)))
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match &arguments.question {
+        Question::Jobs { json } => {
+            for job in farside_inspect::jobs()? {
+                let line = if *json { job_object(&job).to_string() } else { job_line(&job) };
+                writeln!(out, "{line}").map_err(CliError::Output)?;
+            }
+        }
+        Question::List { job, json } => {
+            for area in job.connect()?.list()? {
+                let line = if *json { area_object(&area).to_string() } else { area_line(&area) };
+                writeln!(out, "{line}").map_err(CliError::Output)?;
+            }
+        }
+        Question::Get(arguments) => get(arguments, &mut out)?,
+    }
+    out.flush().map_err(CliError::Output)
+}
+
+fn get(arguments: &GetArguments, out: &mut impl Write) -> Result<(), CliError> {
+    let GetArguments { job, area, step, json, npy } = arguments;
+    let (name, selection) = Selection::with_name(area).map_err(farside_inspect::InspectError::from)?;
+    let area = job.connect()?.open_any(name)?;
+    let frame = area.get_raw(&selection, step.map_or(At::Now, At::Step))?;
+    if let Some(path) = npy {
+        let written = File::create(path).and_then(|file| frame.write_npy(file));
+        return written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause });
+    }
+    let numbers = frame.numbers()?;
+    if *json {
+        print_object(&frame, &numbers, area.info(), out)
+    } else {
+        print_text(&frame, &numbers, area.info(), out)
+    }
+    .map_err(CliError::Output)
+}
+
+fn job_line(job: &JobInfo) -> String {
+    let JobInfo { id, process_count, processes, silent, .. } = job;
+    let silent = if silent.is_empty() { String::new() } else { format!(", no answer from {silent:?}") };
+    format!("{id}  {} of {process_count} processes{silent}", processes.len())
+}
+
+fn job_object(job: &JobInfo) -> Value {
+    let JobInfo { id, process_count, processes, silent, .. } = job;
+    let process = |about: &About| json!({ "process": about.process, "system_process": about.system_process });
+    let processes: Vec<Value> = processes.iter().map(process).collect();
+    json!({
+        "name": id.name, "id": id.id, "process_count": process_count, "processes": processes, "silent": silent,
+    })
+}
+
+fn area_line(area: &AreaInfo) -> String {
+    let AreaInfo { name, element, shape, units, .. } = area;
+    let units = if units.is_empty() { String::new() } else { format!(" {units}") };
+    let step = area.step().map_or("nothing published".into(), |step| format!("step {step}"));
+    format!("{name}  {element}{shape:?}{units}  {step}")
+}
+
+fn area_object(area: &AreaInfo) -> Value {
+    let AreaInfo { name, element, shape, units, parts, .. } = area;
+    let parts: Vec<Value> = parts
+        .iter()
+        .map(|part| {
+            json!({
+                "process": part.process, "worker": part.worker, "origin": part.origin, "shape": part.shape,
+                "step": part.step,
+            })
+        })
+        .collect();
+    json!({
+        "name": name, "type": element.name(), "shape": shape, "units": units, "step": area.step(), "parts": parts,
+    })
+}
+
+/// Prints a line with what follows, and then the elements: a row of the last dimension a line, and
+/// an empty line between two planes.
+fn print_text(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
+    let RawFrame { name, step, element, shape, .. } = frame;
+    let units = if info.units.is_empty() { String::new() } else { format!(" {}", info.units) };
+    writeln!(out, "# {name} {element}{shape:?}{units}, step {step}")?;
+    let length = |dimension: usize| shape.get(shape.len().wrapping_sub(dimension)).map_or(1, |length| *length as usize);
+    let (columns, rows) = (length(1), length(2));
+    for (index, row) in numbers.chunks(columns).enumerate() {
+        if index > 0 && index % rows == 0 && shape.len() > 2 {
+            writeln!(out)?;
+        }
+        for (column, number) in row.iter().enumerate() {
+            write!(out, "{}{number}", if column == 0 { "" } else { " " })?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn print_object(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
+    let mut values: Vec<Value> = numbers.iter().map(|number| value(*number)).collect();
+    for length in frame.shape.iter().rev() {
+        let mut inner = values.into_iter();
+        let mut outer = Vec::new();
+        while inner.len() > 0 {
+            outer.push(Value::Array(inner.by_ref().take(*length as usize).collect()));
+        }
+        values = outer;
+    }
+    let RawFrame { name, step, element, shape, .. } = frame;
+    let object = json!({
+        "name": name, "type": element.name(), "shape": shape, "units": info.units, "step": step, "values": values.pop(),
+    });
+    writeln!(out, "{object}")
+}
+
+/// A number as JSON. Those that JSON does not have are `"NaN"`, `"inf"` and `"-inf"`.
+fn value(number: Number) -> Value {
+    match number {
+        Number::Bool(value) => value.into(),
+        Number::Unsigned(value) => value.into(),
+        Number::Signed(value) => value.into(),
+        Number::F32(value) if value.is_finite() => {
+            // The shortest digits of the narrower type.
+            value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+        }
+        Number::F64(value) if value.is_finite() => value.into(),
+        number => number.to_string().into(),
+    }
+}

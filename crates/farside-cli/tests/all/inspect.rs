@@ -1,0 +1,141 @@
+//! `farside inspect`, beside a job that this test program plays.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use farside::Worker;
+use farside_inspect::Expose;
+use farside_testbed::{CommandLine, ended_with_us};
+use serde_json::{Value, json};
+
+const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
+
+/// The variable that makes this test program play the job.
+const PART: &str = "FARSIDE_CLI_INSPECT_TEST_JOB";
+/// The time after which the job ends by itself.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// Plays the job, if it is told to.
+#[test]
+fn job() {
+    if std::env::var_os(PART).is_none() {
+        return;
+    }
+    // `farside run` decides on the number of processes.
+    farside::job().run(publish).unwrap();
+}
+
+fn publish(me: &Worker) -> farside::Result<()> {
+    let (own, count) = (me.id().index(), me.worker_count() as usize);
+    let view = me.view::<f64>("heat").shape([2, 4]).part_of([2 * count, 4], [2 * own, 0]).units("K").open()?;
+    let cube = me.view::<i32>("cube").shape([1, 2, 2]).part_of([count, 2, 2], [own, 0, 0]).open()?;
+    let until = Instant::now() + LIMIT;
+    for step in 0.. {
+        let values: Vec<f64> = (0..8).map(|place| (own * 8 + place) as f64 + 0.5).collect();
+        view.publish(step, &values)?;
+        let first = own as i32 * 4;
+        cube.publish(step, &[first, first + 1, first + 2, -first - 3])?;
+        me.barrier()?;
+        assert!(Instant::now() < until, "nobody ends this job");
+    }
+    Ok(())
+}
+
+struct Job {
+    launcher: Child,
+    name: String,
+}
+
+impl Job {
+    fn start() -> Self {
+        let name = format!("cli-inspect-{}", std::process::id());
+        let mut command = ended_with_us(FARSIDE.0);
+        command.args(["run", "-n", "2"]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "inspect::job", "--nocapture", "--quiet"]);
+        command.env(PART, "1").env("FARSIDE_JOB", &name).stdout(Stdio::null());
+        Self { launcher: command.spawn().unwrap(), name }
+    }
+
+    /// Waits until both processes show both areas.
+    fn wait(&mut self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let jobs = farside_inspect::jobs().unwrap();
+            let has_doors = jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == 2);
+            let is_complete = |area: &farside_inspect::AreaInfo| area.parts.len() == 2 && area.step().is_some();
+            if has_doors {
+                let areas = farside_inspect::Inspector::connect(&self.name).unwrap().list().unwrap();
+                if areas.len() == 2 && areas.iter().all(is_complete) {
+                    return;
+                }
+            }
+            assert!(self.launcher.try_wait().unwrap().is_none(), "the job has ended");
+            assert!(Instant::now() < until, "the job shows nothing in a minute");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn inspect(&self, question: &str, more: &[&str]) -> String {
+        FARSIDE.printed(&[&["inspect", question, "--job", &self.name, "--timeout", "60"], more].concat())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+fn object(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+#[test]
+fn a_running_job_is_found_listed_and_read() {
+    let mut job = Job::start();
+    job.wait();
+    let jobs = FARSIDE.printed(&["inspect", "jobs"]);
+    let line = jobs.lines().find(|line| line.starts_with(&job.name)).unwrap();
+    assert!(line.ends_with("  2 of 2 processes"), "{line}");
+    let jobs = FARSIDE.printed(&["inspect", "jobs", "--json"]);
+    let found = jobs.lines().map(object).find(|found| found["name"] == json!(job.name)).unwrap();
+    assert_eq!(found["process_count"], json!(2));
+
+    let list = job.inspect("list", &[]);
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(lines[0].starts_with("cube  i32[2, 2, 2]  step "), "{list}");
+    assert!(lines[1].starts_with("heat  f64[4, 4] K  step "), "{list}");
+    let list = job.inspect("list", &["--json"]);
+    let heat = object(list.lines().nth(1).unwrap());
+    assert_eq!((&heat["type"], &heat["units"]), (&json!("f64"), &json!("K")));
+    assert_eq!(heat["parts"][1]["origin"], json!([2, 0]));
+
+    let got = job.inspect("get", &["heat[1:3, ::3]"]);
+    let (head, rows) = got.split_once('\n').unwrap();
+    assert!(head.starts_with("# heat f64[2, 2] K, step "), "{head}");
+    assert_eq!(rows.trim_end(), "4.5 7.5\n8.5 11.5");
+    let got = job.inspect("get", &["cube"]);
+    assert_eq!(got.split_once('\n').unwrap().1.trim_end(), "0 1\n2 -3\n\n4 5\n6 -7");
+    let got = object(&job.inspect("get", &["heat[-1, :2]", "--json"]));
+    assert_eq!((&got["shape"], &got["values"]), (&json!([2]), &json!([12.5, 13.5])));
+    let got = object(&job.inspect("get", &["cube[1, 1, 1]", "--json"]));
+    assert_eq!((&got["shape"], &got["values"]), (&json!([]), &json!(-7)));
+
+    let path = std::env::temp_dir().join(format!("farside-{}.npy", job.name));
+    assert_eq!(job.inspect("get", &["heat", "--npy", path.to_str().unwrap()]), "");
+    let file = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let elements: Vec<f64> =
+        file[file.len() - 128..].chunks_exact(8).map(|bytes| f64::from_ne_bytes(bytes.try_into().unwrap())).collect();
+    assert_eq!(elements, (0..16).map(|place| f64::from(place) + 0.5).collect::<Vec<_>>());
+
+    let get = ["inspect", "get", "--job", &job.name];
+    let with = |words: &[&'static str]| [&get[..], words].concat();
+    FARSIDE.assert_refused(&with(&["heat[a]"]), 2, &["[a]", "number"]);
+    FARSIDE.assert_refused(&with(&["heat[4]"]), 2, &["outside", "-4 to 3"]);
+    FARSIDE.assert_refused(&with(&["cold"]), 1, &["cold", "cube, heat"]);
+    FARSIDE.assert_refused(&with(&["heat", "--step", "0"]), 1, &["step 0", "over"]);
+    FARSIDE.assert_refused(&["inspect", "list", "--job", "no such job"], 1, &["no such job", &job.name]);
+}

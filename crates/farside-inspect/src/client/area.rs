@@ -1,0 +1,335 @@
+//! [`Area`]: reading what all workers show under one name.
+
+use std::cmp::Reverse;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::{Bulk, Write, scope};
+use farside_rpc::{CallError, Pending};
+
+use super::error::{InspectError, Late};
+use super::info::AreaInfo;
+use super::inspector::{Guest, Inspector};
+use crate::element::{Element, ElementType};
+use crate::protocol::{Refused, Wanted};
+use crate::selection::{Selected, Selection};
+use crate::spans::{Span, elements, runs};
+
+/// The largest distance of a step that is named to the one at which the program is.
+const LEAD_MAX: u64 = 1 << 40;
+
+/// The pause before a worker is asked again whose copies were all in use.
+const BUSY_NAP: Duration = Duration::from_millis(1);
+
+/// Which step of an area is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The step at which the program is, if copies of it are there because somebody has asked for
+    /// it; otherwise the next that can be had.
+    Now,
+    /// The next step that can be had.
+    Next,
+    /// This step. The program must not have passed it.
+    Step(u64),
+}
+
+/// An area of a job. A [`get`](Self::get) has elements of one and the same step of all workers.
+///
+/// No worker waits for that, and none for another. The reader asks the workers for their steps and
+/// names one a little ahead. Each worker copies its part when it comes there. If a worker has passed
+/// the step already, the reader names one that is further ahead.
+#[derive(Debug)]
+pub struct Area<T> {
+    inspector: Inspector,
+    info: AreaInfo,
+    /// How far ahead the last step was named that could be had.
+    lead: AtomicU64,
+    element: PhantomData<fn() -> T>,
+}
+
+/// Elements of one step.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Frame<T> {
+    /// The step.
+    pub step: u64,
+    /// The shape of what was selected.
+    pub shape: Vec<u64>,
+    /// The elements, in row-major order.
+    pub values: Vec<T>,
+}
+
+/// Elements of one step, whatever their type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RawFrame {
+    /// The name of the area.
+    pub name: String,
+    /// The step.
+    pub step: u64,
+    /// The type of the elements.
+    pub element: ElementType,
+    /// The shape of what was selected.
+    pub shape: Vec<u64>,
+    /// The elements, in row-major order and in this machine's order of bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// What is to be read of one worker's part.
+struct Piece {
+    guest: Guest,
+    process: u32,
+    worker: u32,
+    /// The places in the part.
+    spans: Vec<Span>,
+    /// The places in what is selected.
+    block: Vec<Span>,
+    bytes: usize,
+    /// The step that was published last.
+    step: Option<u64>,
+}
+
+/// How an attempt to read one step ended, if not with an error.
+enum Attempt {
+    Step(u64),
+    /// A worker has passed the step, and is at this one.
+    Passed(u64),
+}
+
+impl<T> Area<T> {
+    pub(super) fn new(inspector: Inspector, info: AreaInfo) -> Self {
+        Self { inspector, info, lead: AtomicU64::new(1), element: PhantomData }
+    }
+
+    /// What is known of the area. Its steps are those of the time when it was opened.
+    #[must_use]
+    pub fn info(&self) -> &AreaInfo {
+        &self.info
+    }
+
+    /// Reads elements of one step, as bytes.
+    ///
+    /// # Errors
+    /// Those of [`get`](Area::get).
+    pub fn get_raw(&self, selection: &Selection, at: At) -> Result<RawFrame, InspectError> {
+        let deadline = Instant::now() + self.inspector.time();
+        let selected = selection.of(&self.info.shape)?;
+        let counts: Vec<u64> = selected.spans.iter().map(|span| span.count).collect();
+        let element_bytes = self.info.element.bytes();
+        let total = elements(&counts, element_bytes).ok_or(InspectError::NoMemory { bytes: u64::MAX })?;
+        let mut pieces = self.pieces(&selected, total as u64)?;
+        let mut bytes = zeroes(total * element_bytes)?;
+        let step = self.read(&mut pieces, &counts, &mut bytes, at, deadline)?;
+        let (name, element) = (self.info.name.clone(), self.info.element);
+        Ok(RawFrame { name, step, element, shape: selected.shape(), bytes })
+    }
+
+    /// Finds out what is to be read of each worker.
+    fn pieces(&self, selected: &Selected, total: u64) -> Result<Vec<Piece>, InspectError> {
+        let (mut pieces, mut found) = (Vec::new(), 0);
+        for part in &self.info.parts {
+            let dimensions = selected.spans.iter().zip(&part.origin).zip(&part.shape);
+            let within: Option<Vec<_>> =
+                dimensions.map(|((span, origin), length)| span.within(*origin, *length)).collect();
+            let (Some(within), Some(guest)) = (within, self.inspector.guest(part.process)) else { continue };
+            let count: u64 = within.iter().map(|(span, _)| span.count).product();
+            found += count;
+            pieces.push(Piece {
+                guest,
+                process: part.process,
+                worker: part.worker,
+                block: within.iter().map(|(span, first)| Span { start: *first, step: 1, count: span.count }).collect(),
+                spans: within.into_iter().map(|(span, _)| span).collect(),
+                bytes: count as usize * self.info.element.bytes(),
+                step: None,
+            });
+        }
+        if found < total {
+            let (missing, lost) = (total - found, self.inspector.without_door());
+            return Err(InspectError::Incomplete { name: self.info.name.clone(), missing, selected: total, lost });
+        }
+        Ok(pieces)
+    }
+
+    fn read(
+        &self,
+        pieces: &mut [Piece],
+        counts: &[u64],
+        bytes: &mut [u8],
+        at: At,
+        deadline: Instant,
+    ) -> Result<u64, InspectError> {
+        let name = || self.info.name.clone();
+        if let At::Step(step) = at {
+            return match self.attempt(pieces, counts, bytes, step, deadline)? {
+                Attempt::Step(next) if next == step => Ok(step),
+                Attempt::Step(next) => Err(InspectError::NoStep { name: name(), step, next }),
+                Attempt::Passed(now) => Err(InspectError::Passed { name: name(), step, now }),
+            };
+        }
+        let mut now = self.ask_steps(pieces, deadline)?;
+        if let (At::Now, Some(step)) = (at, now) {
+            match self.attempt(pieces, counts, bytes, step, deadline)? {
+                Attempt::Step(step) => return Ok(step),
+                Attempt::Passed(step) => now = Some(step),
+            }
+        }
+        let mut lead = self.lead.load(Ordering::Relaxed);
+        while Instant::now() < deadline {
+            let first = now.map_or(0, |now| now.saturating_add(lead));
+            match self.attempt(pieces, counts, bytes, first, deadline)? {
+                Attempt::Step(step) => {
+                    // The next reader tries to name a nearer one.
+                    self.lead.store(lead - lead / 4, Ordering::Relaxed);
+                    return Ok(step);
+                }
+                Attempt::Passed(step) => now = now.max(Some(step)),
+            }
+            lead = (lead * 2).min(LEAD_MAX);
+        }
+        Err(InspectError::TooFast { name: name(), now: now.unwrap_or(0), after: self.inspector.time() })
+    }
+
+    /// Asks all workers for their steps. Returns the highest.
+    fn ask_steps(&self, pieces: &mut [Piece], deadline: Instant) -> Result<Option<u64>, InspectError> {
+        let ask = |piece: &Piece| piece.guest.until(deadline).step(self.info.name.clone(), piece.worker);
+        let asked: Vec<_> = pieces.iter().map(ask).collect();
+        for (piece, asked) in pieces.iter_mut().zip(asked) {
+            piece.step = asked.and_then(Pending::wait).map_err(|error| self.failure(piece, error))?;
+        }
+        // The worker that is furthest is the first to say that a step has passed.
+        pieces.sort_by_key(|piece| Reverse(piece.step));
+        Ok(pieces.first().and_then(|piece| piece.step))
+    }
+
+    fn failure(&self, piece: &Piece, error: CallError<Refused>) -> InspectError {
+        let failure = match error {
+            CallError::Service(refused) => return InspectError::Refused { process: piece.process, refused },
+            error => piece.guest.failure(piece.process, &error),
+        };
+        if matches!(failure, InspectError::Lost { .. }) {
+            self.inspector.forget(piece.process);
+        }
+        failure
+    }
+
+    /// Reads the first step from one on of all workers.
+    fn attempt(
+        &self,
+        pieces: &[Piece],
+        counts: &[u64],
+        bytes: &mut [u8],
+        first: u64,
+        deadline: Instant,
+    ) -> Result<Attempt, InspectError> {
+        let element_bytes = self.info.element.bytes();
+        let mut places = Vec::new();
+        for (index, piece) in pieces.iter().enumerate() {
+            runs(counts, &piece.block, element_bytes, |offset, length| {
+                if length == piece.bytes {
+                    places.push((offset, index));
+                }
+            });
+        }
+        if places.len() == pieces.len() {
+            // Each worker's elements follow each other in what is selected.
+            places.sort_unstable();
+            let mut rooms: Vec<Option<&mut [u8]>> = pieces.iter().map(|_| None).collect();
+            let mut rest = bytes;
+            for (_, index) in places {
+                let (room, behind) = std::mem::take(&mut rest).split_at_mut(pieces[index].bytes);
+                (rooms[index], rest) = (Some(room), behind);
+            }
+            return self.fill(pieces, rooms.into_iter().flatten().collect(), first, deadline);
+        }
+        let mut rooms = pieces.iter().map(|piece| zeroes(piece.bytes)).collect::<Result<Vec<_>, _>>()?;
+        let attempt = self.fill(pieces, rooms.iter_mut().map(Vec::as_mut_slice).collect(), first, deadline)?;
+        for (piece, room) in pieces.iter().zip(rooms) {
+            let mut rest = room.as_slice();
+            runs(counts, &piece.block, element_bytes, |offset, length| {
+                let (run, behind) = rest.split_at(length);
+                bytes[offset..offset + length].copy_from_slice(run);
+                rest = behind;
+            });
+        }
+        Ok(attempt)
+    }
+
+    /// Has each worker fill its room.
+    fn fill(
+        &self,
+        pieces: &[Piece],
+        rooms: Vec<&mut [u8]>,
+        first: u64,
+        deadline: Instant,
+    ) -> Result<Attempt, InspectError> {
+        scope(|scope| {
+            let ask = |piece: &Piece, into: Bulk<Write>| {
+                let (name, spans) = (self.info.name.clone(), piece.spans.clone());
+                piece.guest.until(deadline).get(Wanted { name, worker: piece.worker, first, spans }, into)
+            };
+            let asked: Vec<_> =
+                pieces.iter().zip(rooms).map(|(piece, room)| ask(piece, scope.lend_mut(room))).collect();
+            let (mut steps, mut late) = (None, Vec::new());
+            for (piece, asked) in pieces.iter().zip(asked) {
+                match asked.and_then(Pending::wait) {
+                    Ok(step) => {
+                        let one = *steps.get_or_insert(step);
+                        if one != step {
+                            return Err(InspectError::Mixed { name: self.info.name.clone(), one, other: step });
+                        }
+                    }
+                    // The other calls are cancelled when this returns.
+                    Err(CallError::Service(Refused::Busy)) => {
+                        std::thread::sleep(BUSY_NAP);
+                        return Ok(Attempt::Passed(first));
+                    }
+                    Err(CallError::Service(Refused::Passed { step })) => return Ok(Attempt::Passed(step)),
+                    Err(CallError::Deadline { .. }) => late.push(piece.late(first)),
+                    Err(error) => return Err(self.failure(piece, error)),
+                }
+            }
+            match steps {
+                Some(step) if late.is_empty() => Ok(Attempt::Step(step)),
+                _ => {
+                    let (name, after) = (self.info.name.clone(), self.inspector.time());
+                    Err(InspectError::NotThere { name, after, late })
+                }
+            }
+        })
+    }
+}
+
+impl<T: Element> Area<T> {
+    /// Reads elements of one step: those of all workers, put together.
+    ///
+    /// *Cost.* Each worker copies its part once, and its door copies what is selected to the
+    /// reader. The program waits for neither.
+    ///
+    /// # Errors
+    /// [`InspectError`]: among others [`NotThere`](InspectError::NotThere), which names the workers
+    /// that did not come to the step in time, and [`Lost`](InspectError::Lost), which names a
+    /// process that has ended.
+    pub fn get(&self, selection: &Selection, at: At) -> Result<Frame<T>, InspectError> {
+        let RawFrame { name, step, element, shape, bytes } = self.get_raw(selection, at)?;
+        let values = bytes.chunks_exact(size_of::<T>()).map(bytemuck::checked::try_pod_read_unaligned);
+        let invalid = |_| InspectError::Value { name, element };
+        let values: Result<Vec<T>, _> = values.collect();
+        Ok(Frame { step, shape, values: values.map_err(invalid)? })
+    }
+}
+
+impl Piece {
+    fn late(&self, first: u64) -> Late {
+        Late { worker: self.worker, process: self.process, at: self.step, wanted: first }
+    }
+}
+
+/// Memory for elements.
+fn zeroes(bytes: usize) -> Result<Vec<u8>, InspectError> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| InspectError::NoMemory { bytes: bytes as u64 })?;
+    room.resize(bytes, 0);
+    Ok(room)
+}

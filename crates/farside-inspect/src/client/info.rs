@@ -1,0 +1,124 @@
+//! What is known of jobs and areas.
+
+use std::collections::BTreeMap;
+
+use super::error::InspectError;
+use crate::element::ElementType;
+use crate::names::JobId;
+use crate::protocol::{About, Part};
+use crate::spans::elements;
+
+/// A job that can be inspected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobInfo {
+    /// Its name and number.
+    pub id: JobId,
+    /// The number of its processes.
+    pub process_count: u32,
+    /// The processes that have a door and answered.
+    pub processes: Vec<About>,
+    /// The processes that have a door and did not answer.
+    pub silent: Vec<u32>,
+}
+
+/// An area of a job, with the parts of all workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AreaInfo {
+    /// The name.
+    pub name: String,
+    /// The type of the elements.
+    pub element: ElementType,
+    /// The shape of the whole.
+    pub shape: Vec<u64>,
+    /// The units of the elements. Empty if they have none.
+    pub units: String,
+    /// The parts, by worker.
+    pub parts: Vec<PartInfo>,
+}
+
+/// One worker's part of an area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartInfo {
+    /// The process.
+    pub process: u32,
+    /// The worker.
+    pub worker: u32,
+    /// Where the part begins in the whole.
+    pub origin: Vec<u64>,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// The step that was published last.
+    pub step: Option<u64>,
+}
+
+impl AreaInfo {
+    /// The step that all workers have published.
+    #[must_use]
+    pub fn step(&self) -> Option<u64> {
+        self.parts.iter().map(|part| part.step).min().flatten()
+    }
+
+    fn kind(&self) -> String {
+        format!("{}{:?}", self.element, self.shape)
+    }
+
+    /// Returns the area, if all workers show the same under its name and no two have an element in
+    /// common.
+    pub(super) fn only(mut found: Vec<Self>) -> Result<Self, InspectError> {
+        if found.len() > 1 {
+            let kinds = found.iter().map(Self::kind).collect::<Vec<_>>().join(", ");
+            return Err(InspectError::Differ { name: found.remove(0).name, kinds });
+        }
+        let area = found.remove(0);
+        for (index, one) in area.parts.iter().enumerate() {
+            if let Some(other) = area.parts[index + 1..].iter().find(|other| one.overlaps(other)) {
+                let (one, other) = (one.worker, other.worker);
+                return Err(InspectError::Overlap { name: area.name, one, other });
+            }
+        }
+        Ok(area)
+    }
+}
+
+impl PartInfo {
+    fn overlaps(&self, other: &Self) -> bool {
+        let own = self.origin.iter().zip(&self.shape);
+        let others = other.origin.iter().zip(&other.shape);
+        own.zip(others).all(|((a, length_a), (b, length_b))| *a < b + length_b && *b < a + length_a)
+    }
+}
+
+/// Puts the parts of all processes together, by name. Parts of different types or shapes make
+/// different areas.
+pub(super) fn areas(parts: Vec<(u32, Vec<Part>)>) -> Result<Vec<AreaInfo>, InspectError> {
+    let mut areas: BTreeMap<(String, &'static str, Vec<u64>), AreaInfo> = BTreeMap::new();
+    for (process, parts) in parts {
+        for part in parts {
+            if !is_possible(&part) {
+                return Err(InspectError::Invalid { process, name: part.name });
+            }
+            let Part { name, worker, element, whole, origin, shape, units, step } = part;
+            let key = (name.clone(), element.name(), whole.clone());
+            let area = || AreaInfo { name, element, shape: whole, units, parts: Vec::new() };
+            let area = areas.entry(key).or_insert_with(area);
+            area.parts.push(PartInfo { process, worker, origin, shape, step });
+        }
+    }
+    let mut areas: Vec<AreaInfo> = areas.into_values().collect();
+    areas.iter_mut().for_each(|area| area.parts.sort_by_key(|part| part.worker));
+    Ok(areas)
+}
+
+fn is_possible(part: &Part) -> bool {
+    let Part { element, whole, origin, shape, .. } = part;
+    let is_inside = |((origin, length), whole): ((&u64, &u64), &u64)| {
+        *length > 0 && origin.checked_add(*length).is_some_and(|end| end <= *whole)
+    };
+    origin.len() == whole.len()
+        && shape.len() == whole.len()
+        && elements(shape, element.bytes()).is_some()
+        && origin.iter().zip(shape).zip(whole).all(is_inside)
+}

@@ -1,0 +1,127 @@
+//! Elements of a [`RawFrame`], one by one and as a file of numpy.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use bytemuck::checked::try_pod_read_unaligned;
+
+use super::area::RawFrame;
+use super::error::InspectError;
+use crate::element::{Element, ElementType};
+
+/// An element of any type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Number {
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    F32(f32),
+    F64(f64),
+}
+
+impl Number {
+    /// The number, rounded where it has more digits than an `f64`. `true` is 1.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Bool(value) => f64::from(u8::from(value)),
+            Self::Unsigned(value) => value as f64,
+            Self::Signed(value) => value as f64,
+            Self::F32(value) => value.into(),
+            Self::F64(value) => value,
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Unsigned(value) => value.fmt(f),
+            Self::Signed(value) => value.fmt(f),
+            Self::F32(value) => value.fmt(f),
+            Self::F64(value) => value.fmt(f),
+        }
+    }
+}
+
+impl RawFrame {
+    /// The elements, in row-major order.
+    ///
+    /// # Errors
+    /// [`InspectError::Value`] if an element is no value of its type, such as a `bool` of 2.
+    pub fn numbers(&self) -> Result<Vec<Number>, InspectError> {
+        fn all<T: Element>(bytes: &[u8], number: fn(T) -> Number) -> Option<Vec<Number>> {
+            let values = bytes.chunks_exact(size_of::<T>());
+            values.map(|value| try_pod_read_unaligned(value).ok().map(number)).collect()
+        }
+        let bytes = &self.bytes;
+        let numbers = match self.element {
+            ElementType::Bool => all(bytes, Number::Bool),
+            ElementType::U8 => all(bytes, |value: u8| Number::Unsigned(value.into())),
+            ElementType::U16 => all(bytes, |value: u16| Number::Unsigned(value.into())),
+            ElementType::U32 => all(bytes, |value: u32| Number::Unsigned(value.into())),
+            ElementType::U64 => all(bytes, Number::Unsigned),
+            ElementType::I8 => all(bytes, |value: i8| Number::Signed(value.into())),
+            ElementType::I16 => all(bytes, |value: i16| Number::Signed(value.into())),
+            ElementType::I32 => all(bytes, |value: i32| Number::Signed(value.into())),
+            ElementType::I64 => all(bytes, Number::Signed),
+            ElementType::F32 => all(bytes, Number::F32),
+            ElementType::F64 => all(bytes, Number::F64),
+        };
+        numbers.ok_or_else(|| InspectError::Value { name: self.name.clone(), element: self.element })
+    }
+
+    /// Writes the frame as a file of numpy (`.npy`, version 1.0). The step is not in it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_npy(&self, mut out: impl Write) -> io::Result<()> {
+        let lengths: Vec<String> = self.shape.iter().map(|length| format!("{length},")).collect();
+        let (element, shape) = (self.element.numpy(), lengths.join(" "));
+        let described = format!("{{'descr': '{element}', 'fortran_order': False, 'shape': ({shape}), }}");
+        // The elements begin at a multiple of 64 bytes, behind 10 bytes, the text and a line's end.
+        let padding = (10 + described.len() + 1).next_multiple_of(64) - (10 + described.len() + 1);
+        let bytes = u16::try_from(described.len() + padding + 1).expect("8 lengths of 20 digits are short");
+        out.write_all(b"\x93NUMPY\x01\x00")?;
+        out.write_all(&bytes.to_le_bytes())?;
+        writeln!(out, "{described}{:padding$}", "")?;
+        out.write_all(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(element: ElementType, shape: &[u64], bytes: &[u8]) -> RawFrame {
+        RawFrame { name: "it".into(), step: 0, element, shape: shape.to_vec(), bytes: bytes.to_vec() }
+    }
+
+    #[test]
+    fn elements_are_numbers() {
+        let numbers = |element, bytes: &[u8]| frame(element, &[], bytes).numbers();
+        assert_eq!(numbers(ElementType::I16, &(-7_i16).to_ne_bytes()).unwrap(), [Number::Signed(-7)]);
+        assert_eq!(numbers(ElementType::U8, &[255, 1]).unwrap(), [Number::Unsigned(255), Number::Unsigned(1)]);
+        let text = numbers(ElementType::F32, &0.1_f32.to_ne_bytes()).unwrap()[0].to_string();
+        assert_eq!(text, "0.1");
+        assert!(numbers(ElementType::Bool, &[0, 1]).is_ok());
+        assert!(matches!(numbers(ElementType::Bool, &[2]), Err(InspectError::Value { .. })));
+    }
+
+    #[test]
+    fn files_are_those_of_numpy() {
+        for (shape, text) in [(&[][..], "()"), (&[3], "(3,)"), (&[3, 4], "(3, 4,)")] {
+            let mut file = Vec::new();
+            frame(ElementType::F64, shape, b"elements").write_npy(&mut file).unwrap();
+            assert_eq!(&file[..8], b"\x93NUMPY\x01\x00");
+            let behind = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
+            assert_eq!((behind % 64, &file[behind..]), (0, &b"elements"[..]));
+            let described = std::str::from_utf8(&file[10..behind]).unwrap();
+            let expected = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {text}, }}");
+            assert_eq!(described.trim_end(), expected);
+            assert!(described.ends_with('\n'));
+        }
+    }
+}

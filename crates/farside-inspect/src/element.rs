@@ -1,0 +1,114 @@
+//! [`Element`]: what an area consists of.
+
+use std::fmt;
+
+use bytemuck::{CheckedBitPattern, NoUninit};
+use farside_rpc::Wire;
+
+/// The type of an area's elements, as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
+#[wire(crate = "farside_rpc")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum ElementType {
+    Bool,
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+    F64,
+}
+
+impl ElementType {
+    /// The size of an element.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// The name of the type in Rust.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::U16 => "u16",
+            Self::I16 => "i16",
+            Self::U32 => "u32",
+            Self::I32 => "i32",
+            Self::U64 => "u64",
+            Self::I64 => "i64",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
+
+    /// The type as numpy writes it in the header of a file.
+    #[must_use]
+    pub fn numpy(self) -> &'static str {
+        match self {
+            Self::Bool => "|b1",
+            Self::U8 => "|u1",
+            Self::I8 => "|i1",
+            Self::U16 => "<u2",
+            Self::I16 => "<i2",
+            Self::U32 => "<u4",
+            Self::I32 => "<i4",
+            Self::U64 => "<u8",
+            Self::I64 => "<i8",
+            Self::F32 => "<f4",
+            Self::F64 => "<f8",
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A type of which an area may consist: numbers and `bool`.
+pub trait Element: NoUninit + CheckedBitPattern + Send + Sync + 'static + sealed::Sealed {
+    /// The type, as it travels.
+    const TYPE: ElementType;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($rust:ty => $name:ident),* $(,)?) => {
+        $(
+            impl sealed::Sealed for $rust {}
+            impl Element for $rust {
+                const TYPE: ElementType = ElementType::$name;
+            }
+        )*
+    };
+}
+
+elements! {
+    bool => Bool,
+    u8 => U8,
+    i8 => I8,
+    u16 => U16,
+    i16 => I16,
+    u32 => U32,
+    i32 => I32,
+    u64 => U64,
+    i64 => I64,
+    f32 => F32,
+    f64 => F64,
+}

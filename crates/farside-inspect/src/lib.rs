@@ -1,0 +1,40 @@
+//! Looks into a running job of Farside from outside, without stopping it.
+//!
+//! A program shows what it has with [`Expose`]. Another program, of the same user on the same
+//! machine, finds the job and reads it with [`Inspector`]. So does the command `farside inspect`.
+//! The job itself stays closed: who looks takes no part in its collectives, calls or verdicts.
+//!
+//! | to | use |
+//! |---|---|
+//! | show an array that changes from step to step | [`Expose::view`], [`View::publish`] |
+//! | find jobs | [`jobs()`] |
+//! | list what a job shows, and read it | [`Inspector`] |
+//! | read a part | [`Selection`] |
+//!
+//! # Rooms
+//!
+//! From the bottom up.
+//!
+//! | room | contents |
+//! |---|---|
+//! | `element`, `spans`, `selection` | types of elements; places in arrays; what a reader selects |
+//! | `names`, `protocol` | where doors are; what travels |
+//! | `target` | the side of the program: views, and the door of its process |
+//! | `client` | the side of those who look |
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod element;
+mod names;
+mod protocol;
+mod selection;
+mod spans;
+mod target;
+
+pub use client::{Area, AreaInfo, At, Frame, InspectError, Inspector, JobInfo, Late, Number, PartInfo, RawFrame, jobs};
+pub use element::{Element, ElementType};
+pub use names::JobId;
+pub use protocol::{About, Refused};
+pub use selection::{Selected, Selection, SelectionError};
+pub use target::{Expose, ExposeError, PublishError, View, ViewBuilder};

@@ -1,0 +1,126 @@
+//! Where doors are: a name of this machine for each process, which says the user, the job and the
+//! process.
+//!
+//! `farside-rpc/inspect/USER/NAME/ID/PROCESS` in the abstract namespace of Unix sockets. The name
+//! of the job is chosen or that of the program. Jobs of one name differ in the ID: the number of
+//! the system's process that started the job's processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use farside_sys::process::user_id;
+
+/// The variable that names a job.
+pub(crate) const JOB: &str = "FARSIDE_JOB";
+
+const PREFIX: &str = "farside-rpc/inspect/";
+/// The longest name of a job. An address has 90 bytes.
+const NAME_BYTES_MAX: usize = 40;
+
+/// A job on this machine that can be inspected.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobId {
+    /// The name: `FARSIDE_JOB` in the job's environment, or the file name of its program.
+    pub name: String,
+    /// A number that differs between jobs of one name.
+    pub id: u32,
+}
+
+impl std::fmt::Display for JobId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.name, self.id)
+    }
+}
+
+impl JobId {
+    /// The job of this process.
+    pub(crate) fn own() -> Self {
+        let chosen = std::env::var_os(JOB).filter(|name| !name.is_empty());
+        let program = || std::env::current_exe().ok()?.file_name().map(std::ffi::OsStr::to_owned);
+        let name = chosen.or_else(program).unwrap_or_default();
+        Self { name: tidied(&name.to_string_lossy()), id: std::os::unix::process::parent_id() }
+    }
+
+    /// Whether a user who wrote this means the job: by name, by ID, or both as `NAME/ID`.
+    pub(crate) fn is_meant_by(&self, text: &str) -> bool {
+        text == self.to_string() || text == self.id.to_string() || tidied(text) == self.name
+    }
+
+    /// Where the door of a process is.
+    pub(crate) fn address(&self, process: u32) -> String {
+        format!("shm:inspect/{}/{self}/{process}", user_id())
+    }
+}
+
+/// A name as it stands in an address.
+fn tidied(name: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-".contains(char);
+    let name: String = name.chars().take(NAME_BYTES_MAX).map(|char| if is_plain(char) { char } else { '_' }).collect();
+    if name.is_empty() { "job".into() } else { name }
+}
+
+/// The jobs of this user on this machine that have doors, with the processes that have one.
+///
+/// # Errors
+/// The system's error if the table of sockets cannot be read.
+pub(crate) fn jobs() -> io::Result<BTreeMap<JobId, BTreeSet<u32>>> {
+    let table = std::fs::read("/proc/net/unix")?;
+    Ok(jobs_in(&String::from_utf8_lossy(&table), user_id()))
+}
+
+/// Finds the doors of a user in the system's table of Unix sockets.
+fn jobs_in(table: &str, user: u32) -> BTreeMap<JobId, BTreeSet<u32>> {
+    let mut jobs: BTreeMap<JobId, BTreeSet<u32>> = BTreeMap::new();
+    for line in table.lines() {
+        // A connection has the name of its door. The flag marks sockets that listen.
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let (Some("00010000"), Some(name)) = (fields.next(), fields.nth(3)) else { continue };
+        if let Some((job, process)) = parse(name, user) {
+            jobs.entry(job).or_default().insert(process);
+        }
+    }
+    jobs
+}
+
+fn parse(name: &str, user: u32) -> Option<(JobId, u32)> {
+    let mut parts = name.strip_prefix('@')?.strip_prefix(PREFIX)?.split('/');
+    let is_own = parts.next()?.parse() == Ok(user);
+    let (name, id, process) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let is_door = is_own && parts.next().is_none() && tidied(name) == name;
+    is_door.then(|| (JobId { name: name.into(), id }, process))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doors_are_found_in_the_table_of_sockets() {
+        let table = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+0000: 00000002 00000000 00010000 0001 01 1 @farside-rpc/inspect/7/heat/12/0
+0000: 00000002 00000000 00010000 0001 01 2 @farside-rpc/inspect/7/heat/12/1
+0000: 00000003 00000000 00000000 0001 03 3 @farside-rpc/inspect/7/heat/12/9
+0000: 00000002 00000000 00010000 0001 01 4 @farside-rpc/inspect/8/heat/12/2
+0000: 00000002 00000000 00010000 0001 01 5 @farside-rpc/inspect/7/heat/13/0
+0000: 00000002 00000000 00010000 0001 01 6 @farside-rpc/inspect/7/heat/13/0/1
+0000: 00000002 00000000 00010000 0001 01 7 @farside-rpc/inspect/7/h\u{1b}[2J/13/0
+0000: 00000002 00000000 00010000 0001 01 8 @farside-rpc/kv
+0000: 00000002 00000000 00010000 0001 01 9 /run/farside-rpc/inspect/7/heat/13/5
+0000: 00000003 00000000 00000000 0001 03 10";
+        let job = |id| JobId { name: "heat".into(), id };
+        let expected = [(job(12), BTreeSet::from([0, 1])), (job(13), BTreeSet::from([0]))];
+        assert_eq!(jobs_in(table, 7), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_job_is_meant_by_its_name_or_number() {
+        let job = JobId { name: tidied("my job/2"), id: 12 };
+        assert_eq!(job.name, "my_job_2");
+        assert!(["my job/2", "my_job_2", "12", "my_job_2/12"].into_iter().all(|text| job.is_meant_by(text)));
+        assert!(["", "my_job", "13", "my_job_2/13"].into_iter().all(|text| !job.is_meant_by(text)));
+        assert_eq!(tidied(""), "job");
+        let longest = JobId { name: tidied(&"é".repeat(99)), id: u32::MAX };
+        assert!(longest.address(u32::MAX).len() <= 90);
+    }
+}

@@ -1,0 +1,102 @@
+//! The errors of the program that is looked at.
+
+use farside::Error;
+
+/// Why an area was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExposeError {
+    /// The name cannot be written by those who look.
+    #[error("invalid name {name:?} of an area: give it 1 to {max} bytes without brackets and control characters")]
+    Name {
+        /// The name.
+        name: String,
+        /// The most bytes.
+        max: usize,
+    },
+    /// The units are too long, or have characters that move a terminal's cursor.
+    #[error("invalid units {units:?} of the area {name:?}: give at most {max} bytes without control characters")]
+    Units {
+        /// The area.
+        name: String,
+        /// The units.
+        units: String,
+        /// The most bytes.
+        max: usize,
+    },
+    /// The worker has such an area already.
+    #[error("worker {worker} has an area {name:?} already: drop that first, or choose another name")]
+    Taken {
+        /// The area.
+        name: String,
+        /// The worker.
+        worker: u32,
+    },
+    /// The shape of the part, or of the whole, is impossible.
+    #[error("impossible shape of the area {name:?}: {what}")]
+    Shape {
+        /// The area.
+        name: String,
+        /// The fault, and the remedy.
+        what: &'static str,
+    },
+    /// The process has as many areas as are allowed.
+    #[error("the process has {max} areas already: drop some first")]
+    TooMany {
+        /// The limit.
+        max: usize,
+    },
+    /// The setting has no such value.
+    #[error("invalid value {value:?} for {name}: expected on or off", name = super::door::INSPECT)]
+    Setting {
+        /// The value.
+        value: String,
+    },
+    /// The door could not be opened.
+    #[error("cannot open the door for those who look into the job: {0}; {name}=off goes without", name = super::door::INSPECT)]
+    Door(#[from] farside_rpc::server::StartError),
+}
+
+/// Why a step was not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The step is not higher than the last one.
+    #[error("step {step} of {name:?} does not come after step {last}: publish each step once, in rising order")]
+    Back {
+        /// The area.
+        name: String,
+        /// The step.
+        step: u64,
+        /// The step that was published last.
+        last: u64,
+    },
+    /// The highest number cannot be a step: none could follow.
+    #[error("{step} cannot be a step of {name:?}: use lower numbers", step = u64::MAX)]
+    Last {
+        /// The area.
+        name: String,
+    },
+    /// The part has another number of elements.
+    #[error("{given} elements were published for {name:?}, whose part has {expected}: publish the whole part")]
+    Length {
+        /// The area.
+        name: String,
+        /// The number of elements that were published.
+        given: usize,
+        /// The number of elements of the part.
+        expected: usize,
+    },
+}
+
+impl From<ExposeError> for Error {
+    fn from(error: ExposeError) -> Self {
+        Self::Room(Box::new(error))
+    }
+}
+
+impl From<PublishError> for Error {
+    fn from(error: PublishError) -> Self {
+        Self::Room(Box::new(error))
+    }
+}

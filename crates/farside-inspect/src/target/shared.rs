@@ -1,0 +1,233 @@
+//! [`Shared`]: what the program and the door share of one view.
+//!
+//! A reader leaves a *want*: a wish for a step. The program looks at one flag when it publishes.
+//! If it is set, and the lock is free, the program copies the step into a slot for those who want
+//! it. It never waits: not for the lock, and not for a slot. A slot that is being read stays as it
+//! is until the reader has done with it, so a reader has one step or none.
+//!
+//! | the program finds | what happens |
+//! |---|---|
+//! | no want | nothing: one load |
+//! | the lock taken | nothing. A want for this step hears at the next one that it has passed |
+//! | all slots being read | the want is refused |
+//! | a want for this step | a copy; its reader is woken |
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll, Waker};
+
+use crate::protocol::{Part, Refused};
+
+/// The number of copies of a view.
+const SLOTS: usize = 3;
+/// The number of readers that may wait for a step of one view.
+const WANTS_MAX: usize = 1024;
+
+/// What the program and the door share of one view.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// What is said of the part. Its `step` is not kept up to date.
+    part: Part,
+    /// The step that was published last, plus 1; 0 before the first. Written by the program, read
+    /// by the door. It publishes nothing else.
+    next: AtomicU64,
+    /// Whether there is a want. Set by the door, under the lock; cleared by the program, under the
+    /// lock; looked at by the program without it.
+    is_wanted: AtomicBool,
+    copies: Mutex<Copies>,
+}
+
+#[derive(Debug, Default)]
+struct Copies {
+    slots: Vec<Arc<Slot>>,
+    wants: Vec<Want>,
+    last_ticket: u64,
+    /// The program has dropped its view.
+    is_closed: bool,
+}
+
+/// A copy of a step.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) step: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A reader that waits for a step.
+#[derive(Debug)]
+struct Want {
+    ticket: u64,
+    /// The step: the first that has this number or a higher one.
+    first: u64,
+    waker: Waker,
+    outcome: Option<Result<Arc<Slot>, Refused>>,
+}
+
+impl Shared {
+    pub(super) fn new(part: Part) -> Self {
+        Self { part, next: AtomicU64::new(0), is_wanted: AtomicBool::new(false), copies: Mutex::default() }
+    }
+
+    /// What is said of the part at this moment.
+    pub(super) fn part(&self) -> Part {
+        Part { step: self.step(), ..self.part.clone() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.part.name
+    }
+
+    pub(super) fn shape(&self) -> &[u64] {
+        &self.part.shape
+    }
+
+    pub(super) fn element_bytes(&self) -> usize {
+        self.part.element.bytes()
+    }
+
+    /// The step that was published last.
+    pub(super) fn step(&self) -> Option<u64> {
+        self.next.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes a step. `next` is the number after the step before it. The step is below
+    /// `u64::MAX`.
+    #[inline]
+    pub(super) fn publish(&self, next: u64, step: u64, bytes: &[u8]) {
+        self.next.store(step + 1, Ordering::Relaxed);
+        // A want that this look misses is found at the next step, with its step passed.
+        if self.is_wanted.load(Ordering::Relaxed) {
+            self.offer(next, step, bytes);
+        }
+    }
+
+    #[cold]
+    fn offer(&self, next: u64, step: u64, bytes: &[u8]) {
+        let mut copies = match self.copies.try_lock() {
+            Ok(copies) => copies,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Copies { slots, wants, .. } = &mut *copies;
+        let mut copied = None;
+        let mut woken = Vec::new();
+        for want in wants.iter_mut().filter(|want| want.outcome.is_none()) {
+            want.outcome = match want.first {
+                first if first > step => continue,
+                first if first < next => Some(Err(Refused::Passed { step })),
+                _ => Some(copied.get_or_insert_with(|| copy(slots, step, bytes)).clone()),
+            };
+            woken.push(want.waker.clone());
+        }
+        self.is_wanted.store(wants.iter().any(|want| want.outcome.is_none()), Ordering::Relaxed);
+        drop(copies);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Refuses all wants, now and later.
+    pub(super) fn close(&self) {
+        let mut copies = self.lock();
+        copies.is_closed = true;
+        copies.slots.clear();
+        let mut woken = Vec::new();
+        for want in copies.wants.iter_mut().filter(|want| want.outcome.is_none()) {
+            want.outcome = Some(Err(self.unknown()));
+            woken.push(want.waker.clone());
+        }
+        drop(copies);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn unknown(&self) -> Refused {
+        Refused::Unknown { name: self.part.name.clone(), worker: self.part.worker }
+    }
+
+    /// Waits for a step.
+    pub(super) fn wait(self: Arc<Self>, first: u64) -> Waiting {
+        Waiting { shared: self, first, ticket: None }
+    }
+
+    /// What can be said of a want at once.
+    fn at_once(&self, copies: &Copies, first: u64) -> Option<Result<Arc<Slot>, Refused>> {
+        if copies.is_closed {
+            return Some(Err(self.unknown()));
+        }
+        let step = self.step().filter(|step| first <= *step)?;
+        let copy = copies.slots.iter().find(|slot| slot.step == first && first == step);
+        Some(copy.cloned().ok_or(Refused::Passed { step }))
+    }
+}
+
+/// Copies a step into a slot that is not being read.
+fn copy(slots: &mut Vec<Arc<Slot>>, step: u64, bytes: &[u8]) -> Result<Arc<Slot>, Refused> {
+    let free = slots.iter_mut().filter(|slot| Arc::strong_count(slot) == 1).min_by_key(|slot| slot.step);
+    if let Some(slot) = free
+        && let Some(free) = Arc::get_mut(slot)
+    {
+        free.step = step;
+        free.bytes.copy_from_slice(bytes);
+        return Ok(slot.clone());
+    }
+    if slots.len() >= SLOTS {
+        return Err(Refused::Busy);
+    }
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| Refused::NoMemory { bytes: bytes.len() as u64 })?;
+    copy.extend_from_slice(bytes);
+    slots.push(Arc::new(Slot { step, bytes: copy }));
+    Ok(slots[slots.len() - 1].clone())
+}
+
+/// Waits for a step of a view. Dropping it takes the want back.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    shared: Arc<Shared>,
+    first: u64,
+    /// The number of the want, once it was left.
+    ticket: Option<u64>,
+}
+
+impl Future for Waiting {
+    type Output = Result<Arc<Slot>, Refused>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let shared = self.shared.clone();
+        let mut copies = shared.lock();
+        if let Some(ticket) = self.ticket {
+            let index =
+                copies.wants.iter().position(|want| want.ticket == ticket).expect("a want stays until it is taken");
+            if copies.wants[index].outcome.is_none() {
+                copies.wants[index].waker.clone_from(context.waker());
+                return Poll::Pending;
+            }
+            self.ticket = None;
+            return Poll::Ready(copies.wants.swap_remove(index).outcome.expect("the want has an outcome"));
+        }
+        if copies.wants.len() >= WANTS_MAX {
+            return Poll::Ready(Err(Refused::Busy));
+        }
+        // The flag comes first, so that the program rather finds a want too many.
+        shared.is_wanted.store(true, Ordering::Relaxed);
+        if let Some(outcome) = shared.at_once(&copies, self.first) {
+            return Poll::Ready(outcome);
+        }
+        copies.last_ticket += 1;
+        let ticket = copies.last_ticket;
+        copies.wants.push(Want { ticket, first: self.first, waker: context.waker().clone(), outcome: None });
+        self.ticket = Some(ticket);
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.shared.lock().wants.retain(|want| want.ticket != ticket);
+        }
+    }
+}

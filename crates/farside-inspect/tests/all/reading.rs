@@ -1,0 +1,77 @@
+//! What is shown is listed and read.
+
+use farside_inspect::{At, ElementType, InspectError, Selection};
+
+use crate::targets::{COLUMNS, ROWS, Target, pattern};
+
+#[test]
+fn what_a_job_shows_is_listed_and_read() {
+    let mut target = Target::start("pattern", &[]);
+    let job = target.inspect(2);
+    assert_eq!(job.job().name, target.name);
+    let areas = job.list().unwrap();
+    let names: Vec<&str> = areas.iter().map(|area| area.name.as_str()).collect();
+    assert_eq!(names, ["flags", "own 0", "own 1", "pattern", "side"]);
+    let info = &areas[3];
+    let whole = [2 * ROWS as u64, COLUMNS as u64];
+    assert_eq!((info.element, &info.shape[..], info.units.as_str()), (ElementType::U64, &whole[..], "1"));
+    let parts: Vec<_> =
+        info.parts.iter().map(|part| (part.process, part.worker, part.origin[0], part.shape[0])).collect();
+    assert_eq!(parts, [(0, 0, 0, 3), (1, 1, 3, 3)]);
+
+    let area = job.open::<u64>("pattern").unwrap();
+    for at in [At::Now, At::Next, At::Next] {
+        let frame = area.get(&Selection::all(), at).unwrap();
+        assert_eq!(frame.shape, whole);
+        let places = (0..whole[0]).flat_map(|row| (0..whole[1]).map(move |column| (row, column)));
+        assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step, row, column)).collect::<Vec<_>>());
+    }
+    let frame = area.get(&"[1:5:2, -3::2]".parse().unwrap(), At::Next).unwrap();
+    assert_eq!(frame.shape, [2, 2]);
+    let expected = [(1, 197), (1, 199), (3, 197), (3, 199)];
+    assert_eq!(frame.values, expected.map(|(row, column)| pattern(frame.step, row, column)));
+    // Of one process alone.
+    let frame = area.get(&"[4, 5]".parse().unwrap(), At::Next).unwrap();
+    assert_eq!((frame.shape.len(), frame.values), (0, vec![pattern(frame.step, 4, 5)]));
+
+    // Parts beside each other, so that no part's elements follow each other in the whole.
+    let frame = job.open::<u64>("side").unwrap().get(&"[1:, 48:53]".parse().unwrap(), At::Next).unwrap();
+    let places = (1..7).flat_map(|row| (48..53).map(move |column| (row, column)));
+    assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step, row, column)).collect::<Vec<_>>());
+    let frame = job.open::<f32>("own 1").unwrap().get(&Selection::all(), At::Next).unwrap();
+    assert_eq!((frame.shape.len(), frame.values), (0, vec![frame.step as f32]));
+    let frame = job.open::<bool>("flags").unwrap().get(&Selection::all(), At::Next).unwrap();
+    let even = frame.step % 2 == 0;
+    assert_eq!(frame.values, [even, true, even, true]);
+}
+
+#[test]
+fn a_wrong_question_is_refused_with_what_there_is() {
+    let mut target = Target::start("pattern", &[]);
+    let job = target.inspect(2);
+    let error = job.open::<u64>("heat").unwrap_err();
+    assert!(matches!(&error, InspectError::NoArea { name, areas } if name == "heat" && areas.len() == 5), "{error}");
+    assert!(error.to_string().contains("pattern"), "{error}");
+    let error = job.open::<f64>("pattern").unwrap_err();
+    assert!(matches!(error, InspectError::Type { is: ElementType::U64, wanted: ElementType::F64, .. }), "{error}");
+    let area = job.open::<u64>("pattern").unwrap();
+    for (selection, word) in [("[9]", "outside"), ("[0, 0, 0]", "dimensions"), ("[2:2]", "no element")] {
+        let error = area.get(&selection.parse().unwrap(), At::Next).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let error = area.get(&Selection::all(), At::Step(0)).unwrap_err();
+    assert!(matches!(error, InspectError::Passed { step: 0, .. }), "{error}");
+    let error = farside_inspect::Inspector::connect("no such job").unwrap_err();
+    assert!(matches!(&error, InspectError::NoJob { found, .. } if found.contains(job.job())), "{error}");
+}
+
+#[test]
+fn a_job_whose_doors_are_shut_runs_as_before() {
+    let mut target = Target::start("brief", &[("FARSIDE_INSPECT", "off")]);
+    while target.is_running() {
+        assert!(!farside_inspect::jobs().unwrap().iter().any(|job| job.id.name == target.name));
+    }
+    assert!(target.wait());
+    let mut target = Target::start("brief", &[("FARSIDE_INSPECT", "perhaps")]);
+    assert!(!target.wait());
+}

@@ -1,0 +1,158 @@
+//! The jobs that are looked into. This test program plays their parts.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use farside::Worker;
+use farside_inspect::{Expose, InspectError, Inspector};
+use farside_testbed::ended_with_us;
+
+/// The variable that makes this test program play a part.
+const PART: &str = "FARSIDE_INSPECT_TEST_PART";
+/// The time after which a job ends by itself.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// The rows that each worker of `pattern` has, and the columns.
+pub(crate) const ROWS: usize = 3;
+pub(crate) const COLUMNS: usize = 200;
+
+/// The element of `pattern` at a place and a step.
+pub(crate) fn pattern(step: u64, row: u64, column: u64) -> u64 {
+    step * 1_000_000 + row * 1000 + column
+}
+
+/// A job that is killed in the end.
+pub(crate) struct Target {
+    launcher: Child,
+    pub(crate) name: String,
+}
+
+impl Target {
+    pub(crate) fn start(part: &str, settings: &[(&str, &str)]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("t{}-{}-{part}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut command = ended_with_us(std::env::current_exe().unwrap());
+        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
+        command.env(PART, part).env("FARSIDE_JOB", &name).envs(settings.iter().copied());
+        Self { launcher: command.spawn().unwrap(), name }
+    }
+
+    /// Connects to the job when all its processes show something.
+    pub(crate) fn inspect(&mut self, processes: usize) -> Inspector {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let name = &self.name;
+            let jobs = farside_inspect::jobs().unwrap();
+            let job = jobs.into_iter().find(|job| job.id.name == *name);
+            if job.is_some_and(|job| job.processes.len() == processes) {
+                return Inspector::connect(name).unwrap().deadline(Duration::from_secs(60));
+            }
+            assert!(Instant::now() < until, "{name} shows nothing in a minute");
+            assert!(self.launcher.try_wait().unwrap().is_none(), "{name} has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.launcher.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for the end of the job. Returns whether it succeeded.
+    pub(crate) fn wait(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = self.launcher.try_wait().unwrap() {
+                return status.success();
+            }
+            assert!(Instant::now() < until, "{} does not end", self.name);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+/// The process of the system that has a number in the job.
+pub(crate) fn system_process(job: &Inspector, process: u32) -> u32 {
+    let jobs = farside_inspect::jobs().unwrap();
+    let job = jobs.into_iter().find(|found| found.id == *job.job()).unwrap();
+    job.processes.into_iter().find(|about| about.process == process).unwrap().system_process
+}
+
+pub(crate) fn signal(process: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+/// Plays the part of a job, if it is told to.
+#[test]
+fn target() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let job = farside::job().processes(2).time_limit(LIMIT);
+    let ended = match part.as_str() {
+        "pattern" => job.run(|me| publish_patterns(me, u64::MAX)),
+        "brief" => job.run(|me| publish_patterns(me, 100)),
+        "uneven" => job.run(publish_unevenly),
+        part => panic!("no part {part}"),
+    };
+    ended.unwrap();
+}
+
+/// Publishes a pattern that has the step in each element. The workers do not wait for each other,
+/// and each is sometimes faster and sometimes slower.
+fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
+    let first = me.id().index() * ROWS;
+    let whole = [me.worker_count() as usize * ROWS, COLUMNS];
+    let view = me.view::<u64>("pattern").shape([ROWS, COLUMNS]).part_of(whole, [first, 0]).units("1").open()?;
+    let columns = me.worker_count() as usize * 50;
+    let side = me.view::<u64>("side").shape([7, 50]).part_of([7, columns], [0, me.id().index() * 50]).open()?;
+    let own = me.view::<f32>(&format!("own {}", me.id().number())).open()?;
+    let flags = me.view::<bool>("flags").shape([2]).part_of([4], [me.id().index() * 2]).open()?;
+    let until = Instant::now() + LIMIT;
+    for step in 0..steps {
+        let element = |(row, column): (usize, usize)| pattern(step, row as u64, column as u64);
+        let places = (first..first + ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+        let values: Vec<u64> = places.map(element).collect();
+        view.publish(step, &values)?;
+        let places = (0..7).flat_map(|row| (0..50).map(move |column| (row, me.id().index() * 50 + column)));
+        side.publish(step, &places.map(element).collect::<Vec<_>>())?;
+        own.publish(step, &[step as f32])?;
+        flags.publish(step, &[step % 2 == 0, true])?;
+        match (step / 64 + u64::from(me.id().number())) % 3 {
+            0 => {}
+            1 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+        // The workers stay near each other.
+        if step % 500 == 0 {
+            me.barrier()?;
+        }
+        assert!(Instant::now() < until, "nobody ends this job");
+    }
+    me.barrier()
+}
+
+/// Worker 1 publishes three steps and then none.
+fn publish_unevenly(me: &Worker) -> farside::Result<()> {
+    let view = me.view::<u64>("pattern").shape([1]).part_of([2], [me.id().index()]).open()?;
+    let until = Instant::now() + LIMIT;
+    for step in 0.. {
+        if me.is_first() || step < 3 {
+            view.publish(step * 10, &[step])?;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(Instant::now() < until, "nobody ends this job");
+    }
+    Ok(())
+}
+
+/// Whether the error says that a process is gone.
+pub(crate) fn is_about_loss_of(error: &InspectError, gone: u32) -> bool {
+    matches!(error, InspectError::Lost { process, .. } if *process == gone)
+}
