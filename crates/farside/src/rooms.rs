@@ -11,7 +11,8 @@ use crate::tasks::Tasks;
 
 /// The rooms of every process, from the bottom up: a loss is told to them in this order.
 ///
-/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks, 10 extensions.
+/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks,
+/// 10 extensions.
 pub(crate) static ROOMS: &[RoomEntry] = &[
     RoomEntry::of::<ProcessMemory>(),
     RoomEntry::of::<CheckRoom>(),

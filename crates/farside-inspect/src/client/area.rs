@@ -25,7 +25,7 @@ const BUSY_NAP: Duration = Duration::from_millis(1);
 /// Which step of an area is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// The step at which the program is, if copies of it are there because somebody has asked for
+    /// The step at which the program is, if copies of it are there because a reader has asked for
     /// it; otherwise the next that can be had.
     Now,
     /// The next step that can be had.
@@ -37,8 +37,8 @@ pub enum At {
 /// An area of a job. A [`get`](Self::get) has elements of one and the same step of all workers.
 ///
 /// No worker waits for that, and none for another. The reader asks the workers for their steps and
-/// names one a little ahead. Each worker copies its part when it comes there. If a worker has passed
-/// the step already, the reader names one that is further ahead.
+/// names one a little ahead. Each worker copies its part when it comes there. If a worker has
+/// passed the step already, the reader names one that is further ahead.
 #[derive(Debug)]
 pub struct Area<T> {
     inspector: Inspector,

@@ -119,7 +119,7 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
 
 /// Memory that the program publishes once a step, for those who look from outside.
 ///
-/// *Cost.* A step that nobody asked for costs a store and a load. A step that somebody waits for is
+/// *Cost.* A step that no reader asked for costs a store and a load. A step that one waits for is
 /// copied once, into memory that is allocated with the first such step: up to three copies of the
 /// part. The program never waits for a reader. If all copies are being read, it goes on, and the
 /// readers get a later step.

@@ -41,7 +41,7 @@ fn what_a_job_shows_is_listed_and_read() {
     let frame = job.open::<f32>("own 1").unwrap().get(&Selection::all(), At::Next).unwrap();
     assert_eq!((frame.shape.len(), frame.values), (0, vec![frame.step as f32]));
     let frame = job.open::<bool>("flags").unwrap().get(&Selection::all(), At::Next).unwrap();
-    let even = frame.step % 2 == 0;
+    let even = frame.step.is_multiple_of(2);
     assert_eq!(frame.values, [even, true, even, true]);
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::Worker;
-use farside_inspect::{Expose, InspectError, Inspector};
+use farside_inspect::{Expose, Inspector};
 use farside_testbed::ended_with_us;
 
 /// The variable that makes this test program play a part.
@@ -79,17 +79,6 @@ impl Drop for Target {
     }
 }
 
-/// The process of the system that has a number in the job.
-pub(crate) fn system_process(job: &Inspector, process: u32) -> u32 {
-    let jobs = farside_inspect::jobs().unwrap();
-    let job = jobs.into_iter().find(|found| found.id == *job.job()).unwrap();
-    job.processes.into_iter().find(|about| about.process == process).unwrap().system_process
-}
-
-pub(crate) fn signal(process: u32, signal: &str) {
-    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
-}
-
 /// Plays the part of a job, if it is told to.
 #[test]
 fn target() {
@@ -98,7 +87,6 @@ fn target() {
     let ended = match part.as_str() {
         "pattern" => job.run(|me| publish_patterns(me, u64::MAX)),
         "brief" => job.run(|me| publish_patterns(me, 100)),
-        "uneven" => job.run(publish_unevenly),
         part => panic!("no part {part}"),
     };
     ended.unwrap();
@@ -136,23 +124,4 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
         assert!(Instant::now() < until, "nobody ends this job");
     }
     me.barrier()
-}
-
-/// Worker 1 publishes three steps and then none.
-fn publish_unevenly(me: &Worker) -> farside::Result<()> {
-    let view = me.view::<u64>("pattern").shape([1]).part_of([2], [me.id().index()]).open()?;
-    let until = Instant::now() + LIMIT;
-    for step in 0.. {
-        if me.is_first() || step < 3 {
-            view.publish(step * 10, &[step])?;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-        assert!(Instant::now() < until, "nobody ends this job");
-    }
-    Ok(())
-}
-
-/// Whether the error says that a process is gone.
-pub(crate) fn is_about_loss_of(error: &InspectError, gone: u32) -> bool {
-    matches!(error, InspectError::Lost { process, .. } if *process == gone)
 }
