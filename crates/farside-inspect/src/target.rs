@@ -14,8 +14,9 @@ use crate::element::Element;
 /// What a worker can show to programs outside of the job.
 ///
 /// The first area of a process opens the process's *door*: three threads that sleep until a
-/// reader asks. Only programs of the same user on the same machine get in. `FARSIDE_INSPECT=off` in the
-/// job's environment keeps all doors shut; the calls of this trait then succeed and cost the same.
+/// reader asks. Only programs of the same user on the same machine get in.
+/// `FARSIDE_INSPECT=off` in the job's environment keeps all doors shut; the calls of this trait
+/// then succeed and cost the same.
 pub trait Expose {
     /// Begins a view: memory of any kind that the program publishes once a step.
     ///

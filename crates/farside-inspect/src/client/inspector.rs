@@ -75,13 +75,9 @@ pub(super) struct Guest {
 impl Guest {
     fn connect(job: &JobId, process: u32, deadline: Instant) -> Result<Self, CallError<farside_rpc::Never>> {
         let address = job.address(process);
-        let failed = |cause: farside_rpc::AddressError| ConnectError::Failed {
-            address: address.clone(),
-            cause: cause.to_string(),
-        };
-        let time = deadline.saturating_duration_since(Instant::now());
-        let client = Client::to(&address, Credentials::own_user()).map_err(failed)?.deadline(time);
-        let door = DoorClient::at(client.lazily(), 0);
+        // One attempt: a door that is not there belongs to a process that has ended.
+        let client = Client::connect(&address, Credentials::own_user())?;
+        let door = DoorClient::at(client.deadline(deadline.saturating_duration_since(Instant::now())), 0);
         let about = door.about()?.wait()?;
         Ok(Self { about, door })
     }

@@ -1,6 +1,6 @@
 //! The jobs that are looked into. This test program plays their parts.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
