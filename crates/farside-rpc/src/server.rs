@@ -8,6 +8,8 @@ mod session;
 mod streaming;
 mod task;
 mod times;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod turns;
 
 use std::io;

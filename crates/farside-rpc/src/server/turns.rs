@@ -39,7 +39,8 @@ const LOOKS_PER_CLOCK: u32 = 64;
 /// A server that does its work when the program calls [`turn`](Self::turn).
 ///
 /// Its descriptor ([`AsFd`]) is readable when there is something to do, so it fits into any event
-/// loop. Handlers run inside `turn`.
+/// loop. Some things are to be done at a time, which [`due`](Self::due) tells. Handlers run inside
+/// `turn`. With the feature `tokio`, `run` is such a loop as a task.
 #[derive(Debug)]
 pub struct Turns {
     shared: Arc<Shared>,
@@ -122,6 +123,20 @@ impl Turns {
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.links.len()
+    }
+
+    /// When the next turn is due, also if nothing arrives until then.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        let guests = self.guests.values().map(Guest::until).min();
+        guests.into_iter().chain(self.opens_at).chain(self.shared.deadlines.first()).min()
+    }
+
+    /// Whether the next turn may find something of which the descriptor does not tell anew: a
+    /// connection may have it, or the last turn took only a part of what was there.
+    #[cfg(feature = "tokio")]
+    pub(super) fn may_have_more(&self) -> bool {
+        !self.active.is_empty() || !self.found.is_empty()
     }
 
     /// Handles what has arrived, and waits for it at most for `wait`. Returns the number of frames
@@ -218,11 +233,11 @@ impl Turns {
         self.turns_since_poll = 0;
         let now = Instant::now();
         self.polled_at = now;
-        let guests = self.guests.values().map(|guest| guest.until().saturating_duration_since(now)).min();
-        let opening = self.opens_at.map(|at| at.saturating_duration_since(now));
-        let stream = self.shared.deadlines.first().map(|first| first.saturating_duration_since(now));
-        let first = guests.into_iter().chain(opening).chain(stream).min();
-        let wait = if is_busy { Duration::ZERO } else { first.map_or(wait, |first| wait.min(first)) };
+        let wait = match self.due() {
+            _ if is_busy => Duration::ZERO,
+            Some(due) => wait.min(due.saturating_duration_since(now)),
+            None => wait,
+        };
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         // A failure of the system shows in the next turn again; the wait bounds how often.
