@@ -22,7 +22,7 @@ fn service() -> Service {
         })
 }
 
-/// The server is the only task of its runtime's thread, and clients are threads and tasks elsewhere.
+/// The server is the only task of its runtime's thread. Clients are threads and tasks elsewhere.
 #[test]
 fn a_server_is_a_task() {
     for address in [format!("shm:tokio-{}", std::process::id()), "tcp://127.0.0.1:0".to_string()] {
@@ -44,7 +44,7 @@ fn a_server_is_a_task() {
             let sum = client.procedure::<Bulk<Read>, u64, String>("tasks", 0, "sum");
             assert_eq!(sum.call(&vec![1; 3 << 20].into()), Ok(3 << 20));
             let sleep = client.procedure::<u64, u64, Never>("tasks", 0, "sleep");
-            // The handlers wait at the same time, and the client's task does not hold up its thread.
+            // The handlers wait at the same time, and the client's task holds up no thread.
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let calls: Vec<_> = (0..50).map(|_| sleep.start(&20).unwrap()).collect();

@@ -37,7 +37,8 @@ impl Turns {
     ///     let connect = move || Client::connect(&name, Credentials::own_user());
     ///     let client = tokio::task::spawn_blocking(connect).await??;
     ///     let echo = client.procedure::<u64, u64, Never>("later", 0, "echo");
-    ///     # let echo = tokio::task::spawn_blocking(move || { echo.call(&1).unwrap(); echo }).await?;
+    ///     // The first call of a procedure asks the server for it, and waits for the answer.
+    ///     let echo = tokio::task::spawn_blocking(move || echo.call(&1).map(|_| echo)).await??;
     ///     assert_eq!(echo.start(&7)?.await?, 7);
     ///     drop(end);
     ///     server.await??;
