@@ -55,6 +55,8 @@ struct Shared {
     address: Address,
     credentials: Credentials,
     spin: Duration,
+    /// Whether it makes one connection and no other.
+    is_once: bool,
     current: Mutex<Current>,
     /// A thread has ended its attempt to connect.
     has_dialled: Condvar,
@@ -212,6 +214,7 @@ pub struct Connect {
     credentials: Credentials,
     deadline: Duration,
     spin: Duration,
+    is_once: bool,
 }
 
 impl Connect {
@@ -230,10 +233,20 @@ impl Connect {
         self
     }
 
+    /// Makes one attempt to connect, and no other connection after the first. When that has ended,
+    /// all calls fail at once. So a client learns that its server has gone, and never calls another
+    /// one that was started in its place.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.is_once = true;
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
-    /// [`ConnectError`]. A server that is absent or full is tried again until the deadline.
+    /// [`ConnectError`]. A server that is absent or full is tried again until the deadline, but not
+    /// by a client that connects [once](Self::once).
     pub fn connect(self) -> Result<Client, ConnectError> {
         let client = self.lazily();
         client.connection(Instant::now() + client.deadline)?;
@@ -243,9 +256,9 @@ impl Connect {
     /// Prepares a client that connects with its first call.
     #[must_use]
     pub fn lazily(self) -> Client {
-        let Self { address, credentials, deadline, spin } = self;
+        let Self { address, credentials, deadline, spin, is_once } = self;
         let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
-        let shared = Shared { address, credentials, spin, current, has_dialled, failed };
+        let shared = Shared { address, credentials, spin, is_once, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -269,7 +282,7 @@ impl Client {
     /// [`AddressError`] if the text is no address.
     pub fn to(address: impl AsRef<str>, credentials: Credentials) -> Result<Connect, AddressError> {
         let address = address.as_ref().parse()?;
-        Ok(Connect { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO })
+        Ok(Connect { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, is_once: false })
     }
 
     /// The same connection, with another time for each call.
@@ -362,7 +375,7 @@ impl Client {
         let mut pause = PAUSE_MIN;
         loop {
             match self.dial(deadline) {
-                Err(error) if error.may_pass() && Instant::now() + pause < deadline => {}
+                Err(error) if error.may_pass() && !self.shared.is_once && Instant::now() + pause < deadline => {}
                 dialled => return dialled,
             }
             std::thread::sleep(pause);
@@ -372,11 +385,15 @@ impl Client {
 
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
-        let Shared { address, credentials, spin, has_dialled, .. } = &*self.shared;
+        let Shared { address, credentials, spin, is_once, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
         loop {
             if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
                 return Ok(connection.clone());
+            }
+            if *is_once && current.connection.is_some() {
+                let cause = "the connection has ended, and the client makes no other".into();
+                return Err(ConnectError::Absent { address: address.to_string(), cause });
             }
             if !current.is_dialling {
                 break;

@@ -75,9 +75,11 @@ pub(super) struct Guest {
 impl Guest {
     fn connect(job: &JobId, process: u32, deadline: Instant) -> Result<Self, CallError<farside_rpc::Never>> {
         let address = job.address(process);
+        let client = Client::to(&address, Credentials::own_user())
+            .map_err(|error| ConnectError::Failed { address, cause: error.to_string() })?;
         // One attempt: a door that is not there belongs to a process that has ended.
-        let client = Client::connect(&address, Credentials::own_user())?;
-        let door = DoorClient::at(client.deadline(deadline.saturating_duration_since(Instant::now())), 0);
+        let client = client.deadline(deadline.saturating_duration_since(Instant::now())).once().connect()?;
+        let door = DoorClient::at(client, 0);
         let about = door.about()?.wait()?;
         Ok(Self { about, door })
     }

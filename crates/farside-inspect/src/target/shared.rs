@@ -231,3 +231,100 @@ impl Drop for Waiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::ElementType;
+
+    fn shared() -> Arc<Shared> {
+        let part = Part {
+            name: "x".into(),
+            worker: 0,
+            element: ElementType::U8,
+            whole: vec![1],
+            origin: vec![0],
+            shape: vec![1],
+            units: String::new(),
+            step: None,
+        };
+        Arc::new(Shared::new(part))
+    }
+
+    fn poll(waiting: &mut Waiting) -> Poll<Result<Arc<Slot>, Refused>> {
+        Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// The step of the copy that a want gets.
+    fn step_of(polled: Poll<Result<Arc<Slot>, Refused>>) -> Option<Result<u64, Refused>> {
+        match polled {
+            Poll::Pending => None,
+            Poll::Ready(outcome) => Some(outcome.map(|slot| {
+                assert_eq!(slot.bytes, [slot.step as u8], "the bytes are those of the step");
+                slot.step
+            })),
+        }
+    }
+
+    fn publish(shared: &Shared, step: u64) {
+        shared.publish(step, step, &[step as u8]);
+    }
+
+    #[test]
+    fn a_want_gets_its_step_or_hears_that_it_has_passed() {
+        let shared = shared();
+        publish(&shared, 0);
+        let (mut one, mut three) = (shared.clone().wait(1), shared.clone().wait(3));
+        assert_eq!((step_of(poll(&mut one)), step_of(poll(&mut three))), (None, None));
+        // The step goes by while the lock is taken.
+        let copies = shared.lock();
+        publish(&shared, 1);
+        drop(copies);
+        assert_eq!(step_of(poll(&mut one)), None);
+        publish(&shared, 2);
+        assert_eq!(step_of(poll(&mut one)), Some(Err(Refused::Passed { step: 2 })));
+        assert_eq!(step_of(poll(&mut three)), None);
+        publish(&shared, 3);
+        assert_eq!(step_of(poll(&mut three)), Some(Ok(3)));
+        // A copy serves those who want the step at which the program is, and no others.
+        assert_eq!(step_of(poll(&mut shared.clone().wait(3))), Some(Ok(3)));
+        publish(&shared, 4);
+        assert_eq!(step_of(poll(&mut shared.clone().wait(3))), Some(Err(Refused::Passed { step: 4 })));
+    }
+
+    #[test]
+    fn a_copy_that_is_read_stays_as_it_is() {
+        let shared = shared();
+        let mut held = Vec::new();
+        for step in 1..=3 {
+            let mut waiting = shared.clone().wait(step);
+            assert!(poll(&mut waiting).is_pending());
+            publish(&shared, step);
+            let Poll::Ready(Ok(slot)) = poll(&mut waiting) else { panic!("there is a copy for step {step}") };
+            held.push(slot);
+        }
+        let mut more = shared.clone().wait(4);
+        assert!(poll(&mut more).is_pending());
+        publish(&shared, 4);
+        assert_eq!(step_of(poll(&mut more)), Some(Err(Refused::Busy)));
+        assert!(held.iter().map(|slot| slot.step).eq(1..=3));
+        held.remove(1);
+        let mut more = shared.clone().wait(5);
+        assert!(poll(&mut more).is_pending());
+        publish(&shared, 5);
+        assert_eq!(step_of(poll(&mut more)), Some(Ok(5)));
+        assert!(held.iter().map(|slot| u64::from(slot.bytes[0])).eq([1, 3]));
+    }
+
+    #[test]
+    fn a_view_that_is_dropped_refuses_all() {
+        let shared = shared();
+        let (mut waiting, given_up) = (shared.clone().wait(7), shared.clone().wait(8));
+        assert!(poll(&mut waiting).is_pending());
+        drop(given_up);
+        shared.close();
+        assert!(matches!(step_of(poll(&mut waiting)), Some(Err(Refused::Unknown { .. }))));
+        assert!(matches!(step_of(poll(&mut shared.clone().wait(0))), Some(Err(Refused::Unknown { .. }))));
+        assert!(shared.lock().wants.is_empty());
+    }
+}

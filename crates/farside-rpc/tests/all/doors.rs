@@ -163,3 +163,21 @@ fn another_user_is_sent_away_at_once() {
     stranger.join().unwrap();
     assert_eq!(server.connection_count(), 0);
 }
+
+/// A client that connects once does not call a server that was started in place of its own.
+#[test]
+fn a_client_that_connects_once_makes_no_other_connection() {
+    let name = format!("shm:{}", unique("once"));
+    let start = || Server::builder().listen(&name).unwrap().start().unwrap();
+    let connect = || Client::to(&name, Credentials::own_user()).unwrap().once();
+    let error = connect().connect().unwrap_err();
+    assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
+    let server = start();
+    let (once, again) = (connect().connect().unwrap(), Client::connect(&name, Credentials::own_user()).unwrap());
+    assert_eq!((once.ping(1), again.ping(1)), (Ok(1), Ok(1)));
+    drop(server);
+    let _server = start();
+    assert_eq!(again.ping(2), Ok(2));
+    let error = once.ping(2).unwrap_err();
+    assert!(error.to_string().contains("makes no other"), "{error}");
+}

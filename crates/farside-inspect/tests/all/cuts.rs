@@ -1,0 +1,78 @@
+//! Many readers of a target that writes as fast as it can.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_inspect::{At, InspectError, Selection};
+
+use crate::targets::{COLUMNS, ROWS, Target, pattern};
+
+/// Reads frames on several threads at once. Each has one step of both processes.
+fn read_cuts(threads: u64, frames: u64) {
+    let mut target = Target::start("pattern", &[]);
+    let job = target.inspect(2);
+    let (all, some): (Selection, Selection) = (Selection::all(), "[1:5, ::7]".parse().unwrap());
+    let (read, newest) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (job, all, some, read, newest) = (&job, &all, &some, &read, &newest);
+            scope.spawn(move || {
+                let area = job.open::<u64>("pattern").unwrap();
+                let mut steps = BTreeSet::new();
+                for number in 0..frames {
+                    let at = if (number + thread) % 3 == 0 { At::Now } else { At::Next };
+                    let is_whole = number % 2 == 0;
+                    let frame = area.get(if is_whole { all } else { some }, at).unwrap();
+                    let (rows, stride) = if is_whole { (0..2 * ROWS, 1) } else { (1..5, 7) };
+                    let places = rows.flat_map(|row| (0..COLUMNS).step_by(stride).map(move |column| (row, column)));
+                    let expected = places.map(|(row, column)| pattern(frame.step, row as u64, column as u64));
+                    assert!(frame.values.into_iter().eq(expected), "step {} is mixed", frame.step);
+                    steps.insert(frame.step);
+                    newest.fetch_max(frame.step, Ordering::Relaxed);
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+                assert!(steps.len() > 1, "the program goes on");
+            });
+        }
+    });
+    assert_eq!(read.into_inner(), threads * frames);
+    assert!(target.is_running());
+}
+
+#[test]
+fn a_frame_has_one_step_of_all_processes() {
+    read_cuts(4, 100);
+}
+
+#[test]
+#[ignore = "takes long"]
+fn ten_thousand_frames_have_one_step_each() {
+    read_cuts(8, 1250);
+}
+
+/// The readers of a job whose processes are killed are told so at once, and which it was.
+#[test]
+fn a_target_that_is_killed_is_an_error() {
+    let mut target = Target::start("pattern", &[]);
+    let job = target.inspect(2);
+    let area = job.open::<u64>("pattern").unwrap();
+    area.get(&Selection::all(), At::Next).unwrap();
+    drop(target);
+    // Half of the time that each question has. A target that hangs takes all of it.
+    let until = Instant::now() + Duration::from_secs(30);
+    let error = loop {
+        // A frame may have been complete.
+        match area.get(&Selection::all(), At::Next) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let is_told = match &error {
+        InspectError::Lost { .. } | InspectError::Incomplete { .. } => true,
+        InspectError::Refused { .. } => error.to_string().contains("pattern"),
+        _ => false,
+    };
+    assert!(is_told, "{error}");
+    assert!(Instant::now() < until, "the readers are told at once");
+}
