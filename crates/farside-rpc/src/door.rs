@@ -24,6 +24,9 @@ use crate::socket::{Socket, Stream, send_tcp};
 
 /// The time for a greeting.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How many connections of other users and machines may be in their greeting. They cannot keep out
+/// the own user.
+pub(crate) const OUTSIDERS_MAX: u32 = 192;
 /// After this time without an answer from the other machine, a connection has failed.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
 
@@ -239,6 +242,7 @@ impl Guest {
                 return None;
             }
             if !has_room_for_outsiders {
+                self.refuse(Refusal::Full { max: OUTSIDERS_MAX });
                 return None;
             }
         }

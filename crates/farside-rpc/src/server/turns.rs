@@ -12,7 +12,7 @@ use farside_sys::poller::{Poller, Ready};
 use super::Shared;
 use super::session::{Handle, Session};
 use crate::address::Address;
-use crate::door::{Door, Greeted, Guest, Progress};
+use crate::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Progress};
 use crate::greeting::Refusal;
 use crate::link::{Link, lock};
 use crate::path::LinkEnd;
@@ -25,8 +25,6 @@ const FIRST_CONNECTION: u64 = 1 << 16;
 const GUESTS_MAX: usize = 256;
 /// The number of frames of one connection after which others have their turn.
 const FRAMES_PER_TURN: usize = 256;
-/// How many of them may be other users, or on other machines. They cannot keep out the own user.
-const OUTSIDERS_MAX: usize = 192;
 /// For how long a door is closed that could not accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
@@ -271,7 +269,7 @@ impl Turns {
         for _ in 0..16 {
             let Some(door) = self.doors.get(door) else { return };
             let outsiders = self.guests.values().filter(|guest| guest.is_outsider()).count();
-            let has_room_for_outsiders = outsiders < OUTSIDERS_MAX;
+            let has_room_for_outsiders = outsiders < OUTSIDERS_MAX as usize;
             let has_room = self.guests.len() < GUESTS_MAX && (has_room_for_outsiders || !door.is_network());
             // Further guests wait outside, where the system keeps them.
             let accepted = if has_room { door.accept() } else { Err(ErrorKind::Other.into()) };

@@ -181,3 +181,35 @@ fn a_client_that_connects_once_makes_no_other_connection() {
     let error = once.ping(2).unwrap_err();
     assert!(error.to_string().contains("makes no other"), "{error}");
 }
+
+/// Silent connections of another user, who might have a token, leave places for the own one.
+#[test]
+fn other_users_do_not_take_all_places() {
+    if !farside_testbed::is_privileged() {
+        eprintln!("left out: other_users_do_not_take_all_places: it needs the right to become another user");
+        return;
+    }
+    let name = unique("outsiders");
+    let server = Server::builder().listen(format!("shm:{name}")).unwrap().tokens(tokens()).start().unwrap();
+    let own = Client::to(format!("shm:{name}"), credentials()).unwrap();
+    let stranger = std::thread::spawn(move || {
+        set_thread_user(65_534).unwrap();
+        let connect = |_| loop {
+            match MessageSocket::connect(format!("farside-rpc/{name}").as_bytes()) {
+                Ok(socket) => break socket,
+                // The server has not accepted the last ones.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        (0..300).map(connect).collect::<Vec<_>>()
+    });
+    let sockets = stranger.join().unwrap();
+    assert_eq!(own.connect().unwrap().ping(1), Ok(1));
+    // Those for whom there was no place know. The server has accepted all of them by now.
+    let is_told = |socket: &MessageSocket| matches!(socket.receive(&mut [0; 1024]), Ok(Some(_)));
+    assert!(sockets.iter().any(is_told));
+    drop(server);
+}
