@@ -157,7 +157,8 @@ fn pull(
 
 /// The mapping of shared memory, if it can be of use.
 fn mapping_of(link: &Link, memory: &Description, segments: &Segments) -> Option<Arc<Mapping>> {
-    let number = memory.shared.filter(|_| !segments.is_empty())?;
+    let is_whole = !segments.is_empty() && segments.bytes() as u64 == memory.bytes;
+    let number = memory.shared.filter(|_| is_whole)?;
     link.path().direct()?.shared(number)
 }
 

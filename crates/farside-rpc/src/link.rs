@@ -65,6 +65,8 @@ pub(crate) struct Link {
     followers: Mutex<()>,
     follower_count: AtomicUsize,
     changed: Condvar,
+    /// Whether a thread waits until less is to be sent.
+    has_paused: AtomicBool,
     limits: Limits,
     /// Wakes the leading thread, where there is no loop.
     poke: Option<Waker>,
@@ -155,6 +157,7 @@ impl Link {
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),
             changed: Condvar::new(),
+            has_paused: AtomicBool::new(false),
             limits,
             poke,
             peer_cannot_read: AtomicBool::new(false),
@@ -227,13 +230,13 @@ impl Link {
             self.close(end.clone());
             return Err(end);
         }
-        let was_full = self.is_full();
         let received = self.path.receive(scratch, FRAMES_PER_STEP, &mut |head, body| {
             if fault.is_none() {
                 fault = self.handle(head, body).err();
             }
         });
-        if was_full && !self.is_full() {
+        if self.has_paused.load(Ordering::Relaxed) && !self.is_full() {
+            self.has_paused.store(false, Ordering::Relaxed);
             self.tell_followers();
         }
         let failure = match (fault, received) {
@@ -242,6 +245,15 @@ impl Link {
         };
         self.close(failure.clone());
         Err(self.end.get().cloned().unwrap_or(failure))
+    }
+
+    /// Whether a transfer may go on: little waits to be sent. Otherwise [`step`](Self::step) wakes
+    /// the waiting threads as soon as it may.
+    fn may_go_on(&self) -> bool {
+        self.has_paused.store(true, Ordering::Relaxed);
+        // SYNC: either this look finds what the step has sent, or the step's finds the flag.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        !self.is_full()
     }
 
     /// Whether so much waits to be sent that transfers pause.

