@@ -103,7 +103,7 @@ pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
     AddressFault, AllNotifications, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice,
-    Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal,
+    Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal,
     Symmetric, Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};

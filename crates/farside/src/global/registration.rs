@@ -27,6 +27,7 @@ use farside_fabric::region::Held;
 
 pub(crate) use self::own::OwnSegments;
 use self::own::Registration;
+use super::local_bytes::{Handles, LocalBytes};
 use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
@@ -187,6 +188,14 @@ impl<T: Pod + Send> Segment<T> {
     /// Returns the values, for this process.
     pub fn local(&self) -> RacySlice<'_, T> {
         self.0.local(self.0.registration.watched())
+    }
+
+    /// Returns the values as bytes, for all threads of this process.
+    pub fn local_bytes(&self) -> LocalBytes {
+        let (base, bytes) = (self.0.base().cast(), (self.0.length * size_of::<T>()) as u64);
+        // SAFETY: the memory of the vector exists while `memory` is kept, and no code has it as a
+        // vector before `deregister`, which takes the handles back first.
+        unsafe { self.0.handles.add(base, bytes, self.0.memory.clone()) }
     }
 
     /// Takes the address back, and returns the vector when every process that used it has released
@@ -367,6 +376,8 @@ struct Owned<T: Pod + Send> {
     length: usize,
     /// Boxed, since this struct is also part of an error.
     registration: Box<Registration>,
+    /// The handles that other threads have.
+    handles: Box<Handles>,
     of: PhantomData<T>,
 }
 
@@ -380,7 +391,7 @@ impl<T: Pod + Send> Owned<T> {
         let memory = unsafe { UserMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
         let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
         let registration = Box::new(Registration::new(me.process_handle(), memory.clone())?);
-        Ok(Self { memory, length, registration, of: PhantomData })
+        Ok(Self { memory, length, registration, handles: Box::default(), of: PhantomData })
     }
 
     fn base(&self) -> *mut T {
@@ -401,6 +412,7 @@ impl<T: Pod + Send> Owned<T> {
         if let Err(error) = take_back(&mut self.registration, me, time) {
             return Err(StillHeld { error, segment: self });
         }
+        self.handles.take_back();
         Ok(match self.memory.take_holder().and_then(|holder| holder.downcast::<Held<T>>().ok()) {
             // SAFETY: the registration is over, and any bytes are values of the type.
             Some(held) => unsafe { held.into_vec() },
@@ -413,6 +425,7 @@ impl<T: Pod + Send> Owned<T> {
 
 impl<T: Pod + Send> Drop for Owned<T> {
     fn drop(&mut self) {
+        self.handles.take_back();
         self.registration.leave(self.memory.clone());
     }
 }

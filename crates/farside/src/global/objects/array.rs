@@ -15,6 +15,7 @@ pub use self::distribution::Distribution;
 pub(super) use self::divisor::Divisor;
 use self::layout::{Layout, Place};
 use super::object_error::ObjectError;
+use super::super::local_bytes::LocalBytes;
 use super::racy_slice::RacySlice;
 use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use super::symmetric::value_bytes;
@@ -183,6 +184,14 @@ impl<T: Pod> GlobalArray<T> {
             Some(start) => unsafe { RacySlice::new(start.cast(), length as usize, self.spread.watched()) },
             None => RacySlice::empty(),
         }
+    }
+
+    /// Returns [`local`](Self::local) as bytes, for all threads of the process.
+    pub fn local_bytes(&self, me: &Worker) -> LocalBytes {
+        let Some(part) = self.own_part(me) else { return LocalBytes::empty() };
+        let (_, in_process) = self.process_and_part(part);
+        let length = self.layout.part_length(part);
+        self.spread.local_bytes(in_process * self.part_bytes, length * size_of::<T>() as u64)
     }
 
     /// Returns the indices of the values of [`local`](Self::local), in their order.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 use farside_sys::shm::SharedMemory;
 
+use super::super::local_bytes::{Handles, LocalBytes};
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
@@ -59,6 +60,8 @@ pub(super) struct Spread {
     here: Option<Here>,
     /// The memory that this worker allocated for its process, and will release.
     granted: Option<RemoteMemory>,
+    /// The handles that other threads have.
+    handles: Handles,
 }
 
 #[derive(Debug)]
@@ -155,7 +158,7 @@ impl Spread {
             true => Bases::Alike(verdict.base),
             false => Bases::Each(table(me, base)?),
         };
-        let mut spread = Self { bases, bytes, here: None, granted };
+        let mut spread = Self { bases, bytes, here: None, granted, handles: Handles::default() };
         if is_holder {
             let own = spread.base(me.process());
             let here = me.on_region(own, bytes as usize, None, |region, offset, _| {
@@ -188,6 +191,16 @@ impl Spread {
         Some(here.memory.base().as_ptr().wrapping_add((here.offset + offset) as usize))
     }
 
+    /// Returns a handle to a piece of this process's part, for all its threads. It has no bytes if
+    /// the piece is not inside.
+    pub(super) fn local_bytes(&self, offset: u64, bytes: u64) -> LocalBytes {
+        let Some((here, start)) = self.here.as_ref().zip(self.here(offset, bytes)) else { return LocalBytes::empty() };
+        // SAFETY: `here` returned the start of this many bytes in `memory`, which is mapped while it
+        // is kept. They are reached by their address and by `RacySlice` until they are released,
+        // which `free` does after it has taken the handles back.
+        unsafe { self.handles.add(start, bytes, here.memory.clone()) }
+    }
+
     /// Returns what reports accesses to this process's part, if they are observed.
     pub(super) fn watched(&self) -> Option<&Watched> {
         self.here.as_ref()?.watched.as_ref()
@@ -199,6 +212,7 @@ impl Spread {
     /// Those of [`Worker::barrier`]. The memory is kept then.
     #[track_caller]
     pub(super) fn free(self, me: &Worker) -> Result<()> {
+        self.handles.take_back();
         me.barrier()?;
         match self.granted {
             Some(memory) => me.release(memory),

@@ -8,6 +8,7 @@ use bytemuck::Pod;
 use farside_fabric::ProcessId;
 
 use super::object_error::ObjectError;
+use super::super::local_bytes::LocalBytes;
 use super::racy_slice::RacySlice;
 use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use crate::error::{Error, Result};
@@ -115,6 +116,11 @@ impl<T: Pod> Symmetric<T> {
             Some(start) => unsafe { RacySlice::new(start.cast(), self.length, self.spread.watched()) },
             None => RacySlice::empty(),
         }
+    }
+
+    /// Returns the values of this process as bytes, for all its threads.
+    pub fn local_bytes(&self) -> LocalBytes {
+        self.spread.local_bytes(0, (self.length * size_of::<T>()) as u64)
     }
 
     /// Frees the memory. All workers call this, and the memory is freed when all have done so.
