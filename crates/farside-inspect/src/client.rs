@@ -1,13 +1,17 @@
 //! The side of those who look: [`jobs()`], [`Inspector`], [`Area`].
 
 mod area;
+mod attendance;
 mod error;
 mod info;
 mod inspector;
 mod number;
+mod steering;
 
 pub use self::area::{Area, At, Frame, RawFrame};
 pub use self::error::{InspectError, Late};
 pub use self::info::{AreaInfo, JobInfo, PartInfo};
 pub use self::inspector::{Inspector, jobs};
 pub use self::number::Number;
+pub(crate) use self::steering::Doors;
+pub use self::steering::{Locked, Paused};

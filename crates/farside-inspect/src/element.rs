@@ -21,6 +21,10 @@ pub enum ElementType {
     I64,
     F32,
     F64,
+    /// A complex number: real and imaginary part, each an `f32`.
+    C64,
+    /// The same of two `f64`.
+    C128,
 }
 
 impl ElementType {
@@ -31,7 +35,8 @@ impl ElementType {
             Self::Bool | Self::U8 | Self::I8 => 1,
             Self::U16 | Self::I16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::U64 | Self::I64 | Self::F64 => 8,
+            Self::U64 | Self::I64 | Self::F64 | Self::C64 => 8,
+            Self::C128 => 16,
         }
     }
 
@@ -50,6 +55,8 @@ impl ElementType {
             Self::I64 => "i64",
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::C64 => "c64",
+            Self::C128 => "c128",
         }
     }
 
@@ -68,7 +75,14 @@ impl ElementType {
             Self::I64 => "<i8",
             Self::F32 => "<f4",
             Self::F64 => "<f8",
+            Self::C64 => "<c8",
+            Self::C128 => "<c16",
         }
+    }
+
+    /// Whether bytes are values of the type. All are but those of `bool`.
+    pub(crate) fn are_values(self, bytes: &[u8]) -> bool {
+        self != Self::Bool || bytes.iter().all(|byte| *byte < 2)
     }
 }
 
@@ -78,7 +92,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// A type of which an area may consist: numbers and `bool`.
+/// A type of which an area may consist: numbers, `bool`, and pairs of floats as complex numbers.
 pub trait Element: NoUninit + CheckedBitPattern + Send + Sync + 'static + sealed::Sealed {
     /// The type, as it travels.
     const TYPE: ElementType;
@@ -111,4 +125,6 @@ elements! {
     i64 => I64,
     f32 => F32,
     f64 => F64,
+    [f32; 2] => C64,
+    [f64; 2] => C128,
 }

@@ -7,9 +7,14 @@
 //! | to | use |
 //! |---|---|
 //! | show an array that changes from step to step | [`Expose::view`], [`View::publish`] |
+//! | show memory as it is now | [`Expose::expose`], [`Exposed::lock`] |
+//! | show and take in single numbers | [`Expose::gauge`], [`Expose::parameter`] |
+//! | have readers start something, or ask | [`Expose::action`], [`Expose::probe`] |
 //! | find jobs | [`jobs()`] |
 //! | list what a job shows, and read it | [`Inspector`] |
 //! | read a part | [`Selection`] |
+//! | change the job | [`Inspector::set`], [`Area::put`], [`Inspector::act`] |
+//! | have the job pause | [`Inspector::pause_at`] |
 //!
 //! # Rooms
 //!
@@ -19,8 +24,8 @@
 //! |---|---|
 //! | `element`, `spans`, `selection` | types of elements; places in arrays; what a reader selects |
 //! | `names`, `protocol` | where doors are; what travels |
-//! | `target` | the side of the program: views, and the door of its process |
 //! | `client` | the side of those who look |
+//! | `target` | the side of the program: what it shows, and the door of its process |
 
 #![forbid(unsafe_code)]
 
@@ -30,11 +35,16 @@ mod names;
 mod protocol;
 mod selection;
 mod spans;
+mod sync;
 mod target;
 
-pub use client::{Area, AreaInfo, At, Frame, InspectError, Inspector, JobInfo, Late, Number, PartInfo, RawFrame, jobs};
+pub use client::{
+    Area, AreaInfo, At, Frame, InspectError, Inspector, JobInfo, Late, Locked, Number, PartInfo, Paused, RawFrame, jobs,
+};
 pub use element::{Element, ElementType};
 pub use names::JobId;
-pub use protocol::{About, Refused};
+pub use protocol::{About, Kind, Refused, Role};
 pub use selection::{Selected, Selection, SelectionError};
-pub use target::{Expose, ExposeError, PublishError, View, ViewBuilder};
+pub use target::{
+    Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, Parameter, PublishError, Shown, View, ViewBuilder,
+};

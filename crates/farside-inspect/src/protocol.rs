@@ -1,6 +1,6 @@
 //! What travels between a door and its clients: the service [`Door`] and its types.
 
-use farside_rpc::bulk::{Bulk, Write};
+use farside_rpc::bulk::{Bulk, Read, Write};
 use farside_rpc::{Call, Never, Wire};
 
 use crate::element::ElementType;
@@ -18,14 +18,70 @@ pub struct About {
     pub system_process: u32,
 }
 
+/// What an area is.
+#[derive(Clone, Copy, Debug, PartialEq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum Role {
+    /// Memory that the program publishes once a step.
+    View,
+    /// Memory as it is now.
+    Memory,
+    /// A number that the program sets.
+    Gauge,
+    /// A number that those who look may set, within bounds.
+    Parameter {
+        /// The lowest value.
+        least: f64,
+        /// The highest value.
+        most: f64,
+    },
+    /// Something that the program does when it is asked to. It has no elements.
+    Action,
+    /// Something that the program computes when it is asked to. It has no elements.
+    Probe,
+}
+
+impl Role {
+    /// Whether the area has elements to read.
+    #[must_use]
+    pub fn has_elements(self) -> bool {
+        !matches!(self, Self::Action | Self::Probe)
+    }
+}
+
+/// How an area is best drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum Kind {
+    /// As its shape suggests.
+    #[default]
+    Plain,
+    /// A line, or several.
+    Line,
+    /// A picture.
+    Image,
+    /// A table of numbers.
+    Table,
+    /// A tree: a probe whose answers describe its nodes.
+    Tree,
+    /// A board of Hex: a probe whose answers describe it.
+    HexBoard,
+}
+
 /// One worker's part of an area.
-#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[derive(Clone, Debug, PartialEq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct Part {
     /// The name of the area.
     pub name: String,
     /// The worker.
     pub worker: u32,
+    /// What the area is.
+    pub role: Role,
+    /// How it is best drawn.
+    pub kind: Kind,
+    /// Whether those who look may write it.
+    pub is_writable: bool,
     /// The type of the elements.
     pub element: ElementType,
     /// The shape of the whole area.
@@ -36,6 +92,10 @@ pub struct Part {
     pub shape: Vec<u64>,
     /// The units of the elements. Empty if they have none.
     pub units: String,
+    /// The coordinates of the first place of the whole, by dimension. Empty if they are not given.
+    pub zero: Vec<f64>,
+    /// The distance of two places, by dimension. Empty if it is not given.
+    pub spacing: Vec<f64>,
     /// The step that was published last.
     pub step: Option<u64>,
 }
@@ -55,8 +115,56 @@ pub struct Wanted {
     pub spans: Vec<Span>,
 }
 
+/// Places of one worker's part.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Places {
+    /// The name of the area.
+    pub name: String,
+    /// The worker.
+    pub worker: u32,
+    /// The places in each dimension of the part.
+    pub spans: Vec<Span>,
+}
+
+/// A change that all workers make at one step.
+#[derive(Clone, Debug, PartialEq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum Order {
+    /// Sets a parameter in all processes.
+    Set {
+        /// Its name.
+        parameter: String,
+        /// Its new value.
+        value: f64,
+    },
+    /// Writes elements of a view.
+    Write {
+        /// Where.
+        places: Places,
+        /// The elements, in row-major order.
+        bytes: Vec<u8>,
+    },
+    /// Runs an action on all workers that have it.
+    Act {
+        /// Its name.
+        action: String,
+    },
+}
+
+/// The workers of a process stay at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Stayed {
+    /// The number of the hold in its process.
+    pub hold: u64,
+    /// The lowest and the highest of the steps that the workers have completed. `None` if no worker
+    /// of the process publishes steps.
+    pub steps: Option<(u64, u64)>,
+}
+
 /// Why a door did not give what was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Wire)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Wire)]
 #[wire(crate = "farside_rpc")]
 pub enum Refused {
     /// There is no such part, or no longer.
@@ -88,9 +196,66 @@ pub enum Refused {
         /// The size of the copy.
         bytes: u64,
     },
-    /// The elements could not be moved to the reader.
+    /// The elements could not be moved between the process and the reader.
     #[error("moving the elements failed: {cause}")]
     Transfer {
+        /// The reason.
+        cause: String,
+    },
+    /// The area is no such thing.
+    #[error("{name:?} is not {wanted}: `farside inspect list` prints what it is")]
+    Role {
+        /// The name of the area.
+        name: String,
+        /// What it would have to be.
+        wanted: String,
+    },
+    /// The program lets no one write the area.
+    #[error("{name:?} cannot be written: the program must declare it writable")]
+    ReadOnly {
+        /// The name of the area.
+        name: String,
+    },
+    /// The value is outside the parameter's bounds.
+    #[error("{value} is outside the bounds of {name:?}: give {least} to {most}")]
+    Range {
+        /// The name of the parameter.
+        name: String,
+        /// The value.
+        value: f64,
+        /// The lowest value.
+        least: f64,
+        /// The highest value.
+        most: f64,
+    },
+    /// Another reader holds the job or has locked the area.
+    #[error("another reader holds {what}: try again when it has ended")]
+    Held {
+        /// What it holds.
+        what: String,
+    },
+    /// The hold or lock has ended.
+    #[error("the hold has ended, because its time was over or nothing kept it: take a new one")]
+    Over,
+    /// A step-by-step change is too large.
+    #[error("{bytes} bytes are too many for one change of a view: write at most {max}")]
+    TooLarge {
+        /// The size of the change.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// An element is no value of its type.
+    #[error("the elements for {name:?} are no values of {element}")]
+    Value {
+        /// The name of the area.
+        name: String,
+        /// The type.
+        element: ElementType,
+    },
+    /// The program failed to answer.
+    #[error("the program failed to answer: {cause}")]
+    Failed {
         /// The reason.
         cause: String,
     },
@@ -108,6 +273,31 @@ pub trait Door {
     #[rpc(inline)]
     fn step(&self, cx: &Call, name: String, worker: u32) -> Result<Option<u64>, Refused>;
     /// Waits for a step, fills memory of the caller with elements in row-major order, and returns
-    /// the number of the step.
-    async fn get(&self, cx: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<u64, Refused>;
+    /// the number of the step. An area without steps is read as it is now.
+    async fn get(&self, cx: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<Option<u64>, Refused>;
+    /// Writes elements of memory, all at once. `lock` is the caller's lock of the area, if it has
+    /// one.
+    async fn put(&self, cx: &Call, places: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused>;
+    /// Locks memory, so that neither the program nor others change it. Returns the number of the
+    /// lock. It ends when the reader [attends](Door::attend) no longer.
+    async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused>;
+    /// Has the workers of the process stay after the first step from `after` on, and waits until
+    /// they do. `hold` continues one. It ends when the reader [attends](Door::attend) no longer.
+    async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused>;
+    /// Says that a reader is there, as long as this call is open. The number is the client's own.
+    async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never>;
+    /// Ends a hold or a lock.
+    #[rpc(oneway)]
+    fn release(&self, cx: &Call, number: u64);
+    /// Makes changes in this process, whose workers stay, or only checks them. Returns how many
+    /// places they reach.
+    fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused>;
+    /// Makes changes in several processes, all or none. `holds` are those processes, with their
+    /// holds. Returns how many places the changes reach.
+    fn conduct(&self, cx: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused>;
+    /// The step that the process's workers have published last.
+    #[rpc(inline)]
+    fn newest(&self, cx: &Call) -> Result<Option<u64>, Never>;
+    /// Asks a probe.
+    async fn ask(&self, cx: &Call, name: String, worker: u32, question: String) -> Result<Vec<u8>, Refused>;
 }

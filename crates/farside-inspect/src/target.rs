@@ -1,17 +1,31 @@
-//! The side of the program that is looked at: [`Expose`], [`View`].
+//! The side of the program that is looked at: [`Expose`] and what it makes.
 
+mod areas;
 mod door;
 mod error;
+mod functions;
+mod handlers;
+mod holds;
+mod lease;
+mod locked;
+mod memory;
+mod numbers;
 mod shared;
 mod view;
 
-use farside::Worker;
+use std::ops::RangeInclusive;
+
+use farside::{Error, Worker};
 
 pub use self::error::{ExposeError, PublishError};
+pub use self::functions::Shown;
+pub use self::memory::{Exposed, LockedHere, Memory};
+pub use self::numbers::{Gauge, Parameter};
 pub use self::view::{View, ViewBuilder};
 use crate::element::Element;
+use crate::protocol::{Kind, Part, Role};
 
-/// What a worker can show to programs outside of the job.
+/// What a worker can show to programs outside of the job, and take in from them.
 ///
 /// The first area of a process opens the process's *door*: three threads that sleep until a
 /// reader asks. Only programs of the same user on the same machine get in.
@@ -41,10 +55,111 @@ pub trait Expose {
     /// # }
     /// ```
     fn view<T: Element>(&self, name: &str) -> ViewBuilder<'_, T>;
+
+    /// Shows memory as it is now: an array, symmetric memory or a registered vector. Nothing is
+    /// published, and readers take the values without the program's help.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside_inspect::Expose;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let counts = me.global_array::<u64>(1 << 20)?;
+    /// let shown = me.expose("counts", &counts)?.shape([1 << 10, 1 << 10]).writable();
+    /// // Readers see both changes, or none.
+    /// let locked = shown.lock()?;
+    /// counts.local(me).set(0, 1);
+    /// counts.local(me).set(1, 2);
+    /// drop(locked);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExposeError`].
+    fn expose<M: Memory>(&self, name: &str, memory: &M) -> Result<Exposed<'_, M::Element>, ExposeError>;
+
+    /// Shows a number that readers may set, within bounds.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside_inspect::Expose;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let dt = me.parameter("dt", 0.01, 0.0..=0.1)?;
+    /// let time: f64 = (0..1000).map(|_| dt.get()).sum();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExposeError`].
+    fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError>;
+
+    /// Shows a number that the program sets.
+    ///
+    /// # Errors
+    /// [`ExposeError`].
+    fn gauge(&self, name: &str) -> Result<Gauge, ExposeError>;
+
+    /// Lets readers start something. Workers that publish steps run it at the same step, between two
+    /// publications, and may wait and use collectives in it if all of them have the action. Another
+    /// worker runs it when it makes progress, and must not wait.
+    ///
+    /// An error of the action is returned by the publication, or by the wait, in which it ran.
+    ///
+    /// # Errors
+    /// [`ExposeError`].
+    fn action(
+        &self,
+        name: &str,
+        action: impl FnMut(&Worker) -> Result<(), Error> + 'static,
+    ) -> Result<Shown, ExposeError>;
+
+    /// Lets readers ask for something that is computed when they ask. It runs on this worker when
+    /// that makes progress. Question and answer are the program's own; for [`Kind::Tree`] and
+    /// [`Kind::HexBoard`] they are JSON, as the guide says.
+    ///
+    /// # Errors
+    /// [`ExposeError`].
+    fn probe(
+        &self,
+        name: &str,
+        kind: Kind,
+        probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
+    ) -> Result<Shown, ExposeError>;
 }
 
 impl Expose for Worker {
     fn view<T: Element>(&self, name: &str) -> ViewBuilder<'_, T> {
         ViewBuilder::new(self, name)
+    }
+
+    fn expose<M: Memory>(&self, name: &str, memory: &M) -> Result<Exposed<'_, M::Element>, ExposeError> {
+        Exposed::new(self, name, memory)
+    }
+
+    fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError> {
+        Parameter::show(self, view::described(self, name, Role::Gauge)?, default, bounds)
+    }
+
+    fn gauge(&self, name: &str) -> Result<Gauge, ExposeError> {
+        Gauge::show(self, view::described(self, name, Role::Gauge)?)
+    }
+
+    fn action(
+        &self,
+        name: &str,
+        action: impl FnMut(&Worker) -> Result<(), Error> + 'static,
+    ) -> Result<Shown, ExposeError> {
+        functions::show_action(self, view::described(self, name, Role::Action)?, action)
+    }
+
+    fn probe(
+        &self,
+        name: &str,
+        kind: Kind,
+        probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
+    ) -> Result<Shown, ExposeError> {
+        let part = Part { kind, ..view::described(self, name, Role::Probe)? };
+        functions::show_probe(self, part, probe)
     }
 }

@@ -12,7 +12,7 @@ use super::error::{InspectError, Late};
 use super::info::AreaInfo;
 use super::inspector::{Guest, Inspector};
 use crate::element::{Element, ElementType};
-use crate::protocol::{Refused, Wanted};
+use crate::protocol::{Refused, Role, Wanted};
 use crate::selection::{Selected, Selection};
 use crate::spans::{Span, elements, runs};
 
@@ -41,8 +41,8 @@ pub enum At {
 /// passed the step already, the reader names one that is further ahead.
 #[derive(Debug)]
 pub struct Area<T> {
-    inspector: Inspector,
-    info: AreaInfo,
+    pub(super) inspector: Inspector,
+    pub(super) info: AreaInfo,
     /// How far ahead the last step was named that could be had.
     lead: AtomicU64,
     element: PhantomData<fn() -> T>,
@@ -52,8 +52,8 @@ pub struct Area<T> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Frame<T> {
-    /// The step.
-    pub step: u64,
+    /// The step. `None` if the area has none, and is read as it is now.
+    pub step: Option<u64>,
     /// The shape of what was selected.
     pub shape: Vec<u64>,
     /// The elements, in row-major order.
@@ -66,8 +66,8 @@ pub struct Frame<T> {
 pub struct RawFrame {
     /// The name of the area.
     pub name: String,
-    /// The step.
-    pub step: u64,
+    /// The step. `None` if the area has none, and is read as it is now.
+    pub step: Option<u64>,
     /// The type of the elements.
     pub element: ElementType,
     /// The shape of what was selected.
@@ -76,16 +76,16 @@ pub struct RawFrame {
     pub bytes: Vec<u8>,
 }
 
-/// What is to be read of one worker's part.
-struct Piece {
-    guest: Guest,
-    process: u32,
-    worker: u32,
+/// The places that are meant of one worker's part.
+pub(super) struct Piece {
+    pub(super) guest: Guest,
+    pub(super) process: u32,
+    pub(super) worker: u32,
     /// The places in the part.
-    spans: Vec<Span>,
+    pub(super) spans: Vec<Span>,
     /// The places in what is selected.
-    block: Vec<Span>,
-    bytes: usize,
+    pub(super) block: Vec<Span>,
+    pub(super) bytes: usize,
     /// The step that was published last.
     step: Option<u64>,
 }
@@ -120,15 +120,23 @@ impl<T> Area<T> {
         let total = elements(&counts, element_bytes).ok_or(InspectError::NoMemory { bytes: u64::MAX })?;
         let mut pieces = self.pieces(&selected, total as u64)?;
         let mut bytes = zeroes(total * element_bytes)?;
-        let step = self.read(&mut pieces, &counts, &mut bytes, at, deadline)?;
+        let step = match self.info.role {
+            Role::View => Some(self.read(&mut pieces, &counts, &mut bytes, at, deadline)?),
+            _ => {
+                self.attempt(&pieces, &counts, &mut bytes, 0, deadline)?;
+                None
+            }
+        };
         let (name, element) = (self.info.name.clone(), self.info.element);
         Ok(RawFrame { name, step, element, shape: selected.shape(), bytes })
     }
 
-    /// Finds out what is to be read of each worker.
-    fn pieces(&self, selected: &Selected, total: u64) -> Result<Vec<Piece>, InspectError> {
+    /// Finds out which places of each worker are meant.
+    pub(super) fn pieces(&self, selected: &Selected, total: u64) -> Result<Vec<Piece>, InspectError> {
         let (mut pieces, mut found) = (Vec::new(), 0);
-        for part in &self.info.parts {
+        // Of a number, each worker has the whole. The first one's is shown.
+        let parts = if self.info.has_parts() { &self.info.parts[..] } else { &self.info.parts[..1] };
+        for part in parts {
             let dimensions = selected.spans.iter().zip(&part.origin).zip(&part.shape);
             let within: Option<Vec<_>> =
                 dimensions.map(|((span, origin), length)| span.within(*origin, *length)).collect();
@@ -203,15 +211,8 @@ impl<T> Area<T> {
         Ok(pieces.first().and_then(|piece| piece.step))
     }
 
-    fn failure(&self, piece: &Piece, error: CallError<Refused>) -> InspectError {
-        let failure = match error {
-            CallError::Service(refused) => return InspectError::Refused { process: piece.process, refused },
-            error => piece.guest.failure(piece.process, &error),
-        };
-        if matches!(failure, InspectError::Lost { .. }) {
-            self.inspector.forget(piece.process);
-        }
-        failure
+    pub(super) fn failure(&self, piece: &Piece, error: CallError<Refused>) -> InspectError {
+        self.inspector.failure(piece.process, &piece.guest, error)
     }
 
     /// Reads the first step from one on of all workers.
@@ -275,6 +276,7 @@ impl<T> Area<T> {
             for (piece, asked) in pieces.iter().zip(asked) {
                 match asked.and_then(Pending::wait) {
                     Ok(step) => {
+                        let step = step.unwrap_or(0);
                         let one = *steps.get_or_insert(step);
                         if one != step {
                             return Err(InspectError::Mixed { name: self.info.name.clone(), one, other: step });

@@ -171,6 +171,28 @@ pub enum InspectError {
         /// The name of the area.
         name: String,
     },
+    /// The job has nothing of the name that could do this.
+    #[error("nothing was changed: no process has {what}")]
+    Nothing {
+        /// What was looked for.
+        what: String,
+    },
+    /// The workers did not come to one step.
+    #[error("not all workers came to one step in {after:?}: they may compute for longer or have ended; give them more time")]
+    NotHeld {
+        /// The time that they had.
+        after: Duration,
+    },
+    /// The elements to write have another number of bytes.
+    #[error("{given} bytes were given for {expected} bytes of {name:?}: give as many as are selected")]
+    Length {
+        /// The area.
+        name: String,
+        /// The number of bytes that were given.
+        given: u64,
+        /// The number of bytes that are selected.
+        expected: u64,
+    },
     /// The elements are no values of their type.
     #[error("{name:?} has bytes that are no {element}")]
     Value {

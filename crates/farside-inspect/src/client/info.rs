@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::error::InspectError;
 use crate::element::ElementType;
 use crate::names::JobId;
-use crate::protocol::{About, Part};
+use crate::protocol::{About, Kind, Part, Role};
 use crate::spans::elements;
 
 /// A job that can be inspected.
@@ -23,7 +23,7 @@ pub struct JobInfo {
 }
 
 /// An area of a job, with the parts of all workers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AreaInfo {
     /// The name.
@@ -34,6 +34,16 @@ pub struct AreaInfo {
     pub shape: Vec<u64>,
     /// The units of the elements. Empty if they have none.
     pub units: String,
+    /// What it is.
+    pub role: Role,
+    /// How it is best drawn.
+    pub kind: Kind,
+    /// Whether those who look may write it.
+    pub is_writable: bool,
+    /// The coordinates of its first place, by dimension. Empty if the program gave none.
+    pub origin: Vec<f64>,
+    /// The distance of two places, by dimension. Empty if the program gave none.
+    pub spacing: Vec<f64>,
     /// The parts, by worker.
     pub parts: Vec<PartInfo>,
 }
@@ -61,7 +71,12 @@ impl AreaInfo {
         self.parts.iter().map(|part| part.step).min().flatten()
     }
 
-    fn kind(&self) -> String {
+    /// Whether each worker has a part of the whole, and not all of it.
+    pub(super) fn has_parts(&self) -> bool {
+        matches!(self.role, Role::View | Role::Memory)
+    }
+
+    fn described(&self) -> String {
         format!("{}{:?}", self.element, self.shape)
     }
 
@@ -69,10 +84,13 @@ impl AreaInfo {
     /// common.
     pub(super) fn only(mut found: Vec<Self>) -> Result<Self, InspectError> {
         if found.len() > 1 {
-            let kinds = found.iter().map(Self::kind).collect::<Vec<_>>().join(", ");
+            let kinds = found.iter().map(Self::described).collect::<Vec<_>>().join(", ");
             return Err(InspectError::Differ { name: found.remove(0).name, kinds });
         }
         let area = found.remove(0);
+        if !area.has_parts() {
+            return Ok(area);
+        }
         for (index, one) in area.parts.iter().enumerate() {
             if let Some(other) = area.parts[index + 1..].iter().find(|other| one.overlaps(other)) {
                 let (one, other) = (one.worker, other.worker);
@@ -100,10 +118,15 @@ pub(super) fn areas(parts: Vec<(u32, Vec<Part>)>) -> Result<Vec<AreaInfo>, Inspe
             if !is_possible(&part) {
                 return Err(InspectError::Invalid { process, name: part.name });
             }
-            let Part { name, worker, element, whole, origin, shape, units, step } = part;
+            let Part { name, worker, element, whole, origin, shape, units, step, .. } = part;
+            let Part { role, kind, is_writable, zero, spacing, .. } = part;
             let key = (name.clone(), element.name(), whole.clone());
-            let area = || AreaInfo { name, element, shape: whole, units, parts: Vec::new() };
+            let area = || {
+                let (shape, origin, parts) = (whole, zero, Vec::new());
+                AreaInfo { name, element, shape, units, role, kind, is_writable, origin, spacing, parts }
+            };
             let area = areas.entry(key).or_insert_with(area);
+            area.is_writable &= is_writable;
             area.parts.push(PartInfo { process, worker, origin, shape, step });
         }
     }

@@ -1,6 +1,7 @@
 //! [`Inspector`]: a job, as those see it who look into it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,10 @@ use farside_rpc::{CallError, Client, ConnectError, Credentials, Pending};
 use super::area::Area;
 use super::error::InspectError;
 use super::info::{AreaInfo, JobInfo, areas};
+use super::steering::PausedHold;
 use crate::element::Element;
 use crate::names::{self, JobId};
-use crate::protocol::{About, DoorClient};
+use crate::protocol::{About, DoorClient, Refused};
 
 /// The time that each question has, unless another is chosen.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -66,6 +68,9 @@ const NAMED_MAX: usize = 1000;
 struct Inner {
     job: JobId,
     guests: Mutex<BTreeMap<u32, Guest>>,
+    paused: Mutex<PausedHold>,
+    /// The number of the last attendance.
+    last: AtomicU64,
 }
 
 /// A connection to the door of a process.
@@ -92,7 +97,7 @@ impl Guest {
         self.door.deadline(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Why a call of this process failed.
+    /// Why a call of this process failed, if its service did not refuse it.
     pub(super) fn failure<E: std::fmt::Display>(&self, process: u32, error: &CallError<E>) -> InspectError {
         let (system_process, cause) = (self.about.system_process, error.to_string());
         match error {
@@ -119,10 +124,25 @@ impl Inspector {
             1 => meant.remove(0),
             _ => return Err(InspectError::Ambiguous { found: meant }),
         };
-        let inner = Inner { job, guests: Mutex::default() };
-        let inspector = Self { inner: Arc::new(inner), deadline: DEADLINE };
+        let inspector = Self::of(job);
         inspector.find_doors(Instant::now() + DEADLINE)?;
         Ok(inspector)
+    }
+
+    /// A job whose doors are not looked for yet.
+    pub(super) fn of(job: JobId) -> Self {
+        let inner = Inner { job, guests: Mutex::default(), paused: Mutex::default(), last: AtomicU64::new(0) };
+        Self { inner: Arc::new(inner), deadline: DEADLINE }
+    }
+
+    /// A number that no other clone of this inspector gets.
+    pub(super) fn next_number(&self) -> u64 {
+        // Relaxed: the number publishes nothing.
+        self.inner.last.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn paused_hold(&self) -> &Mutex<PausedHold> {
+        &self.inner.paused
     }
 
     /// The same connections, with another time for each question. The default is 5 s.
@@ -184,7 +204,7 @@ impl Inspector {
         Ok(Area::new(self.clone(), self.find(name)?))
     }
 
-    fn find(&self, name: &str) -> Result<AreaInfo, InspectError> {
+    pub(super) fn find(&self, name: &str) -> Result<AreaInfo, InspectError> {
         let areas = self.list()?;
         let found: Vec<AreaInfo> = areas.iter().filter(|area| area.name == name).cloned().collect();
         if found.is_empty() {
@@ -199,8 +219,20 @@ impl Inspector {
         self.deadline
     }
 
-    fn guests(&self) -> MutexGuard<'_, BTreeMap<u32, Guest>> {
+    pub(super) fn guests(&self) -> MutexGuard<'_, BTreeMap<u32, Guest>> {
         self.inner.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why a call of a process failed.
+    pub(super) fn failure(&self, process: u32, guest: &Guest, error: CallError<Refused>) -> InspectError {
+        let failure = match error {
+            CallError::Service(refused) => return InspectError::Refused { process, refused },
+            error => guest.failure(process, &error),
+        };
+        if matches!(failure, InspectError::Lost { .. }) {
+            self.forget(process);
+        }
+        failure
     }
 
     /// The connection to a process.
@@ -222,7 +254,7 @@ impl Inspector {
     }
 
     /// Connects to the doors that were opened since the last look.
-    fn find_doors(&self, deadline: Instant) -> Result<(), InspectError> {
+    pub(super) fn find_doors(&self, deadline: Instant) -> Result<(), InspectError> {
         let mut jobs = names::jobs().map_err(InspectError::Doors)?;
         let there: BTreeSet<u32> = jobs.remove(self.job()).unwrap_or_default();
         if there.is_empty() {

@@ -18,10 +18,13 @@ pub enum Number {
     Signed(i64),
     F32(f32),
     F64(f64),
+    /// The real and the imaginary part.
+    Complex(f64, f64),
 }
 
 impl Number {
-    /// The number, rounded where it has more digits than an `f64`. `true` is 1.
+    /// The number, rounded where it has more digits than an `f64`. `true` is 1. Of a complex number
+    /// it is the absolute value.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         match self {
@@ -30,6 +33,7 @@ impl Number {
             Self::Signed(value) => value as f64,
             Self::F32(value) => value.into(),
             Self::F64(value) => value,
+            Self::Complex(real, imaginary) => real.hypot(imaginary),
         }
     }
 }
@@ -42,6 +46,7 @@ impl fmt::Display for Number {
             Self::Signed(value) => value.fmt(f),
             Self::F32(value) => value.fmt(f),
             Self::F64(value) => value.fmt(f),
+            Self::Complex(real, imaginary) => write!(f, "{real}{imaginary:+}i"),
         }
     }
 }
@@ -69,6 +74,8 @@ impl RawFrame {
             ElementType::I64 => all(bytes, Number::Signed),
             ElementType::F32 => all(bytes, Number::F32),
             ElementType::F64 => all(bytes, Number::F64),
+            ElementType::C64 => all(bytes, |[real, imaginary]: [f32; 2]| Number::Complex(real.into(), imaginary.into())),
+            ElementType::C128 => all(bytes, |[real, imaginary]: [f64; 2]| Number::Complex(real, imaginary)),
         };
         numbers.ok_or_else(|| InspectError::Value { name: self.name.clone(), element: self.element })
     }
@@ -96,7 +103,7 @@ mod tests {
     use super::*;
 
     fn frame(element: ElementType, shape: &[u64], bytes: &[u8]) -> RawFrame {
-        RawFrame { name: "it".into(), step: 0, element, shape: shape.to_vec(), bytes: bytes.to_vec() }
+        RawFrame { name: "it".into(), step: None, element, shape: shape.to_vec(), bytes: bytes.to_vec() }
     }
 
     #[test]

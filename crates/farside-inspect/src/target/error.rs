@@ -40,6 +40,23 @@ pub enum ExposeError {
         /// The fault, and the remedy.
         what: &'static str,
     },
+    /// The bounds of a parameter are impossible.
+    #[error(
+        "impossible bounds of the parameter {name:?}: give finite bounds with the value inside, not {default} in {least} to {most}"
+    )]
+    Bounds {
+        /// The parameter.
+        name: String,
+        /// Its value at first.
+        default: f64,
+        /// The lowest value.
+        least: f64,
+        /// The highest value.
+        most: f64,
+    },
+    /// The worker's elements do not follow each other in the array.
+    #[error("the array is not distributed in blocks, so a worker's part has no place in it: make it with `global_array`")]
+    Scattered,
     /// The process has as many areas as are allowed.
     #[error("the process has {max} areas already: drop some first")]
     TooMany {
@@ -58,7 +75,7 @@ pub enum ExposeError {
 }
 
 /// Why a step was not published.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
     /// The step is not higher than the last one.
@@ -87,6 +104,9 @@ pub enum PublishError {
         /// The number of elements of the part.
         expected: usize,
     },
+    /// A wait for a reader who had the job pause has failed, or an action that a reader asked for.
+    #[error(transparent)]
+    Job(Box<Error>),
 }
 
 impl From<ExposeError> for Error {
@@ -97,6 +117,9 @@ impl From<ExposeError> for Error {
 
 impl From<PublishError> for Error {
     fn from(error: PublishError) -> Self {
-        Self::Room(Box::new(error))
+        match error {
+            PublishError::Job(error) => *error,
+            error => Self::Room(Box::new(error)),
+        }
     }
 }

@@ -14,10 +14,15 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker};
 
+use farside::{Error, Worker};
+
+use super::holds::Holds;
 use crate::protocol::{Part, Refused};
+use crate::spans::{Span, runs};
+use crate::sync::lock;
 
 /// The number of copies of a view.
 const SLOTS: usize = 3;
@@ -27,7 +32,7 @@ const WANTS_MAX: usize = 1024;
 /// What the program and the door share of one view.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// What is said of the part. Its `step` is not kept up to date.
+    /// The part, as it was opened.
     part: Part,
     /// The step that was published last, plus 1; 0 before the first. Written by the program, read
     /// by the door. It publishes nothing else.
@@ -36,6 +41,17 @@ pub(super) struct Shared {
     /// lock; looked at by the program without it.
     is_wanted: AtomicBool,
     copies: Mutex<Copies>,
+    /// Changes of elements that the next publication makes.
+    edits: Mutex<Vec<Edit>>,
+    holds: Arc<Holds>,
+}
+
+/// A change of elements of the part.
+#[derive(Debug)]
+pub(super) struct Edit {
+    pub(super) spans: Vec<Span>,
+    /// The elements, in row-major order.
+    pub(super) bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -65,13 +81,9 @@ struct Want {
 }
 
 impl Shared {
-    pub(super) fn new(part: Part) -> Self {
-        Self { part, next: AtomicU64::new(0), is_wanted: AtomicBool::new(false), copies: Mutex::default() }
-    }
-
-    /// What is said of the part at this moment.
-    pub(super) fn part(&self) -> Part {
-        Part { step: self.step(), ..self.part.clone() }
+    pub(super) fn new(part: Part, holds: Arc<Holds>) -> Self {
+        let (next, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { part, next, is_wanted, copies: Mutex::default(), edits: Mutex::default(), holds }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -92,7 +104,20 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Copies> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.copies)
+    }
+
+    /// Whether a reader wants something: a step, a hold, or a change. A worker looks before it
+    /// publishes.
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Has the worker look at the hold before it publishes.
+    pub(super) fn flag(&self) {
+        // A store that comes too late is noticed by `Holds::begin`.
+        self.is_wanted.store(true, Ordering::SeqCst);
     }
 
     /// Publishes a step. `next` is the number after the step before it. The step is below
@@ -101,9 +126,38 @@ impl Shared {
     pub(super) fn publish(&self, next: u64, step: u64, bytes: &[u8]) {
         self.next.store(step + 1, Ordering::Relaxed);
         // A want that this look misses is found at the next step, with its step passed.
-        if self.is_wanted.load(Ordering::Relaxed) {
+        if self.is_wanted() {
             self.offer(next, step, bytes);
         }
+    }
+
+    /// Does what readers have asked for before a step is published: stays, and runs actions.
+    ///
+    /// # Errors
+    /// Those of a wait, and those of actions.
+    #[cold]
+    pub(super) fn before(&self, me: &Worker, step: u64) -> Result<(), Error> {
+        self.holds.before(me, step)
+    }
+
+    /// Makes the changes that readers have asked for.
+    #[cold]
+    pub(super) fn take_edits(&self, bytes: &mut [u8]) {
+        for Edit { spans, bytes: new } in lock(&self.edits).drain(..) {
+            let mut rest = new.as_slice();
+            runs(&self.part.shape, &spans, self.element_bytes(), |offset, length| {
+                let (run, behind) = rest.split_at(length);
+                bytes[offset..offset + length].copy_from_slice(run);
+                rest = behind;
+            });
+        }
+    }
+
+    /// Adds a change for the next publication. Its spans are inside the part, and its bytes are as
+    /// many as they need.
+    pub(super) fn edit(&self, edit: Edit) {
+        lock(&self.edits).push(edit);
+        self.flag();
     }
 
     #[cold]
@@ -111,10 +165,14 @@ impl Shared {
         let mut copies = match self.copies.try_lock() {
             Ok(copies) => copies,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A reader is about to leave a want. It hears at the next step that this one has passed.
+            // Before a hold there is no next step for it.
+            Err(TryLockError::WouldBlock) if self.holds.wants(step) => self.lock(),
             Err(TryLockError::WouldBlock) => return,
         };
         let Copies { slots, wants, .. } = &mut *copies;
-        let mut copied = None;
+        // The last step before a hold is copied, because readers look at it while all stay.
+        let mut copied = self.holds.wants(step).then(|| copy(slots, step, bytes));
         let mut woken = Vec::new();
         for want in wants.iter_mut().filter(|want| want.outcome.is_none()) {
             want.outcome = match want.first {
@@ -124,7 +182,13 @@ impl Shared {
             };
             woken.push(want.waker.clone());
         }
-        self.is_wanted.store(wants.iter().any(|want| want.outcome.is_none()), Ordering::Relaxed);
+        let is_wanted = wants.iter().any(|want| want.outcome.is_none());
+        let has_edits = !lock(&self.edits).is_empty();
+        self.is_wanted.store(is_wanted || has_edits, Ordering::SeqCst);
+        // A hold that has begun meanwhile has found the flag set, before the store.
+        if self.holds.are_flagged() {
+            self.flag();
+        }
         drop(copies);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -236,6 +300,7 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
     use crate::element::ElementType;
+    use crate::protocol::{Kind, Role};
 
     fn shared() -> Arc<Shared> {
         let part = Part {
@@ -247,8 +312,13 @@ mod tests {
             shape: vec![1],
             units: String::new(),
             step: None,
+            role: Role::View,
+            kind: Kind::Plain,
+            is_writable: false,
+            zero: Vec::new(),
+            spacing: Vec::new(),
         };
-        Arc::new(Shared::new(part))
+        Arc::new(Shared::new(part, Arc::default()))
     }
 
     fn poll(waiting: &mut Waiting) -> Poll<Result<Arc<Slot>, Refused>> {

@@ -5,13 +5,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use farside::Worker;
 
-use super::door::{Areas, Doorway};
+use super::areas::{Area, Source};
+use super::door::Doorway;
 use super::error::{ExposeError, PublishError};
 use super::shared::Shared;
-use crate::element::Element;
-use crate::protocol::Part;
+use crate::element::{Element, ElementType};
+use crate::protocol::{Kind, Part, Role};
 use crate::spans::elements;
 
 /// The most dimensions of an area.
@@ -31,13 +33,27 @@ pub struct ViewBuilder<'w, T> {
     /// The whole area and where the part begins in it, if the part is not all.
     whole: Option<(Vec<usize>, Vec<usize>)>,
     units: String,
+    zero: Vec<f64>,
+    spacing: Vec<f64>,
+    kind: Kind,
+    is_writable: bool,
     element: PhantomData<fn() -> T>,
 }
 
 impl<'w, T: Element> ViewBuilder<'w, T> {
     pub(super) fn new(me: &'w Worker, name: &str) -> Self {
-        let (name, units) = (name.to_owned(), String::new());
-        Self { me, name, shape: Vec::new(), whole: None, units, element: PhantomData }
+        Self {
+            me,
+            name: name.to_owned(),
+            shape: Vec::new(),
+            whole: None,
+            units: String::new(),
+            zero: Vec::new(),
+            spacing: Vec::new(),
+            kind: Kind::Plain,
+            is_writable: false,
+            element: PhantomData,
+        }
     }
 
     /// The shape of what this worker publishes, in row-major order: up to 8 dimensions. The default
@@ -60,31 +76,50 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         self
     }
 
+    /// The coordinates of the first place of the whole, by dimension.
+    pub fn origin(mut self, zero: impl AsRef<[f64]>) -> Self {
+        self.zero = zero.as_ref().to_vec();
+        self
+    }
+
+    /// The distance of two places, by dimension.
+    pub fn spacing(mut self, spacing: impl AsRef<[f64]>) -> Self {
+        self.spacing = spacing.as_ref().to_vec();
+        self
+    }
+
+    /// How the view is best drawn.
+    pub fn kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Lets readers change elements, which [`View::publish_mut`] takes in.
+    pub fn writable(mut self) -> Self {
+        self.is_writable = true;
+        self
+    }
+
     /// Opens the view. From now on it is listed.
     ///
     /// # Errors
     /// [`ExposeError`]: among others if this worker has an area of this name already.
-    pub fn open(self) -> Result<View<T>, ExposeError> {
+    pub fn open(self) -> Result<View<'w, T>, ExposeError> {
         let part = self.part()?;
-        let count = elements(&part.shape, size_of::<T>()).ok_or(ExposeError::Shape {
-            name: self.name.clone(),
-            what: "its elements have more bytes than an address space; make it smaller",
-        })?;
+        let count = elements_of(&part)?;
         let doorway = self.me.process_state::<Doorway>();
         doorway.open(self.me)?;
-        let areas = doorway.areas().clone();
-        let shared = areas.add(part)?;
-        Ok(View { shared, areas, count, next: Cell::new(0), element: PhantomData })
+        let shared = Arc::new(Shared::new(part.clone(), doorway.holds().clone()));
+        let area = Area::new(part, Source::View(shared.clone()));
+        doorway.areas().add(&area)?;
+        doorway.holds().add_view(self.me.id().number(), &shared);
+        Ok(View { me: self.me, shared, area, doorway, count, next: Cell::new(0), element: PhantomData })
     }
 
     fn part(&self) -> Result<Part, ExposeError> {
-        let Self { me, name, shape, whole, units, .. } = self;
-        let is_plain = |text: &str| !text.chars().any(char::is_control);
-        let has_brackets = name.contains(['[', ']']);
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || has_brackets || !is_plain(name) {
-            return Err(ExposeError::Name { name: name.clone(), max: NAME_BYTES_MAX });
-        }
-        if units.len() > UNITS_BYTES_MAX || !is_plain(units) {
+        let Self { me, name, shape, whole, units, zero, spacing, kind, is_writable, .. } = self;
+        let described = described(me, name, Role::View)?;
+        if !are_units(units) {
             return Err(ExposeError::Units { name: name.clone(), units: units.clone(), max: UNITS_BYTES_MAX });
         }
         let wrong = |what| ExposeError::Shape { name: name.clone(), what };
@@ -96,6 +131,9 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         if whole.len() != shape.len() || origin.len() != shape.len() {
             return Err(wrong("part, whole and origin have different numbers of dimensions; give each the same"));
         }
+        if [zero, spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
+            return Err(wrong("its coordinates have another number of dimensions; give one for each, or none"));
+        }
         if shape.contains(&0) {
             return Err(wrong("a dimension of the part has the length 0; open no view on a worker without elements"));
         }
@@ -105,16 +143,54 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         }
         let wide = |lengths: &[usize]| lengths.iter().map(|length| *length as u64).collect();
         Ok(Part {
-            name: name.clone(),
-            worker: me.id().number(),
+            kind: *kind,
+            is_writable: *is_writable,
             element: T::TYPE,
             whole: wide(whole),
             origin: wide(origin),
             shape: wide(shape),
             units: units.clone(),
-            step: None,
+            zero: zero.clone(),
+            spacing: spacing.clone(),
+            ..described
         })
     }
+}
+
+/// A part without elements, under a name that those who look can write.
+pub(super) fn described(me: &Worker, name: &str, role: Role) -> Result<Part, ExposeError> {
+    let has_brackets = name.contains(['[', ']']);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || has_brackets || name.chars().any(char::is_control) {
+        return Err(ExposeError::Name { name: name.into(), max: NAME_BYTES_MAX });
+    }
+    Ok(Part {
+        name: name.into(),
+        worker: me.id().number(),
+        role,
+        kind: Kind::Plain,
+        is_writable: false,
+        element: ElementType::F64,
+        whole: Vec::new(),
+        origin: Vec::new(),
+        shape: Vec::new(),
+        units: String::new(),
+        zero: Vec::new(),
+        spacing: Vec::new(),
+        step: None,
+    })
+}
+
+/// Whether a text can be the units of an area.
+pub(super) fn are_units(units: &str) -> bool {
+    units.len() <= UNITS_BYTES_MAX && !units.chars().any(char::is_control)
+}
+
+/// The number of elements of a part.
+pub(super) fn elements_of(part: &Part) -> Result<usize, ExposeError> {
+    elements(&part.shape, part.element.bytes()).ok_or_else(|| ExposeError::Shape {
+        name: part.name.clone(),
+        what: "its elements have more bytes than an address space; make it smaller",
+    })
 }
 
 /// Memory that the program publishes once a step, for those who look from outside.
@@ -124,10 +200,15 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
 /// part. The program never waits for a reader. If all copies are being read, it goes on, and the
 /// readers get a later step.
 ///
+/// While a reader has the job [pause](crate::Inspector::pause_at), publishing serves other workers
+/// until the reader lets the job go on.
+///
 /// Dropping the view ends it.
-pub struct View<T> {
+pub struct View<'w, T> {
+    me: &'w Worker,
     shared: Arc<Shared>,
-    areas: Arc<Areas>,
+    area: Arc<Area>,
+    doorway: Arc<Doorway>,
     /// The number of elements of the part.
     count: usize,
     /// The lowest number that the next step may have.
@@ -135,7 +216,7 @@ pub struct View<T> {
     element: PhantomData<fn() -> T>,
 }
 
-impl<T: Element> View<T> {
+impl<T: Element> View<'_, T> {
     /// Publishes a step: all elements of this worker's part, in row-major order. Steps have rising
     /// numbers, and some may be left out. Readers get the same step of all workers if all publish
     /// the same numbers.
@@ -144,13 +225,45 @@ impl<T: Element> View<T> {
     /// [`PublishError`]. Nothing was published then.
     #[inline]
     pub fn publish(&self, step: u64, values: &[T]) -> Result<(), PublishError> {
-        let next = self.next.get();
-        if values.len() != self.count || step < next || step == u64::MAX {
-            return Err(self.refusal(step, values.len()));
+        self.check(step, values.len())?;
+        if self.shared.is_wanted() {
+            self.shared.before(self.me, step).map_err(|error| PublishError::Job(Box::new(error)))?;
         }
-        self.next.set(step + 1);
-        self.shared.publish(next, step, bytemuck::cast_slice(values));
+        self.publish_checked(step, values);
         Ok(())
+    }
+
+    /// Publishes a step, as [`publish`](Self::publish) does, after it has made the changes that
+    /// readers have asked for. Those of one reader's call come at the same step at all workers.
+    ///
+    /// The view must be [writable](ViewBuilder::writable) for that.
+    ///
+    /// # Errors
+    /// [`PublishError`]. Nothing was published then.
+    #[inline]
+    pub fn publish_mut(&self, step: u64, values: &mut [T]) -> Result<(), PublishError>
+    where
+        T: Pod,
+    {
+        self.check(step, values.len())?;
+        if self.shared.is_wanted() {
+            self.shared.before(self.me, step).map_err(|error| PublishError::Job(Box::new(error)))?;
+            self.shared.take_edits(bytemuck::cast_slice_mut(values));
+        }
+        self.publish_checked(step, values);
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self, step: u64, given: usize) -> Result<(), PublishError> {
+        let is_next = given == self.count && step >= self.next.get() && step != u64::MAX;
+        if is_next { Ok(()) } else { Err(self.refusal(step, given)) }
+    }
+
+    #[inline]
+    fn publish_checked(&self, step: u64, values: &[T]) {
+        let next = self.next.replace(step + 1);
+        self.shared.publish(next, step, bytemuck::cast_slice(values));
     }
 
     #[cold]
@@ -164,14 +277,15 @@ impl<T: Element> View<T> {
     }
 }
 
-impl<T> fmt::Debug for View<T> {
+impl<T> fmt::Debug for View<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("View").field("shared", &self.shared).finish_non_exhaustive()
     }
 }
 
-impl<T> Drop for View<T> {
+impl<T> Drop for View<'_, T> {
     fn drop(&mut self) {
-        self.areas.remove(&self.shared);
+        self.doorway.holds().remove_view(self.me.id().number(), &self.shared);
+        self.doorway.areas().remove(&self.area);
     }
 }

@@ -24,12 +24,13 @@ fn read_cuts(threads: u64, frames: u64) {
                     let at = if (number + thread) % 3 == 0 { At::Now } else { At::Next };
                     let is_whole = number % 2 == 0;
                     let frame = area.get(if is_whole { all } else { some }, at).unwrap();
+                    let step = frame.step.unwrap();
                     let (rows, stride) = if is_whole { (0..2 * ROWS, 1) } else { (1..5, 7) };
                     let places = rows.flat_map(|row| (0..COLUMNS).step_by(stride).map(move |column| (row, column)));
-                    let expected = places.map(|(row, column)| pattern(frame.step, row as u64, column as u64));
-                    assert!(frame.values.into_iter().eq(expected), "step {} is mixed", frame.step);
-                    steps.insert(frame.step);
-                    newest.fetch_max(frame.step, Ordering::Relaxed);
+                    let expected = places.map(|(row, column)| pattern(step, row as u64, column as u64));
+                    assert!(frame.values.into_iter().eq(expected), "step {step} is mixed");
+                    steps.insert(step);
+                    newest.fetch_max(step, Ordering::Relaxed);
                     read.fetch_add(1, Ordering::Relaxed);
                 }
                 assert!(steps.len() > 1, "the program goes on");

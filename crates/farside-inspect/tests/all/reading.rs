@@ -24,24 +24,24 @@ fn what_a_job_shows_is_listed_and_read() {
         let frame = area.get(&Selection::all(), at).unwrap();
         assert_eq!(frame.shape, whole);
         let places = (0..whole[0]).flat_map(|row| (0..whole[1]).map(move |column| (row, column)));
-        assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step, row, column)).collect::<Vec<_>>());
+        assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>());
     }
     let frame = area.get(&"[1:5:2, -3::2]".parse().unwrap(), At::Next).unwrap();
     assert_eq!(frame.shape, [2, 2]);
     let expected = [(1, 197), (1, 199), (3, 197), (3, 199)];
-    assert_eq!(frame.values, expected.map(|(row, column)| pattern(frame.step, row, column)));
+    assert_eq!(frame.values, expected.map(|(row, column)| pattern(frame.step.unwrap(), row, column)));
     // Of one process alone.
     let frame = area.get(&"[4, 5]".parse().unwrap(), At::Next).unwrap();
-    assert_eq!((frame.shape.len(), frame.values), (0, vec![pattern(frame.step, 4, 5)]));
+    assert_eq!((frame.shape.len(), frame.values), (0, vec![pattern(frame.step.unwrap(), 4, 5)]));
 
     // Parts beside each other, so that no part's elements follow each other in the whole.
     let frame = job.open::<u64>("side").unwrap().get(&"[1:, 48:53]".parse().unwrap(), At::Next).unwrap();
     let places = (1..7).flat_map(|row| (48..53).map(move |column| (row, column)));
-    assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step, row, column)).collect::<Vec<_>>());
+    assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>());
     let frame = job.open::<f32>("own 1").unwrap().get(&Selection::all(), At::Next).unwrap();
-    assert_eq!((frame.shape.len(), frame.values), (0, vec![frame.step as f32]));
+    assert_eq!((frame.shape.len(), frame.values), (0, vec![frame.step.unwrap() as f32]));
     let frame = job.open::<bool>("flags").unwrap().get(&Selection::all(), At::Next).unwrap();
-    let even = frame.step.is_multiple_of(2);
+    let even = frame.step.unwrap().is_multiple_of(2);
     assert_eq!(frame.values, [even, true, even, true]);
 }
 

@@ -1,11 +1,13 @@
 //! The jobs that are looked into. This test program plays their parts.
 
+use std::cell::Cell;
 use std::process::{Child, Stdio};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::Worker;
-use farside_inspect::{Expose, Inspector};
+use farside_inspect::{Expose, Inspector, Kind};
 use farside_testbed::ended_with_us;
 
 /// The variable that makes this test program play a part.
@@ -81,12 +83,15 @@ impl Drop for Target {
 
 /// Plays the part of a job, if it is told to.
 #[test]
-fn target() {
+pub(crate) fn target() {
     let Ok(part) = std::env::var(PART) else { return };
     let job = farside::job().processes(2).time_limit(LIMIT);
     let ended = match part.as_str() {
         "pattern" => job.run(|me| publish_patterns(me, u64::MAX)),
         "brief" => job.run(|me| publish_patterns(me, 100)),
+        "steered" => job.run(be_steered),
+        "exposed" => job.run(expose_memory),
+        part if part.starts_with("client ") => crate::steering::play_client(part),
         part => panic!("no part {part}"),
     };
     ended.unwrap();
@@ -124,4 +129,77 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
         assert!(Instant::now() < until, "this job was not ended in time");
     }
     me.barrier()
+}
+
+/// The elements of a row of `board`.
+pub(crate) const BOARD: usize = 16;
+
+/// Publishes at each step what this worker sees of a parameter, of changes and of actions. The
+/// workers do not wait for each other, but stay near.
+fn be_steered(me: &Worker) -> farside::Result<()> {
+    let (own, workers) = (me.id().index(), me.worker_count() as usize);
+    let dt = me.parameter("dt", 0.5, 0.0..=1000.0)?;
+    let seen = me.view::<f64>("seen").shape([1]).part_of([workers], [own]).open()?;
+    let board = me.view::<u32>("board").shape([1, BOARD]).part_of([workers, BOARD], [own, 0]).writable().open()?;
+    let acted = me.view::<u64>("acted").shape([1]).part_of([workers], [own]).open()?;
+    let fixed = me.view::<f32>("fixed").shape([1]).part_of([workers], [own]).open()?;
+    fixed.publish(0, &[1.0])?;
+    let residual = me.gauge("residual")?;
+    let count = Rc::new(Cell::new(0));
+    let counted = count.clone();
+    let _count = me.action("count", move |me| {
+        // A collective works here, since all workers are at the same step.
+        let sum = me.all_reduce(counted.get(), |a, b| a + b)?;
+        assert_eq!(sum, counted.get() * u64::from(me.worker_count()));
+        counted.set(counted.get() + 1);
+        Ok(())
+    })?;
+    let _fail = me.action("fail", |_| Err(farside::Error::Room("as was asked".into())))?;
+    let _probe = me.probe("echo", Kind::Plain, |me, question| {
+        assert!(question != "panic", "as was asked");
+        format!("{} to {}", question, me.id().number()).into_bytes()
+    })?;
+    let mut row = [0_u32; BOARD];
+    let until = Instant::now() + LIMIT;
+    for step in 1_u64.. {
+        seen.publish(step, &[dt.get()])?;
+        board.publish_mut(step, &mut row)?;
+        acted.publish(step, &[count.get()])?;
+        residual.set(1.0 / step as f64);
+        if (step / 16 + own as u64).is_multiple_of(3) {
+            std::thread::sleep(Duration::from_micros(30));
+        }
+        if step.is_multiple_of(50) {
+            me.barrier()?;
+        }
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+/// Exposes memory, and changes two halves of each worker's part to the same values under a lock.
+fn expose_memory(me: &Worker) -> farside::Result<()> {
+    let array = me.global_array::<u64>(2 * BOARD * me.worker_count() as usize)?;
+    let shown = me.expose("pairs", &array)?.shape([2 * me.worker_count() as usize, BOARD]).writable().units("1");
+    let own = me.register(vec![f64::from(me.id().number()); 4])?;
+    let _own = me.expose(&format!("own {}", me.id().number()), &own)?;
+    let loose = me.symmetric::<u16>(3)?;
+    let _loose = me.expose("loose", &loose)?;
+    me.barrier()?;
+    let until = Instant::now() + LIMIT;
+    for round in 1_u64.. {
+        let locked = shown.lock()?;
+        let local = array.local(me);
+        // Readers change all elements of a worker to the same value, too.
+        let first = local.get(0);
+        assert!(local.iter().all(|value| value == first), "half of a change was made: {:?}", local.to_vec());
+        (0..2 * BOARD).for_each(|index| local.set(index, round));
+        drop(locked);
+        if round.is_multiple_of(8) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        me.progress()?;
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
 }

@@ -1,0 +1,429 @@
+//! Changing a job from outside: parameters, elements, actions, pauses, locks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::Bulk;
+use farside_rpc::{CallError, Pending};
+
+use super::area::{Area, At, Piece};
+use super::attendance::Attendance;
+use super::error::InspectError;
+use super::inspector::{Guest, Inspector};
+use crate::element::Element;
+use crate::names::JobId;
+use crate::protocol::{Order, Places, Refused, Role, Stayed};
+use crate::selection::Selection;
+use crate::spans::runs;
+use crate::sync::lock;
+
+/// The workers of all processes stay after one step. Dropping it lets them go on.
+struct Held {
+    guests: Vec<(u32, Guest)>,
+    /// The hold of each process.
+    numbers: Vec<(u32, u64)>,
+    /// The step that all workers have completed. `None` if no worker publishes steps.
+    step: Option<u64>,
+    _attendance: Arc<Attendance>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for ((_, guest), (_, number)) in self.guests.iter().zip(&self.numbers) {
+            // Without a connection, the hold has ended.
+            let _ = guest.door.release(*number);
+        }
+    }
+}
+
+impl Inspector {
+    /// Has all workers stay after one step: the first that can be had, or the one after `after`.
+    /// `holds` are those that are continued.
+    fn hold(&self, after: Option<u64>, holds: &[(u32, u64)], deadline: Instant) -> Result<Held, InspectError> {
+        self.find_doors(deadline)?;
+        let guests: Vec<(u32, Guest)> =
+            self.guests().iter().map(|(process, guest)| (*process, guest.clone())).collect();
+        let attendance = self.attend(&guests)?;
+        let mut numbers: BTreeMap<u32, u64> = holds.iter().copied().collect();
+        let asked: Vec<_> = guests.iter().map(|(_, guest)| guest.until(deadline).newest()).collect();
+        let mut newest = None;
+        for ((process, guest), asked) in guests.iter().zip(asked) {
+            let step = asked.and_then(Pending::wait).map_err(|error| guest.failure(*process, &error))?;
+            newest = newest.max(step);
+        }
+        let (mut lead, mut after) = (1, after);
+        while Instant::now() < deadline {
+            let step = after.take().unwrap_or_else(|| newest.map_or(0, |newest| newest.saturating_add(lead)));
+            match self.attempt_hold(&guests, &mut numbers, step, attendance.number(), deadline)? {
+                Ok(step) => {
+                    let numbers = guests.iter().map(|(process, _)| (*process, numbers[process])).collect();
+                    return Ok(Held { guests, numbers, step, _attendance: attendance });
+                }
+                Err(passed) => newest = newest.max(Some(passed)),
+            }
+            lead = (lead * 2).min(1 << 40);
+        }
+        Err(InspectError::NotHeld { after: self.time() })
+    }
+
+    /// Has all workers stay after a step. Returns it, or a step that a worker has passed.
+    fn attempt_hold(
+        &self,
+        guests: &[(u32, Guest)],
+        numbers: &mut BTreeMap<u32, u64>,
+        after: u64,
+        reader: u64,
+        deadline: Instant,
+    ) -> Result<Result<Option<u64>, u64>, InspectError> {
+        let stay = |(process, guest): &(u32, Guest)| {
+            guest.until(deadline).stay(after, numbers.get(process).copied(), reader)
+        };
+        let asked: Vec<_> = guests.iter().map(stay).collect();
+        let (mut least, mut most, mut passed) = (None::<u64>, None::<u64>, None);
+        for ((process, guest), asked) in guests.iter().zip(asked) {
+            match asked.and_then(Pending::wait) {
+                Ok(Stayed { hold, steps }) => {
+                    numbers.insert(*process, hold);
+                    if let Some((first, last)) = steps {
+                        least = Some(least.map_or(first, |least| least.min(first)));
+                        most = most.max(Some(last));
+                    }
+                }
+                Err(CallError::Service(Refused::Passed { step })) => {
+                    // This process holds no longer.
+                    numbers.remove(process);
+                    passed = passed.max(Some(step));
+                }
+                Err(CallError::Deadline { .. }) => return Err(InspectError::NotHeld { after: self.time() }),
+                Err(error) => return Err(self.failure(*process, guest, error)),
+            }
+        }
+        let step = passed.max(most);
+        Ok(if passed.is_none() && least == most { Ok(step) } else { Err(step.unwrap_or(after)) })
+    }
+
+    /// Makes changes at one step of all workers. Returns the last step before them.
+    fn change(&self, orders: &[Order], what: impl FnOnce() -> String) -> Result<Option<u64>, InspectError> {
+        let deadline = Instant::now() + self.time();
+        let paused = self.paused();
+        let mut own = None;
+        let (guests, numbers, step) = match paused.as_ref().map(|held| lock(held)) {
+            Some(held) => (held.guests.clone(), held.numbers.clone(), held.step),
+            None => {
+                let held = own.insert(self.hold(None, &[], deadline)?);
+                (held.guests.clone(), held.numbers.clone(), held.step)
+            }
+        };
+        let Some((process, conductor)) = guests.first() else { return Err(InspectError::Nothing { what: what() }) };
+        let made = conductor.until(deadline).conduct(numbers, orders.to_vec());
+        let reached = made.and_then(Pending::wait).map_err(|error| self.failure(*process, conductor, error))?;
+        if reached == 0 { Err(InspectError::Nothing { what: what() }) } else { Ok(step) }
+    }
+
+    /// Sets a parameter, at all workers that have it and at the same step. Returns the last step
+    /// that was published before the change, or `None` if no worker publishes steps.
+    ///
+    /// All workers stay for a moment: until the slowest has come to the step.
+    ///
+    /// # Errors
+    /// [`InspectError`]: [`Refused::Range`] among others.
+    pub fn set(&self, parameter: &str, value: f64) -> Result<Option<u64>, InspectError> {
+        let order = Order::Set { parameter: parameter.into(), value };
+        self.change(&[order], || format!("a parameter {parameter:?}"))
+    }
+
+    /// Has all workers that have an action run it, at the same step. Returns the last step that was
+    /// published before. The action may still run when this returns.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn act(&self, action: &str) -> Result<Option<u64>, InspectError> {
+        self.change(&[Order::Act { action: action.into() }], || format!("an action {action:?}"))
+    }
+
+    /// Asks a probe of one worker, or of all that have it. Returns the workers with their answers.
+    ///
+    /// # Errors
+    /// [`InspectError`]: among others if a worker makes no progress in time.
+    pub fn ask(&self, probe: &str, worker: Option<u32>, question: &str) -> Result<Vec<(u32, Vec<u8>)>, InspectError> {
+        let deadline = Instant::now() + self.time();
+        let info = self.find(probe)?;
+        let parts = info.parts.iter().filter(|part| worker.is_none_or(|worker| worker == part.worker));
+        let guests = parts.filter_map(|part| Some((part.worker, part.process, self.guest(part.process)?)));
+        let asked: Vec<_> = guests
+            .map(|(worker, process, guest)| {
+                let asked = guest.until(deadline).ask(probe.into(), worker, question.into());
+                (worker, process, guest, asked)
+            })
+            .collect();
+        if asked.is_empty() {
+            return Err(InspectError::Nothing { what: format!("a probe {probe:?} at the worker") });
+        }
+        let answer = |(worker, process, guest, asked): (u32, u32, Guest, Result<Pending<_, _>, _>)| {
+            let answer = asked.and_then(Pending::wait).map_err(|error| self.failure(process, &guest, error))?;
+            Ok((worker, answer))
+        };
+        asked.into_iter().map(answer).collect()
+    }
+
+    /// Has the job pause: all workers stay after one step, and serve each other. `At::Now` and
+    /// `At::Next` mean the next step that can be had. While the job is paused, views show the step
+    /// by [`At::Now`], and changes by this inspector and its clones are made at once.
+    ///
+    /// The pause ends when the result is dropped, or when this program ends.
+    ///
+    /// # Errors
+    /// [`InspectError`]: [`Refused::Held`] if the job is paused already.
+    pub fn pause_at(&self, at: At) -> Result<Paused, InspectError> {
+        let after = if let At::Step(step) = at { Some(step) } else { None };
+        let held = self.hold(after, &[], Instant::now() + self.time())?;
+        Ok(Paused::new(self.clone(), held))
+    }
+
+    /// Locks exposed memory, all workers' parts of it: neither the programs nor others change it. It
+    /// ends when the result is dropped, and after 10 s in any case.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn lock(&self, name: &str) -> Result<Locked, InspectError> {
+        let deadline = Instant::now() + self.time();
+        let info = self.find(name)?;
+        let guests: Vec<(u32, Guest)> =
+            self.guests().iter().map(|(process, guest)| (*process, guest.clone())).collect();
+        let attendance = self.attend(&guests)?;
+        let reader = attendance.number();
+        let mut locked = Locked { guests: Vec::new(), numbers: BTreeMap::new(), _attendance: attendance };
+        // One after the other, in the order of the workers, so that two readers cannot wait for each
+        // other.
+        for part in &info.parts {
+            let Some(guest) = self.guest(part.process) else { continue };
+            let taken = guest.until(deadline).lock(name.into(), part.worker, reader).and_then(Pending::wait);
+            let number = taken.map_err(|error| self.failure(part.process, &guest, error))?;
+            locked.numbers.insert(part.worker, number);
+            locked.guests.push((guest, number));
+        }
+        Ok(locked)
+    }
+}
+
+/// Exposed memory that is locked. Dropping it unlocks the memory.
+#[derive(Debug)]
+#[must_use = "dropping it unlocks the memory"]
+pub struct Locked {
+    guests: Vec<(Guest, u64)>,
+    /// The lock of each worker.
+    numbers: BTreeMap<u32, u64>,
+    _attendance: Arc<Attendance>,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        for (guest, number) in &self.guests {
+            // Without a connection, the lock has ended.
+            let _ = guest.door.release(*number);
+        }
+    }
+}
+
+/// A job that is paused. Dropping it lets the job go on.
+#[must_use = "dropping it lets the job go on"]
+pub struct Paused {
+    inspector: Inspector,
+    held: Arc<Mutex<Held>>,
+}
+
+impl Paused {
+    fn new(inspector: Inspector, held: Held) -> Self {
+        let held = Arc::new(Mutex::new(held));
+        inspector.set_paused(Some(held.clone()));
+        Self { inspector, held }
+    }
+
+    /// The step that all workers have completed. `None` if no worker publishes steps.
+    #[must_use]
+    pub fn step(&self) -> Option<u64> {
+        lock(&self.held).step
+    }
+
+    /// Lets the job go on until it has completed the next step. Returns that.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn go_to_next(&self) -> Result<Option<u64>, InspectError> {
+        let deadline = Instant::now() + self.inspector.time();
+        let mut held = lock(&self.held);
+        let next = held.step.map(|step| step.saturating_add(1));
+        let mut moved = self.inspector.hold(next, &held.numbers, deadline)?;
+        held.step = moved.step;
+        // The hold goes on under the same numbers, or under new ones.
+        std::mem::swap(&mut held.numbers, &mut moved.numbers);
+        moved.numbers.retain(|number| !held.numbers.contains(number));
+        Ok(held.step)
+    }
+}
+
+impl std::fmt::Debug for Paused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Paused").field("step", &self.step()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.inspector.set_paused(None);
+    }
+}
+
+/// The hold of a pause, for changes by the same inspector.
+#[derive(Clone, Default)]
+pub(super) struct PausedHold(Option<Arc<Mutex<Held>>>);
+
+impl std::fmt::Debug for PausedHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PausedHold").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Inspector {
+    fn paused(&self) -> Option<Arc<Mutex<Held>>> {
+        lock(self.paused_hold()).0.clone()
+    }
+
+    /// Says to doors that this program is there, until the result is dropped.
+    fn attend(&self, guests: &[(u32, Guest)]) -> Result<Arc<Attendance>, InspectError> {
+        let doors: Vec<_> = guests.iter().map(|(_, guest)| guest.door.clone()).collect();
+        Attendance::new(doors, self.next_number()).map_err(|error| InspectError::Silent {
+            process: guests.first().map_or(0, |(process, _)| *process),
+            system_process: 0,
+            cause: error.to_string(),
+        })
+    }
+
+    fn set_paused(&self, held: Option<Arc<Mutex<Held>>>) {
+        *lock(self.paused_hold()) = PausedHold(held);
+    }
+}
+
+impl<T> Area<T> {
+    /// Writes elements, as bytes in row-major order. Returns the last step that was published before
+    /// the change; `None` if it was made at once.
+    ///
+    /// | the area | when, and how |
+    /// |---|---|
+    /// | a view | at one step of all workers, all of it |
+    /// | memory | at once, each worker's part as a whole |
+    /// | a parameter | as [`Inspector::set`] |
+    ///
+    /// # Errors
+    /// [`InspectError`]: [`Refused::ReadOnly`] if the program did not declare the area writable.
+    pub fn put_raw(&self, selection: &Selection, bytes: &[u8]) -> Result<Option<u64>, InspectError> {
+        self.put_locked(selection, bytes, None)
+    }
+
+    /// The same, of memory that this program has locked.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn put_locked(
+        &self,
+        selection: &Selection,
+        bytes: &[u8],
+        locked: Option<&Locked>,
+    ) -> Result<Option<u64>, InspectError> {
+        let deadline = Instant::now() + self.inspector.time();
+        let selected = selection.of(&self.info.shape)?;
+        let counts: Vec<u64> = selected.spans.iter().map(|span| span.count).collect();
+        let element_bytes = self.info.element.bytes();
+        let total = counts.iter().try_fold(1_u64, |product, count| product.checked_mul(*count));
+        let expected = total.and_then(|total| total.checked_mul(element_bytes as u64)).unwrap_or(u64::MAX);
+        if expected != bytes.len() as u64 {
+            let name = self.info.name.clone();
+            return Err(InspectError::Length { name, given: bytes.len() as u64, expected });
+        }
+        if let (Role::Parameter { .. }, Ok(value)) = (self.info.role, bytes.try_into()) {
+            return self.inspector.set(&self.info.name, f64::from_ne_bytes(value));
+        }
+        let pieces = self.pieces(&selected, total.unwrap_or(0))?;
+        let part = |piece: &Piece| {
+            let mut own = Vec::with_capacity(piece.bytes);
+            runs(&counts, &piece.block, element_bytes, |offset, length| {
+                own.extend_from_slice(&bytes[offset..offset + length]);
+            });
+            let places = Places { name: self.info.name.clone(), worker: piece.worker, spans: piece.spans.clone() };
+            (places, own)
+        };
+        if self.info.role == Role::View {
+            let order = |piece| {
+                let (places, bytes) = part(piece);
+                Order::Write { places, bytes }
+            };
+            let orders: Vec<Order> = pieces.iter().map(order).collect();
+            return self.inspector.change(&orders, || format!("a view {:?}", self.info.name));
+        }
+        let put = |piece: &Piece| {
+            let (places, own) = part(piece);
+            let lock = locked.and_then(|locked| locked.numbers.get(&piece.worker).copied());
+            piece.guest.until(deadline).put(places, lock, Bulk::from(own))
+        };
+        let asked: Vec<_> = pieces.iter().map(put).collect();
+        for (piece, asked) in pieces.iter().zip(asked) {
+            asked.and_then(Pending::wait).map_err(|error| self.failure(piece, error))?;
+        }
+        Ok(None)
+    }
+}
+
+impl<T: Element> Area<T> {
+    /// Writes elements, in row-major order: see [`put_raw`](Area::put_raw).
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn put(&self, selection: &Selection, values: &[T]) -> Result<Option<u64>, InspectError> {
+        self.put_raw(selection, bytemuck::cast_slice(values))
+    }
+}
+
+/// The doors of all processes of a job, for one of them that conducts a change.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    job: JobId,
+    inspector: Mutex<Option<Inspector>>,
+}
+
+impl Doors {
+    pub(crate) fn new(job: JobId) -> Self {
+        Self { job, inspector: Mutex::new(None) }
+    }
+
+    /// Has several processes make changes, or check them. Returns how many places they reach.
+    pub(crate) fn apply_all(
+        &self,
+        holds: &[(u32, u64)],
+        orders: &[Order],
+        only_check: bool,
+        time: Duration,
+    ) -> Result<u64, Refused> {
+        let failed = |error: &dyn std::fmt::Display| Refused::Failed { cause: error.to_string() };
+        let mut inspector = lock(&self.inspector);
+        let inspector = match &mut *inspector {
+            Some(inspector) => inspector,
+            none => none.insert(Inspector::of(self.job.clone())),
+        };
+        let deadline = Instant::now() + time;
+        inspector.find_doors(deadline).map_err(|error| failed(&error))?;
+        let mut asked = Vec::new();
+        for (process, hold) in holds {
+            let guest = inspector.guest(*process).ok_or_else(|| failed(&format!("process {process} is gone")))?;
+            asked.push(guest.until(deadline).apply(*hold, orders.to_vec(), only_check));
+        }
+        let mut reached = 0;
+        for asked in asked {
+            reached += asked.and_then(Pending::wait).map_err(|error| match error {
+                CallError::Service(refused) => refused,
+                error => failed(&error),
+            })?;
+        }
+        Ok(reached)
+    }
+}

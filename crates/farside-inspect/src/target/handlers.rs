@@ -1,0 +1,282 @@
+//! [`Handlers`]: what the door does for its clients.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farside::WorkerId;
+use farside_rpc::bulk::{Bulk, Read, Write};
+use farside_rpc::{Call, Never};
+
+use super::areas::{Area, Areas, Source};
+use super::functions::{self, Questions};
+use super::holds::Holds;
+use super::lease::{Lease, Readers};
+use super::locked::{LEASE_MAX, LockedMemory};
+use super::shared::{Edit, Shared, Slot};
+use crate::client::Doors;
+use crate::names::JobId;
+use crate::protocol::{About, Door, Order, Part, Places, Refused, Role, Stayed, Wanted};
+use crate::spans::{Span, elements, runs};
+
+/// The most bytes of one change of a view.
+pub(crate) const CHANGE_BYTES_MAX: u64 = 8 << 20;
+/// The time that one process has for its part of a change.
+const CHANGE_TIME: Duration = Duration::from_secs(5);
+
+/// What the door does for its clients.
+#[derive(Debug)]
+pub(super) struct Handlers {
+    about: About,
+    areas: Arc<Areas>,
+    holds: Arc<Holds>,
+    questions: Arc<Questions>,
+    /// The number of the last hold or lock.
+    last: AtomicU64,
+    /// The doors of all processes, for changes that this one conducts.
+    doors: Doors,
+    readers: Readers,
+}
+
+impl Handlers {
+    pub(super) fn new(about: About, areas: Arc<Areas>, holds: Arc<Holds>, questions: Arc<Questions>) -> Self {
+        let doors = Doors::new(JobId::own());
+        Self { about, areas, holds, questions, last: AtomicU64::new(0), doors, readers: Readers::default() }
+    }
+
+    fn next_number(&self) -> u64 {
+        // Relaxed: the number publishes nothing.
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn memory(&self, name: &str, worker: u32) -> Result<(Arc<Area>, Arc<LockedMemory>), Refused> {
+        let area = self.areas.find(name, worker)?;
+        match &area.source {
+            Source::Memory(memory) => Ok((area.clone(), memory.clone())),
+            _ => Err(Refused::Role { name: name.into(), wanted: "exposed memory".into() }),
+        }
+    }
+
+    /// Ends the holds and locks whose leases fit.
+    fn release_if(&self, fits: impl Fn(&Lease) -> bool) {
+        self.holds.release_if(&fits);
+        for area in self.areas.all() {
+            if let Source::Memory(memory) = &area.source {
+                memory.release_if(&fits);
+            }
+        }
+    }
+
+    /// Checks an order, or makes its change. Returns how many places it reaches here.
+    fn order(&self, order: &Order, only_check: bool) -> Result<u64, Refused> {
+        match order {
+            Order::Set { parameter, value } => {
+                let mut reached = 0;
+                for area in self.areas.named(parameter) {
+                    set(&area, *value, only_check)?;
+                    reached += 1;
+                }
+                Ok(reached)
+            }
+            Order::Write { places, bytes } => {
+                let Places { name, worker, spans } = places;
+                // The view belongs to another process.
+                let Ok(area) = self.areas.find(name, *worker) else { return Ok(0) };
+                let part = area.part();
+                let Source::View(view) = &area.source else {
+                    return Err(Refused::Role { name: name.clone(), wanted: "a view".into() });
+                };
+                writable(&part)?;
+                check(&part, spans, bytes.len() as u64)?;
+                valid(&part, bytes)?;
+                if bytes.len() as u64 > CHANGE_BYTES_MAX {
+                    return Err(Refused::TooLarge { bytes: bytes.len() as u64, max: CHANGE_BYTES_MAX });
+                }
+                if !only_check {
+                    view.edit(Edit { spans: spans.clone(), bytes: bytes.clone() });
+                }
+                Ok(1)
+            }
+            Order::Act { action } => {
+                let mut reached = 0;
+                for area in self.areas.named(action) {
+                    let Part { role, worker, .. } = area.part();
+                    if role != Role::Action {
+                        return Err(Refused::Role { name: action.clone(), wanted: "an action".into() });
+                    }
+                    reached += 1;
+                    if !only_check && !self.holds.order_action(worker, action) {
+                        self.act_now(worker, action)?;
+                    }
+                }
+                Ok(reached)
+            }
+        }
+    }
+
+    /// Has a worker run an action that publishes no steps.
+    fn act_now(&self, worker: u32, action: &str) -> Result<(), Refused> {
+        let caller = self.holds.caller().ok_or(Refused::Over)?;
+        let sent = caller.call(WorkerId::new(worker), action.to_owned(), |me, action: String| {
+            functions::act(me, &action)
+        });
+        sent.map_err(|refused| Refused::Failed { cause: refused.to_string() })
+    }
+}
+
+impl Door for Handlers {
+    fn about(&self, _: &Call) -> Result<About, Never> {
+        Ok(self.about.clone())
+    }
+
+    fn parts(&self, _: &Call) -> Result<Vec<Part>, Never> {
+        Ok(self.areas.all().iter().map(|area| area.part()).collect())
+    }
+
+    fn step(&self, _: &Call, name: String, worker: u32) -> Result<Option<u64>, Refused> {
+        Ok(self.areas.find(&name, worker)?.step())
+    }
+
+    fn newest(&self, _: &Call) -> Result<Option<u64>, Never> {
+        Ok(self.holds.newest())
+    }
+
+    async fn get(&self, _: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<Option<u64>, Refused> {
+        let Wanted { name, worker, first, spans } = wanted;
+        let area = self.areas.find(&name, worker)?;
+        let part = area.part();
+        check(&part, &spans, into.bytes())?;
+        let elements = match &area.source {
+            Source::View(shared) => {
+                let slot = shared.clone().wait(first).await?;
+                push_slot(shared, &slot, &spans, &into)?;
+                return Ok(Some(slot.step));
+            }
+            Source::Memory(memory) => memory.read(None, &places(&part, &spans)).await?,
+            Source::Number(bits) => bits.load(Ordering::Relaxed).to_ne_bytes().to_vec(),
+            Source::Function => return Err(Refused::Role { name, wanted: "something with elements".into() }),
+        };
+        push(&into, &elements)?;
+        Ok(None)
+    }
+
+    async fn put(&self, _: &Call, at: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused> {
+        let Places { name, worker, spans } = at;
+        let (area, memory) = self.memory(&name, worker)?;
+        let part = area.part();
+        writable(&part)?;
+        check(&part, &spans, from.bytes())?;
+        let mut bytes = Vec::new();
+        let count = from.bytes() as usize;
+        bytes.try_reserve_exact(count).map_err(|_| Refused::NoMemory { bytes: count as u64 })?;
+        bytes.resize(count, 0);
+        from.pull(0, &mut bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })?;
+        valid(&part, &bytes)?;
+        memory.write(lock, &places(&part, &spans), &bytes).await
+    }
+
+    async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused> {
+        let (area, memory) = self.memory(&name, worker)?;
+        writable(&area.part())?;
+        let (number, reader) = (self.next_number(), (cx.connection(), reader));
+        memory.lock_outside(|| self.readers.lease(number, reader, Some(LEASE_MAX))).await?;
+        Ok(number)
+    }
+
+    async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused> {
+        let lease = self.readers.lease(self.next_number(), (cx.connection(), reader), None);
+        self.holds.begin(after, hold, lease)?.await
+    }
+
+    async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never> {
+        let id = (cx.connection(), reader);
+        let _attending = self.readers.attend(id, || self.release_if(|lease| lease.reader() == id));
+        pending().await
+    }
+
+    fn release(&self, cx: &Call, number: u64) {
+        self.release_if(|lease| lease.number() == number && lease.reader().0 == cx.connection());
+    }
+
+    fn apply(&self, _: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {
+        self.holds.check(hold)?;
+        orders.iter().try_fold(0, |reached, order| Ok(reached + self.order(order, only_check)?))
+    }
+
+    fn conduct(&self, _: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused> {
+        // All processes check before the first one changes anything.
+        let mut reached = 0;
+        for only_check in [true, false] {
+            reached = self.doors.apply_all(&holds, &orders, only_check, CHANGE_TIME)?;
+        }
+        Ok(reached)
+    }
+
+    async fn ask(&self, _: &Call, name: String, worker: u32, question: String) -> Result<Vec<u8>, Refused> {
+        if self.areas.find(&name, worker)?.part().role != Role::Probe {
+            return Err(Refused::Role { name, wanted: "a probe".into() });
+        }
+        let caller = self.holds.caller().ok_or(Refused::Over)?;
+        self.questions.ask(caller, worker, name, question).await
+    }
+}
+
+/// Sets a parameter, or checks that it can be.
+fn set(area: &Area, value: f64, only_check: bool) -> Result<(), Refused> {
+    let Part { name, role, .. } = area.part();
+    let (Role::Parameter { least, most }, Source::Number(bits)) = (role, &area.source) else {
+        return Err(Refused::Role { name, wanted: "a parameter".into() });
+    };
+    // Also false for NaN.
+    if !(least..=most).contains(&value) {
+        return Err(Refused::Range { name, value, least, most });
+    }
+    if !only_check {
+        // Relaxed: the number publishes nothing else. The worker stays, and goes on behind a lock.
+        bits.store(value.to_bits(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn writable(part: &Part) -> Result<(), Refused> {
+    if part.is_writable { Ok(()) } else { Err(Refused::ReadOnly { name: part.name.clone() }) }
+}
+
+fn valid(part: &Part, bytes: &[u8]) -> Result<(), Refused> {
+    let are_values = part.element.are_values(bytes);
+    if are_values { Ok(()) } else { Err(Refused::Value { name: part.name.clone(), element: part.element }) }
+}
+
+/// Checks that the places are inside the part and fill the reader's memory.
+fn check(part: &Part, spans: &[Span], bytes: u64) -> Result<(), Refused> {
+    let Part { shape, element, .. } = part;
+    let is_inside = spans.len() == shape.len() && spans.iter().zip(shape).all(|(span, length)| span.is_inside(*length));
+    let counts: Vec<u64> = spans.iter().map(|span| span.count).collect();
+    let fill = || elements(&counts, element.bytes()).map(|count| (count * element.bytes()) as u64);
+    if is_inside && fill() == Some(bytes) { Ok(()) } else { Err(Refused::Places { shape: shape.clone() }) }
+}
+
+/// The runs of bytes of places that were [checked](check).
+fn places(part: &Part, spans: &[Span]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    runs(&part.shape, spans, part.element.bytes(), |offset, length| found.push((offset, length)));
+    found
+}
+
+/// Moves the elements of a step to the reader: from where they are if they follow each other.
+fn push_slot(shared: &Shared, slot: &Slot, spans: &[Span], into: &Bulk<Write>) -> Result<(), Refused> {
+    let (mut packed, mut pushed) = (Vec::new(), None);
+    runs(shared.shape(), spans, shared.element_bytes(), |offset, length| {
+        let run = &slot.bytes[offset..offset + length];
+        match length as u64 == into.bytes() {
+            true => pushed = Some(push(into, run)),
+            false => packed.extend_from_slice(run),
+        }
+    });
+    pushed.unwrap_or_else(|| push(into, &packed))
+}
+
+fn push(into: &Bulk<Write>, bytes: &[u8]) -> Result<(), Refused> {
+    into.push(0, bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })
+}

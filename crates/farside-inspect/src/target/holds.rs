@@ -1,0 +1,285 @@
+//! [`Holds`]: how readers have all workers stay at one step, and change things there.
+//!
+//! A *hold* names a step. Each worker of the process stays when it is about to publish a later one:
+//! it serves others, and goes on when the hold has ended or names a later step. Then all workers
+//! have completed the same step, and none is in the middle of one. While they stay, readers make
+//! [orders](Order): they set parameters, write views, and run actions. So each change takes effect
+//! at the same step everywhere.
+//!
+//! | state of a worker | what the next publication does |
+//! |---|---|
+//! | no hold, or none below its step | publishes |
+//! | a hold of an earlier step | stays |
+//! | the hold has ended | runs actions that were ordered, then publishes |
+//!
+//! The views of a worker are flagged while there is a hold. A worker that publishes at the moment
+//! when the flag is set may not see it yet, and passes. The door looks at the steps a moment later,
+//! and tells the reader, which names a later step.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use farside::{Caller, Error, Worker, WorkerId};
+
+use super::functions;
+use super::lease::Lease;
+use super::shared::Shared;
+use crate::protocol::{Refused, Stayed};
+use crate::sync::lock;
+
+/// The time in which a store of a worker reaches the door's thread.
+const STORE_TIME: Duration = Duration::from_micros(20);
+
+/// The hold of a process, and its workers.
+#[derive(Debug, Default)]
+pub(super) struct Holds(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    hold: Option<Hold>,
+    workers: BTreeMap<u32, Steps>,
+    /// Wakes workers that stay.
+    caller: Option<Caller>,
+}
+
+#[derive(Debug)]
+struct Hold {
+    lease: Lease,
+    /// Workers stay when they are about to publish a step above this one.
+    after: u64,
+    /// Readers that wait until all workers stay.
+    wakers: Vec<Waker>,
+}
+
+/// What is known of a worker that publishes steps.
+#[derive(Debug, Default)]
+struct Steps {
+    views: Vec<Arc<Shared>>,
+    /// The step that the worker has completed, while it stays.
+    stays_after: Option<u64>,
+    /// The actions that it runs when it goes on.
+    actions: Vec<String>,
+}
+
+impl Steps {
+    /// The step that was published last.
+    fn newest(&self) -> Option<u64> {
+        self.views.iter().filter_map(|view| view.step()).max()
+    }
+}
+
+impl State {
+    /// The hold, unless it is over.
+    fn hold(&mut self) -> Option<&mut Hold> {
+        self.hold.as_mut().filter(|hold| !hold.lease.is_over())
+    }
+
+    /// Whether a worker stays instead of publishing a step.
+    fn keeps(&mut self, step: u64) -> bool {
+        self.hold().is_some_and(|hold| step > hold.after)
+    }
+
+    fn flag(&self) {
+        self.workers.values().flat_map(|steps| &steps.views).for_each(|view| view.flag());
+    }
+
+    /// Wakes the workers that stay, for another look at the hold.
+    fn wake_workers(&self) {
+        let Some(caller) = &self.caller else { return };
+        for (worker, _) in self.workers.iter().filter(|(_, steps)| steps.stays_after.is_some()) {
+            // An error is the end of the job, and then the worker does not stay.
+            let _ = caller.call(WorkerId::new(*worker), (), |_, ()| ());
+        }
+    }
+
+    /// The lowest and the highest step at which workers stay, once all do that publish steps.
+    fn stayed(&self) -> Option<Option<(u64, u64)>> {
+        let stepping = self.workers.values().filter(|steps| steps.newest().is_some());
+        let steps: Option<Vec<u64>> = stepping.map(|steps| steps.stays_after).collect();
+        let steps = steps?;
+        Some(steps.iter().min().copied().zip(steps.iter().max().copied()))
+    }
+}
+
+impl Holds {
+    pub(super) fn set_caller(&self, caller: Caller) {
+        lock(&self.0).caller = Some(caller);
+    }
+
+    pub(super) fn add_view(&self, worker: u32, view: &Arc<Shared>) {
+        let mut state = lock(&self.0);
+        state.workers.entry(worker).or_default().views.push(view.clone());
+        if state.hold().is_some() {
+            view.flag();
+        }
+    }
+
+    pub(super) fn remove_view(&self, worker: u32, view: &Arc<Shared>) {
+        let mut state = lock(&self.0);
+        if let Some(steps) = state.workers.get_mut(&worker) {
+            steps.views.retain(|other| !Arc::ptr_eq(other, view));
+        }
+        // A worker without views is waited for no more.
+        let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
+        drop(state);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Whether views look at the hold at each step.
+    pub(super) fn are_flagged(&self) -> bool {
+        let mut state = lock(&self.0);
+        state.hold().is_some() || state.workers.values().any(|steps| !steps.actions.is_empty())
+    }
+
+    /// Whether a step is the last before a hold, of which readers want a copy.
+    pub(super) fn wants(&self, step: u64) -> bool {
+        lock(&self.0).hold().is_some_and(|hold| step >= hold.after)
+    }
+
+    /// The step that was published last by any worker.
+    pub(super) fn newest(&self) -> Option<u64> {
+        lock(&self.0).workers.values().filter_map(Steps::newest).max()
+    }
+
+    /// Stays while a hold says so, and runs the actions that were ordered. Called by a worker that
+    /// is about to publish a step.
+    ///
+    /// # Errors
+    /// Those of a wait, and those of actions.
+    pub(super) fn before(&self, me: &Worker, step: u64) -> Result<(), Error> {
+        let number = me.id().number();
+        let mut state = lock(&self.0);
+        if state.keeps(step) {
+            let steps = state.workers.entry(number).or_default();
+            steps.stays_after = Some(steps.newest().unwrap_or(0));
+            let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
+            drop(state);
+            wakers.into_iter().flatten().for_each(Waker::wake);
+            let stayed = self.stay(me, step);
+            state = lock(&self.0);
+            state.workers.entry(number).or_default().stays_after = None;
+            stayed?;
+        }
+        let actions = state.workers.get_mut(&number).map(|steps| std::mem::take(&mut steps.actions));
+        drop(state);
+        actions.into_iter().flatten().try_for_each(|action| functions::act(me, &action))
+    }
+
+    /// Serves others until no hold keeps the worker from publishing a step.
+    fn stay(&self, me: &Worker, step: u64) -> Result<(), Error> {
+        loop {
+            match me.wait_while_serving(|| !lock(&self.0).keeps(step)) {
+                // A hold may take longer than the job's deadline.
+                Err(Error::Deadline { .. }) => {}
+                // A handler that publishes must not wait, so it goes on.
+                Err(Error::InHandler { .. }) => return Ok(()),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Has the workers stay after the first step from `after` on. `hold` continues one; `new` is the
+    /// lease of another.
+    pub(super) fn begin(self: &Arc<Self>, after: u64, hold: Option<u64>, new: Lease) -> Result<Staying, Refused> {
+        let mut state = lock(&self.0);
+        let number = match (state.hold(), hold) {
+            (Some(held), Some(number)) if held.lease.number() == number => {
+                held.after = after;
+                number
+            }
+            (_, Some(_)) => return Err(Refused::Over),
+            (Some(_), None) => return Err(Refused::Held { what: "the job".into() }),
+            (None, None) => {
+                let number = new.number();
+                state.hold = Some(Hold { lease: new, after, wakers: Vec::new() });
+                number
+            }
+        };
+        let staying = Staying { holds: self.clone(), number, has_ended: false };
+        state.flag();
+        state.wake_workers();
+        drop(state);
+        std::thread::sleep(STORE_TIME);
+        match self.newest() {
+            Some(step) if step > after => Err(Refused::Passed { step }),
+            _ => Ok(staying),
+        }
+    }
+
+    /// Ends the hold of a number.
+    pub(super) fn release(&self, number: u64) {
+        self.release_if(|lease| lease.number() == number);
+    }
+
+    /// Ends a hold whose lease fits.
+    pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
+        let mut state = lock(&self.0);
+        if let Some(hold) = state.hold.take_if(|hold| fits(&hold.lease)) {
+            state.wake_workers();
+            drop(state);
+            hold.wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Whether the workers stay for this hold.
+    pub(super) fn check(&self, number: u64) -> Result<(), Refused> {
+        let mut state = lock(&self.0);
+        let is_held = state.hold().is_some_and(|hold| hold.lease.number() == number);
+        if is_held && state.stayed().is_some() { Ok(()) } else { Err(Refused::Over) }
+    }
+
+    /// Orders an action of a worker that stays. Returns whether there is one; otherwise the worker
+    /// publishes no steps.
+    pub(super) fn order_action(&self, worker: u32, action: &str) -> bool {
+        let mut state = lock(&self.0);
+        let steps = state.workers.get_mut(&worker).filter(|steps| steps.stays_after.is_some());
+        steps.map(|steps| steps.actions.push(action.into())).is_some()
+    }
+
+    pub(super) fn caller(&self) -> Option<Caller> {
+        lock(&self.0).caller.clone()
+    }
+}
+
+/// Waits until the workers stay for a hold. Dropping it before ends the hold.
+#[derive(Debug)]
+pub(super) struct Staying {
+    holds: Arc<Holds>,
+    number: u64,
+    has_ended: bool,
+}
+
+impl Future for Staying {
+    type Output = Result<Stayed, Refused>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let holds = self.holds.clone();
+        let mut state = lock(&holds.0);
+        let Some(hold) = state.hold.as_mut().filter(|hold| hold.lease.number() == self.number) else {
+            return Poll::Ready(Err(Refused::Over));
+        };
+        hold.wakers.retain(|waker| !waker.will_wake(context.waker()));
+        hold.wakers.push(context.waker().clone());
+        let after = hold.after;
+        if let Some(steps) = state.stayed() {
+            self.has_ended = true;
+            return Poll::Ready(Ok(Stayed { hold: self.number, steps }));
+        }
+        // A worker that has missed the flag.
+        match state.workers.values().filter_map(Steps::newest).max() {
+            Some(step) if step > after => Poll::Ready(Err(Refused::Passed { step })),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.holds.release(self.number);
+        }
+    }
+}

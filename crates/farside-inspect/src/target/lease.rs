@@ -1,0 +1,93 @@
+//! What readers hold, and that it ends when they are gone.
+//!
+//! A reader that holds something has a call of [`Door::attend`](crate::protocol::Door::attend) open
+//! meanwhile. When the reader is killed, its connection ends and this call with it, and so does all
+//! that it holds. When it is stopped, the call ends by its deadline.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::sync::lock;
+
+/// The time in which a reader's call of `attend` is to arrive, which it sends before it takes
+/// anything.
+const ARRIVES_IN: Duration = Duration::from_secs(3);
+
+/// A reader: its connection, and the number that it gave to its calls of `attend`.
+pub(super) type ReaderId = (u64, u64);
+
+/// The readers that are there.
+#[derive(Debug, Default)]
+pub(super) struct Readers(Mutex<BTreeMap<ReaderId, Arc<Reader>>>);
+
+/// The number of calls of `attend` that a reader has open.
+#[derive(Debug, Default)]
+struct Reader(AtomicU32);
+
+impl Readers {
+    fn of(&self, id: ReaderId) -> Arc<Reader> {
+        let mut all = lock(&self.0);
+        // Those that hold nothing and are gone.
+        all.retain(|_, reader| Arc::strong_count(reader) > 1);
+        all.entry(id).or_default().clone()
+    }
+
+    /// Returns a lease of a reader's. It lasts until `most` at the latest.
+    pub(super) fn lease(&self, number: u64, id: ReaderId, most: Option<Duration>) -> Lease {
+        let now = Instant::now();
+        let (reader, ends) = (self.of(id), most.map(|most| now + most));
+        Lease { number, id, reader, began: now, ends }
+    }
+
+    /// Notes that a reader is there, until the result is dropped. `gone` is called when it is there
+    /// no longer.
+    pub(super) fn attend<G: Fn()>(&self, id: ReaderId, gone: G) -> Attending<G> {
+        let reader = self.of(id);
+        reader.0.fetch_add(1, Ordering::SeqCst);
+        Attending { reader, gone }
+    }
+}
+
+/// A reader that is there.
+#[derive(Debug)]
+pub(super) struct Attending<G: Fn()> {
+    reader: Arc<Reader>,
+    gone: G,
+}
+
+impl<G: Fn()> Drop for Attending<G> {
+    fn drop(&mut self) {
+        if self.reader.0.fetch_sub(1, Ordering::SeqCst) == 1 {
+            (self.gone)();
+        }
+    }
+}
+
+/// What a reader holds in a process: a hold of its workers, or a lock of memory.
+#[derive(Debug)]
+pub(super) struct Lease {
+    number: u64,
+    id: ReaderId,
+    reader: Arc<Reader>,
+    began: Instant,
+    /// When it ends in any case.
+    ends: Option<Instant>,
+}
+
+impl Lease {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn reader(&self) -> ReaderId {
+        self.id
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        let now = Instant::now();
+        let is_there = self.reader.0.load(Ordering::SeqCst) > 0 || now < self.began + ARRIVES_IN;
+        !is_there || self.ends.is_some_and(|ends| now >= ends)
+    }
+}

@@ -1,0 +1,202 @@
+//! [`LockedMemory`]: memory as it is now, and the lock that keeps half an update from being seen.
+//!
+//! One word says whether the memory is locked. It is even while it is free, and rises by 1 with each
+//! lock and each end of one. A reader that finds the same even number before and after its copy has
+//! copied no half update; otherwise it copies again.
+//!
+//! | who | locks by | waits for |
+//! |---|---|---|
+//! | the program | the word | a reader's lock, until its lease is over |
+//! | a reader that writes | the word, for the copy | the program; a reader's lock |
+//! | a reader that locks | the word, with a lease | the same |
+
+use std::future::poll_fn;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use farside::LocalBytes;
+
+use super::lease::Lease;
+use crate::protocol::Refused;
+use crate::sync::lock;
+
+/// The longest time that a reader locks memory.
+pub(super) const LEASE_MAX: Duration = Duration::from_secs(10);
+/// The number of readers that may wait for one lock.
+const WAITERS_MAX: usize = 1024;
+
+/// The number of times that a reader copies before it waits for the end of an update.
+const TRIES: u32 = 20;
+
+/// Memory of one worker that is shown as it is now.
+#[derive(Debug)]
+pub(super) struct LockedMemory {
+    bytes: LocalBytes,
+    /// Odd while the memory is locked. Changed by the program and by the door's threads; each change
+    /// releases what the holder wrote, and each lock acquires it.
+    word: AtomicU64,
+    /// Whether readers wait. Set by them under the mutex, before they look at the word again.
+    is_awaited: AtomicBool,
+    outside: Mutex<Outside>,
+}
+
+#[derive(Debug, Default)]
+struct Outside {
+    /// The lock of a reader.
+    lease: Option<Lease>,
+    waiters: Vec<Waker>,
+    is_closed: bool,
+}
+
+impl LockedMemory {
+    pub(super) fn new(bytes: LocalBytes) -> Self {
+        Self { bytes, word: AtomicU64::new(0), is_awaited: AtomicBool::new(false), outside: Mutex::default() }
+    }
+
+    /// Locks the memory if it is free.
+    #[inline]
+    pub(super) fn try_lock(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        // SYNC: acquires what the last holder released in `unlock`. The fence keeps the holder's
+        // writes behind the odd word, which `read` looks for.
+        let is_locked = word.is_multiple_of(2)
+            && self.word.compare_exchange(word, word + 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        fence(Ordering::Release);
+        is_locked
+    }
+
+    /// Ends the caller's lock.
+    #[inline]
+    pub(super) fn unlock(&self) {
+        // SYNC: releases what the holder wrote; pairs with the acquires in `try_lock` and `read`. It
+        // is sequentially consistent with `is_awaited`: either this thread sees that a reader waits,
+        // or the reader sees that the memory is free.
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.is_awaited.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let mut outside = lock(&self.outside);
+        self.is_awaited.store(false, Ordering::SeqCst);
+        let waiters = std::mem::take(&mut outside.waiters);
+        drop(outside);
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    /// Refuses all readers, now and later.
+    pub(super) fn close(&self) {
+        lock(&self.outside).is_closed = true;
+        self.wake();
+    }
+
+    /// Takes the lock of a reader away whose lease is over. Returns whether there was one.
+    pub(super) fn end_lease(&self) -> bool {
+        let over = lock(&self.outside).lease.take_if(|lease| lease.is_over());
+        if over.is_some() {
+            self.unlock();
+        }
+        over.is_some()
+    }
+
+    /// Waits until `attempt` succeeds, which it may when the memory is free.
+    async fn when_free<T>(&self, mut attempt: impl FnMut() -> Option<T> + Send) -> Result<T, Refused> {
+        poll_fn(|context| {
+            self.end_lease();
+            if let Some(done) = attempt() {
+                return Poll::Ready(Ok(done));
+            }
+            let mut outside = lock(&self.outside);
+            if outside.is_closed {
+                return Poll::Ready(Err(Refused::Over));
+            }
+            if outside.waiters.len() >= WAITERS_MAX {
+                return Poll::Ready(Err(Refused::Busy));
+            }
+            outside.waiters.retain(|waker| !waker.will_wake(context.waker()));
+            outside.waiters.push(context.waker().clone());
+            self.is_awaited.store(true, Ordering::SeqCst);
+            drop(outside);
+            // The holder may have let go before it could see that a reader waits.
+            attempt().map_or(Poll::Pending, |done| Poll::Ready(Ok(done)))
+        })
+        .await
+    }
+
+    /// Reads runs of bytes, of which none is in the middle of a locked update: that of the program,
+    /// or of a reader other than the holder of `own`.
+    pub(super) async fn read(&self, own: Option<u64>, runs: &[(usize, usize)]) -> Result<Vec<u8>, Refused> {
+        let total = runs.iter().map(|(_, bytes)| bytes).sum();
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(total).map_err(|_| Refused::NoMemory { bytes: total as u64 })?;
+        copy.resize(total, 0);
+        let is_own = own.is_some_and(|own| self.is_held_by(own));
+        let mut failure = None;
+        let mut attempt = || {
+            let before = self.word.load(Ordering::Acquire);
+            if !before.is_multiple_of(2) && !is_own {
+                return None;
+            }
+            let mut rest = copy.as_mut_slice();
+            for (offset, bytes) in runs {
+                let (run, behind) = rest.split_at_mut(*bytes);
+                failure = self.bytes.read(*offset as u64, run).err();
+                rest = behind;
+            }
+            // SYNC: the copies are before this fence, and a holder's writes behind its odd word.
+            fence(Ordering::Acquire);
+            (self.word.load(Ordering::Relaxed) == before || failure.is_some()).then_some(())
+        };
+        // While the program updates the memory again and again, a few more tries are quicker than a
+        // wait for the end of its next update.
+        if !(0..TRIES).any(|_| attempt().is_some()) {
+            self.when_free(&mut attempt).await?;
+        }
+        failure.map_or(Ok(copy), |error| Err(Refused::Failed { cause: error.to_string() }))
+    }
+
+    /// Writes runs of bytes as one update.
+    pub(super) async fn write(&self, own: Option<u64>, runs: &[(usize, usize)], from: &[u8]) -> Result<(), Refused> {
+        let is_own = own.is_some_and(|own| self.is_held_by(own));
+        if own.is_some() && !is_own {
+            return Err(Refused::Over);
+        }
+        if !is_own {
+            self.when_free(|| self.try_lock().then_some(())).await?;
+        }
+        let mut rest = from;
+        let mut written = Ok(());
+        for (offset, bytes) in runs {
+            let (run, behind) = rest.split_at(*bytes);
+            written = written.and(self.bytes.write(*offset as u64, run));
+            rest = behind;
+        }
+        if !is_own {
+            self.unlock();
+        }
+        written.map_err(|error| Refused::Failed { cause: error.to_string() })
+    }
+
+    /// Locks the memory for a reader.
+    pub(super) async fn lock_outside(&self, lease: impl Fn() -> Lease + Send + Sync) -> Result<(), Refused> {
+        let attempt = || self.try_lock().then(|| lock(&self.outside).lease = Some(lease()));
+        self.when_free(attempt).await
+    }
+
+    /// Whether a reader's lock with this number is in force.
+    pub(super) fn is_held_by(&self, number: u64) -> bool {
+        lock(&self.outside).lease.as_ref().is_some_and(|lease| lease.number() == number && !lease.is_over())
+    }
+
+    /// Ends the reader's lock if it fits.
+    pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
+        let released = lock(&self.outside).lease.take_if(|lease| fits(lease));
+        if released.is_some() {
+            self.unlock();
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! [`Exposed`]: memory as it is now.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytemuck::Pod;
+use farside::global::Segment;
+use farside::{Distribution, Error, GlobalArray, LocalBytes, Symmetric, Worker};
+
+use super::areas::{Area, Areas, Source};
+use super::door::Doorway;
+use super::error::ExposeError;
+use super::locked::{LEASE_MAX, LockedMemory};
+use super::view::{described, elements_of};
+use crate::element::Element;
+use crate::protocol::{Kind, Part, Role};
+
+/// The time after which a worker that waits for a reader's lock looks whether its lease is over.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+
+/// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`] with blocks, of which the
+/// worker shows its own; [`Symmetric`] memory, of which it shows that of its process; a [`Segment`].
+pub trait Memory: sealed::Sealed {
+    /// The type of the values.
+    type Element: Element + Pod;
+
+    /// What this worker shows.
+    #[doc(hidden)]
+    fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// What a worker shows of memory.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ShownMemory {
+    bytes: LocalBytes,
+    /// The number of elements of the whole, and the first one of this worker's.
+    whole: u64,
+    first: u64,
+}
+
+impl<T: Element + Pod> sealed::Sealed for GlobalArray<T> {}
+
+impl<T: Element + Pod> Memory for GlobalArray<T> {
+    type Element = T;
+
+    fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError> {
+        if self.distribution() != Distribution::BLOCK {
+            return Err(ExposeError::Scattered);
+        }
+        let first = self.local_indices(me).next().unwrap_or(0) as u64;
+        Ok(ShownMemory { bytes: self.local_bytes(me), whole: self.len() as u64, first })
+    }
+}
+
+impl<T: Element + Pod> sealed::Sealed for Symmetric<T> {}
+
+impl<T: Element + Pod> Memory for Symmetric<T> {
+    type Element = T;
+
+    fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError> {
+        let length = self.len() as u64;
+        let (whole, first) = (length * u64::from(me.process_count()), length * u64::from(me.process().number()));
+        Ok(ShownMemory { bytes: self.local_bytes(), whole, first })
+    }
+}
+
+impl<T: Element + Pod + Send> sealed::Sealed for Segment<T> {}
+
+impl<T: Element + Pod + Send> Memory for Segment<T> {
+    type Element = T;
+
+    fn shown(&self, _: &Worker) -> Result<ShownMemory, ExposeError> {
+        let bytes = self.local_bytes();
+        let whole = bytes.bytes() / size_of::<T>() as u64;
+        Ok(ShownMemory { bytes, whole, first: 0 })
+    }
+}
+
+/// Memory that readers see as it is now: [`Expose::expose`](crate::Expose::expose).
+///
+/// Exposing costs nothing afterwards: the door's threads read the memory, and the program takes no
+/// part. A program that changes several values which belong together [locks](Self::lock) the memory,
+/// so that no reader sees half of the change.
+///
+/// Dropping it ends it. So does freeing the memory; readers are then told that it is gone.
+pub struct Exposed<'w, T> {
+    me: &'w Worker,
+    memory: Arc<LockedMemory>,
+    area: Arc<Area>,
+    areas: Arc<Areas>,
+    whole: u64,
+    first: u64,
+    count: u64,
+    is_locked: Cell<bool>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<'w, T: Element> Exposed<'w, T> {
+    pub(super) fn new<M: Memory<Element = T>>(me: &'w Worker, name: &str, memory: &M) -> Result<Self, ExposeError> {
+        let ShownMemory { bytes, whole, first } = memory.shown(me)?;
+        let count = bytes.bytes() / size_of::<T>() as u64;
+        if count == 0 {
+            return Err(ExposeError::Shape {
+                name: name.into(),
+                what: "this worker has no elements of it; do not expose it here",
+            });
+        }
+        let part = Part {
+            element: T::TYPE,
+            whole: vec![whole],
+            origin: vec![first],
+            shape: vec![count],
+            ..described(me, name, Role::Memory)?
+        };
+        elements_of(&part)?;
+        let doorway = me.process_state::<Doorway>();
+        doorway.open(me)?;
+        let memory = Arc::new(LockedMemory::new(bytes));
+        let area = Area::new(part, Source::Memory(memory.clone()));
+        doorway.areas().add(&area)?;
+        let (areas, is_locked) = (doorway.areas().clone(), Cell::new(false));
+        Ok(Self { me, memory, area, areas, whole, first, count, is_locked, element: PhantomData })
+    }
+
+    /// Gives the whole memory a shape, in row-major order. The default is one dimension.
+    ///
+    /// # Panics
+    /// If the shape has another number of elements than the whole, or more than 8 dimensions, or if
+    /// this worker's elements are not whole rows of it: give an array blocks of whole rows.
+    #[track_caller]
+    pub fn shape(self, shape: impl AsRef<[usize]>) -> Self {
+        let shape: Vec<u64> = shape.as_ref().iter().map(|length| *length as u64).collect();
+        let Self { whole, first, count, .. } = self;
+        let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
+        assert_eq!(total, Some(whole), "the shape {shape:?} is not that of {whole} elements");
+        assert!(!shape.is_empty() && shape.len() <= super::view::DIMENSIONS_MAX, "1 to 8 dimensions, not {shape:?}");
+        let row: u64 = shape[1..].iter().product();
+        assert!(
+            first.is_multiple_of(row) && count.is_multiple_of(row),
+            "this worker has {count} elements from number {first} on, which are no whole rows of {row}"
+        );
+        let mut origin = vec![0; shape.len()];
+        let mut own = shape.clone();
+        (origin[0], own[0]) = (first / row, count / row);
+        self.area.describe(|part| (part.whole, part.origin, part.shape) = (shape, origin, own));
+        self
+    }
+
+    /// Lets readers write the memory. A write of several values is one update: it waits while the
+    /// program has locked the memory, and is made as a whole.
+    #[must_use]
+    pub fn writable(self) -> Self {
+        self.area.describe(|part| part.is_writable = true);
+        self
+    }
+
+    /// Says how the memory is best drawn.
+    #[must_use]
+    pub fn kind(self, kind: Kind) -> Self {
+        self.area.describe(|part| part.kind = kind);
+        self
+    }
+
+    /// The units of the elements, such as `K`.
+    ///
+    /// # Panics
+    /// If the units have more than 40 bytes, or control characters.
+    #[track_caller]
+    pub fn units(self, units: &str) -> Self {
+        assert!(super::view::are_units(units), "invalid units {units:?}");
+        self.area.describe(|part| units.clone_into(&mut part.units));
+        self
+    }
+
+    /// Locks the memory until the result is dropped. No reader sees what it has at a moment in
+    /// between, and none writes it. This does not keep other workers from accessing it.
+    ///
+    /// *Cost*: two atomic changes of a word. A reader that has locked the memory is waited for, but
+    /// no longer than its lease lasts (10 s). This worker serves others meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Worker::progress`], if it has to wait.
+    ///
+    /// # Panics
+    /// If this handle has locked the memory already.
+    #[inline]
+    #[track_caller]
+    pub fn lock(&self) -> Result<LockedHere<'_>, Error> {
+        assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
+        if !self.memory.try_lock() {
+            self.lock_slowly()?;
+        }
+        self.is_locked.set(true);
+        Ok(LockedHere { memory: &self.memory, is_locked: &self.is_locked })
+    }
+
+    #[cold]
+    fn lock_slowly(&self) -> Result<(), Error> {
+        let take = || {
+            self.memory.end_lease();
+            self.memory.try_lock()
+        };
+        let waits = Instant::now();
+        loop {
+            // A lock of a reader that is gone ends without ringing this worker.
+            match self.me.wait_together(LOOK_AFTER, take) {
+                Err(Error::Deadline { .. }) if waits.elapsed() < LEASE_MAX * 2 => {}
+                ended => return ended,
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Exposed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exposed").field("area", &self.area).finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for Exposed<'_, T> {
+    fn drop(&mut self) {
+        self.areas.remove(&self.area);
+    }
+}
+
+/// The lock of exposed memory. Dropping it ends it.
+#[derive(Debug)]
+pub struct LockedHere<'a> {
+    memory: &'a LockedMemory,
+    is_locked: &'a Cell<bool>,
+}
+
+impl Drop for LockedHere<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.is_locked.set(false);
+        self.memory.unlock();
+    }
+}

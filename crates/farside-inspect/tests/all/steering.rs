@@ -1,0 +1,207 @@
+//! A job is changed from outside, at one step of all workers.
+
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_inspect::{Area, At, InspectError, Inspector, Refused, Role, Selection};
+use farside_testbed::ended_with_us;
+
+use crate::targets::{BOARD, Target};
+
+/// The variables that make this test program look into a job.
+const PART: &str = "FARSIDE_INSPECT_TEST_PART";
+const JOB: &str = "FARSIDE_INSPECT_TEST_JOB";
+
+/// Reads frames until `done`, and checks that all workers saw the same.
+fn watch(job: &Inspector, name: &str, done: &AtomicBool) -> Vec<f64> {
+    let area = job.open_any(name).unwrap();
+    let mut seen = Vec::new();
+    while !done.load(Ordering::Relaxed) {
+        let frame = area.get_raw(&Selection::all(), At::Next).unwrap();
+        let numbers: Vec<f64> = frame.numbers().unwrap().into_iter().map(|number| number.as_f64()).collect();
+        let first = numbers[0];
+        assert!(numbers.iter().all(|number| *number == first), "{name} at step {:?}: {numbers:?}", frame.step);
+        if seen.last() != Some(&first) {
+            seen.push(first);
+        }
+    }
+    seen
+}
+
+fn newest(area: &Area<f64>) -> u64 {
+    area.get(&Selection::all(), At::Next).unwrap().step.unwrap()
+}
+
+/// Parameters, elements and actions change at the same step at all workers, while readers look.
+#[test]
+fn changes_come_at_one_step_of_all_workers() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watchers = ["seen", "board", "acted"].map(|name| {
+            let (job, done) = (&job, &done);
+            scope.spawn(move || watch(job, name, done))
+        });
+        let board = job.open::<u32>("board").unwrap();
+        let mut last = 0;
+        for round in 1..=40_u32 {
+            let step = job.set("dt", f64::from(round)).unwrap().unwrap();
+            assert!(step >= last);
+            last = step;
+            board.put(&Selection::all(), &[round; 2 * BOARD]).unwrap().unwrap();
+            job.act("count").unwrap().unwrap();
+        }
+        // The watchers see the last change.
+        let seen = job.open::<f64>("seen").unwrap();
+        assert_eq!(seen.get(&Selection::all(), At::Next).unwrap().values, [40.0; 2]);
+        assert_eq!(board.get(&Selection::all(), At::Next).unwrap().values, [40; 2 * BOARD]);
+        done.store(true, Ordering::Relaxed);
+        for watcher in watchers {
+            let seen = watcher.join().unwrap();
+            assert!(seen.len() > 1 && seen.is_sorted(), "{seen:?}");
+        }
+    });
+    assert!(target.is_running());
+}
+
+#[test]
+fn a_pause_is_one_step_of_all_workers() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let seen = job.open::<f64>("seen").unwrap();
+    let all = Selection::all();
+    newest(&seen);
+    let paused = job.pause_at(At::Next).unwrap();
+    let step = paused.step().unwrap();
+    for name in ["seen", "board", "acted"] {
+        let frame = job.open_any(name).unwrap().get_raw(&all, At::Now).unwrap();
+        assert_eq!(frame.step, Some(step), "{name}");
+    }
+    // Others are told.
+    let other = Inspector::connect(&job.job().to_string()).unwrap();
+    let error = other.set("dt", 1.0).unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::Held { .. }, .. }), "{error}");
+    // This reader changes the job while it is paused.
+    assert_eq!(job.set("dt", 7.0).unwrap(), Some(step));
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(seen.get(&all, At::Now).unwrap().step, Some(step), "the pause is kept");
+    for more in 1..=3 {
+        assert_eq!(paused.go_to_next().unwrap(), Some(step + more));
+        assert_eq!(job.open_any("board").unwrap().get_raw(&all, At::Now).unwrap().step, Some(step + more));
+    }
+    assert_eq!(seen.get(&all, At::Now).unwrap().values, [7.0; 2]);
+    drop(paused);
+    assert!(newest(&seen) > step + 3);
+    // A step ahead can be named, and one that is over cannot.
+    let now = newest(&seen);
+    let paused = job.pause_at(At::Step(now + 500)).unwrap();
+    assert_eq!(paused.step(), Some(now + 500));
+    drop(paused);
+    let paused = job.pause_at(At::Step(3)).unwrap();
+    assert!(paused.step().unwrap() > now, "the next one that can be had");
+}
+
+#[test]
+fn what_is_asked_of_a_job_has_an_answer() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let answers = job.ask("echo", None, "hello").unwrap();
+    assert_eq!(answers, [(0, b"hello to 0".to_vec()), (1, b"hello to 1".to_vec())]);
+    assert_eq!(job.ask("echo", Some(1), "").unwrap(), [(1, b" to 1".to_vec())]);
+    let error = job.ask("echo", Some(0), "panic").unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    let error = job.ask("echo", Some(9), "hello").unwrap_err();
+    assert!(matches!(error, InspectError::Nothing { .. }), "{error}");
+    let error = job.ask("dt", None, "hello").unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::Role { .. }, .. }), "{error}");
+
+    let list = job.list().unwrap();
+    let role = |name: &str| list.iter().find(|area| area.name == name).unwrap().role;
+    assert_eq!(role("dt"), Role::Parameter { least: 0.0, most: 1000.0 });
+    assert_eq!((role("residual"), role("count"), role("echo")), (Role::Gauge, Role::Action, Role::Probe));
+    let gauge = job.open::<f64>("residual").unwrap();
+    let (one, two) = (gauge.get(&Selection::all(), At::Now).unwrap(), gauge.get(&Selection::all(), At::Now).unwrap());
+    assert!(one.step.is_none() && one.values[0] >= two.values[0] && two.values[0] > 0.0);
+
+    for value in [-0.1, 1000.1, f64::NAN, f64::INFINITY] {
+        let error = job.set("dt", value).unwrap_err();
+        assert!(matches!(error, InspectError::Refused { refused: Refused::Range { .. }, .. }), "{error}");
+    }
+    for name in ["none", "residual", "seen"] {
+        assert!(job.set(name, 1.0).is_err() && job.act(name).is_err());
+    }
+    let error = job.open::<f64>("seen").unwrap().put(&Selection::all(), &[0.0; 2]).unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::ReadOnly { .. }, .. }), "{error}");
+    let error = job.open::<u32>("board").unwrap().put(&Selection::all(), &[0; 3]).unwrap_err();
+    assert!(matches!(error, InspectError::Length { given: 12, .. }), "{error}");
+    let board = job.open::<u32>("board").unwrap();
+    board.put(&"[1, 2:4]".parse().unwrap(), &[8, 9]).unwrap();
+    let row = board.get(&"[:, 1:5]".parse().unwrap(), At::Next).unwrap().values;
+    assert_eq!(row, [0, 0, 0, 0, 0, 8, 9, 0]);
+    assert_eq!(job.open::<f64>("dt").unwrap().put(&Selection::all(), &[3.0]).unwrap().map(|_| ()), Some(()));
+    assert_eq!(job.open::<f64>("dt").unwrap().get(&Selection::all(), At::Now).unwrap().values, [3.0]);
+    assert!(target.is_running());
+
+    // An action's error is the program's.
+    job.act("fail").unwrap();
+    assert!(!target.wait());
+}
+
+/// A program that looks into a job, and is killed while it does.
+pub(crate) fn play_client(part: &str) -> farside::Result<()> {
+    let job = Inspector::connect(&std::env::var(JOB).unwrap()).unwrap();
+    let _pause = (part == "client pauses").then(|| job.pause_at(At::Next).unwrap());
+    let _lock = (part == "client locks").then(|| job.lock("pairs").unwrap());
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(60));
+    Ok(())
+}
+
+/// Starts a program that looks into a job, and waits until it holds what it takes.
+pub(crate) fn start_client(part: &str, job: &Inspector) -> Child {
+    let mut command = ended_with_us(std::env::current_exe().unwrap());
+    command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::piped());
+    command.env(PART, part).env(JOB, job.job().to_string());
+    let mut client = command.spawn().unwrap();
+    let mut out = std::io::BufReader::new(client.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("ready") {
+        line.clear();
+        let read = std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        assert!(read > 0, "the client has ended");
+    }
+    client
+}
+
+#[test]
+fn a_client_that_is_killed_pauses_no_longer() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let seen = job.open::<f64>("seen").unwrap();
+    newest(&seen);
+    let mut client = start_client("client pauses", &job);
+    let until = Instant::now() + Duration::from_secs(30);
+    let error = job.set("dt", 1.0).unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::Held { .. }, .. }), "{error}");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    newest(&seen);
+    job.set("dt", 1.0).unwrap();
+    assert!(Instant::now() < until);
+}
+
+/// The job's own deadline does not run while it is paused.
+#[test]
+fn a_pause_is_longer_than_the_deadline_of_the_job() {
+    let mut target = Target::start("steered", &[("FARSIDE_TIMEOUT_S", "1")]);
+    let job = target.inspect(2);
+    let paused = job.pause_at(At::Next).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let step = paused.step().unwrap();
+    assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
+    drop(paused);
+    newest(&job.open::<f64>("seen").unwrap());
+    assert!(target.is_running());
+}
