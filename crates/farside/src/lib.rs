@@ -119,6 +119,7 @@ pub use invoke::reply::Reply;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::collective::{Finish, Team};
+pub use runtime::deadline::{Deadline, DeadlineHold};
 pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Batches, Counters, Scope, Worker};
 pub use wire::Wire;

@@ -5,6 +5,7 @@
 
 pub(crate) mod address_cache;
 pub(crate) mod collective;
+pub(crate) mod deadline;
 pub(crate) mod extent;
 pub(crate) mod footprint;
 pub(crate) mod home;

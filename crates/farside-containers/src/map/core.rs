@@ -3,10 +3,9 @@
 use std::hint;
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
 
 use farside::bytemuck;
-use farside::{Comparison, Error, GlobalPtr, ProcessId, Result, Wire, Worker, WorkerId};
+use farside::{Comparison, Deadline, Error, GlobalPtr, ProcessId, Result, Wire, Worker, WorkerId};
 
 use super::MapError;
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, checksum, has_key, verified, with_copy};
@@ -302,14 +301,14 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     /// first try.
     #[cold]
     #[inline(never)]
-    fn prepare(&self, spot: Spot, stop: Stop, effort: &mut Effort, end: &mut Option<Instant>) -> Result<()> {
+    fn prepare(&self, spot: Spot, stop: Stop, effort: &mut Effort, end: &mut Option<Deadline>) -> Result<()> {
         let wait = match stop {
             Stop::Failed(error) => return Err(error),
             Stop::Wait(wait) => wait,
         };
         effort.tries += 1;
-        let now = self.me.now();
-        if effort.tries > TRIES_MAX || now > *end.get_or_insert(now + self.me.default_deadline()) {
+        let end = end.get_or_insert_with(|| self.me.deadline_after(self.me.default_deadline()));
+        if effort.tries > TRIES_MAX || end.has_passed(self.me) {
             return Err(MapError::Contended { tries: effort.tries }.into());
         }
         match wait {

@@ -3,7 +3,7 @@
 use std::collections::vec_deque::Drain;
 use std::fmt;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::bytemuck::checked::try_pod_read_unaligned;
 use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
@@ -323,14 +323,14 @@ impl<T: Item> Ends<'_, T> {
         slice: Duration,
         mut attempt: impl FnMut(&Self) -> Result<Option<R>>,
     ) -> Result<Option<R>> {
-        let end: Option<Instant> = self.me.now().checked_add(time);
+        let mut end = self.me.deadline_after(time);
         loop {
             let ring = self.ring()?;
             let (head, tail) = (ring.head().load(self.me)?, ring.tail().load(self.me)?);
             if let Some(done) = attempt(self)? {
                 return Ok(Some(done));
             }
-            let left = end.map_or(SLICE, |end| end.saturating_duration_since(self.me.now()));
+            let left = end.left(self.me);
             if left.is_zero() {
                 return Ok(None);
             }

@@ -20,6 +20,7 @@ mod faults;
 mod forged_handles;
 mod global;
 mod heap;
+mod holds;
 mod identity;
 mod launch;
 mod memory;

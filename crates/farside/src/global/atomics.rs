@@ -6,6 +6,7 @@ use farside_fabric::transport::{AtomicChange, Operation};
 use super::pointer::GlobalPtr;
 use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
+use crate::runtime::deadline::Deadline;
 use crate::runtime::worker::Worker;
 
 /// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and
@@ -154,7 +155,7 @@ fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) 
     // Floats may be equal with different bits, and differ from themselves.
     let is_same = |one: W, other: W| bytemuck::bytes_of(&one) == bytemuck::bytes_of(&other);
     let mut found = W::change(me, address, AtomicChange::Load)?;
-    let (mut attempts, mut deadline) = (0_u32, None);
+    let (mut attempts, mut deadline) = (0_u32, None::<Deadline>);
     loop {
         let new = next(found);
         if is_same(new, found) {
@@ -167,8 +168,8 @@ fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) 
         found = before;
         attempts += 1;
         if attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
-            let (now, after) = (me.now(), me.default_deadline());
-            if now >= *deadline.get_or_insert_with(|| now + after) {
+            let after = me.default_deadline();
+            if deadline.get_or_insert_with(|| me.deadline_after(after)).has_passed(me) {
                 return Err(Error::deadline("changing a word that others keep changing", after));
             }
         }

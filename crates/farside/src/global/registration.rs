@@ -34,7 +34,6 @@ use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
 use crate::runtime::observer::Watched;
 use crate::runtime::worker::Worker;
-use farside_launch::settings::FOREVER;
 
 impl Worker {
     /// Gives a vector's memory a global address, for other workers to read and write. Their
@@ -434,10 +433,16 @@ impl<T: Pod + Send> Drop for Owned<T> {
 fn take_back(registration: &mut Registration, me: &Worker, after: Duration) -> Result<()> {
     registration.withdraw();
     me.not_in_handler("taking registered memory back")?;
-    registration.withdraw().watch(&**me.process_handle().transport(), me.now() + after.min(FOREVER));
-    match registration.is_over() {
-        true => Ok(()),
-        false => Err(Error::deadline("waiting for others to let go of registered memory", after)),
+    let mut deadline = me.deadline_after(after);
+    loop {
+        let until = deadline.at(me.now(), me.process_handle());
+        registration.withdraw().watch(&**me.process_handle().transport(), until);
+        if registration.is_over() {
+            return Ok(());
+        }
+        if deadline.has_passed(me) {
+            return Err(Error::deadline("waiting for others to let go of registered memory", after));
+        }
     }
 }
 

@@ -23,7 +23,6 @@ use crate::memory::RemoteMemory;
 use crate::runtime::worker::Worker;
 use crate::{AtomicChange, Error};
 use farside_launch::kill_point::KillPoint;
-use farside_launch::settings::FOREVER;
 
 /// A heap in the memory of another worker's process, from which this worker allocates without a
 /// message.
@@ -146,8 +145,9 @@ impl<'w> RemoteHeap<'w> {
     /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] when the time is over, or at once
     /// if the peer has no blocks to free.
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
-        let (space, end) = (space.into(), self.me.now() + time.min(FOREVER));
+        let (space, mut deadline) = (space.into(), self.me.deadline_after(time));
         loop {
+            let end = deadline.at(self.me.now(), self.me.process_handle());
             let found = match self.find_or_ask(space, end) {
                 Err(HeapError::Exhausted { peer_bytes, .. }) if peer_bytes > 0 => {
                     self.wait_for_freed(end).map(|()| None)
@@ -365,12 +365,13 @@ impl<'w> RemoteHeap<'w> {
     /// Waits until the peer has freed all handed-over blocks. Asks ever more rarely, and applies
     /// the peer's lists meanwhile.
     pub(super) fn wait_for_all_freed(&self) -> Result<()> {
-        let end = self.me.now() + self.me.default_deadline();
+        let mut deadline = self.me.deadline_after(self.me.default_deadline());
         let in_use = || self.books.borrow().shadow.amount_of(Holder::Peer).blocks;
         let mut pause = FIRST_PAUSE;
         self.take_lists()?;
         while in_use() > 0 {
             let before = self.books.borrow().taken;
+            let end = deadline.at(self.me.now(), self.me.process_handle());
             let more = self.synchronise_by(end).and_then(|left_bytes| {
                 // Ask again at once only if the answer says that there is more and a list did
                 // arrive.

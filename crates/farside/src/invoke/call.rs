@@ -538,7 +538,7 @@ impl<N: Counted> To<'_, Worker, N> {
         if overflow_bytes.is_some() {
             (keeping.may_stage, keeping.cap_bytes) = (true, overflow_bytes);
         }
-        let deadline = worker.now() + worker.default_deadline();
+        let mut deadline = worker.deadline_after(worker.default_deadline());
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
             return Err(Box::new((error, payload)));
@@ -573,7 +573,7 @@ impl<N: Counted> To<'_, Worker, N> {
                 }
             };
             drop(outbox);
-            if let Err(error) = worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), deadline) {
+            if let Err(error) = worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), &mut deadline) {
                 return Err(Box::new((error, payload)));
             }
         }
@@ -602,9 +602,9 @@ impl<N: Counted> To<'_, Worker, N> {
         let worker = self.from;
         let process = worker.process_handle();
         let when_full = self.when_full_now();
-        let deadline = worker.now() + worker.default_deadline();
+        let mut deadline = worker.deadline_after(worker.default_deadline());
         process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
-            worker.wait_for_lane(self.to, record_bytes, deadline)
+            worker.wait_for_lane(self.to, record_bytes, &mut deadline)
         })?;
         if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);

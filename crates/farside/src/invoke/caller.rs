@@ -23,7 +23,6 @@ use crate::error::{Error, Refused, Result};
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
-use farside_launch::settings::FOREVER;
 
 /// The longest sleep of a waiting thread. A doorbell wakes it earlier when something arrives.
 const NAP_MAX: Duration = Duration::from_secs(1);
@@ -188,7 +187,7 @@ impl Caller {
         let process = &self.process;
         let bell = process.home().doorbell(process.shape().callers());
         let mut backoff = Backoff::new(process.wait_policy());
-        let deadline = self.now() + time.min(FOREVER);
+        let mut deadline = process.deadline_after(time);
         loop {
             let token = bell.listen();
             if let Some(found) = look() {
@@ -198,11 +197,11 @@ impl Caller {
             if backoff.pause() {
                 continue;
             }
-            let now = self.now();
-            if now >= deadline {
+            let left = deadline.left_at(self.now(), process);
+            if left.is_zero() {
                 return Err(Error::deadline(doing, time));
             }
-            let nap = (deadline - now).min(NAP_MAX);
+            let nap = left.min(NAP_MAX);
             bell.sleep_among_others(token, |word, seen| process.clock().sleep(word, seen, nap));
         }
     }
@@ -316,9 +315,9 @@ impl<N: Counted> To<'_, Caller, N> {
             Ok(underway) => underway,
             Err(error) => return Err((error, payload)),
         };
-        let deadline = caller.now() + process.settings().deadline;
+        let mut deadline = process.deadline_after(process.settings().deadline);
         let wait = |record_bytes| {
-            let left = deadline.saturating_duration_since(caller.now());
+            let left = deadline.left_at(caller.now(), process);
             let waited = caller.wait_until("waiting for room in a lane", left, || {
                 process.lane_may_send(self.to, record_bytes).map(|may| may.then_some(())).transpose()
             });

@@ -20,6 +20,7 @@ use farside_sys::fence;
 use crate::error::{Result, Source};
 use crate::invoke::calls::{Calls, Functions};
 use crate::invoke::message::{CallMessage, Frame, FramePlace, RingName};
+use crate::runtime::deadline::Holds;
 use crate::runtime::extent::Extent;
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::observer::Observer;
@@ -48,6 +49,7 @@ pub struct Process {
     machines: Box<[MachineId]>,
     transport: Arc<dyn Transport>,
     clock: Clock,
+    holds: Arc<Holds>,
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
@@ -169,6 +171,7 @@ impl Process {
             calls,
             machines,
             control,
+            holds: Arc::new(Holds::new(clock.clone())),
             clock,
             wait_policy,
             is_reached_by_fences,
@@ -280,6 +283,12 @@ impl Process {
     /// Returns the clock of this process's threads, by which they also sleep.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Returns the holds of this process on its deadlines.
+    #[inline]
+    pub(crate) fn holds(&self) -> &Arc<Holds> {
+        &self.holds
     }
 
     pub(crate) fn control(&self) -> &dyn Control {

@@ -25,7 +25,6 @@ use crate::invoke::call::WhenFull;
 use crate::invoke::reply::Reply;
 use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
-use farside_launch::settings::FOREVER;
 
 /// The shortest pause between two questions of a waiter whether the lease is over.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(1);
@@ -181,16 +180,16 @@ impl<'w> Lock<'w> {
     pub fn lock_for(&self, time: Duration) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for a lock")?;
-        let deadline = me.now() + time.min(FOREVER);
+        let mut deadline = me.deadline_after(time);
         let (home, request) = (self.home_worker()?, self.request());
         let mut pending = me.call_with_reply(home, self.arguments(request), ask)?;
         let error = loop {
-            let left = deadline.saturating_duration_since(me.now());
+            let left = deadline.left(me);
             let ask_again = self.manager.lease_ns.map(|lease_ns| Duration::from_nanos(lease_ns).max(ASK_AGAIN_MIN));
             match pending.wait_for(ask_again.map_or(left, |pause| left.min(pause))) {
                 Ok(0) => return Err(full()),
                 Ok(number) => return Ok(LockGuard::new(self.clone(), home, request, number)),
-                Err(Error::Deadline { .. }) if me.now() < deadline => {
+                Err(Error::Deadline { .. }) if !deadline.has_passed(me) => {
                     if let Err(refused) = self.ask_to_revoke(home) {
                         break refused;
                     }

@@ -45,11 +45,11 @@ impl Group<'_> {
         mut count: impl FnMut(Self) -> Result<QuiesceRound>,
     ) -> Result<()> {
         let (me, time) = (self.me, self.me.default_deadline());
-        let (mut before, mut changed) = (None, me.now());
+        let (mut before, mut deadline) = (None, me.deadline_after(time));
         loop {
             self.may_begin(doing)?;
             let own = me.progress().and_then(|_| count(self)).map_err(|error| self.failed(error))?;
-            let is_late = me.now() - changed >= time;
+            let is_late = deadline.has_passed(me);
             let own = QuiesceRound { is_late, ..own };
             let all = self.reduce_for_all(kind, own, QuiesceRound::and, Shape::value::<QuiesceRound>)?;
             let sums = (all.sent, all.executed);
@@ -57,7 +57,7 @@ impl Group<'_> {
                 true if all.sent == all.executed => return Ok(()),
                 true if all.is_late => return Err(Error::deadline(doing, time)),
                 true => {}
-                false => changed = me.now(),
+                false => deadline = me.deadline_after(time),
             }
         }
     }

@@ -3,7 +3,7 @@
 //! The worker for which it waits may itself wait for another one in the same collective. So a
 //! worker that waits for long asks along this chain, whose end is the worker that did not come.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_fabric::WorkerId;
 
@@ -12,6 +12,7 @@ use super::state::{Collectives, Content, Mismatch, Sequence};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::pending::Pending;
+use crate::runtime::deadline::Deadline;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
@@ -111,7 +112,7 @@ impl Group<'_> {
         self.sequence().begin_waiting(whom);
         let total = self.me.default_deadline();
         let pace = ASK_AFTER.min(total / 4);
-        let (mut time, mut end) = (pace, None::<Instant>);
+        let (mut time, mut end) = (pace, None::<Deadline>);
         let (mut missing, mut asked, mut chain) = (whom, None::<(WorkerId, Pending<'_, Standing>)>, 0);
         let mut waits_for_this = None::<(WorkerId, u64, u64)>;
         let result = loop {
@@ -160,8 +161,8 @@ impl Group<'_> {
                 }
                 (Ok(Seen::Heard(_)), Some((there, _))) => missing = there,
                 (Err(Error::Deadline { .. }), unanswered) => {
-                    let now = self.me.now();
-                    if now >= *end.get_or_insert(now + total.saturating_sub(time)) {
+                    let end = end.get_or_insert_with(|| self.me.deadline_after(total.saturating_sub(time)));
+                    if end.has_passed(self.me) {
                         break Err(Error::Deadline { doing, after: total, waiting_for: vec![missing] });
                     }
                     if let Some((there, _)) = &unanswered {
@@ -173,7 +174,7 @@ impl Group<'_> {
                 (Err(error), _) => break Err(error),
                 (Ok(Seen::Heard(_)), None) => {}
             }
-            time = pace.min(end.map_or(pace, |end| end.saturating_duration_since(self.me.now())));
+            time = pace.min(end.as_mut().map_or(pace, |end| end.left(self.me)));
         };
         // Also after an error: this worker does something else now.
         self.sequence().awaited = None;

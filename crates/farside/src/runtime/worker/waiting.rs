@@ -12,8 +12,8 @@ use crate::error::{Error, Result, Source};
 use crate::invoke::inbox::{Handling, handler_error, run_arrivals, tell_credit};
 use crate::invoke::pending::{Continuation, Next};
 use crate::invoke::reply_slots::{ReplyOutcome, SlotHandle};
+use crate::runtime::deadline::Deadline;
 use crate::runtime::service::poll;
-use farside_launch::settings::FOREVER;
 
 /// The longest sleep of a worker. Every sender rings a sleeping receiver; this bounds the cost of a
 /// lost ring.
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// Waits until the ring to a worker has room for a record.
-    pub(crate) fn wait_for_room(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
+    pub(crate) fn wait_for_room(&self, to: WorkerId, record_bytes: usize, deadline: &mut Deadline) -> Result<()> {
         self.not_in_handler("a call with `WhenFull::Retry`")?;
         let wait_for_credit = |begin| {
             if let Some(outbox) = self.outbox(to) {
@@ -134,7 +134,7 @@ impl Worker {
             }
         };
         wait_for_credit(true);
-        let left = deadline.saturating_duration_since(self.process.clock().now());
+        let left = deadline.left(self);
         let result = self.wait_until("waiting for room in a ring", left, |worker| {
             let mut outbox = worker.outbox(to)?;
             outbox.may_send(&worker.process, record_bytes).map(|may| may.then_some(())).transpose()
@@ -144,9 +144,9 @@ impl Worker {
     }
 
     /// Waits until the lane to a worker has room for a record.
-    pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
+    pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: &mut Deadline) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
-        let left = deadline.saturating_duration_since(self.process.clock().now());
+        let left = deadline.left(self);
         let waited = self.wait_until("waiting for room in a lane", left, |worker| {
             worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
         });
@@ -175,7 +175,7 @@ impl Worker {
         self.not_in_handler(doing)?;
         let mut backoff = Backoff::new(self.process.wait_policy());
         let mut stream = StreamWatch::new(self.process.wait_policy());
-        let mut deadline = None;
+        let mut deadline = None::<Deadline>;
         let mut steps = 0_u32;
         loop {
             if let Some(found) = look(self) {
@@ -199,8 +199,9 @@ impl Worker {
                 }
             }
             let now = self.process.clock().now();
-            let deadline = *deadline.get_or_insert_with(|| now + time.min(FOREVER));
-            if now >= deadline {
+            let deadline = deadline.get_or_insert_with(|| Deadline::after(time, now, &self.process));
+            let left = deadline.left_at(now, &self.process);
+            if left.is_zero() {
                 return Err(Error::deadline(doing, time));
             }
             if moved {
@@ -224,7 +225,7 @@ impl Worker {
                 None if nothing_new && !self.keeps_batches() && self.home.doorbell(self.local).is_asleep() => {
                     self.hand_over();
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
-                    let time = (deadline - now).min(nap);
+                    let time = left.min(nap);
                     let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
                     self.note_sleep(true);
                     self.home.doorbell(self.local).sleep_on(token, sleep);

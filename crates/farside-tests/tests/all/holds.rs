@@ -1,0 +1,83 @@
+//! Holds on the deadlines of a process.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use farside::{DeadlineHold, Dist, Error, PerWorker, Result, Simulation, Worker, WorkerId};
+
+const SECOND: Duration = Duration::from_secs(1);
+const OTHER: WorkerId = WorkerId::new(1);
+
+/// Runs a job whose deadline is 1 s, and returns how a barrier of worker 0 ends. Worker 1 is late
+/// for it: by 3 s, and by `more` after the hold of worker 0 has ended, if it has one.
+fn late_barrier(has_hold: bool, more: Duration, seed: u64) -> Result<()> {
+    let outcome = Mutex::new(None);
+    let simulated = Simulation::new(2, 1, seed).deadline(SECOND).run(|me| {
+        let hold = PerWorker::new(me, RefCell::new(None::<DeadlineHold>))?;
+        me.barrier()?;
+        if has_hold {
+            hold.here(me).replace(Some(me.hold_deadlines()));
+        }
+        if me.is_first() {
+            *outcome.lock().unwrap() = Some(me.barrier());
+            return Ok(());
+        }
+        me.charge(3 * SECOND);
+        me.call(WorkerId::FIRST, hold, |there, hold| drop(hold.here(there).take()))?;
+        me.progress()?;
+        me.charge(more);
+        // It fails if worker 0 has not waited for it.
+        let _ = me.barrier();
+        Ok(())
+    });
+    simulated?.verdict?;
+    outcome.into_inner().unwrap().expect("worker 0 has come to the barrier")
+}
+
+#[test]
+fn a_held_deadline_does_not_pass_and_goes_on_afterwards() {
+    for seed in 0..10 {
+        let is_late = |outcome: &Result<()>| match outcome {
+            Err(Error::Deadline { waiting_for, .. }) => waiting_for == &[OTHER],
+            _ => false,
+        };
+        let without = late_barrier(false, Duration::ZERO, seed);
+        assert!(is_late(&without), "seed {seed}: {without:?}");
+        late_barrier(true, SECOND * 9 / 10, seed).unwrap();
+        let too_long = late_barrier(true, SECOND * 12 / 10, seed);
+        assert!(is_late(&too_long), "seed {seed}: {too_long:?}");
+    }
+}
+
+/// Waits whose time is shorter than the hold, of a worker and of a thread that is none.
+#[farside::test(processes = 2, threads = 1)]
+fn waits_in_processes_are_held(me: &Worker) -> Result<()> {
+    let short = Duration::from_millis(50);
+    let is_done = Dist::new(me, || AtomicBool::new(false))?;
+    let times = PerWorker::new(me, Cell::new(0_u32))?;
+    me.barrier()?;
+    if me.id() == OTHER {
+        // Longer than the waits of the others. It answers no call meanwhile.
+        me.wait_while_serving(|| times.here(me).get() == 1)?;
+        std::thread::sleep(10 * short);
+        is_done.here(me).store(true, Ordering::Release);
+        return me.barrier();
+    }
+    let late = me.wait_together(short, || false);
+    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    me.call(OTHER, times, |there, times| times.here(there).set(1))?;
+    let hold = me.hold_deadlines();
+    let second = me.hold_deadlines();
+    drop(second);
+    let ask = |there: &Worker, is_done: Dist<AtomicBool>| is_done.here(there).load(Ordering::Acquire);
+    let caller = me.caller();
+    let asker = std::thread::spawn(move || caller.call_return(OTHER, is_done, ask)?.wait_for(short));
+    assert!(me.call_return(OTHER, is_done, ask)?.wait_for(short)?, "worker 1 has waited");
+    assert!(asker.join().unwrap()?, "worker 1 has waited");
+    drop(hold);
+    let late = me.wait_together(short, || false);
+    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    me.barrier()
+}

@@ -1,0 +1,169 @@
+//! [`Deadline`]: the end of a wait, which a [`DeadlineHold`] postpones.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farside_fabric::clock::{Clock, lock};
+use farside_launch::settings::FOREVER;
+
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
+
+/// How much later than now a deadline is at least while a hold exists.
+const AHEAD: Duration = Duration::from_millis(1);
+
+/// The holds of a process on its deadlines.
+pub(crate) struct Holds {
+    clock: Clock,
+    /// Whether there has ever been a hold. Written by the first one; read by waits when they begin
+    /// and where they compare the time.
+    was_used: AtomicBool,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    count: usize,
+    /// The time since which there is a hold, while there is one.
+    since: Option<Instant>,
+    /// The total time of earlier holds.
+    total: Duration,
+}
+
+impl Holds {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, was_used: AtomicBool::new(false), held: Mutex::default() }
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>) -> DeadlineHold {
+        let mut held = lock(&self.held);
+        held.count += 1;
+        held.since.get_or_insert_with(|| self.clock.now());
+        drop(held);
+        self.was_used.store(true, Ordering::Relaxed);
+        DeadlineHold(self.clone())
+    }
+
+    /// Returns for how long deadlines have been held so far, and whether they are now.
+    #[inline]
+    fn so_far(&self, now: Instant) -> (Duration, bool) {
+        if self.was_used.load(Ordering::Relaxed) { self.add_up(now) } else { (Duration::ZERO, false) }
+    }
+
+    #[cold]
+    fn add_up(&self, now: Instant) -> (Duration, bool) {
+        let held = lock(&self.held);
+        let current = held.since.map(|since| now.saturating_duration_since(since));
+        (held.total + current.unwrap_or_default(), current.is_some())
+    }
+}
+
+impl fmt::Debug for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holds").field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+/// Keeps the deadlines of a process from passing, until it is dropped:
+/// [`Worker::hold_deadlines`].
+#[derive(Debug)]
+#[must_use = "dropping it ends the hold"]
+pub struct DeadlineHold(Arc<Holds>);
+
+impl Drop for DeadlineHold {
+    fn drop(&mut self) {
+        let mut held = lock(&self.0.held);
+        held.count -= 1;
+        if held.count == 0
+            && let Some(since) = held.since.take()
+        {
+            held.total += self.0.clock.now().saturating_duration_since(since);
+        }
+    }
+}
+
+/// The end of a wait: [`Worker::deadline_after`]. The time of [holds](Worker::hold_deadlines) does
+/// not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    at: Instant,
+    /// The time of holds that `at` takes into account.
+    held: Duration,
+}
+
+impl Deadline {
+    #[inline]
+    pub(crate) fn after(time: Duration, now: Instant, process: &Process) -> Self {
+        Self { at: now + time.min(FOREVER), held: process.holds().so_far(now).0 }
+    }
+
+    /// Returns the time at which it passes, as far as is known now. It is later than `now` while a
+    /// hold exists.
+    #[inline]
+    pub(crate) fn at(&mut self, now: Instant, process: &Process) -> Instant {
+        let (held, is_held) = process.holds().so_far(now);
+        self.at += held.saturating_sub(self.held);
+        self.held = self.held.max(held);
+        if is_held { self.at.max(now + AHEAD) } else { self.at }
+    }
+
+    #[inline]
+    pub(crate) fn left_at(&mut self, now: Instant, process: &Process) -> Duration {
+        self.at(now, process).saturating_duration_since(now)
+    }
+
+    /// Returns the time that is left: 0 if the deadline has passed.
+    pub fn left(&mut self, me: &Worker) -> Duration {
+        self.left_at(me.now(), me.process_handle())
+    }
+
+    /// Returns whether the deadline has passed.
+    pub fn has_passed(&mut self, me: &Worker) -> bool {
+        self.left(me).is_zero()
+    }
+}
+
+impl Process {
+    #[inline]
+    pub(crate) fn deadline_after(&self, time: Duration) -> Deadline {
+        Deadline::after(time, self.clock().now(), self)
+    }
+}
+
+impl Worker {
+    /// Keeps the deadlines of this process from passing, until the returned value is dropped. Any
+    /// number of holds may exist at once.
+    ///
+    /// While a hold exists, no wait ends by its deadline. Afterwards waits go on with the time that
+    /// they had left. This is for a job that is stopped on purpose, such as by a person who looks
+    /// at it. A job that stands still needs a hold in each process, because all of them wait.
+    ///
+    /// | covered | not covered |
+    /// |---|---|
+    /// | every wait in which a worker serves others: for results, room, collectives, words, locks, pipes, tasks | a [`Ticket`](crate::sync::Ticket), which waits for threads of its process |
+    /// | waits of a [`Caller`](crate::Caller), and every [`Deadline`] | waits for a service thread, which never stops: connecting, and moving bytes that are not mapped |
+    /// | | the start and the end of a job; leases of locks; ages of batches |
+    ///
+    /// ```no_run
+    /// # fn example(me: &farside::Worker) -> farside::Result<()> {
+    /// let hold = me.hold_deadlines();
+    /// std::io::stdin().read_line(&mut String::new()).unwrap();
+    /// drop(hold);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: a lock. Waits of a process in which there has never been a hold pay one load where
+    /// they look at the clock; later a lock.
+    pub fn hold_deadlines(&self) -> DeadlineHold {
+        self.process_handle().holds().begin()
+    }
+
+    /// Returns a deadline for a wait of several steps. The time of [holds](Self::hold_deadlines)
+    /// does not count.
+    pub fn deadline_after(&self, time: Duration) -> Deadline {
+        self.process_handle().deadline_after(time)
+    }
+}
