@@ -163,6 +163,18 @@ pub struct Stayed {
     pub steps: Option<(u64, u64)>,
 }
 
+/// What a reader holds in a process.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct HeldThing {
+    /// Its number.
+    pub number: u64,
+    /// The memory that is locked, and its worker. `None` if the workers stay.
+    pub memory: Option<(String, u32)>,
+    /// The step that the workers have completed.
+    pub step: Option<u64>,
+}
+
 /// Why a door did not give what was asked for.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Wire)]
 #[wire(crate = "farside_rpc")]
@@ -287,8 +299,10 @@ pub trait Door {
     /// Says that a reader is there, as long as this call is open. The number is the client's own.
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never>;
     /// Ends a hold or a lock.
-    #[rpc(oneway)]
+    #[rpc(inline, oneway)]
     fn release(&self, cx: &Call, number: u64);
+    /// The holds and locks of this process.
+    fn held(&self, cx: &Call) -> Result<Vec<HeldThing>, Never>;
     /// Makes changes in this process, whose workers stay, or only checks them. Returns how many
     /// places they reach.
     fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused>;

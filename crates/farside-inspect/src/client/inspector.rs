@@ -52,7 +52,7 @@ pub fn jobs() -> Result<Vec<JobInfo>, InspectError> {
 /// }
 /// let heat = job.open::<f64>("temperature")?;
 /// let frame = heat.get(&"[10:20, ::4]".parse()?, At::Next)?;
-/// println!("step {}: {:?} {:?}", frame.step, frame.shape, frame.values);
+/// println!("step {:?}: {:?} {:?}", frame.step, frame.shape, frame.values);
 /// # Ok::<(), farside_inspect::InspectError>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::error::InspectError;
 use super::inspector::{Guest, Inspector};
 use crate::element::Element;
 use crate::names::JobId;
-use crate::protocol::{Order, Places, Refused, Role, Stayed};
+use crate::protocol::{HeldThing, Order, Places, Refused, Role, Stayed};
 use crate::selection::Selection;
 use crate::spans::runs;
 use crate::sync::lock;
@@ -30,9 +30,11 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for ((_, guest), (_, number)) in self.guests.iter().zip(&self.numbers) {
-            // Without a connection, the hold has ended.
-            let _ = guest.door.release(*number);
+        for (process, number) in &self.numbers {
+            if let Some((_, guest)) = self.guests.iter().find(|(other, _)| other == process) {
+                // Without a connection, the hold has ended.
+                let _ = guest.door.release(*number);
+            }
         }
     }
 }
@@ -179,6 +181,76 @@ impl Inspector {
         let after = if let At::Step(step) = at { Some(step) } else { None };
         let held = self.hold(after, &[], Instant::now() + self.time())?;
         Ok(Paused::new(self.clone(), held))
+    }
+
+    /// What readers hold in the processes of the job.
+    fn held(&self, deadline: Instant) -> Result<Vec<(u32, Guest, HeldThing)>, InspectError> {
+        self.find_doors(deadline)?;
+        let guests = self.guests().clone();
+        let mut all = Vec::new();
+        for (process, guest) in guests {
+            let held = guest.until(deadline).held().and_then(Pending::wait);
+            let held = held.map_err(|error| guest.failure(process, &error))?;
+            all.extend(held.into_iter().map(|held| (process, guest.clone(), held)));
+        }
+        Ok(all)
+    }
+
+    /// Returns whether the job is paused, by whatever reader, and after which step.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn is_paused(&self) -> Result<Option<Option<u64>>, InspectError> {
+        let held = self.held(Instant::now() + self.time())?;
+        Ok(held.iter().find(|(_, _, held)| held.memory.is_none()).map(|(_, _, held)| held.step))
+    }
+
+    /// Ends the pause of the job, whichever reader has made it. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn resume(&self) -> Result<bool, InspectError> {
+        self.end(|held| held.memory.is_none())
+    }
+
+    /// Ends the locks of exposed memory, whichever reader has taken them. Returns whether there was
+    /// one.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn unlock(&self, name: &str) -> Result<bool, InspectError> {
+        self.end(|held| held.memory.as_ref().is_some_and(|(memory, _)| memory == name))
+    }
+
+    fn end(&self, is_meant: impl Fn(&HeldThing) -> bool) -> Result<bool, InspectError> {
+        let held = self.held(Instant::now() + self.time())?;
+        let mut any = false;
+        for (process, guest, held) in held.iter().filter(|(_, _, held)| is_meant(held)) {
+            guest.door.release(held.number).map_err(|error| guest.failure(*process, &error))?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Lets a job that is paused, by whatever reader, go on until it has completed the next step.
+    /// Returns that; `None` if the job is not paused.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn step_on(&self) -> Result<Option<u64>, InspectError> {
+        let deadline = Instant::now() + self.time();
+        let held = self.held(deadline)?;
+        let numbers: Vec<(u32, u64)> = held
+            .iter()
+            .filter(|(_, _, held)| held.memory.is_none())
+            .map(|(process, _, held)| (*process, held.number))
+            .collect();
+        let step = held.iter().filter_map(|(_, _, held)| held.step).max();
+        let Some(step) = step.filter(|_| !numbers.is_empty()) else { return Ok(None) };
+        let mut moved = self.hold(Some(step.saturating_add(1)), &numbers, deadline)?;
+        // The hold stays with its reader.
+        moved.numbers.retain(|number| !numbers.contains(number));
+        Ok(moved.step)
     }
 
     /// Locks exposed memory, all workers' parts of it: neither the programs nor others change it. It

@@ -1,6 +1,5 @@
 //! [`Handlers`]: what the door does for its clients.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::locked::{LEASE_MAX, LockedMemory};
 use super::shared::{Edit, Shared, Slot};
 use crate::client::Doors;
 use crate::names::JobId;
-use crate::protocol::{About, Door, Order, Part, Places, Refused, Role, Stayed, Wanted};
+use crate::protocol::{About, Door, HeldThing, Order, Part, Places, Refused, Role, Stayed, Wanted};
 use crate::spans::{Span, elements, runs};
 
 /// The most bytes of one change of a view.
@@ -191,12 +190,22 @@ impl Door for Handlers {
 
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never> {
         let id = (cx.connection(), reader);
-        let _attending = self.readers.attend(id, || self.release_if(|lease| lease.reader() == id));
-        pending().await
+        match self.readers.attend(id, || self.release_if(|lease| lease.reader() == id)).await {}
     }
 
-    fn release(&self, cx: &Call, number: u64) {
-        self.release_if(|lease| lease.number() == number && lease.reader().0 == cx.connection());
+    fn held(&self, _: &Call) -> Result<Vec<HeldThing>, Never> {
+        let mut all: Vec<HeldThing> = self.holds.held().into_iter().collect();
+        for area in self.areas.all() {
+            let Source::Memory(memory) = &area.source else { continue };
+            let Part { name, worker, .. } = area.part();
+            let held = |number| HeldThing { number, memory: Some((name, worker)), step: None };
+            all.extend(memory.held().map(held));
+        }
+        Ok(all)
+    }
+
+    fn release(&self, _: &Call, number: u64) {
+        self.release_if(|lease| lease.number() == number);
     }
 
     fn apply(&self, _: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {

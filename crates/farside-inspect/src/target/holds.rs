@@ -1,7 +1,8 @@
 //! [`Holds`]: how readers have all workers stay at one step, and change things there.
 //!
-//! A *hold* names a step. Each worker of the process stays when it is about to publish a later one:
-//! it serves others, and goes on when the hold has ended or names a later step. Then all workers
+//! A *hold* names a step. Each worker of the process stays when it has completed that step, or the
+//! first one behind it, and is about to publish the next: it serves others, and goes on when the
+//! hold has ended or names a later step. Then all workers
 //! have completed the same step, and none is in the middle of one. While they stay, readers make
 //! [orders](Order): they set parameters, write views, and run actions. So each change takes effect
 //! at the same step everywhere.
@@ -22,12 +23,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use farside::{Caller, Error, Worker, WorkerId};
+use farside::{Caller, DeadlineHold, Error, Worker, WorkerId};
 
 use super::functions;
 use super::lease::Lease;
 use super::shared::Shared;
-use crate::protocol::{Refused, Stayed};
+use crate::protocol::{HeldThing, Refused, Stayed};
 use crate::sync::lock;
 
 /// The time in which a store of a worker reaches the door's thread.
@@ -48,10 +49,12 @@ struct State {
 #[derive(Debug)]
 struct Hold {
     lease: Lease,
-    /// Workers stay when they are about to publish a step above this one.
+    /// Workers stay after the first step from this one on.
     after: u64,
     /// Readers that wait until all workers stay.
     wakers: Vec<Waker>,
+    /// Workers that wait for those that stay do so for longer than their deadline.
+    _deadlines: Option<DeadlineHold>,
 }
 
 /// What is known of a worker that publishes steps.
@@ -77,9 +80,11 @@ impl State {
         self.hold.as_mut().filter(|hold| !hold.lease.is_over())
     }
 
-    /// Whether a worker stays instead of publishing a step.
-    fn keeps(&mut self, step: u64) -> bool {
-        self.hold().is_some_and(|hold| step > hold.after)
+    /// Whether a worker stays instead of publishing a step: it has completed one from the hold's on,
+    /// and is not in the middle of this one.
+    fn keeps(&mut self, worker: u32, step: u64) -> bool {
+        let newest = self.workers.get(&worker).and_then(Steps::newest);
+        self.hold().is_some_and(|hold| newest.is_some_and(|newest| newest >= hold.after && newest < step))
     }
 
     fn flag(&self) {
@@ -97,8 +102,11 @@ impl State {
 
     /// The lowest and the highest step at which workers stay, once all do that publish steps.
     fn stayed(&self) -> Option<Option<(u64, u64)>> {
+        let after = self.hold.as_ref().map_or(0, |hold| hold.after);
         let stepping = self.workers.values().filter(|steps| steps.newest().is_some());
-        let steps: Option<Vec<u64>> = stepping.map(|steps| steps.stays_after).collect();
+        // A worker that stays after an earlier step is about to go on.
+        let steps: Option<Vec<u64>> =
+            stepping.map(|steps| steps.stays_after.filter(|step| *step >= after)).collect();
         let steps = steps?;
         Some(steps.iter().min().copied().zip(steps.iter().max().copied()))
     }
@@ -152,13 +160,13 @@ impl Holds {
     pub(super) fn before(&self, me: &Worker, step: u64) -> Result<(), Error> {
         let number = me.id().number();
         let mut state = lock(&self.0);
-        if state.keeps(step) {
+        if state.keeps(number, step) {
             let steps = state.workers.entry(number).or_default();
             steps.stays_after = Some(steps.newest().unwrap_or(0));
             let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
             drop(state);
             wakers.into_iter().flatten().for_each(Waker::wake);
-            let stayed = self.stay(me, step);
+            let stayed = self.stay(me, number, step);
             state = lock(&self.0);
             state.workers.entry(number).or_default().stays_after = None;
             stayed?;
@@ -169,9 +177,9 @@ impl Holds {
     }
 
     /// Serves others until no hold keeps the worker from publishing a step.
-    fn stay(&self, me: &Worker, step: u64) -> Result<(), Error> {
+    fn stay(&self, me: &Worker, number: u32, step: u64) -> Result<(), Error> {
         loop {
-            match me.wait_while_serving(|| !lock(&self.0).keeps(step)) {
+            match me.wait_while_serving(|| !lock(&self.0).keeps(number, step)) {
                 // A hold may take longer than the job's deadline.
                 Err(Error::Deadline { .. }) => {}
                 // A handler that publishes must not wait, so it goes on.
@@ -194,7 +202,8 @@ impl Holds {
             (Some(_), None) => return Err(Refused::Held { what: "the job".into() }),
             (None, None) => {
                 let number = new.number();
-                state.hold = Some(Hold { lease: new, after, wakers: Vec::new() });
+                let deadlines = state.caller.as_ref().map(Caller::hold_deadlines);
+                state.hold = Some(Hold { lease: new, after, wakers: Vec::new(), _deadlines: deadlines });
                 number
             }
         };
@@ -207,6 +216,14 @@ impl Holds {
             Some(step) if step > after => Err(Refused::Passed { step }),
             _ => Ok(staying),
         }
+    }
+
+    /// The hold, if there is one.
+    pub(super) fn held(&self) -> Option<HeldThing> {
+        let mut state = lock(&self.0);
+        let number = state.hold()?.lease.number();
+        let step = state.stayed().flatten().map(|(_, step)| step);
+        Some(HeldThing { number, memory: None, step })
     }
 
     /// Ends the hold of a number.
@@ -268,9 +285,13 @@ impl Future for Staying {
             self.has_ended = true;
             return Poll::Ready(Ok(Stayed { hold: self.number, steps }));
         }
-        // A worker that has missed the flag.
-        match state.workers.values().filter_map(Steps::newest).max() {
-            Some(step) if step > after => Poll::Ready(Err(Refused::Passed { step })),
+        // A worker that has missed the flag is further than one that stays.
+        let stays = state.workers.values().filter_map(|steps| steps.stays_after).min();
+        let newest = state.workers.values().filter_map(Steps::newest).max();
+        match newest {
+            Some(step) if stays.is_some_and(|stays| stays >= after && stays < step) => {
+                Poll::Ready(Err(Refused::Passed { step }))
+            }
             _ => Poll::Pending,
         }
     }

@@ -5,8 +5,11 @@
 //! that it holds. When it is stopped, the call ends by its deadline.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
@@ -46,15 +49,26 @@ impl Readers {
     pub(super) fn attend<G: Fn()>(&self, id: ReaderId, gone: G) -> Attending<G> {
         let reader = self.of(id);
         reader.0.fetch_add(1, Ordering::SeqCst);
-        Attending { reader, gone }
+        Attending { reader, gone, waker: None }
     }
 }
 
-/// A reader that is there.
+/// A reader that is there. As a future, it never ends: its call does.
 #[derive(Debug)]
 pub(super) struct Attending<G: Fn()> {
     reader: Arc<Reader>,
     gone: G,
+    /// A server drops a call that nothing can wake.
+    waker: Option<Waker>,
+}
+
+impl<G: Fn() + Unpin> Future for Attending<G> {
+    type Output = Infallible;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Infallible> {
+        self.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
 }
 
 impl<G: Fn()> Drop for Attending<G> {

@@ -192,6 +192,11 @@ impl LockedMemory {
         lock(&self.outside).lease.as_ref().is_some_and(|lease| lease.number() == number && !lease.is_over())
     }
 
+    /// The number of the reader's lock.
+    pub(super) fn held(&self) -> Option<u64> {
+        lock(&self.outside).lease.as_ref().filter(|lease| !lease.is_over()).map(Lease::number)
+    }
+
     /// Ends the reader's lock if it fits.
     pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
         let released = lock(&self.outside).lease.take_if(|lease| fits(lease));

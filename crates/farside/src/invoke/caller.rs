@@ -112,6 +112,10 @@ impl Caller {
         Self { process }
     }
 
+    pub(crate) fn process_handle(&self) -> &Arc<Process> {
+        &self.process
+    }
+
     /// The process of this caller.
     pub fn process(&self) -> ProcessId {
         self.process.id()

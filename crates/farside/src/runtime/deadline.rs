@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::clock::{Clock, lock};
 use farside_launch::settings::FOREVER;
 
+use crate::invoke::caller::Caller;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
@@ -129,6 +130,13 @@ impl Process {
     #[inline]
     pub(crate) fn deadline_after(&self, time: Duration) -> Deadline {
         Deadline::after(time, self.clock().now(), self)
+    }
+}
+
+impl Caller {
+    /// Keeps the deadlines of this process from passing: [`Worker::hold_deadlines`].
+    pub fn hold_deadlines(&self) -> DeadlineHold {
+        self.process_handle().holds().begin()
     }
 }
 
