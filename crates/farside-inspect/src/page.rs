@@ -50,7 +50,7 @@ const QUESTION_TIME: Duration = Duration::from_secs(10);
 /// The page and its server, which ends when this is dropped.
 ///
 /// The server reads each watched area once for all viewers. A viewer that is slow skips frames, and
-/// one that takes nothing for 20 s is cut off. Frames that viewers still hold have 256 MiB at most.
+/// one that takes nothing for 10 s is cut off. Frames that viewers still hold have 256 MiB at most.
 /// 512 viewers are served at once, and 128 connections are kept that have not proven the token.
 pub struct Page {
     address: SocketAddr,
@@ -136,8 +136,9 @@ impl Drop for Page {
 }
 
 /// What the browser loads: the path, its type, and its text.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     ("/", "text/html; charset=utf-8", include_str!("page/files/page.html")),
+    ("/icon.svg", "image/svg+xml", include_str!("page/files/icon.svg")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/files/page.css")),
     ("/page.js", "text/javascript; charset=utf-8", include_str!("page/files/page.js")),
     ("/draw.js", "text/javascript; charset=utf-8", include_str!("page/files/draw.js")),

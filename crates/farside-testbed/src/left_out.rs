@@ -46,6 +46,7 @@ fn lacking(bed: &str) -> Option<&'static str> {
         "fabric" => any(&["/usr/include/rdma/fabric.h"]).or_else(|| program("cc")),
         "mpi" => program("mpirun"),
         "peers" => program("mpirun").or_else(|| program("mpicc")),
+        "browser" => program("chromium").or_else(|| program("chromedriver")),
         "slurm" => any(&PMIX_HEADERS).or_else(|| program("cc")),
         "netns" => ["ip", "unshare", "nsenter", "setpriv"].into_iter().find_map(program).or_else(no_namespaces),
         _ => None,

@@ -26,7 +26,7 @@ const STRANGERS_MAX: usize = 128;
 /// The time in which a connection proves the token.
 const PROOF_TIME: Duration = Duration::from_secs(30);
 /// The time in which a viewer takes some bytes, or asks for some.
-const IDLE_TIME: Duration = Duration::from_secs(20);
+const IDLE_TIME: Duration = Duration::from_secs(10);
 /// The pause after the system refused a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

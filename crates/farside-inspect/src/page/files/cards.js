@@ -14,11 +14,14 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
-export const shapeOf = (area) => area.type + (area.shape.length ? `[${area.shape.join(", ")}]` : "");
+// The units behind a number. Numbers without units have the units 1.
+const unitsOf = (area) => area.units && area.units !== "1" ? ` ${area.units}` : "";
+
+export const shapeOf = (area) =>
+  area.type + (area.shape.length ? `[${area.shape.join(", ")}]` : "") + unitsOf(area);
 
 // The most places of a dimension that are shown unless more are asked for.
 const PLACES_MAX = 1024;
-const LINES_MAX = 12;
 const HISTORY_MAX = 2000;
 const RATES = { "1 a second": 1000, "5 a second": 200, "20 a second": 50, "60 a second": 16 };
 
@@ -78,15 +81,18 @@ export class Card {
         this.redraw();
       } }));
     const rates = Object.keys(RATES);
-    const tools = el("div", { class: "tools" },
+    this.colours = choose("Colours", MAP_NAMES, options.map, (event) => {
+      options.map = event.target.value;
+      this.redraw();
+    });
+    const tools = el("details", {}, el("summary", {}, "Options"), el("div", { class: "tools" },
       area.shape.length ? this.select : "",
       choose("Frames", rates, "20 a second", (event) => this.change({ period: RATES[event.target.value] })),
-      choose("Colours", MAP_NAMES, options.map, (event) => { options.map = event.target.value; this.redraw(); }),
-      least, most,
+      this.colours, least, most,
       area.parts.length > 1 && area.shape.length ? el("label", {}, el("input", { type: "checkbox", onchange: (event) => {
         options.parts = event.target.checked;
         this.redraw();
-      } }), " parts") : "");
+      } }), "parts") : ""));
     this.canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `Picture of ${area.name}` });
     this.over = el("canvas", { class: "over" });
     this.picture = el("div", { class: "picture" }, this.canvas, this.over);
@@ -101,7 +107,7 @@ export class Card {
     this.element = el("article", { "data-area": area.name },
       el("header", {}, el("h2", {}, area.name), el("span", { class: "room" }),
         el("button", { title: "Close", "aria-label": `Close ${area.name}`, onclick: onClose }, "×")),
-      this.facts, tools, this.message, this.number, this.picture, this.scaleBar, this.readout);
+      this.facts, this.message, this.number, this.picture, this.scaleBar, this.readout, tools);
     this.describe();
   }
 
@@ -139,7 +145,7 @@ export class Card {
 
   describe() {
     const { area, record } = this;
-    const words = [shapeOf(area) + (area.units ? ` ${area.units}` : "")];
+    const words = [shapeOf(area)];
     if (record) {
       if (record.head.step != null) words.push(`step ${record.head.step}`);
       words.push(`${(this.drawn.length / 2).toFixed(this.drawn.length < 20 ? 1 : 0)} frames/s`);
@@ -167,9 +173,9 @@ export class Card {
   draw() {
     const shape = this.record.head.shape;
     const isHeat = shape.length === 2;
-    this.number.textContent = shape.length ? "" : `${short(this.values[0])} ${this.area.units ?? ""}`;
+    this.number.textContent = shape.length ? "" : short(this.values[0]) + unitsOf(this.area);
     this.number.hidden = shape.length > 0;
-    this.scaleBar.hidden = this.over.hidden = !isHeat;
+    this.scaleBar.hidden = this.over.hidden = this.colours.hidden = !isHeat;
     this.canvas.className = isHeat ? "cells" : "lines";
     if (shape.length > 2) {
       this.message.textContent = `${shape.length} dimensions are selected: select two, such as [0, :, :]`;
@@ -269,7 +275,7 @@ export class Card {
     const { shape } = this.record.head;
     if (shape.length === 0) {
       const { x, y } = this.history[Math.min(this.cursor[0], this.history.length - 1)];
-      this.readout.textContent = `step ${x}: ${y} ${this.area.units}`;
+      this.readout.textContent = `step ${x}: ${y}${unitsOf(this.area)}`;
       return;
     }
     if (this.cursor.some((place, at) => place >= shape[at])) return;
@@ -278,6 +284,6 @@ export class Card {
     const part = this.area.parts.find(({ origin, shape }) =>
       place.every((at, n) => at >= origin[n] && at < origin[n] + shape[n]));
     const owner = part ? ` · worker ${part.worker}, process ${part.process}` : "";
-    this.readout.textContent = `[${place.join(", ")}] = ${value} ${this.area.units}${owner}`;
+    this.readout.textContent = `[${place.join(", ")}] = ${value}${unitsOf(this.area)}${owner}`;
   }
 }

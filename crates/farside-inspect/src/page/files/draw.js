@@ -93,7 +93,7 @@ function ticks(least, most, count) {
 
 export const short = (value) => {
   if (typeof value === "bigint") return value.toString();
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   return Number.isFinite(value) ? Number(value.toPrecision(6)).toString() : String(value);
 };
 

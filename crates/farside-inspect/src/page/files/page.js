@@ -5,11 +5,14 @@ import { Stream } from "/stream.js";
 
 const at = (id) => document.getElementById(id);
 const LISTED_MAX = 500;
+// The number of areas that are watched without being chosen, when a job is first shown.
+const FIRST_MAX = 3;
 
 const cards = new Map();
 let jobs = [];
 let job = null;
 let areas = [];
+let isFresh = true;
 // When each area's step last changed: [step, time].
 const moved = new Map();
 
@@ -59,6 +62,7 @@ function takeJobs(head) {
 function choose(name) {
   job = name;
   areas = [];
+  isFresh = true;
   moved.clear();
   cards.forEach((card) => card.element.remove());
   cards.clear();
@@ -78,6 +82,10 @@ function takeList(head) {
     if (moved.get(area.name)?.[0] !== area.step) moved.set(area.name, [area.step, Date.now()]);
     cards.get(area.name)?.update(area);
   }
+  if (isFresh && areas.length) {
+    isFresh = false;
+    areas.slice(0, FIRST_MAX).forEach((area) => toggle(area.name));
+  }
   list();
 }
 
@@ -94,7 +102,7 @@ function list() {
     button.setAttribute("aria-pressed", String(cards.has(area.name)));
     const [step, since] = moved.get(area.name);
     const age = Math.round((Date.now() - since) / 1000);
-    const words = [shapeOf(area) + (area.units ? ` ${area.units}` : ""), area.writable ? "writable" : "read only"];
+    const words = [shapeOf(area), area.writable ? "writable" : "read only"];
     words.push(step == null ? "nothing published" : `step ${step}` + (age > 2 ? `, ${age} s ago` : ""));
     if (area.parts.length > 1) words.push(`${area.parts.length} parts`);
     button.lastChild.textContent = words.join(" · ");
