@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
             }
         }
         Question::Get(arguments) => get(arguments, &mut out)?,
-        Question::Watch(arguments) => watch::run(arguments, &mut out)?,
+        Question::Watch(arguments) => return watch::run(arguments, &mut out),
         Question::Plot(arguments) => plot::run(arguments, &mut out)?,
         Question::Serve(arguments) => serve::run(arguments, &mut out)?,
         Question::Session { job } => {
