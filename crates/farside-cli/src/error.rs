@@ -58,6 +58,30 @@ pub(crate) enum CliError {
     /// A store could not be opened.
     #[error(transparent)]
     OpenStore(#[from] farside_kv::OpenError),
+    /// The streams of a session failed.
+    #[error("the session ended: {0}")]
+    Session(io::Error),
+    /// The command has no page.
+    #[cfg(not(feature = "page"))]
+    #[error("this command was built without the page: build it with `cargo build --release --features page`")]
+    NoPage,
+    /// The page's server could not be started.
+    #[cfg(feature = "page")]
+    #[error("the page cannot be served at {address}: {cause}; choose another address, such as 127.0.0.1:0")]
+    Page {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// An area cannot be drawn.
+    #[error("{name:?} is selected with {dimensions} dimensions, and a picture has one or two: select fewer, such as [0, :, :]")]
+    Dimensions {
+        /// The name of the area.
+        name: String,
+        /// The number of dimensions selected.
+        dimensions: usize,
+    },
     /// A job could not be looked into.
     #[error(transparent)]
     Inspect(#[from] farside_inspect::InspectError),

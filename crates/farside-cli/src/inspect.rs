@@ -1,12 +1,17 @@
 //! `farside inspect`: looks into a running job.
 
+mod plot;
+mod serve;
+mod watch;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use farside_inspect::{About, AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Selection};
+use farside_inspect::session::{Session, area_object, job_object, serve_lines, value};
+use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Selection};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -36,6 +41,18 @@ enum Question {
     },
     /// Print elements of one step, put together from all workers
     Get(GetArguments),
+    Watch(watch::Arguments),
+    Plot(plot::Arguments),
+    Serve(serve::Arguments),
+    /// Answer questions in JSON from the standard input, one a line, until it ends
+    ///
+    /// A question is an object: {"do": "jobs"}, {"do": "list"} or {"do": "get", "area": "temperature",
+    /// "select": "[::4, ::4]"}, with "job" if there are several. The answer is one line. If it has
+    /// "bytes", so many bytes follow it: the elements, in row-major order. A failure has "error".
+    Session {
+        #[command(flatten)]
+        job: JobArguments,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -87,6 +104,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
             }
         }
         Question::Get(arguments) => get(arguments, &mut out)?,
+        Question::Watch(arguments) => return watch::run(arguments, &mut out),
+        Question::Plot(arguments) => plot::run(arguments, &mut out)?,
+        Question::Serve(arguments) => serve::run(arguments, &mut out)?,
+        Question::Session { job } => {
+            let session = Session::new(&job.job, Duration::from_secs(job.timeout));
+            serve_lines(&session, io::stdin().lock(), &mut out).map_err(CliError::Session)?;
+        }
     }
     out.flush().map_err(CliError::Output)
 }
@@ -115,36 +139,11 @@ fn job_line(job: &JobInfo) -> String {
     format!("{id}  {} of {process_count} processes{silent}", processes.len())
 }
 
-fn job_object(job: &JobInfo) -> Value {
-    let JobInfo { id, process_count, processes, silent, .. } = job;
-    let process = |about: &About| json!({ "process": about.process, "system_process": about.system_process });
-    let processes: Vec<Value> = processes.iter().map(process).collect();
-    json!({
-        "name": id.name, "id": id.id, "process_count": process_count, "processes": processes, "silent": silent,
-    })
-}
-
 fn area_line(area: &AreaInfo) -> String {
     let AreaInfo { name, element, shape, units, .. } = area;
     let units = if units.is_empty() { String::new() } else { format!(" {units}") };
     let step = area.step().map_or("nothing published".into(), |step| format!("step {step}"));
     format!("{name}  {element}{shape:?}{units}  {step}")
-}
-
-fn area_object(area: &AreaInfo) -> Value {
-    let AreaInfo { name, element, shape, units, parts, .. } = area;
-    let parts: Vec<Value> = parts
-        .iter()
-        .map(|part| {
-            json!({
-                "process": part.process, "worker": part.worker, "origin": part.origin, "shape": part.shape,
-                "step": part.step,
-            })
-        })
-        .collect();
-    json!({
-        "name": name, "type": element.name(), "shape": shape, "units": units, "step": area.step(), "parts": parts,
-    })
 }
 
 /// Prints a line with what follows, and then the elements: a row of the last dimension a line, and
@@ -182,19 +181,4 @@ fn print_object(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut
         "name": name, "type": element.name(), "shape": shape, "units": info.units, "step": step, "values": values.pop(),
     });
     writeln!(out, "{object}")
-}
-
-/// A number as JSON. Those that JSON does not have are `"NaN"`, `"inf"` and `"-inf"`.
-fn value(number: Number) -> Value {
-    match number {
-        Number::Bool(value) => value.into(),
-        Number::Unsigned(value) => value.into(),
-        Number::Signed(value) => value.into(),
-        Number::F32(value) if value.is_finite() => {
-            // The shortest digits of the narrower type.
-            value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-        }
-        Number::F64(value) if value.is_finite() => value.into(),
-        number => number.to_string().into(),
-    }
 }

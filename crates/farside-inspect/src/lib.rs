@@ -15,6 +15,8 @@
 //! | read a part | [`Selection`] |
 //! | change the job | [`Inspector::set`], [`Area::put`], [`Inspector::act`] |
 //! | have the job pause | [`Inspector::pause_at`] |
+//! | ask in JSON, with the feature `session` | `session::Session` |
+//! | show jobs in a browser, with the feature `page` | `page::Page` |
 //!
 //! # Rooms
 //!
@@ -26,14 +28,20 @@
 //! | `names`, `protocol` | where doors are; what travels |
 //! | `client` | the side of those who look |
 //! | `target` | the side of the program: what it shows, and the door of its process |
+//! | `session` | questions and answers as JSON, for the page, Python and scripts |
+//! | `page` | a page for browsers, and its server |
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod element;
 mod names;
+#[cfg(feature = "page")]
+pub mod page;
 mod protocol;
 mod selection;
+#[cfg(feature = "session")]
+pub mod session;
 mod spans;
 mod sync;
 mod target;

@@ -46,10 +46,23 @@ fn lacking(bed: &str) -> Option<&'static str> {
         "fabric" => any(&["/usr/include/rdma/fabric.h"]).or_else(|| program("cc")),
         "mpi" => program("mpirun"),
         "peers" => program("mpirun").or_else(|| program("mpicc")),
+        "browser" => program("chromium").or_else(|| program("chromedriver")),
+        "python" if python().is_none() => Some("python3 with numpy, pip and setuptools"),
         "slurm" => any(&PMIX_HEADERS).or_else(|| program("cc")),
         "netns" => ["ip", "unshare", "nsenter", "setpriv"].into_iter().find_map(program).or_else(no_namespaces),
         _ => None,
     }
+}
+
+/// Returns the Python that has what the tests of the Python package need: that of the search path,
+/// or the system's.
+pub fn python() -> Option<&'static str> {
+    let has_all = |program: &&str| {
+        let mut command = Command::new(program);
+        command.args(["-c", "import numpy, pip, setuptools"]).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    ["python3", "/usr/bin/python3"].into_iter().find(has_all)
 }
 
 fn no_namespaces() -> Option<&'static str> {

@@ -23,7 +23,7 @@ mod running;
 
 pub use command::CommandLine;
 pub use failure::Failure;
-pub use left_out::{WITHOUT, has_library, has_program, is_left_out};
+pub use left_out::{WITHOUT, has_library, has_program, is_left_out, python};
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
 
 /// Returns a free port of this machine for the process 0 of a job.

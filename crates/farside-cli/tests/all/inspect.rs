@@ -1,6 +1,7 @@
 //! `farside inspect`, beside a job that this test program plays.
 
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::Worker;
@@ -8,7 +9,7 @@ use farside_inspect::Expose;
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};
 
-const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
+pub(crate) const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
 
 /// The variable that makes this test program play the job.
 const PART: &str = "FARSIDE_CLI_INSPECT_TEST_JOB";
@@ -41,14 +42,16 @@ fn publish(me: &Worker) -> farside::Result<()> {
     Ok(())
 }
 
-struct Job {
+/// The job, which is killed in the end.
+pub(crate) struct Job {
     launcher: Child,
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Job {
-    fn start() -> Self {
-        let name = format!("cli-inspect-{}", std::process::id());
+    pub(crate) fn start() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("cli-inspect-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut command = ended_with_us(FARSIDE.0);
         command.args(["run", "-n", "2"]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "inspect::job", "--nocapture", "--quiet"]);
@@ -57,7 +60,7 @@ impl Job {
     }
 
     /// Waits until both processes show both areas.
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let jobs = farside_inspect::jobs().unwrap();
@@ -75,7 +78,7 @@ impl Job {
         }
     }
 
-    fn inspect(&self, question: &str, more: &[&str]) -> String {
+    pub(crate) fn inspect(&self, question: &str, more: &[&str]) -> String {
         FARSIDE.printed(&[&["inspect", question, "--job", &self.name, "--timeout", "60"], more].concat())
     }
 }
@@ -88,7 +91,7 @@ impl Drop for Job {
     }
 }
 
-fn object(line: &str) -> Value {
+pub(crate) fn object(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 

@@ -6,4 +6,6 @@ mod htp;
 mod inspect;
 mod kv;
 mod launchers;
+mod python;
 mod rpc;
+mod watching;

@@ -1,0 +1,66 @@
+//! `farside inspect serve`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use clap::Args;
+
+use crate::error::CliError;
+
+/// Show running jobs in a browser, until SIGINT or SIGTERM
+///
+/// The address that this command prints has a secret behind `#`. Keep it to yourself: whoever has it
+/// sees what your jobs show. Nothing is encrypted, so from another machine, reach the server by ssh.
+#[derive(Debug, Args)]
+#[cfg_attr(not(feature = "page"), allow(dead_code, reason = "the command says that it has no page"))]
+pub(crate) struct Arguments {
+    /// The only job to show: its name, its number, or NAME/NUMBER
+    #[arg(long, default_value = "", hide_default_value = true)]
+    job: String,
+    /// Where to listen. Port 0 is any free port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// A further name by which browsers reach the server. May be given several times
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Print one JSON object on one line
+    #[arg(long)]
+    json: bool,
+}
+
+#[cfg(not(feature = "page"))]
+pub(super) fn run(_: &Arguments, _: &mut impl Write) -> Result<(), CliError> {
+    Err(CliError::NoPage)
+}
+
+#[cfg(feature = "page")]
+pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), CliError> {
+    use farside_inspect::page::Page;
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+
+    let Arguments { job, listen, hosts, json } = arguments;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signals)?;
+    let page = Page::start(*listen, job, hosts).map_err(|cause| CliError::Page { address: *listen, cause })?;
+    let text = if *json {
+        format!("{}\n", serde_json::json!({ "url": page.url(), "address": page.address().to_string() }))
+    } else {
+        invitation(&page)
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
+    signals.forever().next();
+    Ok(())
+}
+
+/// Says where the page is.
+#[cfg(feature = "page")]
+pub(crate) fn invitation(page: &farside_inspect::page::Page) -> String {
+    let (url, port) = (page.url(), page.address().port());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    if page.address().ip().is_loopback() {
+        format!("{url}\nfrom another machine, the same address after: ssh -L {port}:127.0.0.1:{port} {host}\n")
+    } else {
+        format!("{url}\nnothing is encrypted: who can read this network's traffic can look, too\n")
+    }
+}

@@ -1,0 +1,67 @@
+//! `farside inspect watch`.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use farside_inspect::{At, InspectError, Selection};
+
+use super::{JobArguments, print_object, print_text};
+use crate::error::CliError;
+
+/// Print elements again and again, each time of one step
+///
+/// A step is printed once. Steps between two looks are left out. It ends with the job, or after the
+/// last of --count.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    job: JobArguments,
+    /// The area, with a selection by numpy's rules if it is not all: "temperature[10:20, ::4]"
+    area: String,
+    /// How often to look, in times a second
+    #[arg(long, value_name = "HZ", default_value_t = 2.0, value_parser = rate)]
+    rate: f64,
+    /// The number of steps to print
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+fn rate(text: &str) -> Result<f64, &'static str> {
+    let rate = text.parse().ok().filter(|rate| (0.001..=1000.0).contains(rate));
+    rate.ok_or("give times a second from 0.001 to 1000")
+}
+
+pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), CliError> {
+    let Arguments { job, area, rate, count, json } = arguments;
+    let (name, selection) = Selection::with_name(area).map_err(InspectError::from)?;
+    let area = job.connect()?.open_any(name)?;
+    let period = Duration::from_secs_f64(1.0 / rate);
+    let (mut printed, mut last, mut due) = (0, None, Instant::now());
+    while count.is_none_or(|count| printed < count) {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        due = (due + period).max(Instant::now());
+        let frame = match area.get_raw(&selection, At::Now) {
+            // The end of the job is the end of what can be watched.
+            Err(InspectError::Lost { .. } | InspectError::NoJob { .. }) if printed > 0 && count.is_none() => break,
+            frame => frame?,
+        };
+        if last == Some(frame.step) {
+            continue;
+        }
+        (last, printed) = (Some(frame.step), printed + 1);
+        let numbers = frame.numbers()?;
+        let print = |out: &mut _| {
+            if *json { print_object(&frame, &numbers, area.info(), out) } else { print_text(&frame, &numbers, area.info(), out) }
+        };
+        match print(out).and_then(|()| out.flush()) {
+            // A program such as `head` has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            printed => printed.map_err(CliError::Output)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The Python package: installed by pip, beside a running job.
+
+use std::path::Path;
+use std::time::Duration;
+
+use farside_testbed::{ended_with_us, is_left_out, python, run};
+
+use crate::inspect::{FARSIDE, Job};
+
+const LIMIT: Duration = Duration::from_secs(100);
+
+const SCRIPT: &str = r#"
+import sys
+import numpy
+import farside
+
+name = sys.argv[1]
+assert any(job["name"] == name and job["process_count"] == 2 for job in farside.jobs())
+with farside.connect(name, timeout=60) as job:
+    areas = {area.name: area for area in job.list()}
+    assert sorted(areas) == ["cube", "heat"], areas
+    heat = job.area("heat")
+    assert (heat.shape, heat.dtype, heat.units) == ((4, 4), numpy.float64, "K"), heat
+    expected = numpy.arange(16).reshape(4, 4) + 0.5
+    whole = heat[...]
+    assert isinstance(whole, numpy.ndarray) and whole.step > 0
+    for select in [numpy.s_[...], numpy.s_[1:3, ::3], numpy.s_[-1], numpy.s_[:, 2], numpy.s_[3, 1], numpy.s_[2:, ...]]:
+        frame = heat[select]
+        assert frame.shape == expected[select].shape and (frame == expected[select]).all(), select
+    assert (heat["1:3, ::3"] == expected[1:3, ::3]).all()
+    assert (job.area("cube")[1] == [[4, 5], [6, -7]]).all()
+    steps = [frame.step for _, frame in zip(range(3), heat.watch("[0]", rate=100))]
+    assert steps == sorted(set(steps)), steps
+    for wrong, words in [
+        (lambda: heat[9], "outside"),
+        (lambda: heat[::-1], "step"),
+        (lambda: heat["x"], "number"),
+        (lambda: heat[1.5], "cannot select"),
+        (lambda: heat.get(step=0), "over"),
+        (lambda: job.area("cold"), "cube, heat"),
+        (lambda: farside.connect("no such job"), "no such job"),
+    ]:
+        try:
+            wrong()
+        except farside.Error as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(words)
+print("done")
+"#;
+
+#[test]
+fn frames_are_arrays_of_numpy() {
+    if is_left_out("python") {
+        return;
+    }
+    let python = python().expect("the bed is there");
+    let mut job = Job::start();
+    job.wait();
+    let folder = std::env::temp_dir().join(format!("farside-python-{}", std::process::id()));
+    let installed = folder.join("installed");
+    // pip writes beside the sources.
+    let sources = folder.join("sources");
+    std::fs::create_dir_all(sources.join("farside")).unwrap();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../farside-inspect/python");
+    for file in ["pyproject.toml", "README.md", "farside/__init__.py"] {
+        std::fs::copy(package.join(file), sources.join(file)).unwrap();
+    }
+    let mut pip = ended_with_us(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--no-cache-dir"]);
+    pip.args(["--disable-pip-version-check", "--target"]).arg(&installed).arg(&sources);
+    let pip = run("pip install", &mut pip, LIMIT);
+    let mut script = ended_with_us(python);
+    script.args(["-c", SCRIPT, &job.name]).env("PYTHONPATH", &installed).env("FARSIDE_COMMAND", FARSIDE.0);
+    let printed = pip.and_then(|_| run("the script", &mut script, LIMIT));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(printed.unwrap(), "done");
+}

@@ -1,0 +1,113 @@
+//! `farside inspect watch`, `plot`, `session` and `serve`.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::inspect::{FARSIDE, Job, object};
+
+#[test]
+fn steps_are_watched_one_after_the_other() {
+    let mut job = Job::start();
+    job.wait();
+    let watched = job.inspect("watch", &["heat[1:3, ::3]", "--count", "3", "--rate", "100"]);
+    let lines: Vec<&str> = watched.lines().collect();
+    let step = |line: &str| line.strip_prefix("# heat f64[2, 2] K, step ").unwrap().parse::<u64>().unwrap();
+    let steps = [step(lines[0]), step(lines[3]), step(lines[6])];
+    assert!(steps.is_sorted_by(|one, next| one < next), "{watched}");
+    assert_eq!((lines.len(), &lines[1..3]), (9, &["4.5 7.5", "8.5 11.5"][..]));
+    let watched = job.inspect("watch", &["heat[0]", "--count", "2", "--rate", "100", "--json"]);
+    for line in watched.lines() {
+        assert_eq!(object(line)["values"], json!([0.5, 1.5, 2.5, 3.5]));
+    }
+    assert_eq!(watched.lines().count(), 2);
+    FARSIDE.assert_refused(&["inspect", "watch", "heat", "--rate", "0"], 2, &["0.001 to 1000"]);
+}
+
+#[test]
+fn one_dimension_is_a_line_and_two_are_a_heat_map() {
+    let mut job = Job::start();
+    job.wait();
+    let drawn = job.inspect("plot", &["heat", "--width", "8"]);
+    let (head, rest) = drawn.split_once('\n').unwrap();
+    assert!(head.starts_with("# heat f64[4, 4] K, step "), "{drawn}");
+    assert_eq!(rest, "  .:\n:-==\n+**#\n%%@@\n# 0.5 to 15.5\n", "{drawn}");
+    let drawn = job.inspect("plot", &["heat[:, 0]", "--width", "20"]);
+    assert_eq!(drawn.lines().count(), 18, "{drawn}");
+    let path = std::env::temp_dir().join(format!("farside-{}.svg", job.name));
+    assert_eq!(job.inspect("plot", &["heat", "--svg", path.to_str().unwrap()]), "");
+    let file = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(file.contains("heat f64[4, 4] K, step ") && file.contains("#fcffa4"), "{file}");
+    FARSIDE.assert_refused(&["inspect", "plot", "cube", "--job", &job.name], 1, &["3 dimensions", "[0, :, :]"]);
+}
+
+#[test]
+fn a_session_answers_until_its_input_ends() {
+    let mut job = Job::start();
+    job.wait();
+    let mut command = FARSIDE.command(&["inspect", "session", "--job", &job.name, "--timeout", "60"]);
+    let mut session = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let questions = [
+        json!({ "do": "list", "id": 1 }),
+        json!({ "do": "get", "area": "heat", "select": "[3, 2:]", "id": 2 }),
+        json!({ "do": "get", "area": "cold" }),
+        json!({ "do": "get", "area": "heat", "job": "another" }),
+    ];
+    let questions: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    session.stdin.take().unwrap().write_all(questions.as_bytes()).unwrap();
+    let output = session.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let mut rest = output.stdout.as_slice();
+    let mut line = || {
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap();
+        let answer = object(std::str::from_utf8(&rest[..end]).unwrap());
+        rest = &rest[end + 1..];
+        let elements = rest[..answer["bytes"].as_u64().unwrap_or(0) as usize].to_vec();
+        rest = &rest[elements.len()..];
+        (answer, elements)
+    };
+    let (listed, _) = line();
+    assert_eq!((&listed["id"], &listed["areas"][1]["shape"]), (&json!(1), &json!([4, 4])));
+    let (got, elements) = line();
+    assert_eq!((&got["id"], &got["shape"], &got["type"]), (&json!(2), &json!([2]), &json!("f64")));
+    assert_eq!(elements, [14.5_f64.to_ne_bytes(), 15.5_f64.to_ne_bytes()].concat());
+    assert!(line().0["error"].as_str().unwrap().contains("cube, heat"));
+    assert!(line().0["error"].as_str().unwrap().contains("another"));
+    assert!(rest.is_empty());
+}
+
+#[cfg(not(feature = "page"))]
+#[test]
+fn a_command_without_the_page_says_how_to_build_it() {
+    FARSIDE.assert_refused(&["inspect", "serve"], 1, &["--features page"]);
+}
+
+#[cfg(feature = "page")]
+#[test]
+fn the_page_is_served_until_a_signal() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::net::TcpStream;
+
+    let mut command = farside_testbed::ended_with_us(FARSIDE.0);
+    command.args(["inspect", "serve", "--json"]).stdout(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said = object(&line);
+    let address = said["address"].as_str().unwrap();
+    assert!(said["url"].as_str().unwrap().starts_with(&format!("http://{address}/#")), "{said}");
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("<title>Farside</title>"), "{answer}");
+    farside_testbed::run(
+        "kill",
+        std::process::Command::new("kill").arg(server.id().to_string()),
+        std::time::Duration::from_secs(20),
+    )
+    .unwrap();
+    assert!(server.wait().unwrap().success());
+}

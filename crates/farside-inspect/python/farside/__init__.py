@@ -1,0 +1,204 @@
+"""Looks into running jobs of Farside: their data as numpy arrays.
+
+    import farside
+
+    job = farside.connect("heat")
+    frame = job.area("temperature")[10:20, ::4]
+    print(frame.step, frame.mean())
+
+All questions go through the command `farside inspect session`, which this module starts.
+"""
+
+import json
+import os
+import subprocess
+import threading
+import time
+
+import numpy as np
+
+__all__ = ["Area", "Error", "Frame", "Job", "connect", "jobs"]
+
+_DTYPES = {
+    "bool": "?", "u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4",
+    "u64": "<u8", "i64": "<i8", "f32": "<f4", "f64": "<f8",
+}
+
+
+class Error(Exception):
+    """Why a question has no answer."""
+
+
+class Frame(np.ndarray):
+    """Elements of one step of all processes. `step` is its number."""
+
+    step = None
+
+    def __array_finalize__(self, other):
+        self.step = getattr(other, "step", None)
+
+
+class _Session:
+    """The process that answers questions."""
+
+    def __init__(self, job, timeout):
+        command = os.environ.get("FARSIDE_COMMAND", "farside")
+        arguments = [command, "inspect", "session", "--job", job, "--timeout", str(timeout)]
+        try:
+            self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except OSError as error:
+            raise Error(
+                f"cannot start {command!r}: {error}; build it with `cargo build --release`, and put it "
+                "into the search path or name it with FARSIDE_COMMAND"
+            ) from error
+        self.lock = threading.Lock()
+
+    def ask(self, **question):
+        """Asks a question. Returns the answer and, if it has elements, their array."""
+        question = {name: value for name, value in question.items() if value is not None}
+        with self.lock:
+            try:
+                self.process.stdin.write(json.dumps(question).encode() + b"\n")
+                self.process.stdin.flush()
+                line = self.process.stdout.readline()
+            except (OSError, ValueError) as error:
+                raise Error(f"the command that answers has ended: {error}; connect again") from error
+            if not line:
+                raise Error("the command that answers has ended: connect again")
+            answer = json.loads(line)
+            elements = self._elements(answer) if "bytes" in answer else None
+        if "error" in answer:
+            raise Error(answer["error"])
+        return answer, elements
+
+    def _elements(self, answer):
+        array = np.empty(answer["shape"], _DTYPES[answer["type"]])
+        if array.nbytes != answer["bytes"]:
+            self.close()
+            raise Error("the command that answers is of another version: install this package anew")
+        rest = memoryview(array.reshape(-1).view(np.uint8))
+        while rest:
+            count = self.process.stdout.readinto(rest)
+            if not count:
+                raise Error("the command that answers has ended: connect again")
+            rest = rest[count:]
+        return array
+
+    def close(self):
+        """Ends the process."""
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class Job:
+    """A running job. It can be used in a `with` statement, which ends the connection."""
+
+    def __init__(self, job, timeout):
+        self._session = _Session(job, timeout)
+
+    def list(self):
+        """What the job shows: an `Area` for each."""
+        answer, _ = self._session.ask(do="list")
+        return [Area(self._session, area) for area in answer["areas"]]
+
+    def area(self, name):
+        """The area of a name."""
+        areas = [area for area in self.list() if area.name == name]
+        if not areas:
+            # The command's own words say what there is.
+            self._session.ask(do="get", area=name)
+            raise Error(f"{name!r} has just come: ask again")
+        return areas[0]
+
+    def close(self):
+        """Ends the connection."""
+        self._session.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Area:
+    """What all workers show under one name.
+
+    `area[10:20, ::4]`, or with a text `area["10:20, ::4"]`, reads elements by numpy's rules, as far
+    as the command has them: places, slices with steps above 0, and an ellipsis.
+    """
+
+    def __init__(self, session, described):
+        self._session = session
+        self.name = described["name"]
+        self.dtype = np.dtype(_DTYPES[described["type"]])
+        self.shape = tuple(described["shape"])
+        self.units = described["units"]
+        self.step = described["step"]
+        self.parts = described["parts"]
+
+    def __repr__(self):
+        return f"<farside.Area {self.name!r}: {self.dtype}{list(self.shape)} {self.units}>"
+
+    def get(self, select="", step=None):
+        """Reads elements of one step: the next that can be had, or the one of this number."""
+        answer, array = self._session.ask(do="get", area=self.name, select=_text(select), step=step)
+        frame = array.view(Frame)
+        frame.step = answer["step"]
+        return frame
+
+    def __getitem__(self, select):
+        return self.get(select)
+
+    def watch(self, select="", rate=10.0):
+        """Yields each new step, but looks at most `rate` times a second. It ends with the job's error."""
+        due, last = time.monotonic(), None
+        while True:
+            time.sleep(max(0.0, due - time.monotonic()))
+            due = max(due + 1.0 / rate, time.monotonic())
+            frame = self.get(select)
+            if frame.step != last:
+                last = frame.step
+                yield frame
+
+
+def _text(select):
+    """A selection as the command reads it."""
+    if isinstance(select, str):
+        return select if not select or select.startswith("[") else f"[{select}]"
+    parts = select if isinstance(select, tuple) else (select,)
+    return "[" + ", ".join(map(_index, parts)) + "]"
+
+
+def _index(part):
+    if part is Ellipsis:
+        return "..."
+    if isinstance(part, slice):
+        ends = ["" if end is None else str(int(end)) for end in (part.start, part.stop)]
+        return ":".join(ends + ([] if part.step is None else [str(int(part.step))]))
+    try:
+        return str(part.__index__())
+    except AttributeError:
+        raise Error(f"cannot select with {part!r}: use places, slices and ...") from None
+
+
+def jobs():
+    """The jobs of this user on this machine that show something, as dictionaries."""
+    with Job("", 5) as session:
+        answer, _ = session._session.ask(do="jobs")
+    return answer["jobs"]
+
+
+def connect(job="", timeout=5):
+    """Connects to a job: its name, its number or both as NAME/NUMBER; without it, the only job.
+
+    Each question has `timeout` seconds.
+    """
+    made = Job(job, timeout)
+    try:
+        made.list()
+    except Error:
+        made.close()
+        raise
+    return made

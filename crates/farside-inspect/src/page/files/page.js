@@ -1,0 +1,159 @@
+// The page: the job, what it shows, and the cards of what is watched.
+
+import { Card, el, shapeOf } from "/cards.js";
+import { Stream } from "/stream.js";
+
+const at = (id) => document.getElementById(id);
+const LISTED_MAX = 500;
+// The number of areas that are watched without being chosen, when a job is first shown.
+const FIRST_MAX = 3;
+
+const cards = new Map();
+let jobs = [];
+let job = null;
+let areas = [];
+let isFresh = true;
+// When each area's step last changed: [step, time].
+const moved = new Map();
+
+const stream = new Stream(take, (message) => {
+  at("state").textContent = message || "connected";
+  at("state").classList.toggle("wrong", message !== "");
+});
+
+const nameOf = (job) => `${job.name}/${job.id}`;
+
+function watch() {
+  const topics = [{ key: "jobs", watch: "jobs" }];
+  if (job) topics.push({ key: "list", watch: "list", job });
+  for (const [name, card] of cards) topics.push(card.topic(job, `area ${name}`));
+  stream.watch(topics);
+}
+
+function take(record) {
+  const { key } = record.head;
+  if (key === "jobs") takeJobs(record.head);
+  else if (key === "list") takeList(record.head);
+  else cards.get(key.slice(5))?.take(record);
+}
+
+function takeJobs(head) {
+  if (head.error) {
+    at("state").textContent = head.error;
+    return;
+  }
+  jobs = head.jobs;
+  const names = jobs.map(nameOf);
+  // The page stays at a job that has ended, with its last frames, until another one is chosen.
+  if (!job && names.length) choose(names[0]);
+  const shown = job && !names.includes(job) ? [job, ...names] : names;
+  const options = shown.map((name) =>
+    el("option", { value: name, selected: name === job }, names.includes(name) ? name : `${name} (ended)`));
+  at("job").replaceChildren(...options);
+  if (!shown.length) at("state").textContent = "no job shows anything";
+  const ours = jobs.find((found) => nameOf(found) === job);
+  at("processes").querySelector("summary").textContent = ours
+    ? `Processes: ${ours.processes.length} of ${ours.process_count}` : "Processes";
+  at("processes").querySelector("ul").replaceChildren(...(ours?.processes ?? []).map((process) =>
+    el("li", {}, `process ${process.process}: number ${process.system_process} in the system`)),
+    ...(ours?.silent ?? []).map((process) => el("li", { class: "wrong" }, `process ${process} does not answer`)));
+}
+
+function choose(name) {
+  job = name;
+  areas = [];
+  isFresh = true;
+  moved.clear();
+  cards.forEach((card) => card.element.remove());
+  cards.clear();
+  at("empty").hidden = false;
+  list();
+  watch();
+}
+
+function takeList(head) {
+  if (head.error) {
+    at("state").textContent = head.error;
+    at("state").classList.add("wrong");
+    return;
+  }
+  areas = head.areas;
+  for (const area of areas) {
+    if (moved.get(area.name)?.[0] !== area.step) moved.set(area.name, [area.step, Date.now()]);
+    cards.get(area.name)?.update(area);
+  }
+  if (isFresh && areas.length) {
+    isFresh = false;
+    areas.slice(0, FIRST_MAX).forEach((area) => toggle(area.name));
+  }
+  list();
+}
+
+// The list of areas. What has not changed keeps its element, and so the focus.
+function list() {
+  const wanted = at("filter").value.toLowerCase();
+  const found = areas.filter((area) => area.name.toLowerCase().includes(wanted));
+  const known = new Map([...at("areas").children].map((item) => [item.dataset.key, item]));
+  const items = found.slice(0, LISTED_MAX).map((area) => {
+    const key = `${area.name} ${shapeOf(area)}`;
+    const item = known.get(key) ?? el("li", { "data-key": key }, el("button", { "aria-pressed": "false",
+      "data-area": area.name, onclick: () => toggle(area.name) }, el("span", { class: "name" }, area.name), el("small")));
+    const button = item.firstChild;
+    button.setAttribute("aria-pressed", String(cards.has(area.name)));
+    const [step, since] = moved.get(area.name);
+    const age = Math.round((Date.now() - since) / 1000);
+    const words = [shapeOf(area), area.writable ? "writable" : "read only"];
+    words.push(step == null ? "nothing published" : `step ${step}` + (age > 2 ? `, ${age} s ago` : ""));
+    if (area.parts.length > 1) words.push(`${area.parts.length} parts`);
+    button.lastChild.textContent = words.join(" · ");
+    return item;
+  });
+  if (found.length > LISTED_MAX) items.push(el("li", {}, el("small", {}, `and ${found.length - LISTED_MAX} more`)));
+  const current = [...at("areas").children];
+  if (items.length !== current.length || items.some((item, n) => item !== current[n])) at("areas").replaceChildren(...items);
+}
+
+function toggle(name) {
+  const card = cards.get(name);
+  if (card) {
+    card.element.remove();
+    cards.delete(name);
+  } else {
+    const area = areas.find((area) => area.name === name);
+    const made = new Card(area, watch, () => toggle(name));
+    cards.set(name, made);
+    at("cards").append(made.element);
+  }
+  at("empty").hidden = cards.size > 0;
+  list();
+  watch();
+}
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  cards.forEach((card) => card.redraw());
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+theme(localStorage.getItem("theme") ?? (dark.matches ? "dark" : "light"));
+const switchTheme = () => {
+  theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  localStorage.setItem("theme", document.documentElement.dataset.theme);
+};
+
+at("theme").addEventListener("click", switchTheme);
+at("help").addEventListener("click", () => at("keys").showModal());
+at("job").addEventListener("change", () => choose(at("job").value));
+at("filter").addEventListener("input", list);
+addEventListener("hashchange", () => stream.again());
+addEventListener("keydown", (event) => {
+  if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  const does = { "/": () => at("filter").focus(), d: switchTheme, "?": () => at("keys").showModal() }[event.key];
+  if (does) {
+    event.preventDefault();
+    does();
+  }
+});
+// Ages grow also when nothing arrives.
+setInterval(list, 1000);
+watch();

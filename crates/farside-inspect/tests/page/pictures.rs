@@ -1,0 +1,209 @@
+//! The page as a person uses it.
+
+use serde_json::json;
+
+use crate::browser::{BED, Browser};
+use crate::client::{serve, token};
+use crate::targets::{COLUMNS, ROWS, Target};
+
+const PATTERN: &str = "article[data-area=\"pattern\"]";
+
+/// The colour of a place of the colour map from 0 to 255, as `draw.js` has it.
+fn colour(place: f64) -> [u8; 3] {
+    const ANCHORS: [[u8; 3]; 10] = [
+        [0x00, 0x00, 0x04],
+        [0x1b, 0x0c, 0x41],
+        [0x4a, 0x0c, 0x6b],
+        [0x78, 0x1c, 0x6d],
+        [0xa5, 0x2c, 0x60],
+        [0xcf, 0x44, 0x46],
+        [0xed, 0x69, 0x25],
+        [0xfb, 0x9b, 0x06],
+        [0xf7, 0xd1, 0x3d],
+        [0xfc, 0xff, 0xa4],
+    ];
+    let place = place / 255.0 * 9.0;
+    let low = (place as usize).min(8);
+    let mix = |channel: usize| {
+        let (from, to) = (f64::from(ANCHORS[low][channel]), f64::from(ANCHORS[low + 1][channel]));
+        (from + (to - from) * (place - low as f64)).round() as u8
+    };
+    [mix(0), mix(1), mix(2)]
+}
+
+fn watch(browser: &Browser, area: &str) {
+    browser.wait_for(&format!("document.querySelector('#areas button[data-area={area:?}]')"));
+    if browser.run(&format!("return !document.querySelector('article[data-area={area:?}]')")) == json!(true) {
+        browser.click(&format!("#areas button[data-area={area:?}]"));
+    }
+    browser.wait_for(&format!("document.querySelector('article[data-area={area:?}] .facts').innerText.includes('step')"));
+}
+
+#[test]
+fn the_pixels_of_a_heat_map_are_the_values() {
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let mut target = Target::start("pattern", &[]);
+    target.inspect(2);
+    let page = serve(&target.name);
+    let browser = Browser::start(1200, 900);
+    browser.open(&page.url());
+    watch(&browser, "pattern");
+    browser.wait_for(&format!("document.querySelector('{PATTERN} canvas.cells')?.width == {COLUMNS}"));
+    let pixels = browser.run(&format!(
+        "const canvas = document.querySelector('{PATTERN} canvas.cells');
+         return [canvas.width, canvas.height,
+           Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)]"
+    ));
+    assert_eq!((&pixels[0], &pixels[1]), (&json!(COLUMNS), &json!(2 * ROWS)));
+    let data: Vec<u8> = pixels[2].as_array().unwrap().iter().map(|byte| byte.as_u64().unwrap() as u8).collect();
+    // The values of both processes, from the least to the greatest of the step.
+    let most = (2 * ROWS - 1) * 1000 + COLUMNS - 1;
+    for row in 0..2 * ROWS {
+        for column in 0..COLUMNS {
+            let place = ((row * 1000 + column) as f64 * 255.0 / most as f64).round();
+            let at = 4 * (row * COLUMNS + column);
+            assert_eq!(data[at..at + 3], colour(place), "row {row}, column {column}");
+        }
+    }
+    // The cursor says which value of which process is below it.
+    let place = browser.run(&format!(
+        "const canvas = document.querySelector('{PATTERN} canvas.cells');
+         canvas.scrollIntoView({{ block: 'center' }});
+         const box = canvas.getBoundingClientRect();
+         return [box.x + box.width * 7.5 / {COLUMNS}, box.y + box.height * 4.5 / {}]",
+        2 * ROWS
+    ));
+    browser.mouse(place[0].as_f64().unwrap(), place[1].as_f64().unwrap(), true);
+    browser.wait_for(&format!("document.querySelector('{PATTERN} output').innerText.startsWith('[4, 7] = ')"));
+    let said = browser.run(&format!("return document.querySelector('{PATTERN} output').innerText"));
+    let said = said.as_str().unwrap();
+    assert!(said.contains("4007 · worker 1, process 1"), "{said}");
+    // By keys, too.
+    browser.press(&["\u{e014}", "\u{e015}"]);
+    browser.wait_for(&format!("document.querySelector('{PATTERN} output').innerText.startsWith('[5, 8] = ')"));
+    browser.picture("pattern");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn areas_are_chosen_selected_and_closed() {
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let mut target = Target::start("pattern", &[]);
+    target.inspect(2);
+    let page = serve(&target.name);
+    let browser = Browser::start(1200, 900);
+    browser.open(&page.url());
+    for area in ["pattern", "flags", "own 1", "side"] {
+        watch(&browser, area);
+    }
+    browser.wait_for("document.querySelector('article[data-area=\"own 1\"] .big').innerText > 0");
+    // A selection of one row is a line, and a wrong one says why.
+    let select = |text: &str| {
+        browser.run(&format!(
+            "const input = document.querySelector('{PATTERN} input[type=text]'); input.value = {text:?};
+             input.dispatchEvent(new Event('change'))"
+        ));
+    };
+    select("[3, 10:20]");
+    browser.wait_for(&format!("document.querySelector('{PATTERN} canvas.lines')"));
+    select("[99]");
+    browser.wait_for(&format!("document.querySelector('{PATTERN} [role=alert]').innerText.includes('outside')"));
+    select("[1:6:2, ::50]");
+    browser.wait_for(&format!("document.querySelector('{PATTERN} canvas.cells')?.width == 4"));
+    browser.wait_for(&format!("!document.querySelector('{PATTERN} [role=alert]').innerText"));
+    browser.picture("areas");
+    // The filter finds an area, and the keyboard closes and watches it: some are watched at first.
+    browser.press(&["/", "o", "w", "n", " ", "0", "\u{e004}", "\u{e007}"]);
+    browser.wait_for("!document.querySelector('article[data-area=\"own 0\"]')");
+    browser.press(&["\u{e007}"]);
+    browser.wait_for("document.querySelector('article[data-area=\"own 0\"]')");
+    assert_eq!(browser.run("return document.querySelectorAll('#areas button').length"), json!(1));
+    browser.click("article[data-area=\"side\"] header button");
+    browser.wait_for("!document.querySelector('article[data-area=\"side\"]')");
+    // Dark and light.
+    let ground = || browser.run("return getComputedStyle(document.body).backgroundColor");
+    let before = ground();
+    browser.click("#theme");
+    assert_ne!(ground(), before);
+    browser.picture("other-theme");
+    // The job ends: the page says so and keeps the last frames.
+    drop(target);
+    browser.wait_for("document.querySelector('#job').innerText.includes('ended')");
+    browser.wait_for(&format!("document.querySelector('{PATTERN} [role=alert]').innerText"));
+    assert_eq!(browser.run(&format!("return document.querySelector('{PATTERN} canvas').width")), json!(4));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_phone_shows_everything() {
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let mut target = Target::start("pattern", &[]);
+    target.inspect(2);
+    let page = serve(&target.name);
+    let browser = Browser::start(500, 800);
+    // No window is that narrow.
+    browser.narrow(360, 740);
+    browser.open(&page.url());
+    watch(&browser, "pattern");
+    browser.wait_for("window.innerWidth == 360");
+    // Nothing is cut off at the right.
+    let wide = browser.run(
+        "return [...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > 361)
+           .map((one) => one.outerHTML.slice(0, 100))",
+    );
+    assert_eq!(wide, json!([]));
+    assert_eq!(browser.run("return document.documentElement.scrollWidth <= 360"), json!(true));
+    browser.picture("phone");
+}
+
+/// A page of another origin in the same browser gets nothing, and cannot show the page in itself.
+#[test]
+fn another_origin_gets_nothing() {
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let (page, other) = (serve("no such job"), serve("no such job"));
+    let browser = Browser::start(800, 600);
+    browser.open("data:text/html,<title>hostile</title>");
+    let (address, token) = (page.address(), token(&page));
+    browser.run(&format!(
+        "window.found = [];
+         const note = (name) => (value) => window.found.push([name, String(value)]);
+         const send = (name, path, options) =>
+           fetch('http://{address}' + path, options).then(async (got) => note(name)(got.type + (await got.text())),
+             (error) => note(name)('refused'));
+         send('read', '/', {{}});
+         send('opaque', '/', {{ mode: 'no-cors' }});
+         send('ask', '/ask', {{ method: 'POST', body: '{{\"do\":\"server\"}}',
+           headers: {{ Authorization: 'Bearer {token}' }} }});
+         send('form', '/ask', {{ method: 'POST', mode: 'no-cors', body: '{{\"do\":\"server\"}}' }});
+         const frame = document.createElement('iframe');
+         frame.src = 'http://{address}/';
+         frame.onload = () => {{
+           let seen;
+           try {{ seen = frame.contentDocument ? 'open' : 'closed'; }} catch {{ seen = 'closed'; }}
+           note('frame')(seen);
+         }};
+         document.body.append(frame);"
+    ));
+    browser.wait_for("window.found.length == 5");
+    let mut found: Vec<(String, String)> = browser
+        .run("return window.found")
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pair| (pair[0].as_str().unwrap().into(), pair[1].as_str().unwrap().into()))
+        .collect();
+    found.sort();
+    let expected = [("ask", "refused"), ("form", "refused"), ("frame", "closed"), ("opaque", "refused"), ("read", "refused")];
+    assert_eq!(found, expected.map(|(name, seen)| (name.to_owned(), seen.to_owned())));
+    // A wrong token is said, and does not flood the server.
+    browser.open(&format!("http://{}/#{}", other.address(), "0".repeat(32)));
+    browser.wait_for("document.querySelector('#state').innerText.includes('wrong token')");
+}
