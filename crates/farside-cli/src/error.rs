@@ -43,6 +43,18 @@ pub(crate) enum CliError {
         #[source]
         cause: io::Error,
     },
+    /// The job has nothing that the command could end or go on with.
+    #[error("{0}")]
+    NotHeld(String),
+    /// What was to be written could not be read.
+    #[error("cannot read {}", path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
     /// The secret of a token could not be read.
     #[error("cannot read the secret in {}", path.display())]
     SecretFile {

@@ -2,6 +2,7 @@
 
 mod plot;
 mod serve;
+mod steer;
 mod watch;
 
 use std::fs::File;
@@ -41,6 +42,8 @@ enum Question {
     },
     /// Print elements of one step, put together from all workers
     Get(GetArguments),
+    #[command(flatten)]
+    Change(steer::Change),
     Watch(watch::Arguments),
     Plot(plot::Arguments),
     Serve(serve::Arguments),
@@ -104,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
             }
         }
         Question::Get(arguments) => get(arguments, &mut out)?,
+        Question::Change(change) => steer::run(change, &mut out)?,
         Question::Watch(arguments) => return watch::run(arguments, &mut out),
         Question::Plot(arguments) => plot::run(arguments, &mut out)?,
         Question::Serve(arguments) => serve::run(arguments, &mut out)?,

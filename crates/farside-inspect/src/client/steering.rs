@@ -205,6 +205,15 @@ impl Inspector {
         Ok(held.iter().find(|(_, _, held)| held.memory.is_none()).map(|(_, _, held)| held.step))
     }
 
+    /// Returns whether a reader has locked exposed memory.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn is_locked(&self, name: &str) -> Result<bool, InspectError> {
+        let held = self.held(Instant::now() + self.time())?;
+        Ok(held.iter().any(|(_, _, held)| held.memory.as_ref().is_some_and(|(memory, _)| memory == name)))
+    }
+
     /// Ends the pause of the job, whichever reader has made it. Returns whether there was one.
     ///
     /// # Errors
