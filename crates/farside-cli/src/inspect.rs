@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use farside_inspect::session::{Session, area_object, job_object, serve_lines, value};
-use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Selection};
+use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Role, Selection};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -146,16 +146,30 @@ fn job_line(job: &JobInfo) -> String {
 fn area_line(area: &AreaInfo) -> String {
     let AreaInfo { name, element, shape, units, .. } = area;
     let units = if units.is_empty() { String::new() } else { format!(" {units}") };
-    let step = area.step().map_or("nothing published".into(), |step| format!("step {step}"));
-    format!("{name}  {element}{shape:?}{units}  {step}")
+    let what = match (area.role, area.step()) {
+        (Role::View, None) => "nothing published".into(),
+        (Role::View, Some(step)) => format!("step {step}"),
+        (Role::Memory, _) => "memory as it is now".into(),
+        (Role::Gauge, _) => "gauge".into(),
+        (Role::Parameter { least, most }, _) => format!("parameter from {least} to {most}"),
+        (Role::Action, _) => return format!("{name}  action"),
+        (Role::Probe, _) => return format!("{name}  probe"),
+    };
+    let writable = if area.is_writable { ", writable" } else { "" };
+    format!("{name}  {element}{shape:?}{units}  {what}{writable}")
+}
+
+/// The step of a frame, behind other words. Memory as it is now has none.
+fn step_of(frame: &RawFrame) -> String {
+    frame.step.map_or(String::new(), |step| format!(", step {step}"))
 }
 
 /// Prints a line with what follows, and then the elements: a row of the last dimension a line, and
 /// an empty line between two planes.
 fn print_text(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
-    let RawFrame { name, step, element, shape, .. } = frame;
+    let RawFrame { name, element, shape, .. } = frame;
     let units = if info.units.is_empty() { String::new() } else { format!(" {}", info.units) };
-    writeln!(out, "# {name} {element}{shape:?}{units}, step {step}")?;
+    writeln!(out, "# {name} {element}{shape:?}{units}{}", step_of(frame))?;
     let length = |dimension: usize| shape.get(shape.len().wrapping_sub(dimension)).map_or(1, |length| *length as usize);
     let (columns, rows) = (length(1), length(2));
     for (index, row) in numbers.chunks(columns).enumerate() {

@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -46,6 +46,9 @@ const FRAME_BYTES_MAX: u64 = 64 << 20;
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// The time for reading a question.
 const QUESTION_TIME: Duration = Duration::from_secs(10);
+
+/// The time after which a job goes on that viewers had pause, if no viewer is left.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
 
 /// The page and its server, which ends when this is dropped.
 ///
@@ -101,6 +104,7 @@ impl Page {
             runtime.block_on(async {
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
                 let door = Door::new(listener, Arc::clone(&served.crowd));
+                tokio::spawn(let_go_when_alone(Arc::clone(&served)));
                 let router = Router::new().fallback(handle).with_state(served);
                 let service = router.into_make_service_with_connect_info::<Standing>();
                 tokio::spawn(async move { axum::serve(door, service).await });
@@ -135,14 +139,30 @@ impl Drop for Page {
     }
 }
 
+/// Undoes what viewers hold, when none of them is left.
+async fn let_go_when_alone(shared: Arc<Shared>) {
+    let mut seen = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if shared.crowd.viewers() > 0 {
+            seen = Instant::now();
+        } else if seen.elapsed() > LEFT_ALONE {
+            let hub = Arc::clone(&shared.hub);
+            // It is tried again after a failure.
+            let _ = tokio::task::spawn_blocking(move || hub.session().let_go()).await;
+        }
+    }
+}
+
 /// What the browser loads: the path, its type, and its text.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 8] = [
     ("/", "text/html; charset=utf-8", include_str!("page/files/page.html")),
     ("/icon.svg", "image/svg+xml", include_str!("page/files/icon.svg")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/files/page.css")),
     ("/page.js", "text/javascript; charset=utf-8", include_str!("page/files/page.js")),
     ("/draw.js", "text/javascript; charset=utf-8", include_str!("page/files/draw.js")),
     ("/cards.js", "text/javascript; charset=utf-8", include_str!("page/files/cards.js")),
+    ("/probes.js", "text/javascript; charset=utf-8", include_str!("page/files/probes.js")),
     ("/stream.js", "text/javascript; charset=utf-8", include_str!("page/files/stream.js")),
 ];
 
@@ -196,7 +216,7 @@ async fn ask(shared: &Arc<Shared>, question: Value) -> Response {
         return gate::respond(StatusCode::OK, "application/json", Body::from(head.to_string()));
     }
     let hub = Arc::clone(&shared.hub);
-    match tokio::task::spawn_blocking(move || hub.session().answer(&question)).await {
+    match tokio::task::spawn_blocking(move || hub.session().answer(&question, &[])).await {
         Ok(answer) => {
             let mut record = stream::head(&answer.head, answer.body.len());
             record.extend_from_slice(&answer.body);

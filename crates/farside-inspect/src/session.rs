@@ -9,19 +9,35 @@
 //! | `list` | `job` | `areas`: [`area_object`] of each |
 //! | `get` | `job`, `area`, `select`, `step` | `name`, `type`, `shape`, `units`, `step`, and the elements |
 //!
+//! | `put` | `job`, `area`, `select`, `values` | `step` |
+//! | `set` | `job`, `parameter`, `value` | `step` |
+//! | `act` | `job`, `action` | `step` |
+//! | `ask` | `job`, `probe`, `worker`, `question` | `answers`: `worker` and `answer` of each |
+//! | `pause` | `job`, `step` | `step` at which the job stands |
+//! | `next` | `job` | the same, one step later |
+//! | `resume` | `job` | – |
+//! | `lock`, `unlock` | `job`, `area` | – |
+//!
 //! `job` is a job's name, its number or both; without it, the only job is meant. `select` is the
 //! text of a [`Selection`]; without it, all is meant. Without `step` it is the next step that can
 //! be had. A field that a question does not have is refused.
 //!
+//! `values` of `put` is a list of numbers in row-major order, or one number for all places. A
+//! question with `bytes` instead has elements behind it, as an answer has. The `step` in the answer
+//! to a change is the last one before it, or `null` if it was made at once. A pause and a lock last
+//! until they are undone or the session ends. An answer of a probe that is JSON is part of the
+//! object as such; otherwise it is a text.
+//!
 //! An answer is an object, and elements behind it, in row-major order and in the machine's order of
 //! bytes. If something failed, the object has the field `error`, with the reason.
 
+mod encode;
 mod lines;
 mod objects;
 mod question;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -29,8 +45,10 @@ use serde_json::{Value, json};
 pub use self::lines::serve_lines;
 pub use self::objects::{area_object, job_object, value};
 pub(crate) use self::question::Fields;
-use crate::client::{Area, At, InspectError, Inspector, jobs};
+use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, jobs};
+use crate::protocol::Refused;
 use crate::selection::{Selection, SelectionError};
+use crate::sync::lock;
 
 /// The most opened areas that are kept. Beyond, all are opened again when they are asked for.
 const AREAS_MAX: usize = 1024;
@@ -67,6 +85,21 @@ pub enum SessionError {
         /// The limit.
         max: u64,
     },
+    /// The session has not paused the job.
+    #[error("this session has not paused the job {job:?}: ask for a pause first")]
+    NotPaused {
+        /// The job.
+        job: String,
+    },
+    /// The session has not locked the area.
+    #[error("this session has not locked {area:?}: ask for a lock first")]
+    NotLocked {
+        /// The name of the area.
+        area: String,
+    },
+    /// The values do not fit the area.
+    #[error("the values do not fit: {0}")]
+    Values(String),
     /// The look into the job failed.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -85,7 +118,7 @@ impl From<SelectionError> for SessionError {
 /// use serde_json::json;
 ///
 /// let session = Session::new("", std::time::Duration::from_secs(5));
-/// let answer = session.answer(&json!({ "do": "get", "area": "temperature", "select": "[::4, ::4]" }));
+/// let answer = session.answer(&json!({ "do": "get", "area": "temperature", "select": "[::4, ::4]" }), &[]);
 /// println!("step {}: {} bytes", answer.head["step"], answer.body.len());
 /// ```
 #[derive(Debug)]
@@ -95,6 +128,8 @@ pub struct Session {
     bytes_max: u64,
     jobs: Mutex<BTreeMap<String, Inspector>>,
     areas: Mutex<BTreeMap<(String, String), Arc<Area<()>>>>,
+    pauses: Mutex<BTreeMap<String, Paused>>,
+    locks: Mutex<BTreeMap<(String, String), Locked>>,
 }
 
 impl Session {
@@ -102,7 +137,15 @@ impl Session {
     /// time.
     #[must_use]
     pub fn new(job: &str, time: Duration) -> Self {
-        Self { only: job.into(), time, bytes_max: u64::MAX, jobs: Mutex::default(), areas: Mutex::default() }
+        Self {
+            only: job.into(),
+            time,
+            bytes_max: u64::MAX,
+            jobs: Mutex::default(),
+            areas: Mutex::default(),
+            pauses: Mutex::default(),
+            locks: Mutex::default(),
+        }
     }
 
     /// Refuses to read more bytes at once. The default is no limit.
@@ -111,33 +154,99 @@ impl Session {
         Self { bytes_max, ..self }
     }
 
-    /// Answers a question. A failure is an answer, too.
+    /// Answers a question. `elements` are those behind it. A failure is an answer, too.
     #[must_use]
-    pub fn answer(&self, question: &Value) -> Answer {
-        self.try_answer(question).unwrap_or_else(|error| Answer { head: failure(&error), body: Vec::new() })
+    pub fn answer(&self, question: &Value, elements: &[u8]) -> Answer {
+        self.try_answer(question, elements)
+            .unwrap_or_else(|error| Answer { head: failure(&error), body: Vec::new() })
     }
 
-    fn try_answer(&self, question: &Value) -> Result<Answer, SessionError> {
+    fn try_answer(&self, question: &Value, elements: &[u8]) -> Result<Answer, SessionError> {
         let mut fields = Fields::of(question)?;
-        let plain = |head| Answer { head, body: Vec::new() };
-        match fields.text("do")?.as_str() {
-            "jobs" => {
-                fields.end()?;
-                Ok(plain(self.jobs()?))
-            }
+        let asked = fields.text("do")?;
+        if asked == "jobs" {
+            fields.end()?;
+            return Ok(Answer { head: self.jobs()?, body: Vec::new() });
+        }
+        let job = fields.text_or_empty("job")?;
+        let head = match asked.as_str() {
             "list" => {
-                let job = fields.text_or_empty("job")?;
                 fields.end()?;
-                Ok(plain(self.list(&job)?))
+                self.list(&job)?
             }
             "get" => {
-                let (job, area) = (fields.text_or_empty("job")?, fields.text("area")?);
-                let (select, step) = (fields.text_or_empty("select")?, fields.number("step")?);
+                let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
+                let step = fields.number("step")?;
                 fields.end()?;
-                self.get(&job, &area, &select, step.map_or(At::Now, At::Step))
+                return self.get(&job, &area, &select, step.map_or(At::Now, At::Step));
             }
-            other => Err(SessionError::Question(format!("nothing is called {other:?}; ask for jobs, list or get"))),
-        }
+            "put" => {
+                let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
+                let (values, bytes) = (fields.value("values"), fields.number("bytes")?);
+                fields.end()?;
+                if values.is_some() == bytes.is_some() {
+                    return Err(SessionError::Question("give either \"values\" or \"bytes\"".into()));
+                }
+                let step = self.put(&job, &area, &select, values.as_ref(), elements)?;
+                json!({ "step": step })
+            }
+            "set" => {
+                let (parameter, value) = (fields.text("parameter")?, fields.float("value")?);
+                fields.end()?;
+                let step = self.again_if_lost(&job, |inspector| Ok(inspector.set(&parameter, value)?))?;
+                json!({ "step": step })
+            }
+            "act" => {
+                let action = fields.text("action")?;
+                fields.end()?;
+                // An action is not started twice.
+                let step = self.inspector(&job)?.act(&action)?;
+                json!({ "step": step })
+            }
+            "ask" => {
+                let (probe, worker) = (fields.text("probe")?, fields.number("worker")?);
+                let question = fields.text_or_empty("question")?;
+                fields.end()?;
+                let worker = worker.map(|worker| u32::try_from(worker).unwrap_or(u32::MAX));
+                self.ask(&job, &probe, worker, &question)?
+            }
+            "pause" => {
+                let step = fields.number("step")?;
+                fields.end()?;
+                let paused = self.inspector(&job)?.pause_at(step.map_or(At::Next, At::Step))?;
+                let step = paused.step();
+                lock(&self.pauses).insert(job, paused);
+                json!({ "step": step })
+            }
+            "next" => {
+                fields.end()?;
+                let pauses = lock(&self.pauses);
+                let paused = pauses.get(&job).ok_or_else(|| SessionError::NotPaused { job: job.clone() })?;
+                json!({ "step": paused.go_to_next()? })
+            }
+            "resume" => {
+                fields.end()?;
+                let paused = lock(&self.pauses).remove(&job);
+                drop(paused.ok_or_else(|| SessionError::NotPaused { job: job.clone() })?);
+                json!({})
+            }
+            "lock" => {
+                let area = fields.text("area")?;
+                fields.end()?;
+                let locked = self.inspector(&job)?.lock(&area)?;
+                lock(&self.locks).insert((job, area), locked);
+                json!({})
+            }
+            "unlock" => {
+                let area = fields.text("area")?;
+                fields.end()?;
+                let locked = lock(&self.locks).remove(&(job, area.clone()));
+                drop(locked.ok_or(SessionError::NotLocked { area })?);
+                json!({})
+            }
+            other => return Err(SessionError::Question(format!("nothing is called {other:?}"))),
+        };
+        Ok(Answer { head, body: Vec::new() })
     }
 
     /// The jobs that there are.
@@ -147,30 +256,21 @@ impl Session {
         Ok(json!({ "jobs": jobs.iter().filter(is_meant).map(job_object).collect::<Vec<_>>() }))
     }
 
-    /// What a job shows.
+    /// What a job shows, and at which step this session has it pause.
     pub(crate) fn list(&self, job: &str) -> Result<Value, SessionError> {
         let areas = self.again_if_lost(job, |inspector| Ok(inspector.list()?))?;
-        Ok(json!({ "areas": areas.iter().map(area_object).collect::<Vec<_>>() }))
+        let mut head = json!({ "areas": areas.iter().map(area_object).collect::<Vec<_>>() });
+        if let Some(paused) = lock(&self.pauses).get(job) {
+            head["paused"] = json!({ "step": paused.step() });
+        }
+        Ok(head)
     }
 
     /// Elements of an area.
     pub(crate) fn get(&self, job: &str, name: &str, select: &str, at: At) -> Result<Answer, SessionError> {
-        let selection = if select.is_empty() { Selection::all() } else { select.parse()? };
-        let key = (job.to_owned(), name.to_owned());
+        let selection = selection(select)?;
         self.again_if_lost(job, |inspector| {
-            let kept = lock(&self.areas).get(&key).cloned();
-            let area = match kept {
-                Some(area) => area,
-                None => {
-                    let area = Arc::new(inspector.open_any(name)?);
-                    let mut areas = lock(&self.areas);
-                    if areas.len() >= AREAS_MAX {
-                        areas.clear();
-                    }
-                    areas.insert(key.clone(), Arc::clone(&area));
-                    area
-                }
-            };
+            let area = self.area(inspector, job, name)?;
             let info = area.info();
             let count = selection.of(&info.shape)?.shape().iter().product::<u64>();
             let bytes = count.saturating_mul(info.element.bytes() as u64);
@@ -186,18 +286,82 @@ impl Session {
         })
     }
 
+    fn put(
+        &self,
+        job: &str,
+        name: &str,
+        select: &str,
+        values: Option<&Value>,
+        elements: &[u8],
+    ) -> Result<Option<u64>, SessionError> {
+        let selection = selection(select)?;
+        let inspector = self.inspector(job)?;
+        let area = self.area(&inspector, job, name)?;
+        let locks = lock(&self.locks);
+        let locked = locks.get(&(job.to_owned(), name.to_owned()));
+        let encoded = match values {
+            None => None,
+            Some(values) => {
+                let count = selection.of(&area.info().shape)?.shape().iter().product::<u64>();
+                Some(encode::encode(values, count, area.info().element)?)
+            }
+        };
+        Ok(area.put_locked(&selection, encoded.as_deref().unwrap_or(elements), locked)?)
+    }
+
+    /// Asks a probe.
+    pub(crate) fn ask(
+        &self,
+        job: &str,
+        probe: &str,
+        worker: Option<u32>,
+        question: &str,
+    ) -> Result<Value, SessionError> {
+        let answers = self.again_if_lost(job, |inspector| Ok(inspector.ask(probe, worker, question)?))?;
+        let answer = |(worker, bytes): (u32, Vec<u8>)| {
+            let text = || String::from_utf8_lossy(&bytes).into_owned().into();
+            let answer: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
+            json!({ "worker": worker, "answer": answer })
+        };
+        Ok(json!({ "answers": answers.into_iter().map(answer).collect::<Vec<_>>() }))
+    }
+
+    /// Lets all jobs go on that this session has paused, and undoes its locks.
+    pub fn let_go(&self) {
+        let (pauses, locks) = (std::mem::take(&mut *lock(&self.pauses)), std::mem::take(&mut *lock(&self.locks)));
+        drop((pauses, locks));
+    }
+
+    /// An opened area, from an earlier question or opened now.
+    fn area(&self, inspector: &Inspector, job: &str, name: &str) -> Result<Arc<Area<()>>, SessionError> {
+        let key = (job.to_owned(), name.to_owned());
+        if let Some(area) = lock(&self.areas).get(&key) {
+            return Ok(Arc::clone(area));
+        }
+        let area = Arc::new(inspector.open_any(name)?);
+        let mut areas = lock(&self.areas);
+        if areas.len() >= AREAS_MAX {
+            areas.clear();
+        }
+        areas.insert(key, Arc::clone(&area));
+        Ok(area)
+    }
+
     /// Asks a job. If what was known of it holds no longer, it is asked again, once.
     fn again_if_lost<T>(
         &self,
         job: &str,
         ask: impl Fn(&Inspector) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
-        let was_known = lock(&self.jobs).contains_key(job);
         match self.inspector(job).and_then(|inspector| ask(&inspector)) {
             Err(SessionError::Inspect(error)) if is_outdated(&error) => {
-                lock(&self.jobs).remove(job);
+                // Another job may have the same name now. One that is paused is still there.
+                if matches!(error, InspectError::NoJob { .. }) {
+                    lock(&self.jobs).remove(job);
+                    lock(&self.pauses).remove(job);
+                }
                 lock(&self.areas).retain(|(of, _), _| of != job);
-                if was_known { self.inspector(job).and_then(|inspector| ask(&inspector)) } else { Err(error.into()) }
+                self.inspector(job).and_then(|inspector| ask(&inspector))
             }
             other => other,
         }
@@ -227,12 +391,11 @@ fn is_outdated(error: &InspectError) -> bool {
         error,
         InspectError::NoJob { .. }
             | InspectError::Lost { .. }
-            | InspectError::Silent { .. }
-            | InspectError::Refused { .. }
+            | InspectError::Refused { refused: Refused::Unknown { .. }, .. }
             | InspectError::Incomplete { .. }
     )
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn selection(text: &str) -> Result<Selection, SelectionError> {
+    if text.is_empty() { Ok(Selection::all()) } else { text.parse() }
 }

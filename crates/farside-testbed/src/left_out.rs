@@ -59,7 +59,7 @@ fn lacking(bed: &str) -> Option<&'static str> {
 pub fn python() -> Option<&'static str> {
     let has_all = |program: &&str| {
         let mut command = Command::new(program);
-        command.args(["-c", "import numpy, pip, setuptools"]).stdin(Stdio::null());
+        command.args(["-c", "import numpy, setuptools; import pip"]).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
     ["python3", "/usr/bin/python3"].into_iter().find(has_all)

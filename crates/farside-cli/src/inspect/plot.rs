@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::Args;
 use farside_inspect::{AreaInfo, At, InspectError, Number, RawFrame, Selection};
 
-use super::JobArguments;
+use super::{JobArguments, step_of};
 use crate::error::CliError;
 
 /// Draw one step: two dimensions as a heat map, one as a line
@@ -70,7 +70,7 @@ impl Picture {
         let (least, most) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
         let (least, most) = if least <= most { (least, most) } else { (0.0, 0.0) };
         let units = if info.units.is_empty() { String::new() } else { format!(" {}", info.units) };
-        let title = format!("{} {}{:?}{units}, step {}", frame.name, frame.element, frame.shape, frame.step);
+        let title = format!("{} {}{:?}{units}{}", frame.name, frame.element, frame.shape, step_of(frame));
         Ok(Self { title, values, rows, columns, least, most })
     }
 

@@ -49,10 +49,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
             Err(InspectError::Lost { .. } | InspectError::NoJob { .. }) if printed > 0 && count.is_none() => break,
             frame => frame?,
         };
-        if last == Some(frame.step) {
+        // Memory as it is now has no steps: each look is printed.
+        if frame.step.is_some() && last == frame.step {
             continue;
         }
-        (last, printed) = (Some(frame.step), printed + 1);
+        (last, printed) = (frame.step, printed + 1);
         let numbers = frame.numbers()?;
         let print = |out: &mut _| {
             if *json { print_object(&frame, &numbers, area.info(), out) } else { print_text(&frame, &numbers, area.info(), out) }

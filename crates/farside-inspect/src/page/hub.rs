@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::client::{At, InspectError};
 use crate::session::{Answer, Fields, Session, SessionError, failure};
+use crate::sync::lock;
 
 /// The number of topics that are watched at once, by all viewers together.
 const TOPICS_MAX: usize = 64;
@@ -33,6 +34,8 @@ pub(super) enum Topic {
     List { job: String },
     /// Elements of an area, once in so many milliseconds.
     Area { job: String, area: String, select: String, period_ms: u64 },
+    /// What all workers answer to a probe.
+    Probe { job: String, probe: String, question: String, period_ms: u64 },
 }
 
 impl Topic {
@@ -48,11 +51,17 @@ impl Topic {
                 select: fields.text_or_empty("select")?,
                 period_ms: fields.number("period_ms")?.unwrap_or(100),
             },
+            "probe" => Self::Probe {
+                job: fields.text_or_empty("job")?,
+                probe: fields.text("probe")?,
+                question: fields.text_or_empty("question")?,
+                period_ms: fields.number("period_ms")?.unwrap_or(1000),
+            },
             other => return Err(SessionError::Question(format!("nothing called {other:?} can be watched"))),
         };
         fields.end()?;
         match &topic {
-            Self::Area { period_ms, .. } if !PERIODS_MS.contains(period_ms) => {
+            Self::Area { period_ms, .. } | Self::Probe { period_ms, .. } if !PERIODS_MS.contains(period_ms) => {
                 Err(SessionError::Question(format!("\"period_ms\" is not in {PERIODS_MS:?}")))
             }
             _ => Ok(topic),
@@ -62,7 +71,7 @@ impl Topic {
     fn period(&self) -> Duration {
         match self {
             Self::Jobs | Self::List { .. } => LIST_PERIOD,
-            Self::Area { period_ms, .. } => Duration::from_millis(*period_ms),
+            Self::Area { period_ms, .. } | Self::Probe { period_ms, .. } => Duration::from_millis(*period_ms),
         }
     }
 }
@@ -202,6 +211,7 @@ impl Hub {
         match topic {
             Topic::Jobs => self.session.jobs().map(plain),
             Topic::List { job } => self.session.list(job).map(plain),
+            Topic::Probe { job, probe, question, .. } => self.session.ask(job, probe, None, question).map(plain),
             Topic::Area { job, area, select, .. } => self.session.get(job, area, select, At::Now),
         }
     }
@@ -241,8 +251,4 @@ impl Hub {
 /// Whether something but a failure was read of a topic.
 fn has_news(channel: &Channel) -> bool {
     lock(&channel.state).newest.as_ref().is_some_and(|newest| newest.answer.head.get("error").is_none())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

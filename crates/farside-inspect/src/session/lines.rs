@@ -11,8 +11,9 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Answers questions, one line of JSON each, until the input ends.
 ///
-/// An answer is one line. If it has elements, its field `bytes` is their number, and they follow
-/// the line. The field `id` of a question comes back in the answer.
+/// An answer is one line. If it has elements, its field `bytes` is their size, and they follow the
+/// line. So they follow a question that has this field. The field `id` of a question comes back in
+/// the answer.
 ///
 /// # Errors
 /// Those of the streams.
@@ -34,7 +35,13 @@ pub fn serve_lines(session: &Session, mut input: impl BufRead, mut output: impl 
         }
         let Answer { mut head, body } = match serde_json::from_slice::<Value>(&line) {
             Ok(question) => {
-                let mut answer = session.answer(&question);
+                let bytes = question.get("bytes").and_then(Value::as_u64).unwrap_or(0);
+                let mut elements = Vec::new();
+                // It grows as the elements arrive.
+                if (input.by_ref().take(bytes).read_to_end(&mut elements)? as u64) < bytes {
+                    return Ok(());
+                }
+                let mut answer = session.answer(&question, &elements);
                 if let Some(id) = question.get("id") {
                     answer.head["id"] = id.clone();
                 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{AreaInfo, JobInfo, Number};
-use crate::protocol::About;
+use crate::protocol::{About, Kind, Role};
 
 /// A job: `name`, `id`, `process_count`, `processes`, `silent`.
 #[must_use]
@@ -16,10 +16,27 @@ pub fn job_object(job: &JobInfo) -> Value {
     })
 }
 
-/// An area: `name`, `type`, `shape`, `units`, `step`, `parts`.
+/// An area: `name`, `type`, `shape`, `units`, `step`, `parts`, `role`, `kind`, `writable`, and as
+/// far as the program gave them, `bounds` of a parameter, `origin` and `spacing`.
 #[must_use]
 pub fn area_object(area: &AreaInfo) -> Value {
     let AreaInfo { name, element, shape, units, parts, .. } = area;
+    let (role, bounds) = match area.role {
+        Role::View => ("view", None),
+        Role::Memory => ("memory", None),
+        Role::Gauge => ("gauge", None),
+        Role::Parameter { least, most } => ("parameter", Some([least, most])),
+        Role::Action => ("action", None),
+        Role::Probe => ("probe", None),
+    };
+    let kind = match area.kind {
+        Kind::Plain => "plain",
+        Kind::Line => "line",
+        Kind::Image => "image",
+        Kind::Table => "table",
+        Kind::Tree => "tree",
+        Kind::HexBoard => "hex-board",
+    };
     let parts: Vec<Value> = parts
         .iter()
         .map(|part| {
@@ -29,9 +46,20 @@ pub fn area_object(area: &AreaInfo) -> Value {
             })
         })
         .collect();
-    json!({
+    let mut object = json!({
         "name": name, "type": element.name(), "shape": shape, "units": units, "step": area.step(), "parts": parts,
-    })
+        "role": role, "kind": kind, "writable": area.is_writable,
+    });
+    if let Some(bounds) = bounds {
+        object["bounds"] = json!(bounds);
+    }
+    if !area.origin.is_empty() {
+        object["origin"] = json!(area.origin);
+    }
+    if !area.spacing.is_empty() {
+        object["spacing"] = json!(area.spacing);
+    }
+    object
 }
 
 /// A number. Those that JSON does not have are `"NaN"`, `"inf"` and `"-inf"`.

@@ -42,6 +42,17 @@ impl Fields {
         }
     }
 
+    /// A number that has to be there.
+    pub(crate) fn float(&mut self, name: &str) -> Result<f64, SessionError> {
+        let value = self.0.remove(name).and_then(|value| value.as_f64());
+        value.ok_or_else(|| SessionError::Question(format!("{name:?} is missing or no number")))
+    }
+
+    /// Any value that may be left out.
+    pub(crate) fn value(&mut self, name: &str) -> Option<Value> {
+        self.0.remove(name)
+    }
+
     /// Checks that all fields were read. `id` belongs to who asks.
     pub(crate) fn end(mut self) -> Result<(), SessionError> {
         self.0.remove("id");

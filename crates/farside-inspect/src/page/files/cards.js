@@ -1,5 +1,6 @@
 // A card shows one area.
 
+import { ask } from "/stream.js";
 import { MAP_NAMES, drawCells, drawLines, drawScale, elements, rangeOf, sharp, short } from "/draw.js";
 
 // Makes an element. Texts never become markup.
@@ -23,6 +24,10 @@ export const shapeOf = (area) =>
 // The most places of a dimension that are shown unless more are asked for.
 const PLACES_MAX = 1024;
 const HISTORY_MAX = 2000;
+const LINES_MAX = 8;
+const TABLE_MAX = 40;
+// The most strokes of the mouse that wait for the job.
+const STROKES_MAX = 64;
 const RATES = { "1 a second": 1000, "5 a second": 200, "20 a second": 50, "60 a second": 16 };
 
 // What is shown at first: two dimensions of the area, and not too many places.
@@ -50,9 +55,11 @@ function spansOf(text, shape) {
 }
 
 export class Card {
-  constructor(area, onChange, onClose) {
+  constructor(area, job, onChange, onClose) {
     this.area = area;
+    this.job = job;
     this.onChange = onChange;
+    this.strokes = [];
     this.options = { select: firstSelection(area.shape), period: 50, map: "heat", range: null, parts: false };
     this.history = [];
     this.skipped = 0;
@@ -61,8 +68,8 @@ export class Card {
     new ResizeObserver(() => this.redraw()).observe(this.picture);
   }
 
-  topic(job, key) {
-    return { key, watch: "area", job, area: this.area.name, select: this.options.select, period_ms: this.options.period };
+  topic(key) {
+    return { key, watch: "area", job: this.job, area: this.area.name, select: this.options.select, period_ms: this.options.period };
   }
 
   build(onClose) {
@@ -96,19 +103,109 @@ export class Card {
     this.canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `Picture of ${area.name}` });
     this.over = el("canvas", { class: "over" });
     this.picture = el("div", { class: "picture" }, this.canvas, this.over);
+    this.table = el("table", { hidden: true });
     this.scale = [el("span"), el("canvas"), el("span")];
     this.scaleBar = el("div", { class: "scale" }, ...this.scale);
     this.readout = el("output", { "aria-live": "off" });
     this.number = el("p", { class: "big" });
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("pointerdown", (event) => this.point(event));
+    this.canvas.addEventListener("pointerdown", (event) => {
+      this.point(event);
+      if (this.isDrawing()) {
+        event.preventDefault();
+        this.canvas.setPointerCapture(event.pointerId);
+        this.stroke();
+      }
+    });
     this.canvas.addEventListener("pointerleave", () => { if (document.activeElement !== this.canvas) this.moveTo(null); });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.element = el("article", { "data-area": area.name },
       el("header", {}, el("h2", {}, area.name), el("span", { class: "room" }),
         el("button", { title: "Close", "aria-label": `Close ${area.name}`, onclick: onClose }, "×")),
-      this.facts, this.message, this.number, this.picture, this.scaleBar, this.readout, tools);
+      this.facts, this.message, this.number, this.slider(), this.picture, el("div", { class: "wide" }, this.table), this.scaleBar, this.readout, this.pen(), tools);
     this.describe();
+  }
+
+  // What sets a parameter.
+  slider() {
+    if (!this.area.bounds) return "";
+    const [least, most] = this.area.bounds;
+    const bounds = { min: String(least), max: String(most), "aria-label": `Value of ${this.area.name}` };
+    this.range_ = el("input", { type: "range", step: String((most - least) / 1000 || 1), ...bounds });
+    this.exact = el("input", { type: "number", step: "any", ...bounds });
+    this.range_.addEventListener("input", () => this.set(this.range_.valueAsNumber));
+    this.exact.addEventListener("change", () => this.set(this.exact.valueAsNumber));
+    return el("div", { class: "slider" }, this.range_, this.exact);
+  }
+
+  // Sets the parameter. While one change is under way, only the newest value waits.
+  async set(value) {
+    this.wanted = value;
+    if (this.isSetting) return;
+    this.isSetting = true;
+    while (this.wanted !== undefined) {
+      const value = this.wanted;
+      this.wanted = undefined;
+      await this.tell({ do: "set", job: this.job, parameter: this.area.name, value });
+    }
+    this.isSetting = false;
+  }
+
+  async tell(question) {
+    try {
+      await ask(question);
+      this.refusal = "";
+    } catch (error) {
+      this.refusal = error.message;
+    }
+    this.complain();
+  }
+
+  complain() {
+    this.message.textContent = this.refusal || this.trouble || "";
+  }
+
+  // What writes elements by mouse.
+  pen() {
+    if (!this.area.writable || this.area.bounds || !this.area.shape.length) return "";
+    this.draws = el("button", { "aria-pressed": "false", title: "Write with the mouse, or with Enter at the cursor",
+      onclick: () => {
+        this.draws.setAttribute("aria-pressed", String(!this.isDrawing()));
+        this.canvas.classList.toggle("drawn-on", this.isDrawing());
+      } }, "Draw");
+    this.ink = el("input", { type: "number", step: "any", value: "1", "aria-label": "Value to write", title: "Value to write" });
+    this.width = el("select", { "aria-label": "Width", title: "Width in elements" },
+      ...["1", "3", "5", "9", "17"].map((width) => el("option", { value: width }, width)));
+    return el("div", { class: "tools" }, this.draws, this.ink, this.width);
+  }
+
+  isDrawing() {
+    return this.draws?.getAttribute("aria-pressed") === "true";
+  }
+
+  // Writes the value around the cursor.
+  async stroke() {
+    const value = this.ink.valueAsNumber;
+    if (!this.cursor || Number.isNaN(value)) return;
+    const reach = (Number(this.width.value) - 1) / 2;
+    const spans = this.spans();
+    let dimension = 0;
+    const parts = spans.map((span, at) => {
+      if (!span.keeps) return String(span.start);
+      const place = span.start + span.step * this.cursor[dimension++];
+      return `${Math.max(0, place - reach * span.step)}:${Math.min(this.area.shape[at], place + reach * span.step + 1)}`;
+    });
+    const select = `[${parts.join(", ")}]`;
+    if (this.strokes.at(-1)?.select === select || this.strokes.length >= STROKES_MAX) return;
+    this.strokes.push({ select, value });
+    if (this.isWriting) return;
+    this.isWriting = true;
+    while (this.strokes.length) {
+      const { select, value } = this.strokes[0];
+      await this.tell({ do: "put", job: this.job, area: this.area.name, select, values: value });
+      this.strokes.shift();
+    }
+    this.isWriting = false;
   }
 
   change(options) {
@@ -126,16 +223,19 @@ export class Card {
   take(record) {
     if (record.head.error) {
       // The last frame stays.
-      this.message.textContent = record.head.error;
+      this.trouble = record.head.error;
+      this.complain();
       return;
     }
-    this.message.textContent = "";
+    this.trouble = "";
+    this.complain();
     this.record = record;
     this.values = elements(record);
     this.skipped += record.head.skipped;
     this.drawn = [...this.drawn.filter((at) => at > performance.now() - 2000), performance.now()];
     if (record.head.shape.length === 0) {
-      const x = record.head.step ?? this.history.length;
+      // Numbers without steps stand over the time, in seconds.
+      const x = record.head.step ?? Math.round(performance.now()) / 1000;
       if (this.history.at(-1)?.x >= x) this.history = [];
       this.history.push({ x, y: this.values[0] });
       if (this.history.length > HISTORY_MAX) this.history.shift();
@@ -172,13 +272,22 @@ export class Card {
 
   draw() {
     const shape = this.record.head.shape;
-    const isHeat = shape.length === 2;
+    const isTable = this.area.kind === "table" && shape.length > 0 && shape.length < 3;
+    const isHeat = shape.length === 2 && !isTable && this.area.kind !== "line";
+    this.picture.hidden = isTable;
+    this.table.hidden = !isTable;
     this.number.textContent = shape.length ? "" : short(this.values[0]) + unitsOf(this.area);
     this.number.hidden = shape.length > 0;
     this.scaleBar.hidden = this.over.hidden = this.colours.hidden = !isHeat;
-    this.canvas.className = isHeat ? "cells" : "lines";
+    this.canvas.className = (isHeat ? "cells" : "lines") + (this.isDrawing() ? " drawn-on" : "");
+    if (this.range_ && !this.isSetting && document.activeElement !== this.exact) {
+      this.range_.value = this.exact.value = String(this.values[0]);
+    }
     if (shape.length > 2) {
-      this.message.textContent = `${shape.length} dimensions are selected: select two, such as [0, :, :]`;
+      this.trouble = `${shape.length} dimensions are selected: select two, such as [0, :, :]`;
+      this.complain();
+    } else if (isTable) {
+      this.drawTable(shape);
     } else if (isHeat) {
       this.drawHeat(shape);
     } else {
@@ -222,12 +331,23 @@ export class Card {
     this.canvas.style.aspectRatio = "";
     this.canvas.style.height = "14rem";
     const kept = this.spans().find((span) => span.keeps);
-    const line = shape.length
-      ? { xs: Array.from(this.values, (_, at) => kept.start + kept.step * at), ys: this.values }
-      : { xs: this.history.map(({ x }) => x), ys: this.history.map(({ y }) => y) };
-    const range = this.options.range ? this.range() : rangeOf(line.ys);
-    this.find = drawLines(this.canvas, [line], range, this.cursor?.[0]);
-    this.line = line;
+    // Of two dimensions, each row is a line.
+    const [rows, columns] = shape.length === 2 ? [Math.min(shape[0], LINES_MAX), shape[1]] : [1, this.values.length];
+    const along = shape.length === 2 ? this.spans().filter((span) => span.keeps)[1] : kept;
+    const lines = shape.length
+      ? Array.from({ length: rows }, (_, row) => ({
+        xs: Array.from({ length: columns }, (_, at) => along.start + along.step * at),
+        ys: this.values.subarray(row * columns, (row + 1) * columns) }))
+      : [{ xs: this.history.map(({ x }) => x), ys: this.history.map(({ y }) => y) }];
+    const range = this.options.range ? this.range() : rangeOf(shape.length ? this.values : lines[0].ys);
+    this.find = drawLines(this.canvas, lines, range, this.cursor?.at(-1));
+  }
+
+  drawTable(shape) {
+    const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
+    const [high, wide] = [Math.min(rows, TABLE_MAX), Math.min(columns, TABLE_MAX)];
+    this.table.replaceChildren(...Array.from({ length: high }, (_, row) =>
+      el("tr", {}, ...Array.from({ length: wide }, (_, column) => el("td", {}, short(this.values[row * columns + column]))))));
   }
 
   spans() {
@@ -245,12 +365,15 @@ export class Card {
     const shape = this.record.head.shape;
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    if (shape.length === 2) this.moveTo([y / box.height * shape[0], x / box.width * shape[1]].map(Math.floor));
-    else if (this.find) this.moveTo([this.find(x)]);
+    const isPressed = event.buttons & 1;
+    if (shape.length === 2 && this.canvas.className.startsWith("cells")) this.moveTo([y / box.height * shape[0], x / box.width * shape[1]].map(Math.floor));
+    else if (this.find) this.moveTo(shape.length === 2 ? [0, this.find(x)] : [this.find(x)]);
+    if (isPressed && event.type === "pointermove" && this.isDrawing()) this.stroke();
   }
 
   key(event) {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    if (event.key === "Enter" && this.isDrawing()) this.stroke();
     const move = moves[event.key];
     if (!move || !this.record) return;
     event.preventDefault();
@@ -275,7 +398,8 @@ export class Card {
     const { shape } = this.record.head;
     if (shape.length === 0) {
       const { x, y } = this.history[Math.min(this.cursor[0], this.history.length - 1)];
-      this.readout.textContent = `step ${x}: ${y}${unitsOf(this.area)}`;
+      const when = this.record.head.step == null ? `${x.toFixed(1)} s` : `step ${x}`;
+      this.readout.textContent = `${when}: ${y}${unitsOf(this.area)}`;
       return;
     }
     if (this.cursor.some((place, at) => place >= shape[at])) return;
@@ -284,6 +408,8 @@ export class Card {
     const part = this.area.parts.find(({ origin, shape }) =>
       place.every((at, n) => at >= origin[n] && at < origin[n] + shape[n]));
     const owner = part ? ` · worker ${part.worker}, process ${part.process}` : "";
-    this.readout.textContent = `[${place.join(", ")}] = ${value}${unitsOf(this.area)}${owner}`;
+    const { origin, spacing } = this.area;
+    const coordinates = spacing ? ` at (${place.map((at, n) => short((origin?.[n] ?? 0) + spacing[n] * at)).join(", ")})` : "";
+    this.readout.textContent = `[${place.join(", ")}] = ${value}${unitsOf(this.area)}${coordinates}${owner}`;
   }
 }

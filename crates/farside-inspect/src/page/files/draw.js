@@ -35,8 +35,12 @@ const ARRAYS = {
   i32: Int32Array, u64: BigUint64Array, i64: BigInt64Array, f32: Float32Array, f64: Float64Array,
 };
 
-// The elements of a record.
-export const elements = (record) => new ARRAYS[record.head.type](record.body.buffer);
+// The elements of a record. Of complex numbers, the absolute values.
+export function elements({ head, body }) {
+  if (head.type !== "c64" && head.type !== "c128") return new ARRAYS[head.type](body.buffer);
+  const parts = new ARRAYS[head.type === "c64" ? "f32" : "f64"](body.buffer);
+  return Float64Array.from({ length: parts.length / 2 }, (_, at) => Math.hypot(parts[2 * at], parts[2 * at + 1]));
+}
 
 // The least and the greatest number.
 export function rangeOf(values) {

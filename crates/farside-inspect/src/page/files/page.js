@@ -1,10 +1,12 @@
 // The page: the job, what it shows, and the cards of what is watched.
 
 import { Card, el, shapeOf } from "/cards.js";
-import { Stream } from "/stream.js";
+import { ProbeCard } from "/probes.js";
+import { Stream, ask } from "/stream.js";
 
 const at = (id) => document.getElementById(id);
 const LISTED_MAX = 500;
+const WITHOUT_ELEMENTS = ["action", "probe"];
 // The number of areas that are watched without being chosen, when a job is first shown.
 const FIRST_MAX = 3;
 
@@ -13,12 +15,12 @@ let jobs = [];
 let job = null;
 let areas = [];
 let isFresh = true;
+let paused = null;
 // When each area's step last changed: [step, time].
 const moved = new Map();
 
 const stream = new Stream(take, (message) => {
-  at("state").textContent = message || "connected";
-  at("state").classList.toggle("wrong", message !== "");
+  say(message || "connected", message !== "");
 });
 
 const nameOf = (job) => `${job.name}/${job.id}`;
@@ -26,8 +28,8 @@ const nameOf = (job) => `${job.name}/${job.id}`;
 function watch() {
   const topics = [{ key: "jobs", watch: "jobs" }];
   if (job) topics.push({ key: "list", watch: "list", job });
-  for (const [name, card] of cards) topics.push(card.topic(job, `area ${name}`));
-  stream.watch(topics);
+  for (const [name, card] of cards) topics.push(card.topic(`area ${name}`));
+  stream.watch(topics.filter(Boolean));
 }
 
 function take(record) {
@@ -73,18 +75,20 @@ function choose(name) {
 
 function takeList(head) {
   if (head.error) {
-    at("state").textContent = head.error;
-    at("state").classList.add("wrong");
+    say(head.error, true);
     return;
   }
   areas = head.areas;
+  showPaused(head.paused ?? null);
+  at("control").hidden = false;
+  if (!at("state").dataset.said) say(paused ? `paused after step ${paused.step ?? "?"}` : "connected");
   for (const area of areas) {
     if (moved.get(area.name)?.[0] !== area.step) moved.set(area.name, [area.step, Date.now()]);
     cards.get(area.name)?.update(area);
   }
   if (isFresh && areas.length) {
     isFresh = false;
-    areas.slice(0, FIRST_MAX).forEach((area) => toggle(area.name));
+    areas.filter((area) => area.role !== "action").slice(0, FIRST_MAX).forEach((area) => toggle(area.name));
   }
   list();
 }
@@ -102,8 +106,12 @@ function list() {
     button.setAttribute("aria-pressed", String(cards.has(area.name)));
     const [step, since] = moved.get(area.name);
     const age = Math.round((Date.now() - since) / 1000);
-    const words = [shapeOf(area), area.writable ? "writable" : "read only"];
-    words.push(step == null ? "nothing published" : `step ${step}` + (age > 2 ? `, ${age} s ago` : ""));
+    const words = WITHOUT_ELEMENTS.includes(area.role) ? [area.role] : [shapeOf(area)];
+    if (area.role === "parameter") words.push(`parameter from ${area.bounds[0]} to ${area.bounds[1]}`);
+    else if (area.role === "gauge" || area.role === "memory") words.push(area.role);
+    if (area.role === "view" || area.role === "memory") words.push(area.writable ? "writable" : "read only");
+    if (step != null) words.push(`step ${step}` + (age > 2 ? `, ${age} s ago` : ""));
+    else if (area.role === "view") words.push("nothing published");
     if (area.parts.length > 1) words.push(`${area.parts.length} parts`);
     button.lastChild.textContent = words.join(" · ");
     return item;
@@ -113,14 +121,47 @@ function list() {
   if (items.length !== current.length || items.some((item, n) => item !== current[n])) at("areas").replaceChildren(...items);
 }
 
+// Says how a question of a person ended, for a while.
+function say(text, isWrong) {
+  at("state").textContent = text;
+  at("state").classList.toggle("wrong", Boolean(isWrong));
+}
+
+async function tell(question, done) {
+  try {
+    say(done(await ask({ job, ...question })), false);
+  } catch (error) {
+    say(error.message, true);
+  }
+  at("state").dataset.said = "yes";
+  clearTimeout(tell.later);
+  tell.later = setTimeout(() => { delete at("state").dataset.said; }, 4000);
+}
+
+const pause = () => paused
+  ? tell({ do: "resume" }, () => { showPaused(null); return "the job goes on"; })
+  : tell({ do: "pause" }, ({ head }) => { showPaused(head); return `paused after step ${head.step ?? "?"}`; });
+const next = () => paused && tell({ do: "next" }, ({ head }) => { showPaused(head); return `paused after step ${head.step ?? "?"}`; });
+
+function showPaused(head) {
+  paused = head;
+  at("pause").textContent = paused ? "▶ Go on" : "❚❚ Pause";
+  at("pause").setAttribute("aria-pressed", String(paused !== null));
+  at("next").disabled = !paused;
+}
+
 function toggle(name) {
   const card = cards.get(name);
+  const area = areas.find((area) => area.name === name);
+  if (area?.role === "action") {
+    tell({ do: "act", action: name }, () => `${name}: started`);
+    return;
+  }
   if (card) {
     card.element.remove();
     cards.delete(name);
   } else {
-    const area = areas.find((area) => area.name === name);
-    const made = new Card(area, watch, () => toggle(name));
+    const made = new (area.role === "probe" ? ProbeCard : Card)(area, job, watch, () => toggle(name));
     cards.set(name, made);
     at("cards").append(made.element);
   }
@@ -141,14 +182,17 @@ const switchTheme = () => {
   localStorage.setItem("theme", document.documentElement.dataset.theme);
 };
 
+at("pause").addEventListener("click", pause);
+at("next").addEventListener("click", next);
 at("theme").addEventListener("click", switchTheme);
 at("help").addEventListener("click", () => at("keys").showModal());
 at("job").addEventListener("change", () => choose(at("job").value));
 at("filter").addEventListener("input", list);
 addEventListener("hashchange", () => stream.again());
 addEventListener("keydown", (event) => {
+  if (event.target.matches("input, select, button, summary") && event.key === " ") return;
   if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const does = { "/": () => at("filter").focus(), d: switchTheme, "?": () => at("keys").showModal() }[event.key];
+  const does = { "/": () => at("filter").focus(), d: switchTheme, " ": pause, n: next, "?": () => at("keys").showModal() }[event.key];
   if (does) {
     event.preventDefault();
     does();
