@@ -1,7 +1,7 @@
 //! `farside inspect put`, `act`, `ask`, `pause`, `step`, `resume`, `lock`, `unlock`: changes a job.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -212,7 +212,7 @@ fn complex(text: &str) -> Option<(f64, f64)> {
     let Some(number) = text.strip_suffix('i') else { return Some((text.parse().ok()?, 0.0)) };
     // The sign between the parts is the last one that belongs to no exponent.
     let sign = |(at, char): &(usize, char)| *at > 0 && "+-".contains(*char) && !number[..*at].ends_with(['e', 'E']);
-    let at = number.char_indices().filter(sign).last().map_or(0, |(at, _)| at);
+    let at = number.char_indices().rfind(sign).map_or(0, |(at, _)| at);
     let real = if at == 0 { 0.0 } else { number[..at].parse().ok()? };
     Some((real, number[at..].parse().ok()?))
 }

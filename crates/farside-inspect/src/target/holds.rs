@@ -212,8 +212,10 @@ impl Holds {
         state.wake_workers();
         drop(state);
         std::thread::sleep(STORE_TIME);
+        // Of a step that was published before the flags were set, there may be no copy.
+        let is_new = hold.is_none();
         match self.newest() {
-            Some(step) if step > after => Err(Refused::Passed { step }),
+            Some(step) if step > after || (is_new && step == after) => Err(Refused::Passed { step }),
             _ => Ok(staying),
         }
     }
