@@ -34,7 +34,8 @@ impl std::fmt::Display for JobId {
 
 impl JobId {
     /// The job of this process.
-    pub(crate) fn own() -> Self {
+    #[must_use]
+    pub fn own() -> Self {
         let chosen = std::env::var_os(JOB).filter(|name| !name.is_empty());
         let program = || std::env::current_exe().ok()?.file_name().map(std::ffi::OsStr::to_owned);
         let name = chosen.or_else(program).unwrap_or_default();

@@ -1,0 +1,359 @@
+//! What it costs to show data to programs outside of the job, and to read it from there (OpAS).
+//!
+//! - `expose`: exposing memory and ending that. `lock`: locking it and unlocking.
+//! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a reader
+//!   takes one after the other.
+//! - `get`, `put`: another process reads or writes exposed memory through the door.
+//! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
+//!   read 60 steps a second.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside::{Worker, WorkerId};
+use farside_inspect::{At, Expose, ExposeError, Inspector, JobId, PublishError, Selection};
+use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+
+use super::size_name;
+use crate::case::Case;
+use crate::fabric::Fabric;
+use crate::metric::Metric;
+use crate::timing::time_latency;
+use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str = "showing data to programs outside of the job, and reading it from there (OpAS)";
+
+/// The microseconds that OpAS published, for as many processes: exposing, and locking.
+const PUBLISHED_US: [(u32, f64, f64); 3] = [(1, 75.0, 60.0), (2, 80.0, 76.0), (4, 127.0, 148.0)];
+const SIZES: [usize; 5] = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20];
+const VIEWERS: [usize; 4] = [0, 1, 8, 32];
+/// The sides of the array of `view`.
+const SIDE: usize = 1024;
+/// The time after which viewers have noticed that they should look, or rest.
+const SETTLES: Duration = Duration::from_millis(100);
+const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 60);
+
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
+    let mut cases = Vec::new();
+    for (processes, expose_us, lock_us) in PUBLISHED_US {
+        cases.push(Case::job(format!("expose/{processes}p"), processes, move |me, options| {
+            expose(me, options, expose_us)
+        }));
+        cases.push(Case::job(format!("lock/{processes}p"), processes, move |me, options| lock(me, options, lock_us)));
+    }
+    cases.push(Case::job("publish/idle", 1, publish_idle));
+    cases.push(Case::job("publish/watched", 2, publish_watched));
+    for bytes in SIZES {
+        for is_put in [false, true] {
+            let name = format!("{}/{}", if is_put { "put" } else { "get" }, size_name(bytes));
+            cases.push(Case::job(name, 2, move |me, options| transfer(me, options, bytes, is_put)));
+        }
+    }
+    for viewers in VIEWERS {
+        let name = format!("view/{viewers}-at-60Hz");
+        cases.push(Case::job(name, 2, move |me, options| view(me, options, viewers)));
+    }
+    cases
+}
+
+impl From<ExposeError> for BenchError {
+    fn from(error: ExposeError) -> Self {
+        farside::Error::from(error).into()
+    }
+}
+
+impl From<PublishError> for BenchError {
+    fn from(error: PublishError) -> Self {
+        farside::Error::from(error).into()
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Rpc(error.to_string())
+}
+
+/// Measures on worker 0 while the others wait.
+fn on_first(me: &Worker, measure: impl FnOnce() -> Result<Vec<Metric>, BenchError>) -> Result<Vec<Metric>, BenchError> {
+    me.barrier()?;
+    let metrics = if me.is_first() { measure()? } else { Vec::new() };
+    me.barrier()?;
+    Ok(metrics)
+}
+
+fn expose(me: &Worker, options: Options, published_us: f64) -> Result<Vec<Metric>, BenchError> {
+    let array = me.global_array::<f64>(1 << 16)?;
+    // The door is open.
+    let first = me.expose("first", &array)?;
+    let metrics = on_first(me, || {
+        let mut times = Vec::new();
+        for _ in 0..options.runs() {
+            let once = || me.expose("array", &array).map(drop);
+            times.push(time_latency(options.operations_or(2000), once)?.median_ns);
+        }
+        let metric = Metric::new("ns", "ns", times);
+        let published = metric.published("opas-published", published_us * 1000.0, 3);
+        Ok(vec![metric, published])
+    })?;
+    drop(first);
+    array.free(me)?;
+    Ok(metrics)
+}
+
+fn lock(me: &Worker, options: Options, published_us: f64) -> Result<Vec<Metric>, BenchError> {
+    let array = me.global_array::<f64>(1 << 16)?;
+    let shown = me.expose("array", &array)?;
+    let metrics = on_first(me, || {
+        let mut times = Vec::new();
+        for _ in 0..options.runs() {
+            let once = || shown.lock().map(drop);
+            times.push(time_latency(options.operations_or(1_000_000), once)?.median_ns);
+        }
+        let metric = Metric::new("ns", "ns", times);
+        let published = metric.published("opas-published", published_us * 1000.0, 3);
+        Ok(vec![metric, published])
+    })?;
+    drop(shown);
+    array.free(me)?;
+    Ok(metrics)
+}
+
+fn publish_idle(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let view = me.view::<f64>("view").shape([1024]).open()?;
+    let values = vec![1.0; 1024];
+    let (mut step, mut times) = (0, Vec::new());
+    for _ in 0..options.runs() {
+        let once = || {
+            step += 1;
+            view.publish(black_box(step), black_box(&values))
+        };
+        times.push(time_latency(options.operations_or(4_000_000), once)?.median_ns);
+    }
+    Ok(vec![Metric::new("ns", "ns", times)])
+}
+
+/// Publishes 8 MiB a step, of which the other process reads as many as it can.
+fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let done = me.symmetric::<u64>(1)?;
+    let mut values = vec![0.0; SIDE * SIDE];
+    me.barrier()?;
+    if !me.is_first() {
+        let job = inspector()?;
+        let area = wait_for(&job, "view")?;
+        while done.here().get(0) == 0 {
+            area.get(&Selection::all(), At::Next).map_err(failed)?;
+        }
+        me.barrier()?;
+        return Ok(Vec::new());
+    }
+    let view = me.view::<f64>("view").shape([SIDE, SIDE]).open()?;
+    let (mut step, mut times, mut copies) = (0_u64, Vec::new(), Vec::new());
+    let mut copy = values.clone();
+    let warm_until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < warm_until {
+        step += 1;
+        view.publish(step, &values)?;
+        me.progress()?;
+    }
+    for _ in 0..options.runs() {
+        let started = Instant::now();
+        let count = 200;
+        for _ in 0..count {
+            step += 1;
+            values[0] = step as f64;
+            view.publish(step, black_box(&values))?;
+            me.progress()?;
+        }
+        times.push(started.elapsed().as_nanos() as f64 / f64::from(count));
+        let started = Instant::now();
+        for _ in 0..20 {
+            copy.copy_from_slice(black_box(&values));
+            black_box(&mut copy);
+        }
+        copies.push(started.elapsed().as_nanos() as f64 / 20.0);
+    }
+    done.at(me.process_of(me.neighbor(1)))?.put(me, 0, &[1])?;
+    // The reader may wait for one more step.
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        step += 1;
+        view.publish(step, &values)?;
+        me.progress()?;
+    }
+    me.barrier()?;
+    Ok(vec![Metric::new("ns", "ns", times).against("memcpy of the step", copies)])
+}
+
+fn inspector() -> Result<Inspector, BenchError> {
+    let job = Inspector::connect(&JobId::own().to_string()).map_err(failed)?;
+    Ok(job.deadline(Duration::from_secs(20)))
+}
+
+/// Opens an area as soon as it is there.
+fn wait_for(job: &Inspector, name: &str) -> Result<farside_inspect::Area<f64>, BenchError> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match job.open::<f64>(name) {
+            Ok(area) => return Ok(area),
+            Err(error) if Instant::now() > until => return Err(failed(error)),
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Reads or writes memory that worker 1 exposes. Worker 1 waits, and its door's threads work.
+fn transfer(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result<Vec<Metric>, BenchError> {
+    let memory = me.register(vec![1.0_f64; bytes / 8])?;
+    let owner = WorkerId::new(1);
+    let shown = (me.id() == owner).then(|| me.expose("memory", &memory).map(|shown| shown.writable())).transpose()?;
+    // A call of the same path that does nothing.
+    let address = format!("shm:bench-expose-{}", std::process::id());
+    let null = Service::new("bench").procedure("null", Handling::Pooled, |_, number: u64| Ok::<_, Never>(number));
+    let server = Server::builder().listen(&address).map_err(failed)?.provider(0, null).pool(2).start();
+    let server = server.map_err(failed)?;
+    let address: String = me.broadcast(owner, (me.id() == owner).then(|| address.clone()))?;
+    // Keeps the door of this process from being missing.
+    let own = me.gauge(&format!("worker {}", me.id().number()))?;
+    let metrics = on_first(me, || {
+        let area = wait_for(&inspector()?, "memory")?;
+        let client = Client::connect(&address, Credentials::own_user()).map_err(failed)?;
+        let null = client.procedure::<u64, u64, Never>("bench", 0, "null");
+        let (all, mut values) = (Selection::all(), vec![2.0; bytes / 8]);
+        let mut copy = values.clone();
+        let count = options.operations_or(if bytes < 1 << 20 { 4000 } else { 40 });
+        let (mut times, mut limits, mut copies) = (Vec::new(), Vec::new(), Vec::new());
+        // The first run warms up.
+        for run in 0..=options.runs() {
+            let once = || {
+                if is_put {
+                    area.put(&all, &values).map(drop)
+                } else {
+                    area.get(&all, At::Now).map(|frame| drop(black_box(frame)))
+                }
+            };
+            let time = time_latency(count, once).map_err(failed)?.median_ns;
+            let limit = time_latency(count, || null.call(&7).map(drop)).map_err(failed)?.median_ns;
+            let started = Instant::now();
+            for _ in 0..count {
+                copy.copy_from_slice(black_box(&values));
+                black_box(&mut copy);
+            }
+            if run > 0 {
+                times.push(time);
+                limits.push(limit);
+                copies.push(started.elapsed().as_nanos() as f64 / count as f64);
+            }
+        }
+        values[0] = copy[0];
+        let rate = |times: &[f64]| times.iter().map(|ns| bytes as f64 / ns * 1e9).collect::<Vec<_>>();
+        Ok(vec![
+            Metric::new("bytes_per_s", "B/s", rate(&times)).against("memcpy", rate(&copies)),
+            Metric::new("ns", "ns", times).against("a call that does nothing", limits),
+        ])
+    })?;
+    drop((shown, own, server));
+    Ok(metrics)
+}
+
+/// One step of a computation on the array.
+fn compute(values: &mut [f64], next: &mut [f64]) {
+    for row in 1..SIDE - 1 {
+        for column in 1..SIDE - 1 {
+            let at = row * SIDE + column;
+            next[at] = ((values[at - SIDE] + values[at + SIDE]) + (values[at - 1] + values[at + 1])) * 0.25;
+        }
+    }
+    values.copy_from_slice(next);
+}
+
+/// What worker 0 tells the viewers.
+const LOOK: u64 = 1;
+const REST: u64 = 2;
+const END: u64 = 3;
+
+/// Worker 0 computes and publishes; threads of the other process look at it. The limit is the same
+/// without viewers, in turns.
+fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, BenchError> {
+    let states = me.symmetric::<u64>(1)?;
+    let viewer = me.neighbor(1);
+    if !me.is_first() {
+        let state = AtomicBool::new(false);
+        let ended = AtomicBool::new(false);
+        let job = inspector_when_there()?;
+        let looked = thread::scope(|scope| {
+            let threads: Vec<_> = (0..viewers)
+                .map(|_| scope.spawn(|| look(&job, &state, &ended)))
+                .collect();
+            loop {
+                match states.here().get(0) {
+                    END => break,
+                    now => state.store(now == LOOK, Ordering::Relaxed),
+                }
+                me.progress()?;
+                thread::sleep(Duration::from_millis(2));
+            }
+            ended.store(true, Ordering::Relaxed);
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a viewer does not panic"))
+        });
+        me.barrier()?;
+        return looked.map(|()| Vec::new());
+    }
+    let shown = me.view::<f64>("plate").shape([SIDE, SIDE]).open()?;
+    let set = |state: u64| states.at(me.process_of(viewer))?.put(me, 0, &[state]);
+    let (mut values, mut next) = (vec![0.0; SIDE * SIDE], vec![0.0; SIDE * SIDE]);
+    values[..SIDE].fill(255.0);
+    let mut step = 0_u64;
+    let (mut watched, mut alone) = (Vec::new(), Vec::new());
+    let turn = Duration::from_millis(if options.runs() > 3 { 1000 } else { 500 });
+    let mut steps_for = |time: Duration| {
+        let (started, mut steps) = (Instant::now(), 0_u32);
+        while started.elapsed() < time {
+            compute(&mut values, &mut next);
+            step += 1;
+            shown.publish(step, &values)?;
+            me.progress()?;
+            steps += 1;
+        }
+        Ok::<_, BenchError>(started.elapsed().as_nanos() as f64 / f64::from(steps))
+    };
+    for _ in 0..options.runs() {
+        for (state, times) in [(LOOK, &mut watched), (REST, &mut alone)] {
+            set(state)?;
+            steps_for(SETTLES)?;
+            times.push(steps_for(turn)?);
+        }
+    }
+    set(END)?;
+    steps_for(2 * SETTLES)?;
+    me.barrier()?;
+    Ok(vec![Metric::new("step_ns", "ns", watched).against("without viewers", alone)])
+}
+
+fn inspector_when_there() -> Result<Inspector, BenchError> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match inspector() {
+            Ok(job) => return Ok(job),
+            Err(error) if Instant::now() > until => return Err(error),
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Reads 60 steps a second while `state` says so.
+fn look(job: &Inspector, state: &AtomicBool, ended: &AtomicBool) -> Result<(), BenchError> {
+    let area = wait_for(job, "plate")?;
+    let mut due = Instant::now();
+    while !ended.load(Ordering::Relaxed) {
+        if state.load(Ordering::Relaxed) {
+            black_box(area.get(&Selection::all(), At::Now).map_err(failed)?);
+        }
+        due = (due + FRAME).max(Instant::now());
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
