@@ -52,12 +52,25 @@ pub(crate) enum Bed {
     RdmaVm,
     /// Another version of libfabric, from a Python package.
     Wheel,
+    /// Chromium and its driver.
+    Browser,
+    /// Python with numpy.
+    Python,
 }
 
 impl Bed {
     /// All beds.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Fabric, Self::Mpi, Self::Peers, Self::Slurm, Self::Netns, Self::RdmaVm, Self::Wheel];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Fabric,
+        Self::Mpi,
+        Self::Peers,
+        Self::Slurm,
+        Self::Netns,
+        Self::RdmaVm,
+        Self::Wheel,
+        Self::Browser,
+        Self::Python,
+    ];
 
     /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
@@ -69,6 +82,8 @@ impl Bed {
             Self::Netns => "netns",
             Self::RdmaVm => "rdma-vm",
             Self::Wheel => "wheel",
+            Self::Browser => "browser",
+            Self::Python => "python",
         }
     }
 
@@ -93,8 +108,8 @@ impl FromStr for Bed {
     }
 }
 
-/// Runs each bed that is a command, except those left out, all at the same time. The beds `fabric`
-/// and `peers` are not commands: ordinary tests use them.
+/// Runs each bed that is a command, except those left out, all at the same time. The beds `fabric`,
+/// `peers`, `browser` and `python` are not commands: ordinary tests use them.
 ///
 /// Each bed has its own namespaces or its own emulated machine, so the beds do not disturb each
 /// other. The output of a bed is printed as a whole when it and the beds before it have ended.

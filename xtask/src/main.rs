@@ -30,7 +30,7 @@ test beds (docs/testing.md):
   wheel      [--limit S]                  the tests of libfabric with the library of a Python package
 
 test, ci, setup and launchers take --without BED for each bed to leave out: fabric, mpi, peers,
-slurm, netns, rdma-vm, wheel
+slurm, netns, rdma-vm, wheel, browser, python
 ";
 
 fn main() -> ExitCode {

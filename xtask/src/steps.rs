@@ -12,6 +12,9 @@ use crate::tidy;
 /// The time limit for one command of tests, with its build.
 const TESTS_LIMIT: Duration = Duration::from_secs(3600);
 
+/// The features of the workspace that are no defaults: the page for browsers.
+const FEATURES: [&str; 2] = ["--features", "farside-cli/page,farside-inspect/page"];
+
 /// Runs everything that continuous integration runs. Sets up first, so that a missing package is
 /// reported at once.
 pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
@@ -25,7 +28,7 @@ pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
 pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     beds::setup::setup(without)?;
     needs_linker()?;
-    run_tests(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]), without))?;
+    run_tests(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES), without))?;
     if !without.contains(&Bed::Fabric) {
         calls_over_libfabric(without)?;
         jobs_on_two_machines(without)?;
@@ -151,8 +154,10 @@ pub(crate) fn loom() -> Result<(), String> {
 /// Checks everything that needs no running program.
 pub(crate) fn lint() -> Result<(), String> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
-    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
-    run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]))?;
+    run(cargo().args(["clippy", "--workspace", "--all-targets"]).args(FEATURES).args(["--", "--deny", "warnings"]))?;
+    // Without the features, the command is another one.
+    run(cargo().args(["clippy", "--package", "farside-cli", "--all-targets", "--", "--deny", "warnings"]))?;
+    run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]).args(FEATURES))?;
     run(&mut tidy::packages::command())?;
     tidy::check(tidy::Allowances::Keep)
 }

@@ -1,7 +1,7 @@
 //! `farside inspect`: looks into a running job.
 
 mod plot;
-mod serve;
+pub(crate) mod serve;
 mod steer;
 mod watch;
 

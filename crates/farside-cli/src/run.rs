@@ -1,6 +1,7 @@
 //! `farside run`: starts the processes of a job.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,6 +10,7 @@ use farside::job::launch::{Launch, Program};
 use farside::job::{Bind, Check, FabricChoice, Nics};
 
 use crate::error::CliError;
+use crate::inspect::serve;
 use crate::values::{Seconds, Shape};
 
 /// Start a program, or several, as the processes of one job
@@ -48,6 +50,9 @@ pub(crate) struct Arguments {
     /// memory. Slow
     #[arg(long, value_name = "WHAT", env = "FARSIDE_CHECK")]
     check: Option<Check>,
+    /// Show the job in a browser while it runs; ADDRESS is where to listen
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    inspect: Option<SocketAddr>,
     /// Stop the job after this time
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<Seconds>,
@@ -82,6 +87,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     if let Some(Seconds(limit)) = arguments.timeout {
         launch = launch.time_limit(limit);
     }
+    let _page = arguments.inspect.map(serve::beside_job).transpose()?;
     Ok(launch.run().map_err(farside::Error::from)?)
 }
 

@@ -6,7 +6,7 @@
 //! | `do` | further fields | answer |
 //! |---|---|---|
 //! | `jobs` | – | `jobs`: [`job_object`] of each |
-//! | `list` | `job` | `areas`: [`area_object`] of each |
+//! | `list` | `job` | `areas`: [`area_object`] of each; `paused`, if the job is |
 //! | `get` | `job`, `area`, `select`, `step` | `name`, `type`, `shape`, `units`, `step`, and the elements |
 //!
 //! | `put` | `job`, `area`, `select`, `values` | `step` |
@@ -85,14 +85,14 @@ pub enum SessionError {
         /// The limit.
         max: u64,
     },
-    /// The session has not paused the job.
-    #[error("this session has not paused the job {job:?}: ask for a pause first")]
+    /// The job is not paused.
+    #[error("the job {job:?} is not paused: have it pause first")]
     NotPaused {
         /// The job.
         job: String,
     },
-    /// The session has not locked the area.
-    #[error("this session has not locked {area:?}: ask for a lock first")]
+    /// The area is not locked.
+    #[error("{area:?} is not locked: lock it first; a lock ends after 10 s in any case")]
     NotLocked {
         /// The name of the area.
         area: String,
@@ -220,14 +220,22 @@ impl Session {
             }
             "next" => {
                 fields.end()?;
-                let pauses = lock(&self.pauses);
-                let paused = pauses.get(&job).ok_or_else(|| SessionError::NotPaused { job: job.clone() })?;
-                json!({ "step": paused.go_to_next()? })
+                let inspector = self.inspector(&job)?;
+                // A pause of another reader can be moved on, too.
+                let step = match lock(&self.pauses).get(&job) {
+                    Some(paused) => paused.go_to_next()?,
+                    None => Some(inspector.step_on()?.ok_or_else(|| SessionError::NotPaused { job: job.clone() })?),
+                };
+                json!({ "step": step })
             }
             "resume" => {
                 fields.end()?;
-                let paused = lock(&self.pauses).remove(&job);
-                drop(paused.ok_or_else(|| SessionError::NotPaused { job: job.clone() })?);
+                let own = lock(&self.pauses).remove(&job);
+                let was_own = own.is_some();
+                drop(own);
+                if !was_own && !self.inspector(&job)?.resume()? {
+                    return Err(SessionError::NotPaused { job });
+                }
                 json!({})
             }
             "lock" => {
@@ -240,8 +248,12 @@ impl Session {
             "unlock" => {
                 let area = fields.text("area")?;
                 fields.end()?;
-                let locked = lock(&self.locks).remove(&(job, area.clone()));
-                drop(locked.ok_or(SessionError::NotLocked { area })?);
+                let own = lock(&self.locks).remove(&(job.clone(), area.clone()));
+                let was_own = own.is_some();
+                drop(own);
+                if !was_own && !self.inspector(&job)?.unlock(&area)? {
+                    return Err(SessionError::NotLocked { area });
+                }
                 json!({})
             }
             other => return Err(SessionError::Question(format!("nothing is called {other:?}"))),
@@ -256,12 +268,13 @@ impl Session {
         Ok(json!({ "jobs": jobs.iter().filter(is_meant).map(job_object).collect::<Vec<_>>() }))
     }
 
-    /// What a job shows, and at which step this session has it pause.
+    /// What a job shows, and whether it is paused.
     pub(crate) fn list(&self, job: &str) -> Result<Value, SessionError> {
-        let areas = self.again_if_lost(job, |inspector| Ok(inspector.list()?))?;
+        let ask = |inspector: &Inspector| Ok((inspector.list()?, inspector.is_paused()?));
+        let (areas, paused) = self.again_if_lost(job, ask)?;
         let mut head = json!({ "areas": areas.iter().map(area_object).collect::<Vec<_>>() });
-        if let Some(paused) = lock(&self.pauses).get(job) {
-            head["paused"] = json!({ "step": paused.step() });
+        if let Some(step) = paused {
+            head["paused"] = json!({ "step": step });
         }
         Ok(head)
     }

@@ -47,7 +47,7 @@ fn lacking(bed: &str) -> Option<&'static str> {
         "mpi" => program("mpirun"),
         "peers" => program("mpirun").or_else(|| program("mpicc")),
         "browser" => program("chromium").or_else(|| program("chromedriver")),
-        "python" if python().is_none() => Some("python3 with numpy, pip and setuptools"),
+        "python" if python().is_none() => Some("python3 with numpy, pip, setuptools and wheel"),
         "slurm" => any(&PMIX_HEADERS).or_else(|| program("cc")),
         "netns" => ["ip", "unshare", "nsenter", "setpriv"].into_iter().find_map(program).or_else(no_namespaces),
         _ => None,
@@ -59,7 +59,7 @@ fn lacking(bed: &str) -> Option<&'static str> {
 pub fn python() -> Option<&'static str> {
     let has_all = |program: &&str| {
         let mut command = Command::new(program);
-        command.args(["-c", "import numpy, setuptools; import pip"]).stdin(Stdio::null());
+        command.args(["-c", "import numpy, setuptools, wheel; import pip"]).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
     ["python3", "/usr/bin/python3"].into_iter().find(has_all)

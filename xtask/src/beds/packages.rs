@@ -32,8 +32,12 @@ const FABRICS: &[Bed] = &[Bed::Fabric, Bed::Netns, Bed::RdmaVm];
 
 const MPI_HEADER: &str = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h";
 
+const NUMPY: &str = "/usr/lib/python3/dist-packages/numpy/__init__.py";
+const SETUPTOOLS: &str = "/usr/lib/python3/dist-packages/setuptools/__init__.py";
+const WHEEL: &str = "/usr/lib/python3/dist-packages/wheel/__init__.py";
+
 /// All needs.
-const NEEDS: [Need; 17] = [
+const NEEDS: [Need; 23] = [
     Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
     Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
     // A test compares our declarations with these headers.
@@ -51,6 +55,12 @@ const NEEDS: [Need; 17] = [
     Need { package: "iproute2", thing: Thing::Program("rdma"), beds: &[Bed::RdmaVm] },
     Need { package: "ibverbs-providers", thing: Thing::File("/etc/libibverbs.d/rxe.driver"), beds: &[Bed::RdmaVm] },
     Need { package: "python3-pip", thing: Thing::Program("pip3"), beds: &[Bed::Wheel] },
+    Need { package: "chromium", thing: Thing::Program("chromium"), beds: &[Bed::Browser] },
+    Need { package: "chromium-driver", thing: Thing::Program("chromedriver"), beds: &[Bed::Browser] },
+    Need { package: "python3-pip", thing: Thing::Program("pip3"), beds: &[Bed::Python] },
+    Need { package: "python3-numpy", thing: Thing::File(NUMPY), beds: &[Bed::Python] },
+    Need { package: "python3-setuptools", thing: Thing::File(SETUPTOOLS), beds: &[Bed::Python] },
+    Need { package: "python3-wheel", thing: Thing::File(WHEEL), beds: &[Bed::Python] },
     Need { package: "dpkg", thing: Thing::Program("dpkg-deb"), beds: &[Bed::RdmaVm] },
     Need { package: "xz-utils", thing: Thing::Program("xz"), beds: &[Bed::RdmaVm] },
 ];

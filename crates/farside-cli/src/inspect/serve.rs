@@ -52,9 +52,31 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
     Ok(())
 }
 
+/// A page that is served while a job runs.
+#[cfg(feature = "page")]
+pub(crate) type Served = farside_inspect::page::Page;
+#[cfg(not(feature = "page"))]
+pub(crate) type Served = std::convert::Infallible;
+
+/// Serves the page for the job that this command is about to start, and says where on the standard
+/// error.
+#[cfg(feature = "page")]
+pub(crate) fn beside_job(address: SocketAddr) -> Result<Served, CliError> {
+    // The job's number is that of the process that starts it.
+    let job = std::process::id().to_string();
+    let page = Served::start(address, &job, &[]).map_err(|cause| CliError::Page { address, cause })?;
+    eprint!("farside: {}", invitation(&page));
+    Ok(page)
+}
+
+#[cfg(not(feature = "page"))]
+pub(crate) fn beside_job(_: SocketAddr) -> Result<Served, CliError> {
+    Err(CliError::NoPage)
+}
+
 /// Says where the page is.
 #[cfg(feature = "page")]
-pub(crate) fn invitation(page: &farside_inspect::page::Page) -> String {
+fn invitation(page: &Served) -> String {
     let (url, port) = (page.url(), page.address().port());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub(crate) const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
 
 /// The variable that makes this test program play the job.
-const PART: &str = "FARSIDE_CLI_INSPECT_TEST_JOB";
+pub(crate) const PART: &str = "FARSIDE_CLI_INSPECT_TEST_JOB";
 /// The time after which the job ends by itself.
 const LIMIT: Duration = Duration::from_secs(100);
 

@@ -82,6 +82,48 @@ fn a_session_answers_until_its_input_ends() {
 #[test]
 fn a_command_without_the_page_says_how_to_build_it() {
     FARSIDE.assert_refused(&["inspect", "serve"], 1, &["--features page"]);
+    FARSIDE.assert_refused(&["run", "-n", "1", "--inspect", "true"], 1, &["--features page"]);
+}
+
+/// The page of `farside run --inspect` shows the job that was started, and ends with it.
+#[cfg(feature = "page")]
+#[test]
+fn a_job_is_started_with_its_page() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::net::TcpStream;
+    use std::time::{Duration, Instant};
+
+    let mut command = farside_testbed::ended_with_us(FARSIDE.0);
+    command.args(["run", "-n", "2", "--inspect"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "inspect::job", "--nocapture", "--quiet"]).env(crate::inspect::PART, "1");
+    let mut launcher = command.env("FARSIDE_JOB", "seen").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(launcher.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("farside: http://").unwrap();
+    let (address, token) = url.split_once("/#").unwrap();
+    let jobs = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let question = "{\"do\":\"jobs\"}";
+        write!(
+            stream,
+            "POST /ask HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{question}",
+            question.len()
+        )
+        .unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while !jobs().contains("\"name\":\"seen\",\"process_count\":2") {
+        assert!(Instant::now() < until, "{}", jobs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    assert!(TcpStream::connect(address).is_err());
 }
 
 #[cfg(feature = "page")]

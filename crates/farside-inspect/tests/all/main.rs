@@ -2,6 +2,8 @@
 
 mod cuts;
 mod exposed;
+#[cfg(feature = "page")]
+mod page;
 mod reading;
 mod steering;
 mod targets;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{PATIENCE, Records, connect, counts, post, serve};
+use crate::page::client::{PATIENCE, Records, connect, counts, post, serve};
 use crate::targets::{COLUMNS, ROWS, Target, pattern};
 
 fn watch(period_ms: u64) -> Value {

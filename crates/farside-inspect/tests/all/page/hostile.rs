@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use farside_inspect::page::Page;
 use serde_json::json;
 
-use crate::client::{Records, connect, counts, post, request, send, serve, token};
+use crate::page::client::{Records, connect, counts, post, request, send, serve, token};
 
 /// A server without a job.
 fn lonely() -> Page {

@@ -1,10 +1,13 @@
 //! The page as a person uses it.
 
+use std::time::Instant;
+
+use farside_inspect::{At, Selection};
 use serde_json::json;
 
-use crate::browser::{BED, Browser};
-use crate::client::{serve, token};
-use crate::targets::{COLUMNS, ROWS, Target};
+use crate::page::browser::{BED, Browser};
+use crate::page::client::{PATIENCE, serve, token};
+use crate::targets::{BOARD, COLUMNS, ROWS, Target};
 
 const PATTERN: &str = "article[data-area=\"pattern\"]";
 
@@ -206,4 +209,96 @@ fn another_origin_gets_nothing() {
     // A wrong token is said, and does not flood the server.
     browser.open(&format!("http://{}/#{}", other.address(), "0".repeat(32)));
     browser.wait_for("document.querySelector('#state').innerText.includes('wrong token')");
+}
+
+/// What a person changes on the page is changed in the job.
+#[test]
+fn a_job_is_steered_from_the_page() {
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let page = serve(&target.name);
+    let browser = Browser::start(1200, 900);
+    browser.open(&page.url());
+    for area in ["dt", "board", "seen", "echo", "residual"] {
+        browser.wait_for(&format!("document.querySelector('#areas button[data-area={area:?}]')"));
+        if browser.run(&format!("return !document.querySelector('article[data-area={area:?}]')")) == json!(true) {
+            browser.click(&format!("#areas button[data-area={area:?}]"));
+        }
+    }
+    let value = |area: &str| job.open::<f64>(area).unwrap().get(&Selection::all(), At::Next).unwrap().values;
+    // A slider sets a parameter, and the program sees it.
+    browser.wait_for("document.querySelector('article[data-area=dt] .big').innerText == '0.5'");
+    browser.run(
+        "const slider = document.querySelector('article[data-area=dt] input[type=range]'); slider.value = 250;
+         slider.dispatchEvent(new Event('input'))",
+    );
+    browser.wait_for("document.querySelector('article[data-area=dt] .big').innerText == '250'");
+    assert_eq!(value("seen"), [250.0, 250.0]);
+    // A value out of bounds is refused, and the reason is shown.
+    browser.run(
+        "const exact = document.querySelector('article[data-area=dt] input[type=number]'); exact.value = -1;
+         exact.dispatchEvent(new Event('change'))",
+    );
+    browser.wait_for("document.querySelector('article[data-area=dt] [role=alert]').innerText.includes('1000')");
+    // The mouse writes elements of both processes.
+    let board = "article[data-area=board]";
+    browser.wait_for(&format!("document.querySelector('{board} canvas.cells')?.width == {BOARD}"));
+    browser.click(&format!("{board} button[aria-pressed]"));
+    browser.run(&format!("document.querySelector('{board} input[type=number]').value = 7"));
+    for row in [0.25, 0.75] {
+        let place = browser.run(&format!(
+            "const box = document.querySelector('{board} canvas').getBoundingClientRect();
+             return [box.x + box.width * 3.5 / {BOARD}, box.y + box.height * {row}]"
+        ));
+        browser.mouse(place[0].as_f64().unwrap(), place[1].as_f64().unwrap(), true);
+    }
+    let until = Instant::now() + PATIENCE;
+    let mut expected = vec![0_u32; 2 * BOARD];
+    (expected[3], expected[BOARD + 3]) = (7, 7);
+    loop {
+        let values = job.open::<u32>("board").unwrap().get(&Selection::all(), At::Next).unwrap().values;
+        if values == expected {
+            break;
+        }
+        assert!(Instant::now() < until, "{values:?}");
+    }
+    // An action runs once.
+    let count = || job.open::<u64>("acted").unwrap().get(&Selection::all(), At::Next).unwrap().values;
+    let before = count();
+    browser.click("#areas button[data-area=count]");
+    browser.wait_for("document.querySelector('#state').innerText.includes('started')");
+    let until = Instant::now() + PATIENCE;
+    while count() == before {
+        assert!(Instant::now() < until, "the action runs");
+    }
+    assert_eq!(count(), [before[0] + 1, before[1] + 1]);
+    // A probe answers.
+    browser.run(
+        "const form = document.querySelector('article[data-area=echo] form');
+         form.querySelector('input').value = '<b>hello</b>'; form.requestSubmit()",
+    );
+    browser.wait_for(
+        "document.querySelector('article[data-area=echo] pre').innerText
+           == 'worker 0: <b>hello</b> to 0\\nworker 1: <b>hello</b> to 1'",
+    );
+    // A pause, a step, and on.
+    browser.click("#pause");
+    browser.wait_for("document.querySelector('#state').innerText.startsWith('paused after step')");
+    let paused = || job.is_paused().unwrap().map(Option::unwrap);
+    let step = paused().unwrap();
+    browser.press(&["n"]);
+    let until = Instant::now() + PATIENCE;
+    while paused() != Some(step + 1) {
+        assert!(Instant::now() < until, "{:?}, not {}", paused(), step + 1);
+    }
+    browser.picture("steered");
+    browser.click("#pause");
+    let until = Instant::now() + PATIENCE;
+    while paused().is_some() {
+        assert!(Instant::now() < until, "the job goes on");
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{ended_with_us, is_privileged};
 use serde_json::{Value, json};
 
-use crate::client::{PATIENCE, connect};
+use crate::page::client::{PATIENCE, connect};
 
 /// The bed that these tests need.
 pub(crate) const BED: &str = "browser";

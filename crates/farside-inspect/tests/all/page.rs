@@ -5,6 +5,3 @@ mod client;
 mod crowd;
 mod hostile;
 mod pictures;
-#[allow(dead_code, reason = "the other test program uses the rest")]
-#[path = "../all/targets.rs"]
-mod targets;
