@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::ProcessId;
+use farside_fabric::bell::Fencing;
 
 use crate::invoke::letters::{take_mark, take_piece};
 use crate::invoke::message::CallMessage;
@@ -42,15 +43,23 @@ impl ReplyName {
     }
 }
 
-/// The place of a result. Travels with the call.
+/// The place of a result. Travels with the call. It is small: a record with eight bytes of
+/// arguments takes half a cache line, so it never reaches into a second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
 pub struct ReplyAddress {
     pub(crate) name: ReplyName,
-    /// The room for the result in bytes.
-    pub(crate) capacity: u32,
-    /// The place of the result in the caller's starter memory.
-    pub(crate) place: u64,
+    pub(crate) room: ReplyRoom,
+}
+
+/// The room for a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, farside_macros::Wire)]
+#[repr(C)]
+pub(crate) struct ReplyRoom {
+    /// The first unit in the caller's reply space.
+    pub(crate) first_unit: u16,
+    /// The number of units. 0: the result lies in the slot itself.
+    pub(crate) units: u16,
 }
 
 /// The status of a slot.
@@ -221,22 +230,32 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     let bytes = result.bytes();
     let Some((caller, local)) = process.shape().answer_place(to.name.worker) else { return };
     let slot = to.name.slot as usize;
-    let home = process.home_of(caller);
-    let Some(home) = home.filter(|home| bytes <= to.capacity as usize && slot < home.layout().reply_slots(local))
-    else {
+    let home = process.home_of(caller).filter(|home| slot < home.layout().reply_slots(local));
+    let found = home.and_then(|home| Some((home, home.reply_place(local, slot, to.room, bytes)?)));
+    let Some((home, place)) = found else {
         return send_letter(process, caller, to.name, status, result.into_bytes());
     };
-    let Some(place) = home.range(to.place as usize, bytes) else { return };
     let state = home.reply_state(local, slot);
     if !claim(state, to.name.generation) {
         return;
     }
     process.hot_kill_point(KillPoint::ReplyClaimed);
-    // SAFETY: `range` found the place inside the caller's mapped memory; the claim reserves it for
-    // this thread until the slot is marked done.
+    // SAFETY: `reply_place` found `bytes` bytes there, inside the caller's mapped memory. The claim
+    // reserves them for this thread until the slot is marked done.
     unsafe { result.write(place) };
     finish(state, SlotState { generation: to.name.generation, bytes: bytes as u32, status });
-    home.doorbell(local).ring_if_asleep();
+    let bell = home.doorbell(local);
+    bell.ring(if process.is_reached_by_fences() { bell.fencing() } else { Fencing::Mutual });
+}
+
+/// Takes the slot of an answer from the caller's cache, before the function runs.
+#[inline]
+pub(crate) fn expect_answer(process: &Process, to: ReplyAddress) {
+    let Some((caller, local)) = process.shape().answer_place(to.name.worker) else { return };
+    let slot = to.name.slot as usize;
+    if let Some(home) = process.home_of(caller).filter(|home| slot < home.layout().reply_slots(local)) {
+        farside_sys::prefetch::prefetch_to_write(home.reply_state(local, slot).as_ptr().cast_const().cast());
+    }
 }
 
 /// A piece of an answer that travels in messages.
@@ -320,6 +339,7 @@ pub(crate) fn waiting(word: u64, generation: u32) -> Option<SlotState> {
 }
 
 /// Marks a claimed slot with the status of its answer.
+#[inline]
 pub(crate) fn finish(state: &AtomicU64, done: SlotState) {
     // SYNC: pairs with the acquire load in `ReplySlots::outcome`: the result becomes visible with
     // it.
@@ -477,7 +497,7 @@ impl<R> Drop for Reply<R> {
 
 // SAFETY: the address means the same everywhere and is written and read whole. The reference to the
 // process is translated: `read` takes that of the process it runs in. Writing takes the duty along,
-// without answering. 28 bytes.
+// without answering. 20 bytes.
 unsafe impl<R: 'static> Wire for Reply<R> {
     const PLAIN: bool = false;
 
