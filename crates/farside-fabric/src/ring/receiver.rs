@@ -255,8 +255,6 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
     ) -> Result<RunEnd, Corrupt> {
         let (mut base, mut last) = self.bounds();
         let mut at = base.wrapping_add(self.offset);
-        // The header of the last plain record. One like it needs no look at its parts.
-        let mut plain = 0;
         for _ in 0..count {
             // SAFETY: `at` is the address of a header: on a multiple of 8 in the chunk, which is
             // mapped as long as `self` lives.
@@ -266,7 +264,7 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
             }
             let mut header = Header::from_word(word);
             let (mut payload, mut end) = (at.wrapping_add(8), at.wrapping_add(header.unit_bytes()));
-            if (word != plain && header.is_special()) || end > last {
+            if header.is_special() || end > last {
                 match self.peek()? {
                     Next::Empty => return Ok(RunEnd::Empty),
                     Next::Record { header: after, payload: from, end: to } => {
@@ -274,8 +272,6 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
                         (header, payload, end) = (after, base.wrapping_add(from), base.wrapping_add(to));
                     }
                 }
-            } else {
-                plain = word;
             }
             self.offset = end.addr() - base.addr();
             at = run(header, payload, end);

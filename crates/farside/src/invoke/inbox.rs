@@ -333,14 +333,9 @@ fn run_records(
 ) -> Stop {
     let table = worker.table().callable_by(is_alike);
     let mut counted = Counted { worker, records: 0 };
-    // Streams often repeat one call, so the last entry is kept.
-    let mut last = (Header::from_word(0), None);
     let run = |header: Header, payload: *const u8, end: *const u8| {
         counted.records += 1;
-        if header != last.0 {
-            last = (header, table.trampoline(header.entry()));
-        }
-        let Some(trampoline) = last.1 else {
+        let Some(trampoline) = table.trampoline(header.entry()) else {
             // SAFETY: the receiver found the record complete and inside its chunk.
             return unsafe { run_unlisted(worker, source, header, payload, end) };
         };

@@ -138,7 +138,6 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Wire> Remote for CallRetu
         let read = unsafe { read_arguments::<(ReplyAddress, A)>(worker, payload, end) };
         let Some((reply, arguments)) = read else { return std::ptr::null() };
         let process = worker.process_handle();
-        super::reply::expect_answer(process, reply);
         match catch_unwind(AssertUnwindSafe(|| function(worker, arguments))) {
             Ok(result) => answer(process, reply, Status::Done, Returned(result)),
             Err(panic) => answer(process, reply, Status::Panicked, panic_message(&*panic).as_bytes()),

@@ -248,16 +248,6 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     bell.ring(if process.is_reached_by_fences() { bell.fencing() } else { Fencing::Mutual });
 }
 
-/// Takes the slot of an answer from the caller's cache, before the function runs.
-#[inline]
-pub(crate) fn expect_answer(process: &Process, to: ReplyAddress) {
-    let Some((caller, local)) = process.shape().answer_place(to.name.worker) else { return };
-    let slot = to.name.slot as usize;
-    if let Some(home) = process.home_of(caller).filter(|home| slot < home.layout().reply_slots(local)) {
-        farside_sys::prefetch::prefetch_to_write(home.reply_state(local, slot).as_ptr().cast_const().cast());
-    }
-}
-
 /// A piece of an answer that travels in messages.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct AnswerPiece {
