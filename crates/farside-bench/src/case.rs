@@ -49,8 +49,8 @@ const UNCHECKED: &str = "unchecked";
 type Here = dyn Fn(Options, &[Row]) -> Result<Vec<Metric>, BenchError>;
 /// The work of every worker of the job. The metrics of worker 0 are the result.
 type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
-/// Runs the job once and returns the metrics that its processes measured.
-pub(crate) type RunOnce<'r> = &'r mut dyn FnMut() -> Result<Vec<Metric>, BenchError>;
+/// Runs the job once with these options and returns the metrics that its processes measured.
+pub(crate) type RunOnce<'r> = &'r mut dyn FnMut(Options) -> Result<Vec<Metric>, BenchError>;
 /// Runs the job as often as necessary and computes the metrics of the case.
 type Around = dyn Fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 
@@ -98,7 +98,7 @@ impl Case {
         processes: u32,
         body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
     ) -> Self {
-        Self::around_job(name, processes, body, |_, run_once| run_once())
+        Self::around_job(name, processes, body, |options, run_once| run_once(options))
     }
 
     /// A case that is measured in such jobs and by the launcher around them.
@@ -173,7 +173,7 @@ impl Case {
     pub(crate) fn measure(&self, bench: &str, options: Options, before: &[Row]) -> Result<Vec<Metric>, BenchError> {
         match &self.work {
             Work::Here(measure) => measure(options, before),
-            Work::Job(job) => (job.around)(options, &mut || {
+            Work::Job(job) => (job.around)(options, &mut |options| {
                 let results = Results::new()?;
                 match &job.groups {
                     None => self.run_job(job, false, bench, options, &results.path())?,
@@ -191,8 +191,11 @@ impl Case {
                     results.take()
                 };
                 let unchecked = run(false)?;
-                let pairs = run(true)?.into_iter().zip(unchecked);
-                Ok(pairs.map(|(checked, unchecked)| checked.against(UNCHECKED, unchecked.samples)).collect())
+                let beside = |checked: Metric| match unchecked.iter().find(|metric| metric.name == checked.name) {
+                    Some(unchecked) => checked.against(UNCHECKED, unchecked.samples.clone()),
+                    None => checked,
+                };
+                Ok(run(true)?.into_iter().map(beside).collect())
             }
         }
     }
@@ -220,10 +223,10 @@ impl Case {
     }
 
     /// The arguments of a process that takes part.
-    fn child_arguments(&self, bench: &str, options: Options, results: &Path) -> [String; 7] {
-        let [quick, operations, local_size] = options.to_arguments();
+    fn child_arguments(&self, bench: &str, options: Options, results: &Path) -> Vec<String> {
         let results = results.to_string_lossy().into_owned();
-        [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results, quick, operations, local_size]
+        let case = [CHILD_COMMAND.to_owned(), bench.to_owned(), self.name.clone(), results];
+        case.into_iter().chain(options.to_arguments()).collect()
     }
 
     /// Runs the job: the launcher and each of its children come here.

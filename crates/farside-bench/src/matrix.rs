@@ -123,10 +123,10 @@ fn measure_all(
 /// arguments that `run` does not give; the error of the measurement. The process that started this
 /// one learns of it from the job.
 pub(crate) fn child(arguments: &[String]) -> Result<(), BenchError> {
-    let [bench, case, results, quick, operations, local_size] = arguments else {
-        return Err(BenchError::ChildArguments { what: "there should be six" });
+    let [bench, case, results, quick, runs, operations, local_size] = arguments else {
+        return Err(BenchError::ChildArguments { what: "there should be seven" });
     };
-    let options = Options::from_arguments([quick, operations, local_size]);
+    let options = Options::from_arguments([quick, runs, operations, local_size]);
     let options = options.ok_or(BenchError::ChildArguments { what: "the options are not readable" })?;
     let (_, cases) = find(bench, &Fabric::of_job(case))?;
     let found = cases.iter().find(|found| found.name == *case);
@@ -286,17 +286,18 @@ mod tests {
         let child = |arguments: &[&str]| child(&arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
         assert!(matches!(child(&[]), Err(BenchError::ChildArguments { .. })));
         assert!(matches!(
-            child(&["invoke-latency", "x", "y", "perhaps", "0", "0"]),
+            child(&["invoke-latency", "x", "y", "perhaps", "0", "0", "0"]),
             Err(BenchError::ChildArguments { .. })
         ));
-        assert!(matches!(child(&["x", "x", "y", "true", "0", "0"]), Err(BenchError::UnknownBench { .. })));
-        assert!(matches!(child(&["invoke-latency", "x", "y", "true", "0", "0"]), Err(BenchError::UnknownCase { .. })));
+        assert!(matches!(child(&["x", "x", "y", "true", "0", "0", "0"]), Err(BenchError::UnknownBench { .. })));
+        let unknown = child(&["invoke-latency", "x", "y", "true", "0", "0", "0"]);
+        assert!(matches!(unknown, Err(BenchError::UnknownCase { .. })));
         assert!(matches!(
-            child(&["mcts-scaling", "local", "y", "true", "0", "0"]),
+            child(&["mcts-scaling", "local", "y", "true", "0", "0", "0"]),
             Err(BenchError::ChildArguments { .. })
         ));
         assert!(matches!(
-            child(&["mcts-scaling", "local/ofi", "y", "true", "0", "0"]),
+            child(&["mcts-scaling", "local/ofi", "y", "true", "0", "0", "0"]),
             Err(BenchError::UnknownBench { .. })
         ));
     }

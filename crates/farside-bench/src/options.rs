@@ -6,6 +6,8 @@ pub(crate) struct Options {
     /// Whether to measure fewer and shorter runs, so that each bench takes less than a minute on
     /// two cores.
     pub(crate) quick: bool,
+    /// Number of runs; `None` leaves it to [`runs`](Self::runs).
+    pub(crate) runs: Option<usize>,
     /// Number of operations in a run; `None` leaves it to each case.
     pub(crate) operations: Option<u64>,
     /// Elements of a container in each process; `None` leaves it to each case.
@@ -18,7 +20,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, operations: None, local_size: None, seed: 0, peers: true }
+        Self { quick: false, runs: None, operations: None, local_size: None, seed: 0, peers: true }
     }
 }
 
@@ -64,9 +66,16 @@ impl Options {
         self
     }
 
-    /// Number of runs. It is odd, so that the median is one of them.
+    /// Sets the number of runs.
+    #[must_use]
+    pub(crate) fn with_runs(mut self, runs: usize) -> Self {
+        self.runs = Some(runs);
+        self
+    }
+
+    /// Number of runs. By default it is odd, so that the median is one of them.
     pub(crate) fn runs(self) -> usize {
-        if self.quick { 5 } else { 9 }
+        self.runs.unwrap_or(if self.quick { 5 } else { 9 })
     }
 
     /// Number of operations in a run: the number that was asked for, or `thorough`, or a tenth of
@@ -87,15 +96,19 @@ impl Options {
     }
 
     /// The options as arguments of a measuring process, which neither simulates nor starts peers.
-    pub(crate) fn to_arguments(self) -> [String; 3] {
-        [self.quick.to_string(), self.operations.unwrap_or(0).to_string(), self.local_size.unwrap_or(0).to_string()]
+    pub(crate) fn to_arguments(self) -> [String; 4] {
+        let (runs, operations, local_size) = (self.runs, self.operations, self.local_size);
+        let numbers = [runs.unwrap_or(0) as u64, operations.unwrap_or(0), local_size.unwrap_or(0) as u64];
+        let [runs, operations, local_size] = numbers.map(|number| number.to_string());
+        [self.quick.to_string(), runs, operations, local_size]
     }
 
     /// Reads the arguments that [`to_arguments`](Self::to_arguments) wrote.
-    pub(crate) fn from_arguments([quick, operations, local_size]: [&str; 3]) -> Option<Self> {
+    pub(crate) fn from_arguments([quick, runs, operations, local_size]: [&str; 4]) -> Option<Self> {
+        let runs = Some(runs.parse().ok()?).filter(|count| *count > 0);
         let operations = Some(operations.parse().ok()?).filter(|count| *count > 0);
         let local_size = Some(local_size.parse().ok()?).filter(|size| *size > 0);
-        Some(Self { quick: quick.parse().ok()?, operations, local_size, ..Self::default() })
+        Some(Self { quick: quick.parse().ok()?, runs, operations, local_size, ..Self::default() })
     }
 }
 
@@ -107,16 +120,16 @@ mod tests {
     fn options_travel_as_arguments() {
         for quick in [false, true] {
             for operations in [None, Some(1), Some(u64::MAX)] {
-                for local_size in [None, Some(5)] {
-                    let options = Options { quick, operations, local_size, ..Options::default() };
+                for (runs, local_size) in [(None, None), (Some(3), Some(5))] {
+                    let options = Options { quick, runs, operations, local_size, ..Options::default() };
                     let arguments = options.to_arguments();
                     assert_eq!(Options::from_arguments(arguments.each_ref().map(String::as_str)), Some(options));
                 }
             }
         }
-        assert_eq!(Options::from_arguments(["maybe", "1", "1"]), None);
-        assert_eq!(Options::from_arguments(["true", "-1", "1"]), None);
-        assert_eq!(Options::from_arguments(["true", "1", "few"]), None);
+        assert_eq!(Options::from_arguments(["maybe", "1", "1", "1"]), None);
+        assert_eq!(Options::from_arguments(["true", "1", "-1", "1"]), None);
+        assert_eq!(Options::from_arguments(["true", "1", "1", "few"]), None);
     }
 
     #[test]

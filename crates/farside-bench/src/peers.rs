@@ -21,7 +21,8 @@ use farside_sys::file::nameless;
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::process::{Spawned, spawn_asked};
 
-use crate::metric::Metric;
+use crate::case::RunOnce;
+use crate::metric::{Metric, join};
 use crate::name::Name;
 use crate::results::path_of;
 use crate::{BenchError, Options};
@@ -31,6 +32,9 @@ const BENCHES: [&str; 4] = ["footprint", "irregular", "pipe-latency", "stencil"]
 
 /// The longest time of a program. A program that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
+/// Number of turns of a job and a program. Each begins with the start of both, which takes longest.
+const TURNS: usize = 5;
+const TURNS_QUICK: usize = 2;
 /// How long a program may take to remove its files when it is asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -78,6 +82,26 @@ pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
 fn is_there() -> bool {
     let has_launcher = Command::new(LAUNCHER).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     has_launcher.is_ok_and(|status| status.success()) && matches!(compile(PROBE), Ok(Some(_)))
+}
+
+/// Runs jobs of Farside and programs of peers in turns, a short run of each. Returns the metrics of
+/// both.
+///
+/// # Errors
+/// Those of the job, and of `measure`.
+pub(crate) fn in_turns(
+    options: Options,
+    run_once: RunOnce<'_>,
+    mut measure: impl FnMut(Options) -> Result<Vec<Metric>, BenchError>,
+) -> Result<(Vec<Metric>, Vec<Metric>), BenchError> {
+    let turns = if options.quick { TURNS_QUICK } else { TURNS };
+    let short = options.with_runs(options.runs().div_ceil(turns));
+    let (mut own, mut of_peers) = (Vec::new(), Vec::new());
+    for _ in 0..turns {
+        join(&mut own, run_once(short)?);
+        join(&mut of_peers, measure(short)?);
+    }
+    Ok((own, of_peers))
 }
 
 /// Runs the program with this number of processes and returns its metrics: none if Open MPI is not
@@ -292,8 +316,9 @@ mod tests {
             says(IRREGULAR, &[workload, form, "3000", "100", "1"], &[("openmpi", "items_per_s")]);
         }
         let one_sided = ["openmpi-fence", "openmpi-pscw", "openmpi-passive"].map(|peer| (peer, "ns"));
-        says(PIPE, &["64", "10", "1", "read"], &one_sided);
-        says(PIPE, &["64", "10", "1", "write"], &[&one_sided[..], &[("openmpi-send", "ns")]].concat());
+        for mode in ["read", "write"] {
+            says(PIPE, &["64", "10", "1", mode], &[&one_sided[..], &[("openmpi-send", "ns")]].concat());
+        }
     }
 
     #[test]

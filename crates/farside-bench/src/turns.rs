@@ -18,6 +18,8 @@ use crate::{BenchError, Options};
 const TRIPS: u64 = 2_000;
 /// The host has moved if a round trip takes longer or shorter by this factor than before.
 const MOVED: f64 = 1.25;
+/// The metric that says how many turns were taken again.
+pub(crate) const TURNS_REPEATED: &str = "turns_repeated";
 
 /// The samples of several things that were measured in turns.
 #[derive(Clone, Debug)]
@@ -42,7 +44,7 @@ impl Taken {
     /// Returns `metrics`, and the number of repeated turns if there are any.
     pub(crate) fn report(&self, mut metrics: Vec<Metric>) -> Vec<Metric> {
         if self.repeated > 0 {
-            metrics.push(Metric::new("turns_repeated", "1", vec![self.repeated as f64]));
+            metrics.push(Metric::new(TURNS_REPEATED, "1", vec![self.repeated as f64]));
         }
         metrics
     }
@@ -51,7 +53,7 @@ impl Taken {
 /// Runs `turn` once to warm up, and then as often as the options say. `turn` gets the number of the
 /// turn and returns, on worker 0, one value for each measured thing. A turn in which the host moved
 /// is repeated. The number of repeated turns is at most the number of turns in the options.
-/// Collective, for the workers 0 and 1.
+/// Collective, for two workers or more. The host is looked at between the workers 0 and 1.
 ///
 /// # Errors
 /// What `turn` returns; the errors of [`Shared::new`] and of collectives; [`BenchError::NoAnswer`].
@@ -86,13 +88,18 @@ pub(crate) fn in_turns(
     Ok(taken)
 }
 
-/// Measures a yardstick once. Returns its value on worker 0, and 0 on the other. Collective.
+/// Measures a yardstick between the workers 0 and 1 once. Returns its value on worker 0, and 0 on
+/// the others. Collective.
 ///
 /// # Errors
 /// The errors of the yardstick and of a barrier.
 pub(crate) fn once(me: &Worker, yardstick: &mut (impl Yardstick + ?Sized)) -> Result<f64, BenchError> {
     me.barrier()?;
-    if me.is_first() { yardstick.lead() } else { yardstick.follow().map(|()| 0.0) }
+    match me.id().index() {
+        0 => yardstick.lead(),
+        1 => yardstick.follow().map(|()| 0.0),
+        _ => Ok(0.0),
+    }
 }
 
 fn has_moved(before: f64, after: f64) -> bool {
@@ -123,6 +130,6 @@ mod tests {
             taken.report(vec![taken.metric("ns", "ns", 0), taken.metric("none", "ns", 1)])
         };
         assert_eq!(metrics(0), [Metric::new("ns", "ns", vec![1.0, 3.0]), Metric::new("none", "ns", vec![])]);
-        assert_eq!(metrics(2)[2], Metric::new("turns_repeated", "1", vec![2.0]));
+        assert_eq!(metrics(2)[2], Metric::new(TURNS_REPEATED, "1", vec![2.0]));
     }
 }

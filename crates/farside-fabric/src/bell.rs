@@ -119,6 +119,7 @@ impl Doorbell {
     }
 
     /// The owner's fencing.
+    #[inline]
     pub fn fencing(&self) -> Fencing {
         if self.fences.load(Ordering::Relaxed) == 0 { Fencing::Mutual } else { Fencing::ByReceiver }
     }

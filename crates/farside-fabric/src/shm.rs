@@ -711,7 +711,8 @@ fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), Fab
 
 /// The name under which a process of the job listens. Every user of the machine can list the names
 /// in use. So each name has a part that only the job can compute: a stranger that sees the name of
-/// one process cannot take that of another before the other does.
+/// one process cannot take that of another before the other does. The names protect nothing else:
+/// strangers are judged when they connect ([`strangers`]).
 fn name(config: &ShmConfig, process: ProcessId) -> Vec<u8> {
     let (job_id, number) = (config.job_id, process.number());
     let mut mac = Hmac::<Sha256>::new_from_slice(&config.secret).expect("HMAC accepts keys of any length");

@@ -33,6 +33,9 @@ impl WaitPolicy {
     }
 }
 
+/// Number of long looks that follow each other without a pause.
+const EAGER_LOOKS: u32 = 64;
+
 /// One wait, with the number of its looks that found nothing.
 #[derive(Debug)]
 pub struct Backoff {
@@ -50,6 +53,18 @@ impl Backoff {
     #[inline]
     pub fn reset(&mut self) {
         self.looks = 0;
+    }
+
+    /// Records a look that found nothing and that takes about as long as a pause itself. At first
+    /// there is no pause, because most answers come soon: a pause after each look would double the
+    /// time until one is noticed.
+    #[inline]
+    pub fn pause_after_long_look(&mut self) -> bool {
+        if self.looks < EAGER_LOOKS && self.policy == WaitPolicy::DEDICATED {
+            self.looks += 1;
+            return true;
+        }
+        self.pause()
     }
 
     /// Records a look that found nothing. Pauses briefly and returns `true`, or returns `false`

@@ -18,7 +18,7 @@ use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
-use crate::turns::once;
+use crate::turns::{in_turns, once};
 use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str =
@@ -193,39 +193,35 @@ fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool)
     let mut random = Random::of(me);
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut trips = TwoLines { ping_pong, trips: count };
-    let mut samples = [Vec::new(), Vec::new(), Vec::new()];
-    // The first run touches the memory and makes the connections.
-    for run in 0..=options.runs() {
-        let limit_ns = match (is_mapped, is_call) {
-            (true, true) if processes == 2 => Some(once(me, &mut trips)?),
-            (true, false) => Some(of_all(me, || {
+    let has_limit = is_mapped && (!is_call || processes == 2);
+    // The first turn touches the memory and makes the connections.
+    let taken = in_turns(me, options, |_| {
+        let limit_ns = match (has_limit, is_call) {
+            (false, _) => 0.0,
+            (true, true) => once(me, &mut trips)?,
+            (true, false) => of_all(me, || {
                 time_batches(count, TOGETHER, || {
                     let process = random.other(targets.own, processes);
                     let word = process * WORDS + random.below(component.reach(WORDS));
                     component.instruct(memory.word(word * 8));
                     Ok(())
                 })
-            })?),
-            _ => None,
+            })?,
         };
         let other_ns = of_all(me, || Ok(time_batches(count, TOGETHER, || targets.perform(me, false))?))?;
         let own_ns = of_all(me, || {
             let own = if is_call { 0 } else { count };
             Ok(time_batches(own, TOGETHER, || targets.perform(me, true))?)
         })?;
-        let values = [Some(other_ns), Some(own_ns).filter(|_| !is_call), limit_ns];
-        if run > 0 && me.is_first() {
-            samples.iter_mut().zip(values).for_each(|(all, value)| all.extend(value));
-        }
-    }
-    let [other, own, limit] = samples;
+        Ok(vec![other_ns, own_ns, limit_ns])
+    })?;
     let limit_name = if is_call { TWO_LINES } else { "bare instruction" };
-    let metric = Metric::new("ns", "ns", other);
-    let mut metrics = vec![if limit.is_empty() { metric } else { metric.against(limit_name, limit) }];
-    if !own.is_empty() {
-        metrics.push(Metric::new("own_ns", "ns", own));
+    let metric = taken.metric("ns", "ns", 0);
+    let mut metrics = vec![if has_limit { metric.against(limit_name, taken.samples_of(2)) } else { metric }];
+    if !is_call {
+        metrics.push(taken.metric("own_ns", "ns", 1));
     }
-    Ok(metrics)
+    Ok(taken.report(metrics))
 }
 
 /// Measures on all workers at once, and returns on worker 0 the median of their medians.

@@ -11,6 +11,7 @@ use crate::fabric::{Fabric, SimNetwork};
 use crate::metric::Metric;
 use crate::shared::Shared;
 use crate::stats::median;
+use crate::turns::{TURNS_REPEATED, in_turns};
 use crate::{BenchError, Options};
 
 /// Operations of each worker in a run by default: on mapped memory, over a network, and simulated.
@@ -110,10 +111,11 @@ pub(super) fn choices<O: Operation>(on: &Fabric, groups: Vec<(String, Vec<O>)>, 
 /// Returns the time of the implementation with the least predicted time, beside that of the
 /// fastest.
 fn chosen(measured: impl Iterator<Item = Result<Vec<Metric>, BenchError>>) -> Result<Vec<Metric>, BenchError> {
-    let mut all = Vec::new();
+    let (mut all, mut repeated) = (Vec::new(), 0.0);
     for metrics in measured {
         let metrics = metrics?;
         let samples = |name| metrics.iter().find(|metric| metric.name == name).map(|metric| metric.samples.clone());
+        repeated += samples(TURNS_REPEATED).into_iter().flatten().sum::<f64>();
         if let (Some(ns), Some(predicted)) = (samples("ns"), samples("predicted_ns"))
             && !ns.is_empty()
         {
@@ -123,7 +125,11 @@ fn chosen(measured: impl Iterator<Item = Result<Vec<Metric>, BenchError>>) -> Re
     let chosen = all.iter().min_by(|one, other| one.0.total_cmp(&other.0));
     let best = all.iter().min_by(|one, other| median(&one.1).total_cmp(&median(&other.1)));
     let (Some((_, chosen)), Some((_, best))) = (chosen, best) else { return Ok(Vec::new()) };
-    Ok(vec![Metric::new("ns", "ns", chosen.clone()).against("the fastest implementation", best.clone())])
+    let mut metrics = vec![Metric::new("ns", "ns", chosen.clone()).against("the fastest implementation", best.clone())];
+    if repeated > 0.0 {
+        metrics.push(Metric::new(TURNS_REPEATED, "1", vec![repeated]));
+    }
+    Ok(metrics)
 }
 
 /// Measures on real processes, beside the bare instructions where memory is mapped.
@@ -140,9 +146,8 @@ fn measure<O: Operation>(
     let predicted = operation.predict(model, load(me));
     let memory = Shared::table(me, operation.limit_bytes(size) * me.process_count() as usize)?;
     let mut state = operation.begin(me, size, count)?;
-    let (mut all, mut limits) = (Vec::new(), Vec::new());
-    // The first run touches the memory and makes the connections.
-    for run in 0..=options.runs() {
+    // The first turn touches the memory and makes the connections.
+    let taken = in_turns(me, options, |_| {
         let (all_sizes, mut last) = (size * me.process_count() as usize, 0);
         let before = u64::from(me.id().number()) * count;
         operation.prepare_limit(me, &memory, size);
@@ -152,17 +157,15 @@ fn measure<O: Operation>(
         })?;
         operation.prepare(me, &mut state)?;
         let one = time(me, operation, count, |number| operation.perform(me, &mut state, number))?;
-        if run > 0 && me.is_first() {
-            all.push(one);
-            limits.push(limit);
-        }
-    }
+        Ok(vec![one, limit])
+    })?;
     operation.end(me, state)?;
-    let mut metric = Metric::new("ns", "ns", all);
+    let mut metric = taken.metric("ns", "ns", 0);
     if is_mapped {
-        metric = metric.against(LIMIT, limits);
+        metric = metric.against(LIMIT, taken.samples_of(1));
     }
-    Ok([metric].into_iter().chain(predicted.map(|ns| Metric::new("predicted_ns", "ns", vec![ns]))).collect())
+    let predicted = predicted.map(|ns| Metric::new("predicted_ns", "ns", vec![ns]));
+    Ok(taken.report([metric].into_iter().chain(predicted).collect()))
 }
 
 /// Measures in virtual time.

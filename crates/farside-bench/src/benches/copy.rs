@@ -28,7 +28,7 @@ mod private;
 mod transfers;
 mod words;
 
-use farside::{Worker, WorkerId};
+use farside::Worker;
 
 use self::transfers::TransferKind;
 use super::size_name;
@@ -36,6 +36,7 @@ use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::stats::median;
 use crate::timing::time_batches;
+use crate::turns::{self, Taken};
 use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str = "puts, gets, copies, atomics and signals by global addresses (ACP)";
@@ -106,26 +107,19 @@ fn time(count: u64, bytes: usize, operation: impl FnMut() -> Result<(), BenchErr
     Ok(median(&time_batches(count, together, operation)?))
 }
 
-/// Measures several things on worker 0, in turns and several times, while the others wait. Returns
-/// the times of each.
+/// Measures several things on worker 0 in turns, while the others wait.
 fn in_turns<const THINGS: usize>(
     me: &Worker,
     options: Options,
     mut once: impl FnMut() -> Result<[f64; THINGS], BenchError>,
-) -> Result<[Vec<f64>; THINGS], BenchError> {
-    let mut found = [const { Vec::new() }; THINGS];
-    for run in 0..=options.runs() {
+) -> Result<Taken, BenchError> {
+    // The first turn finds and touches the memory.
+    turns::in_turns(me, options, |_| {
         me.barrier()?;
-        if me.id() == WorkerId::new(0) {
-            let taken = once()?;
-            // The first run finds and touches the memory.
-            if run > 0 {
-                found.iter_mut().zip(taken).for_each(|(all, ns)| all.push(ns));
-            }
-        }
+        let found = if me.is_first() { once()? } else { [0.0; THINGS] };
         me.barrier()?;
-    }
-    Ok(found)
+        Ok(found.into())
+    })
 }
 
 /// Converts nanoseconds for `bytes` bytes into rates.

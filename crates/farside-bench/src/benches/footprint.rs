@@ -97,7 +97,7 @@ fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
 /// Runs several jobs of Farside, and as many of Open MPI.
 fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = repeat(options, run_once)?;
-    let mut run_peer = || peers::measure(peers::FOOTPRINT, processes, &[], options);
+    let mut run_peer = |options| peers::measure(peers::FOOTPRINT, processes, &[], options);
     metrics.extend(repeat(options, &mut run_peer)?);
     Ok(metrics)
 }

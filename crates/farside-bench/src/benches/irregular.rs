@@ -108,8 +108,12 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let case = |plan: Plan| {
         let of_peers = plan.clone();
         let around = move |options, run_once: RunOnce<'_>| {
-            let mut metrics = run_once()?;
-            metrics.extend(measure_peers(&of_peers, options)?);
+            let measure_peers = |options| measure_peers(&of_peers, options);
+            let (mut metrics, of_peers) = match of_peers.limit {
+                Some(_) => peers::in_turns(options, run_once, measure_peers)?,
+                None => (run_once(options)?, Vec::new()),
+            };
+            metrics.extend(of_peers);
             Ok(metrics)
         };
         Case::around_job(plan.name.clone(), 2, move |me, options| measure(me, &plan, options), around)
@@ -120,9 +124,6 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 /// Measures the program for Open MPI, which has the workloads with a limit.
 fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
     let &[workload, form, ..] = &plan.name.split('/').collect::<Vec<_>>()[..] else { return Ok(Vec::new()) };
-    if plan.limit.is_none() {
-        return Ok(Vec::new());
-    }
     let [operations, words] = plan.numbers(options);
     // One word takes it several times as long.
     let operations = if form == "agp" { operations.div_ceil(10) } else { operations };
@@ -133,7 +134,8 @@ fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchErro
 
 /// Some workloads take seconds.
 fn runs(options: Options) -> u32 {
-    if options.quick { 3 } else { options.runs() as u32 }
+    let runs = options.runs() as u32;
+    if options.quick { runs.div_ceil(2) } else { runs }
 }
 
 /// Measures a case. Worker 0 returns the metrics.

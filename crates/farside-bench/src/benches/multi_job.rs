@@ -130,9 +130,9 @@ fn runs(options: Options) -> usize {
 
 /// Repeats the job for each run, because a process does not return memory.
 pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
-    let mut all = run_once()?;
+    let mut all = run_once(options)?;
     for _ in 1..runs(options) {
-        for (metric, again) in all.iter_mut().zip(run_once()?) {
+        for (metric, again) in all.iter_mut().zip(run_once(options)?) {
             metric.extend(again);
         }
     }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn each_run_is_a_sample() {
         let mut count = 0;
-        let run_once: RunOnce<'_> = &mut || {
+        let run_once: RunOnce<'_> = &mut |_| {
             count += 1;
             Ok(metrics_of(&[[10, 4, 20, 8, 7], [30, 6, 40, 16, 9]]))
         };

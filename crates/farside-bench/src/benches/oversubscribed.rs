@@ -143,13 +143,13 @@ fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
 
 /// Measures from the launch of an empty job until all its workers run.
 fn time_start(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
-    let run = || Ok((now(), moment(&run_once()?, STARTED)));
+    let run = || Ok((now(), moment(&run_once(options)?, STARTED)));
     time_ms("start_ms", options, run)
 }
 
 /// Measures from the return of its last worker until the launcher returns.
 fn time_end(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
-    let run = || Ok((moment(&run_once()?, ENDED), now()));
+    let run = || Ok((moment(&run_once(options)?, ENDED), now()));
     time_ms("end_ms", options, run)
 }
 

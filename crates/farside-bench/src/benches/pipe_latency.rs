@@ -39,7 +39,7 @@ use super::size_name;
 use crate::case::{Case, RunOnce};
 use crate::fabric::Fabric;
 use crate::limits::ping_pong::PingPong;
-use crate::metric::{Metric, join};
+use crate::metric::Metric;
 use crate::row::Row;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
@@ -188,21 +188,18 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// Measures a job of Farside before and after Open MPI's ways. The peers that write stand beside
-/// the pipe.
+/// Measures jobs of Farside and Open MPI's ways in turns. The peers that write stand beside the
+/// pipe, those that read and the messages beside the offers.
 fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
-    let mut metrics = run_once()?;
     let mode = match way {
         Method::Write => "write",
         Method::Read => "read",
-        Method::TwoPuts => return Ok(metrics),
+        Method::TwoPuts => return run_once(options),
     };
-    let arguments = [bytes as u64, trips(bytes, options), options.runs() as u64].map(|number| number.to_string());
-    let arguments = [&arguments[..], &[mode.to_owned()]].concat();
-    let of_peers = peers::measure(peers::PIPE, 2, &arguments, options)?;
-    if !of_peers.is_empty() {
-        join(&mut metrics, run_once()?);
-    }
+    let (mut metrics, of_peers) = peers::in_turns(options, run_once, |options| {
+        let numbers = [bytes as u64, trips(bytes, options), options.runs() as u64].map(|number| number.to_string());
+        peers::measure(peers::PIPE, 2, &[&numbers[..], &[mode.to_owned()]].concat(), options)
+    })?;
     let is_one_sided = |metric: &&Metric| metric.peer.as_deref() != Some("openmpi-send");
     let best = of_peers.iter().filter(is_one_sided).map(|metric| median(&metric.samples)).min_by(f64::total_cmp);
     if let (Some(best), Some(own)) = (best, metrics.first()) {

@@ -106,7 +106,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let case = |(name, plan): (String, Plan)| {
         let around = move |options, run_once: RunOnce<'_>| match has_peers && plan.is_plain() {
             true => beside_mpi(plan, options, run_once),
-            false => Ok(with_hidden(without_checksum(run_once()?).0)),
+            false => Ok(with_hidden(without_checksum(run_once(options)?).0)),
         };
         Case::around_job(name, plan.shape.processes, move |me, options| measure(me, plan, options), around)
     };
@@ -145,13 +145,14 @@ fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
     plain.chain(others).map(|plan| (plan.name(), plan)).collect::<Vec<_>>().into_iter()
 }
 
-/// Measures a job of Farside and Open MPI's four ways.
+/// Measures jobs of Farside and Open MPI's four ways in turns.
 fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
-    let (mut metrics, expected) = without_checksum(run_once()?);
     let shape = plan.shape;
-    let arguments = [shape.size as u64, shape.steps(options), options.runs() as u64, u64::from(plan.overlap)];
-    let of_peers =
-        peers::measure(peers::STENCIL, shape.processes, &arguments.map(|number| number.to_string()), options)?;
+    let (own, of_peers) = peers::in_turns(options, run_once, |options| {
+        let arguments = [shape.size as u64, shape.steps(options), options.runs() as u64, u64::from(plan.overlap)];
+        peers::measure(peers::STENCIL, shape.processes, &arguments.map(|number| number.to_string()), options)
+    })?;
+    let (mut metrics, expected) = without_checksum(own);
     for metric in of_peers {
         match metric.name.as_str() {
             CHECKSUM => metric.samples.iter().try_for_each(|found| compare(expected, *found as u64))?,

@@ -42,6 +42,7 @@ mod signals;
 mod simulated;
 mod simulation;
 mod state;
+mod strangers;
 mod support;
 mod survivors;
 mod sync;

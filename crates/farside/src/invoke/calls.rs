@@ -193,7 +193,7 @@ impl Process {
             | CallMessage::Closed { .. }
             | CallMessage::Reclaim { .. }) => self.take_answer(from, answer),
             CallMessage::Reply { reply, piece } => take_piece(self, from, reply, piece),
-            CallMessage::ReplyMoved { reply, mark } => take_mark(self, from, reply, mark),
+            CallMessage::ReplyMoved { reply, number, mark } => take_mark(self, from, reply, number, mark),
             CallMessage::CountDown { latch } => {
                 if self.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == self.id()) {
                     count_down(self, latch);

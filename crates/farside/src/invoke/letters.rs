@@ -45,6 +45,8 @@ struct Mail {
     calls: u64,
     /// Watched letters of which there is news.
     news: Vec<SlotHandle>,
+    /// For each slot of whose reply a mark has come: the generation and the mark's number.
+    marked: HashMap<u32, (u32, u32)>,
 }
 
 /// An answer that arrives in messages.
@@ -53,6 +55,8 @@ struct Letter {
     /// The worker that was called.
     on: WorkerId,
     holder: Holder,
+    /// The number of the last mark, for a call without a slot.
+    marked: u32,
     /// The sender of the first piece. Only it may send the others.
     from: Option<ProcessId>,
     /// [`Status::Waiting`] until the answer is complete.
@@ -66,7 +70,7 @@ struct Letter {
 impl Letter {
     fn to_call_of(on: WorkerId) -> Self {
         let (holder, from, status) = (Holder::Called, None, Status::Waiting);
-        Self { on, holder, from, status, total: 0, bytes: Vec::new(), is_watched: false }
+        Self { on, holder, marked: 0, from, status, total: 0, bytes: Vec::new(), is_watched: false }
     }
 }
 
@@ -167,7 +171,7 @@ impl Letters {
                     return Err(Fault::Late);
                 }
                 // Who answers is the holder, even if a mark of it is still on its way.
-                set_holder(state, name.generation, |_| Some(Holder::Process(from)));
+                set_holder(state, name.generation, Holder::Process(from));
                 if !claim(state, name.generation) {
                     return Err(Fault::Late);
                 }
@@ -200,45 +204,40 @@ impl Letters {
         Ok(true)
     }
 
-    /// Notes that `from` has sent or received the reply to a call.
+    /// Notes that `from` has sent or received the reply to a call. Messages of two processes may
+    /// overtake each other: a mark behind a later one changes nothing.
     fn mark(
         &self,
         process: &Process,
         from: ProcessId,
         name: ReplyName,
+        number: u32,
         mark: Mark,
         state: Option<&AtomicU64>,
     ) -> Result<(), Fault> {
         let mut mail = lock(&self.mail);
-        let Mail { letters, news, .. } = &mut *mail;
+        let Mail { letters, news, marked, .. } = &mut *mail;
         let handle = name.handle();
-        let letter = letters.get_mut(&handle);
-        let on = match (&letter, state) {
-            (Some(letter), _) => letter.on,
-            (None, Some(_)) => self.called(name)?,
-            (None, None) => return Err(Fault::Late),
-        };
-        check_sender(process, from, on)?;
-        // Messages of two processes may overtake each other. Once the reply was received, only its
-        // holder can have sent it on.
-        let next = |now| match (mark, now) {
-            (Mark::Received, _) => Some(mark.holder(from)),
-            (_, Holder::Called) if process.is_worker_of(on.number(), from) => Some(mark.holder(from)),
-            (_, Holder::Process(holder)) if holder == from => Some(mark.holder(from)),
-            _ => None,
-        };
-        match (letter, state) {
-            (_, Some(state)) => set_holder(state, name.generation, next),
-            (Some(letter), None) => {
-                // Marks that come behind a piece of the answer are old.
-                if letter.from.is_none() {
-                    letter.holder = next(letter.holder).unwrap_or(letter.holder);
-                }
-                if letter.is_watched {
-                    news.push(handle);
-                }
+        if let Some(state) = state {
+            check_sender(process, from, self.called(name)?)?;
+            let (generation, last) = marked.entry(name.slot).or_default();
+            if *generation != name.generation {
+                (*generation, *last) = (name.generation, 0);
             }
-            (None, None) => {}
+            if *last < number {
+                *last = number;
+                set_holder(state, name.generation, mark.holder(from));
+            }
+            return Ok(());
+        }
+        let letter = letters.get_mut(&handle).ok_or(Fault::Late)?;
+        check_sender(process, from, letter.on)?;
+        // Marks that come behind a piece of the answer are old, too.
+        if letter.from.is_none() && letter.marked < number {
+            (letter.marked, letter.holder) = (number, mark.holder(from));
+        }
+        if letter.is_watched {
+            news.push(handle);
         }
         Ok(())
     }
@@ -291,9 +290,9 @@ pub(crate) fn take_piece(process: &Process, from: ProcessId, name: ReplyName, pi
 }
 
 /// Notes that `from` has sent or received the reply to a call of this process.
-pub(crate) fn take_mark(process: &Process, from: ProcessId, name: ReplyName, mark: Mark) {
+pub(crate) fn take_mark(process: &Process, from: ProcessId, name: ReplyName, number: u32, mark: Mark) {
     let Some((letters, local)) = letters_of(process, name) else { return };
-    match letters.mark(process, from, name, mark, state_of(process, letters, local, name)) {
+    match letters.mark(process, from, name, number, mark, state_of(process, letters, local, name)) {
         // The new holder may be lost already.
         Ok(()) => process.home().doorbell(local).ring_if_asleep(),
         Err(fault) => report(from, name, fault),
@@ -347,7 +346,7 @@ mod tests {
             offset: Option<u64>,
             bytes: Vec<u8>,
         },
-        Mark(Mark),
+        Mark(u32, Mark),
     }
 
     fn sent() -> impl Strategy<Value = Sent> {
@@ -361,7 +360,8 @@ mod tests {
             bytes,
         });
         let mark = prop_oneof![Just(Mark::Received), (0_u32..5).prop_map(|losses| Mark::Sent { losses })];
-        let content = prop_oneof![6 => piece, 1 => mark.prop_map(Content::Mark)];
+        let marked = (0_u32..9, mark).prop_map(|(number, mark)| Content::Mark(number, mark));
+        let content = prop_oneof![6 => piece, 3 => marked];
         let stale = prop_oneof![9 => Just(0), 1 => 1_u32..3];
         (1_u32..=3, prop::sample::select(&NAMED[..]), stale, content).prop_map(|(from, call, stale, content)| Sent {
             from,
@@ -375,6 +375,8 @@ mod tests {
     #[derive(Debug)]
     struct Expected {
         holder: Holder,
+        /// The largest number of a mark so far.
+        marked: u32,
         from: Option<u32>,
         total: u64,
         bytes: Vec<u8>,
@@ -390,11 +392,9 @@ mod tests {
                 return;
             }
             match &sent.content {
-                Content::Mark(mark) => {
-                    let holds = self.holder == Holder::Process(ProcessId::new(from))
-                        || (self.holder == Holder::Called && from == on);
-                    if self.from.is_none() && (*mark == Mark::Received || holds) {
-                        self.holder = mark.holder(ProcessId::new(from));
+                Content::Mark(number, mark) => {
+                    if self.from.is_none() && *number > self.marked {
+                        (self.marked, self.holder) = (*number, mark.holder(ProcessId::new(from)));
                     }
                 }
                 Content::Piece { status, total, bytes, .. } => {
@@ -448,7 +448,7 @@ mod tests {
 
     fn message(name: ReplyName, content: &Content, offset: u64) -> Vec<u8> {
         match content.clone() {
-            Content::Mark(mark) => CallMessage::ReplyMoved { reply: name, mark },
+            Content::Mark(number, mark) => CallMessage::ReplyMoved { reply: name, number, mark },
             Content::Piece { status, total, bytes, .. } => {
                 CallMessage::Reply { reply: name, piece: AnswerPiece { status, total, offset, bytes } }
             }
@@ -465,8 +465,8 @@ mod tests {
             (on, me.replies().reserve([8, 100, 5000][call % 3], WorkerId::new(on)))
         };
         let calls: Vec<_> = (0..CALLS).map(reserve).collect();
-        let begin =
-            || Expected { holder: Holder::Called, from: None, total: 0, bytes: Vec::new(), status: Status::Waiting };
+        let (holder, status) = (Holder::Called, Status::Waiting);
+        let begin = || Expected { holder, marked: 0, from: None, total: 0, bytes: Vec::new(), status };
         let mut expected: Vec<_> = (0..CALLS).map(|_| begin()).collect();
         let named = NAMED.map(|call| calls[call].1.0.index as usize);
         let is_named = |slot| named.contains(&slot);

@@ -54,8 +54,9 @@ pub(crate) enum CallMessage {
     FrameCredit { ring: RingName, consumed: u64 },
     /// To the caller's process: a part of a result that is not stored in its memory.
     Reply { reply: ReplyName, piece: AnswerPiece },
-    /// To the caller's process: the duty to answer was sent to another process, or received.
-    ReplyMoved { reply: ReplyName, mark: Mark },
+    /// To the caller's process: the duty to answer was sent to another process, or received. The
+    /// marks of one reply have the numbers 1, 2, and so on.
+    ReplyMoved { reply: ReplyName, number: u32, mark: Mark },
     /// A latch to count down, for a process whose memory is not mapped at the sender.
     CountDown { latch: LatchAddress },
 }

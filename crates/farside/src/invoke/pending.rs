@@ -127,13 +127,16 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// When the result was taken before.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         let slot = self.slot.expect("the result was already taken");
-        let how = self.how;
-        let look = |worker: &Worker| take_on(worker, slot, how).map(Ok);
-        // An error of the wait itself says nothing of the result, which may still come.
-        let result = self.worker.wait_until("waiting for the result of a call", time, look);
-        let result = result.map_err(|error| with_debtor(&self.worker.replies(), slot, error))?;
-        self.slot = None;
-        result
+        loop {
+            // An error of the wait itself says nothing of the result, which may still come.
+            let waited = self.worker.wait_for_result(slot, time);
+            waited.map_err(|error| with_debtor(&self.worker.replies(), slot, error))?;
+            // A holder that seemed lost may have passed the reply on.
+            if let Some(result) = take_on(self.worker, slot, self.how) {
+                self.slot = None;
+                return result;
+            }
+        }
     }
 
     /// Whether the result was taken.

@@ -6,12 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farside_fabric::WorkerId;
 
 use super::letters::{Letters, book, read_book};
-use super::reply::{Holder, ReplyAddress, ReplyName, SlotState, Status, waiting};
-use crate::runtime::home::{Home, REPLY_INLINE_BYTES};
+use super::reply::{Holder, ReplyAddress, ReplyName, ReplyRoom, SlotState, Status, waiting};
+use crate::runtime::home::{Home, REPLY_INLINE_BYTES, REPLY_UNIT_BYTES};
 use crate::wire::Wire;
-
-/// The unit in which reply space is given out.
-const UNIT_BYTES: usize = 1024;
 
 /// The room for a result whose type does not fix its size.
 pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
@@ -28,7 +25,8 @@ pub(crate) struct ReplySlots {
     /// The generation of each slot and the worker that was called; shared with `letters`.
     books: Arc<[AtomicU64]>,
     letters: Arc<Letters>,
-    slots: Vec<Slot>,
+    /// The room of each slot's result.
+    rooms: Vec<ReplyRoom>,
     free: Vec<u16>,
     /// Slots given up while an answer was being written. Each is freed when the answer is complete.
     /// A slot whose writer was lost is never freed: a process may be lost to the job and still
@@ -37,13 +35,6 @@ pub(crate) struct ReplySlots {
     space: Vec<bool>,
     /// The number of calls without a slot.
     without_slot: usize,
-}
-
-/// The units of reply space that belong to a slot.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    first_unit: u16,
-    units: u16,
 }
 
 /// A call that waits for its result: its slot, or a number that no slot has.
@@ -74,10 +65,10 @@ impl ReplySlots {
             worker,
             books,
             letters,
-            slots: vec![Slot { first_unit: 0, units: 0 }; count],
+            rooms: vec![ReplyRoom::default(); count],
             free: (0..count as u16).rev().collect(),
             given_up: Vec::new(),
-            space: vec![false; home.layout().reply_space_bytes(local) / UNIT_BYTES],
+            space: vec![false; home.layout().reply_space_bytes(local) / REPLY_UNIT_BYTES],
             without_slot: 0,
             home,
             local,
@@ -96,49 +87,37 @@ impl ReplySlots {
             self.collect();
         }
         let Some(index) = self.free.pop() else { return self.reserve_letter(on) };
-        let has_space = REPLY_INLINE_BYTES < bytes && bytes <= ROOM_BYTES_MAX;
-        let units = if has_space { bytes.div_ceil(UNIT_BYTES) } else { 0 };
-        let (first_unit, units) = self.find_space(units).map_or((0, 0), |first_unit| (first_unit, units));
-        self.space[first_unit..first_unit + units].fill(true);
         let slot = index as usize;
-        self.slots[slot] = Slot { first_unit: first_unit as u16, units: units as u16 };
+        let has_space = REPLY_INLINE_BYTES < bytes && bytes <= ROOM_BYTES_MAX;
+        let room = if has_space { self.take_space(bytes) } else { ReplyRoom::default() };
+        self.rooms[slot] = room;
         let generation = self.generation(slot).wrapping_add(1);
         // Relaxed: published to the callee by the record that carries the address.
         self.books[slot].store(book(generation, on), Ordering::Relaxed);
         self.state_word(slot).store(SlotState::new(generation, Status::Waiting).word(), Ordering::Relaxed);
         let handle = SlotHandle { index: index.into(), generation };
-        let (place, room) = self.place(slot);
-        (handle, ReplyAddress { name: self.name(handle), capacity: room as u32, place: place as u64 })
+        (handle, ReplyAddress { name: self.name(handle), room })
     }
 
     #[cold]
     fn reserve_letter(&mut self, on: WorkerId) -> (SlotHandle, ReplyAddress) {
         self.without_slot += 1;
         let handle = self.letters.expect(on);
-        (handle, ReplyAddress { name: self.name(handle), capacity: 0, place: 0 })
+        (handle, ReplyAddress { name: self.name(handle), room: ReplyRoom::default() })
     }
 
     fn name(&self, handle: SlotHandle) -> ReplyName {
         ReplyName { worker: self.worker.number(), slot: handle.index, generation: handle.generation }
     }
 
-    /// Returns the place of a slot's result, and its room in bytes.
-    fn place(&self, slot: usize) -> (usize, usize) {
-        let Slot { first_unit, units } = self.slots[slot];
-        match units {
-            0 => (self.home.layout().reply_slot(self.local, slot) + 8, REPLY_INLINE_BYTES),
-            units => {
-                let offset = first_unit as usize * UNIT_BYTES;
-                (self.home.layout().reply_space(self.local) + offset, units as usize * UNIT_BYTES)
-            }
-        }
-    }
-
-    fn find_space(&self, units: usize) -> Option<usize> {
-        if units == 0 {
-            return Some(0);
-        }
-        self.space.windows(units).position(|window| !window.contains(&true))
+    /// Takes reply space for a result; none if there is not enough.
+    fn take_space(&mut self, bytes: usize) -> ReplyRoom {
+        let units = bytes.div_ceil(REPLY_UNIT_BYTES);
+        let Some(first_unit) = self.space.windows(units).position(|window| !window.contains(&true)) else {
+            return ReplyRoom::default();
+        };
+        self.space[first_unit..first_unit + units].fill(true);
+        ReplyRoom { first_unit: first_unit as u16, units: units as u16 }
     }
 
     fn state_word(&self, slot: usize) -> &AtomicU64 {
@@ -152,12 +131,23 @@ impl ReplySlots {
     /// Returns whether a call has a slot.
     #[inline]
     pub(crate) fn has_slot(&self, handle: SlotHandle) -> bool {
-        (handle.index as usize) < self.slots.len()
+        (handle.index as usize) < self.rooms.len()
     }
 
     /// The letters to the owner of these slots.
     pub(crate) fn letters(&self) -> &Letters {
         &self.letters
+    }
+
+    /// Returns whether the answer to a call has arrived.
+    #[inline]
+    pub(crate) fn has_answer(&self, handle: SlotHandle) -> bool {
+        if !self.has_slot(handle) {
+            return self.letters.awaited(handle).is_none();
+        }
+        // Relaxed: `outcome` loads the state again before anything of the answer is read.
+        let state = SlotState::from_word(self.state_word(handle.index as usize).load(Ordering::Relaxed));
+        !matches!(state, Some(SlotState { status: Status::Waiting | Status::Claimed, .. }))
     }
 
     /// Returns what has become of a call.
@@ -175,16 +165,16 @@ impl ReplySlots {
         if let Some(SlotState { status: Status::Waiting | Status::Claimed, bytes, .. }) = state {
             return ReplyOutcome::Waits(on, Holder::of_code(bytes));
         }
-        let (place, room) = self.place(slot);
-        match state {
-            Some(SlotState { status: Status::Letter, .. }) => ReplyOutcome::Letter,
-            Some(state) if state.generation == handle.generation && state.bytes as usize <= room => {
-                let address = self.home.range(place, room).expect("the layout has it");
-                ReplyOutcome::InSlot(on, state.status, address, state.bytes as usize)
+        let found = match state {
+            Some(SlotState { status: Status::Letter, .. }) => return ReplyOutcome::Letter,
+            Some(SlotState { generation, bytes, status }) if generation == handle.generation => {
+                let place = self.home.reply_place(self.local, slot, self.rooms[slot], bytes as usize);
+                place.map(|place| ReplyOutcome::InSlot(on, status, place, bytes as usize))
             }
-            // No callee writes such a state, so it counts as no answer.
-            _ => ReplyOutcome::InSlot(on, Status::Dropped, std::ptr::dangling(), 0),
-        }
+            _ => None,
+        };
+        // No callee writes such a state, so it counts as no answer.
+        found.unwrap_or(ReplyOutcome::InSlot(on, Status::Dropped, std::ptr::dangling(), 0))
     }
 
     /// Takes the letter with the outcome of a call, and releases the slot. Returns the worker that
@@ -199,6 +189,7 @@ impl ReplySlots {
     }
 
     /// Releases a slot whose outcome was taken.
+    #[inline]
     pub(crate) fn release(&mut self, handle: SlotHandle) {
         if !self.has_slot(handle) {
             self.without_slot -= 1;
@@ -251,14 +242,15 @@ impl ReplySlots {
         true
     }
 
+    #[inline]
     fn free_slot(&mut self, index: u16) {
-        let Slot { first_unit, units } = self.slots[index as usize];
+        let ReplyRoom { first_unit, units } = self.rooms[index as usize];
         self.space[first_unit as usize..(first_unit + units) as usize].fill(false);
         self.free.push(index);
     }
 
     /// The number of calls that wait for results, and of slots given up but not free yet.
     pub(crate) fn in_use(&self) -> usize {
-        self.slots.len() - self.free.len() + self.without_slot
+        self.rooms.len() - self.free.len() + self.without_slot
     }
 }

@@ -10,10 +10,14 @@ use farside_fabric::bell::{self, Doorbell, Fencing, Watchers};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
+use crate::invoke::reply::ReplyRoom;
 pub(crate) use farside_launch::layout::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_INLINE_BYTES, REPLY_SLOT_BYTES,
     REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };
+
+/// The unit in which reply space is given out.
+pub(crate) const REPLY_UNIT_BYTES: usize = 1024;
 
 /// The starter memory of this process or of a peer, mapped here.
 #[derive(Clone, Debug)]
@@ -89,6 +93,18 @@ impl Home {
         self.word(self.layout.arrival_word(local, word))
     }
 
+    /// Returns the place of a result of `bytes` bytes; `None` if there is no such room for it.
+    #[inline]
+    pub(crate) fn reply_place(&self, local: usize, slot: usize, room: ReplyRoom, bytes: usize) -> Option<*mut u8> {
+        let (first, units) = (room.first_unit as usize * REPLY_UNIT_BYTES, room.units as usize * REPLY_UNIT_BYTES);
+        if units == 0 {
+            return (bytes <= REPLY_INLINE_BYTES).then(|| self.address(self.layout.reply_slot(local, slot) + 8));
+        }
+        let fits = bytes <= units && first + units <= self.layout.reply_space_bytes(local);
+        fits.then(|| self.address(self.layout.reply_space(local) + first))
+    }
+
+    #[inline]
     pub(crate) fn reply_state(&self, local: usize, slot: usize) -> &AtomicU64 {
         self.word(self.layout.reply_slot(local, slot))
     }
@@ -106,6 +122,7 @@ impl Home {
     }
 
     /// Returns the address of a range of this memory, or `None` if the range is not inside.
+    #[cfg(test)]
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
         let end = offset.checked_add(bytes)?;
         (end <= self.layout.bytes()).then(|| self.memory.base().as_ptr().wrapping_add(offset))

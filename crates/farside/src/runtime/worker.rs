@@ -581,6 +581,7 @@ impl Worker {
         self.inbox.borrow_mut()
     }
 
+    #[inline]
     pub(crate) fn replies(&self) -> RefMut<'_, ReplySlots> {
         self.replies.borrow_mut()
     }
@@ -734,6 +735,7 @@ impl Worker {
         self.process.attention(self.local) != self.attention_seen.get()
     }
 
+    #[inline]
     pub(crate) fn not_in_handler(&self, what: &'static str) -> Result<()> {
         if self.in_handler.get() {
             return Err(Error::InHandler { what });

@@ -41,7 +41,7 @@ pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, Benc
         let called = me.call_return(next, black_box(7_u64), |_, x| x).map_err(farside::Error::from)?;
         Ok::<_, BenchError>(called.wait().map(drop)?)
     };
-    let times = Participants::new(me)?.measure(options, |participants| {
+    let taken = Participants::new(me)?.measure(options, |participants| {
         Ok([
             participants.attended(|| put(own))?,
             participants.attended(|| put(other))?,
@@ -51,5 +51,6 @@ pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, Benc
     })?;
     values.free(me)?;
     let names = ["own_put_ns", "put_ns", "start_put_ns", "call_return_ns"];
-    Ok(names.into_iter().zip(times).map(|(name, times)| Metric::new(name, "ns", times)).collect())
+    let metrics = names.into_iter().enumerate().map(|(thing, name)| taken.metric(name, "ns", thing));
+    Ok(taken.report(metrics.collect()))
 }

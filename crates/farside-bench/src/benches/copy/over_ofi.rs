@@ -17,6 +17,7 @@ use crate::metric::Metric;
 use crate::shared::Patience;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
+use crate::turns::{Taken, in_turns};
 use crate::{BenchError, Options};
 
 /// Operations of one run by default, and the most bytes of them.
@@ -104,22 +105,16 @@ impl<'w> Participants<'w> {
         Ok(0.0)
     }
 
-    /// Measures several things in several runs. Returns the times of each. Collective.
+    /// Measures several things in turns. Collective.
     pub(super) fn measure<const THINGS: usize>(
         mut self,
         options: Options,
         mut once: impl FnMut(&mut Self) -> Result<[f64; THINGS], BenchError>,
-    ) -> Result<[Vec<f64>; THINGS], BenchError> {
-        let mut found = [const { Vec::new() }; THINGS];
-        for run in 0..=options.runs() {
-            let taken = once(&mut self)?;
-            // The first run makes the connections.
-            if run > 0 {
-                found.iter_mut().zip(taken).for_each(|(all, ns)| all.push(ns));
-            }
-        }
+    ) -> Result<Taken, BenchError> {
+        // The first turn makes the connections.
+        let taken = in_turns(self.me, options, |_| once(&mut self).map(Into::into))?;
         self.done.free(self.me)?;
-        Ok(found)
+        Ok(taken)
     }
 }
 
@@ -141,7 +136,7 @@ fn beside_libfabric(
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();
     let mut transfer = Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
-    let [limits, trips, times] = Participants::new(me)?.measure(options, |participants| {
+    let taken = Participants::new(me)?.measure(options, |participants| {
         me.barrier()?;
         let leads = me.id() == WorkerId::new(0);
         let limit = match leads {
@@ -156,12 +151,13 @@ fn beside_libfabric(
         Ok([limit, trip, participants.attended(|| transfer.time(count))?])
     })?;
     values.free(me)?;
-    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
-    let mut metrics = vec![Metric::new(METRIC, "ns", times.clone()).against(limit_name, limits), rate];
+    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &taken.samples_of(2)));
+    let mut metrics = vec![taken.metric(METRIC, "ns", 2).against(limit_name, taken.samples_of(0)), rate];
     if bytes <= WORD_BYTES {
-        metrics.push(Metric::new("word_ns", "ns", times).against("libfabric's messages there and back", trips));
+        let trips = taken.samples_of(1);
+        metrics.push(taken.metric("word_ns", "ns", 2).against("libfabric's messages there and back", trips));
     }
-    Ok(metrics)
+    Ok(taken.report(metrics))
 }
 
 /// Measures a copy between two other processes. Collective.
@@ -171,11 +167,11 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric
     let mut transfer =
         Transfer { me, way: TransferKind::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
     let count = count(bytes, options).min(COPIES_MAX);
-    let [times] = Participants::new(me)?
+    let taken = Participants::new(me)?
         .measure(options, |participants| Ok([participants.attended(|| transfer.time(count))?]))?;
     values.free(me)?;
-    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
-    Ok(vec![Metric::new(METRIC, "ns", times), rate])
+    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &taken.samples_of(0)));
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0), rate]))
 }
 
 /// Measures puts that all workers of process 0 make at the same time, beside the rate of one worker
@@ -210,12 +206,12 @@ fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u64>(1)?;
     let word = values.at(ProcessId::new(1))?.start();
     let count = count(size_of::<u64>(), options);
-    let [times] = Participants::new(me)?.measure(options, |participants| {
+    let taken = Participants::new(me)?.measure(options, |participants| {
         let add = || word.fetch_add(me, 1).map(drop);
         Ok([participants.attended(|| Ok(median(&time_batches(count, ALONE, add)?)))?])
     })?;
     values.free(me)?;
-    Ok(vec![Metric::new(METRIC, "ns", times)])
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0)]))
 }
 
 /// Measures data with its signal, to and fro, beside libfabric's messages. Collective.

@@ -36,7 +36,7 @@ pub(super) fn measure(
     let (mut data, mut own) = (vec![0_u8; bytes], vec![1_u8; bytes]);
     let limit = if way == TransferKind::Get { READ } else { WRITE };
     let count = count(bytes.max(CALL_BYTES), options);
-    let [times, calls] = in_turns(me, options, || {
+    let taken = in_turns(me, options, || {
         let ns = transfer.time(count)?;
         let refused = |cause| BenchError::System { doing: "reaching", path: "another process".into(), cause };
         let call = time(count, bytes, || {
@@ -51,5 +51,5 @@ pub(super) fn measure(
     if let Some(segment) = segment {
         segment.deregister(me)?;
     }
-    Ok(vec![Metric::new(METRIC, "ns", times).against(limit, calls)])
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0).against(limit, taken.samples_of(1))]))
 }

@@ -53,14 +53,15 @@ impl TransferKind {
         let mut transfer = Transfer { me, way: self, source: near, target: far, data: vec![1; bytes] };
         let mut copies = Copies { below, source: vec![1; bytes], target: vec![2; bytes] };
         let count = count(bytes, options);
-        let [times, copies_below, memcpys] = in_turns(me, options, || {
+        let taken = in_turns(me, options, || {
             Ok([transfer.time(count)?, copies.time_below(self, count)?, copies.time_memcpy(count)?])
         })?;
         values.free(me)?;
-        let rates = bytes_per_s(bytes, &times);
-        let rate = Metric::new("bytes_per_s", "B/s", rates).against(MEMCPY, bytes_per_s(bytes, &memcpys));
-        let ns = Metric::new(METRIC, "ns", times);
-        Ok(vec![if self == Self::ThirdParty { ns } else { ns.against(BELOW, copies_below) }, rate])
+        let rates = |thing| bytes_per_s(bytes, &taken.samples_of(thing));
+        let rate = Metric::new("bytes_per_s", "B/s", rates(0)).against(MEMCPY, rates(2));
+        let ns = taken.metric(METRIC, "ns", 0);
+        let ns = if self == Self::ThirdParty { ns } else { ns.against(BELOW, taken.samples_of(1)) };
+        Ok(taken.report(vec![ns, rate]))
     }
 }
 
@@ -172,7 +173,7 @@ pub(super) fn started(
     let new = |way| Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
     let (mut starts, mut waits) = (new(way), new(waiting));
     let count = count(bytes, options);
-    let [times, blocking] = in_turns(me, options, || Ok([starts.time(count)?, waits.time(count)?]))?;
+    let taken = in_turns(me, options, || Ok([starts.time(count)?, waits.time(count)?]))?;
     values.free(me)?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(limit, blocking)])
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0).against(limit, taken.samples_of(1))]))
 }

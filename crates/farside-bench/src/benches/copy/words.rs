@@ -20,7 +20,7 @@ pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Re
     let word: GlobalPtr<W> = values.at(ProcessId::new(1))?.start().cast();
     let below = Shared::new(me, WORD_DISTANCE)?;
     let count = count(size_of::<W>(), options);
-    let [times, alone] = in_turns(me, options, || {
+    let taken = in_turns(me, options, || {
         let ns = time(count, size_of::<W>(), || {
             black_box(black_box(word).fetch_add(me, W::from(1))?);
             Ok(())
@@ -33,7 +33,7 @@ pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Re
         Ok([ns, alone])
     })?;
     values.free(me)?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(INSTRUCTION, alone)])
+    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0).against(INSTRUCTION, taken.samples_of(1))]))
 }
 
 /// Measures the cost of an address. Collective.
@@ -42,7 +42,7 @@ pub(super) fn translate(me: &Worker, options: Options) -> Result<Vec<Metric>, Be
     let (here, there) = (values.at(me.process())?.start(), values.at(ProcessId::new(1))?.start());
     let below = Shared::new(me, WORD_DISTANCE)?;
     let count = count(size_of::<u64>(), options);
-    let [loads, bare, is_mapped, local, back] = in_turns(me, options, || {
+    let taken = in_turns(me, options, || {
         let load = time(count, 8, || {
             black_box(black_box(there).load(me)?);
             Ok(())
@@ -69,12 +69,9 @@ pub(super) fn translate(me: &Worker, options: Options) -> Result<Vec<Metric>, Be
         Ok([load, bare, is_mapped, local, back])
     })?;
     values.free(me)?;
-    let more = loads.iter().zip(&bare).map(|(load, bare)| load - bare).collect();
-    Ok(vec![
-        Metric::new(METRIC, "ns", more),
-        Metric::new("load_ns", "ns", loads),
-        Metric::new("is_mapped_ns", "ns", is_mapped),
-        Metric::new("local_address_ns", "ns", local),
-        Metric::new("address_at_ns", "ns", back),
-    ])
+    let more = taken.samples_of(0).iter().zip(&taken.samples_of(1)).map(|(load, bare)| load - bare).collect();
+    let more = Metric::new(METRIC, "ns", more);
+    let others = [("load_ns", 0), ("is_mapped_ns", 2), ("local_address_ns", 3), ("address_at_ns", 4)]
+        .map(|(name, thing)| taken.metric(name, "ns", thing));
+    Ok(taken.report([more].into_iter().chain(others).collect()))
 }

@@ -194,7 +194,7 @@ impl Worker {
                 }
             } else {
                 stream.found_nothing();
-                if backoff.pause() {
+                if backoff.pause_after_long_look() {
                     continue;
                 }
             }
@@ -362,9 +362,20 @@ impl Worker {
             || (!self.after_letters.borrow().is_empty() && self.replies.borrow().letters().has_news())
     }
 
+    /// Waits until the result of a call has arrived, or can no longer arrive.
+    pub(crate) fn wait_for_result(&self, slot: SlotHandle, time: Duration) -> Result<()> {
+        let look = |worker: &Self| worker.has_ended(slot).then_some(Ok(()));
+        self.wait_until("waiting for the result of a call", time, look)
+    }
+
     /// Returns whether the result of a call has arrived, or can no longer arrive.
+    #[inline]
     fn has_ended(&self, slot: SlotHandle) -> bool {
-        match self.replies.borrow().outcome(slot) {
+        let replies = self.replies.borrow();
+        if self.lost.borrow().is_empty() {
+            return replies.has_answer(slot);
+        }
+        match replies.outcome(slot) {
             ReplyOutcome::Waits(on, holder) => self.holder_lost(on, holder).is_some(),
             ReplyOutcome::InSlot(..) | ReplyOutcome::Letter => true,
         }
