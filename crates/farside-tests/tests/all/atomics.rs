@@ -258,12 +258,7 @@ fn changes_are_linearizable(me: &Worker, words: Words, begun: Option<Instant>, s
 }
 
 /// The owner changes words of its part of an array by a slice, and others by their addresses.
-fn changes_by_a_slice_are_linearizable(
-    me: &Worker,
-    begun: Option<Instant>,
-    rounds: u64,
-    changes: u64,
-) -> Result<()> {
+fn changes_by_a_slice_are_linearizable(me: &Worker, begun: Option<Instant>, rounds: u64, changes: u64) -> Result<()> {
     let array = me.global_array::<u64>(WORDS * me.process_count() as usize)?;
     let (words, own) = (Words(array.at(0)?.address()), array.local(me));
     for seed in 0..rounds {
