@@ -38,31 +38,46 @@ const TURNS_QUICK: usize = 2;
 /// How long a program may take to remove its files when it is asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-const COMPILER: &str = "mpicc";
-const LAUNCHER: &str = "mpirun";
-/// The command that installs the compiler, the launcher and the headers.
+/// A library, with the commands for its programs.
+#[derive(Clone, Copy, Debug)]
+struct Library {
+    compiler: &'static str,
+    launcher: &'static str,
+    header: &'static str,
+}
+
+const MPI: Library = Library { compiler: "mpicc", launcher: "mpirun", header: "mpi.h" };
+/// The OpenSHMEM of Open MPI, in the same packages.
+const SHMEM: Library = Library { compiler: "oshcc", launcher: "oshrun", header: "shmem.h" };
+
+/// The command that installs the compilers, the launchers and the headers.
 const INSTALL: &str = "apt-get install --no-install-recommends openmpi-bin libopenmpi-dev";
 /// The smallest program that needs compiler, headers and library.
-const PROBE: Source = Source { name: "probe.c", text: "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n" };
+const PROBE: Source = Source::for_mpi("probe.c", "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n");
 
 /// The source of a program for Open MPI.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     name: &'static str,
     text: &'static str,
+    library: Library,
 }
 
 /// Measures the memory of processes.
-pub(crate) const FOOTPRINT: Source = Source { name: "footprint.c", text: include_str!("../peers/footprint.c") };
+pub(crate) const FOOTPRINT: Source = Source::for_mpi("footprint.c", include_str!("../peers/footprint.c"));
 
 /// Reads random words of a table, and adds to them.
-pub(crate) const IRREGULAR: Source = Source { name: "irregular.c", text: include_str!("../peers/irregular.c") };
+pub(crate) const IRREGULAR: Source = Source::for_mpi("irregular.c", include_str!("../peers/irregular.c"));
+
+/// The same with OpenSHMEM.
+pub(crate) const IRREGULAR_SHMEM: Source =
+    Source { library: SHMEM, ..Source::for_mpi("irregular_shmem.c", include_str!("../peers/irregular_shmem.c")) };
 
 /// Jacobi's iteration.
-pub(crate) const STENCIL: Source = Source { name: "stencil.c", text: include_str!("../peers/stencil.c") };
+pub(crate) const STENCIL: Source = Source::for_mpi("stencil.c", include_str!("../peers/stencil.c"));
 
 /// Measures round trips of messages.
-pub(crate) const PIPE: Source = Source { name: "pipe.c", text: include_str!("../peers/pipe.c") };
+pub(crate) const PIPE: Source = Source::for_mpi("pipe.c", include_str!("../peers/pipe.c"));
 
 /// Returns what to install for the rows of peers in these benches, or in all benches without names.
 /// `None` means that nothing is missing or that the benches have no such rows.
@@ -80,7 +95,7 @@ pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
 }
 
 fn is_there() -> bool {
-    let has_launcher = Command::new(LAUNCHER).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let has_launcher = Command::new(MPI.launcher).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     has_launcher.is_ok_and(|status| status.success()) && matches!(compile(PROBE), Ok(Some(_)))
 }
 
@@ -121,7 +136,7 @@ pub(crate) fn measure(
     let Some(program) = compile(source)? else { return Ok(Vec::new()) };
     let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
     let (bind, yields) = if processes as usize <= cpus { ("hwthread", "0") } else { ("none", "1") };
-    let mut command = Command::new(LAUNCHER);
+    let mut command = Command::new(source.library.launcher);
     command.args(["-n", &processes.to_string(), "--oversubscribe", "--use-hwthread-cpus", "--bind-to", bind]);
     // Open MPI shall use shared memory, and no network of this machine.
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", yields]);
@@ -140,11 +155,11 @@ fn compile(source: Source) -> Result<Option<File>, BenchError> {
     let program = nameless("farside-bench-peer").map_err(failed("making a file"))?;
     let mut text = nameless("farside-bench-source").map_err(failed("making a file"))?;
     text.write_all(source.text.as_bytes()).and_then(|()| text.rewind()).map_err(failed("writing a file"))?;
-    let mut command = Command::new(COMPILER);
+    let mut command = Command::new(source.library.compiler);
     command.args(["-std=c11", "-D_GNU_SOURCE", "-O3", "-ffp-contract=off", "-pipe", "-x", "c", "-", "-lm", "-o"]);
     command.arg(path_of(std::process::id(), program.as_raw_fd())).stdin(text);
     let Some(ended) = run(source, &mut command, TIME_LIMIT)? else { return Ok(None) };
-    if !ended.status.success() && ended.complaints.contains("mpi.h: No such file") {
+    if !ended.status.success() && ended.complaints.contains(&format!("{}: No such file", source.library.header)) {
         return Ok(None);
     }
     ended.check(source).map(|()| Some(program))
@@ -216,6 +231,10 @@ impl Drop for Running {
 }
 
 impl Source {
+    const fn for_mpi(name: &'static str, text: &'static str) -> Self {
+        Self { name, text, library: MPI }
+    }
+
     fn failed(self, why: String) -> BenchError {
         BenchError::Peer { program: self.name, why }
     }
@@ -248,7 +267,7 @@ fn parse(text: &str) -> Option<Vec<Metric>> {
 mod tests {
     use super::*;
 
-    const SHELL: Source = Source { name: "a shell", text: "" };
+    const SHELL: Source = Source::for_mpi("a shell", "");
 
     #[test]
     fn samples_are_gathered() {
@@ -314,6 +333,7 @@ mod tests {
         says(FOOTPRINT, &[], &["start_bytes", "called_bytes", "talked_bytes"].map(|name| ("openmpi", name)));
         for (workload, form) in [("histo", "agp"), ("histo", "exchange"), ("ig", "agp"), ("ig", "exchange")] {
             says(IRREGULAR, &[workload, form, "3000", "100", "1"], &[("openmpi", "items_per_s")]);
+            says(IRREGULAR_SHMEM, &[workload, form, "3000", "100", "1"], &[("openshmem", "items_per_s")]);
         }
         let one_sided = ["openmpi-fence", "openmpi-pscw", "openmpi-passive"].map(|peer| (peer, "ns"));
         for mode in ["read", "write"] {

@@ -115,6 +115,30 @@ fn maps_of_any_size_have_rows() {
 }
 
 #[test]
+fn operations_of_containers_stand_beside_others() {
+    for (bench, case, limit) in [
+        ("hash-map", "load/find-miss", "half full"),
+        ("hash-map", "batches/insert", "one by one"),
+        ("hash-map", "from-nothing/insert/batched", "reserved"),
+        ("queue", "contended/push/all", "fetch-adds on one word"),
+    ] {
+        let rows = rows(&format!("{bench}/{case}"), "shm", "300");
+        assert_is_row(row(&rows, case, "ns"), bench, limit);
+    }
+    let rows = rows("hash-map/batches/find", "sim:aries", "100");
+    assert_is_simulated(row(&rows, "batches/find/2x1x1/sim:aries", "ns"), "one by one");
+    let rows = rows_with("hash-map/find/one-sided/all/16B", &["--fabric", "shm", "-n", "100"]);
+    assert_is_row(row(&rows, "find/one-sided/all/16B", "ns"), "hash-map", "bare instructions");
+}
+
+/// One run tells all of a simulation.
+#[track_caller]
+fn assert_is_simulated(row: &Value, limit_name: &str) {
+    assert_eq!((&row["limit_name"], &row["runs"]), (&limit_name.into(), &1.into()), "{row}");
+    assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0 && ratio < 0.5), "batches are faster: {row}");
+}
+
+#[test]
 fn memory_by_global_addresses_stands_beside_what_is_below() {
     let rows = rows("copy", "shm", "20");
     let limits = [
@@ -147,10 +171,10 @@ fn irregular_programs_stand_beside_loops_of_the_bench() {
             }
         }
     }
-    for case in ["triangles/agp", "triangles/exchange", "bfs/exchange", "kmers/exchange"] {
-        assert_is_row(row(&rows, case, "seconds"), "irregular", "one thread");
-    }
     for form in ["agp", "exchange"] {
+        for workload in ["triangles", "bfs", "kmers"] {
+            assert_is_row(row(&rows, &format!("{workload}/{form}"), "seconds"), "irregular", "one thread");
+        }
         for workload in ["randperm", "toposort", "gups"] {
             assert!(row(&rows, &format!("{workload}/{form}"), "items_per_s")["limit"].is_null(), "{rows:?}");
         }

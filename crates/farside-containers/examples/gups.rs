@@ -1,11 +1,13 @@
 //! Random updates of a table: `workloads/gups.rs`.
 //!
 //! ```sh
-//! cargo run --release -p farside-containers --example gups -- WORDS UPDATES
+//! cargo run --release -p farside-containers --example gups -- -n WORDS -u UPDATES
 //! ```
 //!
 //! The words of each worker, rounded down to a power of two, and the updates for each word; the
 //! defaults are 4,194,304 and 4.
+//!
+//! `workloads/common.rs` says which further flags there are: those of bale.
 
 #[path = "workloads/common.rs"]
 mod common;
@@ -13,5 +15,5 @@ mod common;
 mod gups;
 
 fn main() -> farside::Result<()> {
-    common::main(&[("agp", gups::agp), ("exchange", gups::exchange)], [4 << 20, 4])
+    common::main(&[("agp", gups::agp), ("exchange", gups::exchange)], [("-n", 4 << 20), ("-u", 4)])
 }

@@ -1,10 +1,12 @@
 //! Index gather: `workloads/ig.rs`.
 //!
 //! ```sh
-//! cargo run --release -p farside-containers --example ig -- READS WORDS
+//! cargo run --release -p farside-containers --example ig -- -n READS -T WORDS
 //! ```
 //!
 //! Both numbers count for each worker; the defaults are 5,000,000 and 10,000.
+//!
+//! `workloads/common.rs` says which further flags there are: those of bale.
 
 #[path = "workloads/common.rs"]
 mod common;
@@ -12,5 +14,5 @@ mod common;
 mod ig;
 
 fn main() -> farside::Result<()> {
-    common::main(&[("agp", ig::agp), ("exchange", ig::exchange)], [5_000_000, 10_000])
+    common::main(&[("agp", ig::agp), ("exchange", ig::exchange)], [("-n", 5_000_000), ("-T", 10_000)])
 }

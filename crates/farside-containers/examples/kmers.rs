@@ -1,11 +1,13 @@
 //! Counting k-mers: `workloads/kmers.rs`.
 //!
 //! ```sh
-//! cargo run --release -p farside-containers --example kmers -- READS K
+//! cargo run --release -p farside-containers --example kmers -- -n READS -k K
 //! ```
 //!
 //! The reads of each worker, and the length of a k-mer, at most 32; the defaults are 100,000 and
 //! 31.
+//!
+//! `workloads/common.rs` says which further flags there are: those of bale.
 
 #[path = "workloads/common.rs"]
 mod common;
@@ -13,5 +15,5 @@ mod common;
 mod kmers;
 
 fn main() -> farside::Result<()> {
-    common::main(&[("exchange", kmers::exchange)], [100_000, 31])
+    common::main(&[("agp", kmers::agp), ("exchange", kmers::exchange)], [("-n", 100_000), ("-k", 31)])
 }

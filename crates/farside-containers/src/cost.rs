@@ -41,10 +41,11 @@ pub struct CostModel {
     pub fetch_add_single: f64,
     /// A call and its answer, with an owner that waits for calls.
     pub call: f64,
-    /// What the called function does.
+    /// What an operation computes by itself: in the called function, or at the caller if it is
+    /// one-sided. A checksum costs as much once more.
     pub handler: f64,
-    /// The first access to a line that the caches of a processor core do not hold. Memory beyond
-    /// all caches costs more.
+    /// The first access to a line that the caches of a processor core do not hold, while it goes on
+    /// with other operations. Memory beyond all caches costs more.
     pub line_cold: f64,
     /// One more worker that changes the same word at the same time.
     pub line_contended: f64,
@@ -269,46 +270,63 @@ impl CostModel {
     }
 }
 
+/// What an access to a further slot costs of a first one. A processor looks at several slots at
+/// once, unless a compare-and-swap stands between.
+const FURTHER_LINE: f64 = 0.25;
+
+/// The part of the contenders of which each makes a compare-and-swap fail once.
+const SPOILERS: f64 = 0.4;
+
 /// The components of an operation, as the implementations perform it. `OneSidedPublished` follows
 /// the seed's Tables II and III, but for queues: a pop claims its item by a compare-and-swap, and a
 /// push or pop that is promised to be the only kind still moves the second counter.
 fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Vec<(Part, f64)>> {
     use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
     let probes = load.probes(op);
+    let collisions = probes - 1.0;
     let is_alone = [Promise::INSERT_ONLY, Promise::FIND_ONLY, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::LOCAL]
         .contains(&promise);
-    let is_queue = matches!(op, Op::Push | Op::Pop);
+    let (is_queue, is_local) = (matches!(op, Op::Push | Op::Pop), promise.is_local());
+    // A pop repeats its compare-and-swap if another worker has popped the item.
+    let tries = if is_local { 1.0 } else { 1.0 + SPOILERS * load.contenders };
+    let locks_slots = by == OneSidedPublished && !is_alone;
     let mut parts = match (by, op) {
         _ if !promise.permits(op) => return None,
         (Checksum, _) if !is_queue => return None,
         // The owner itself works on what it has, without a call.
-        (Call, _) if promise.is_local() => vec![(Part::Handler, 1.0)],
-        (Call, _) => vec![(Part::Call, 1.0), (Part::Handler, 1.0), (Part::Wait, 1.0)],
-        (_, Op::Insert) => vec![(Part::Cas, probes), (Part::Put, 1.0)],
-        (_, Op::Find | Op::FindMiss) => vec![(Part::Get, probes)],
+        (Call, _) if is_local => vec![],
+        (Call, _) => vec![(Part::Call, 1.0), (Part::Wait, 1.0)],
+        // Looks at a slot that it cannot claim.
+        (_, Op::Insert) if !locks_slots => vec![(Part::Cas, probes), (Part::Get, collisions), (Part::Put, 1.0)],
+        (_, Op::Insert) => vec![(Part::Cas, probes), (Part::FetchAdd, 2.0 * collisions), (Part::Put, 1.0)],
+        (_, Op::Find | Op::FindMiss) if !locks_slots => vec![(Part::Get, probes)],
+        // Takes and returns a bit of each slot on the way, and reads an entry that may be the one.
+        (_, Op::Find) => vec![(Part::FetchAdd, 2.0 * probes), (Part::Get, 1.0)],
+        (_, Op::FindMiss) => vec![(Part::FetchAdd, 2.0 * probes)],
         (_, Op::Push) => vec![(Part::FetchAddSingle, 1.0), (Part::Put, 1.0)],
         // The stamp, and then the item.
-        (OneSided, Op::Pop) if !is_alone => vec![(Part::CasSingle, 1.0), (Part::Get, 2.0)],
-        (_, Op::Pop) => vec![(Part::CasSingle, 1.0), (Part::Get, 1.0)],
+        (OneSided, Op::Pop) if !is_alone => vec![(Part::CasSingle, tries), (Part::Get, 1.0 + tries)],
+        (_, Op::Pop) => vec![(Part::CasSingle, tries), (Part::Get, 1.0)],
     };
-    if by == OneSidedPublished {
+    if by == OneSidedPublished && !is_local {
         parts.extend(match op {
-            _ if promise.is_local() => None,
             // The order of those that publish does not matter.
             Op::Push | Op::Pop if is_alone => Some((Part::FetchAddSingle, 1.0)),
-            // Publishes in order: on average half of the others come first.
-            Op::Push | Op::Pop => Some((Part::CasPersistent, 1.0 + load.contenders / 2.0)),
-            _ if is_alone => None,
+            // Publishes in order. Its turn has nearly come, as workers got their places in turn.
+            Op::Push | Op::Pop => Some((Part::CasPersistent, 1.0)),
             // Publishes the entry.
-            Op::Insert => Some((Part::FetchAdd, 1.0)),
-            // Takes and returns a bit of each slot on the way.
-            Op::Find | Op::FindMiss => Some((Part::FetchAdd, 2.0 * probes)),
+            Op::Insert if !is_alone => Some((Part::FetchAdd, 1.0)),
+            _ => None,
         });
     }
+    parts.push((Part::Handler, if by == Checksum { 2.0 } else { 1.0 }));
     if !is_queue {
-        parts.push((Part::LineCold, probes));
-    } else if by != Call && !promise.is_local() {
-        parts.push((Part::LineContended, load.contenders));
+        parts.push((Part::LineCold, if op == Op::Insert { probes } else { 1.0 + FURTHER_LINE * collisions }));
+    } else if by != Call && !is_local {
+        // The second counter follows the first one, so that few meet there.
+        let second = if by == OneSidedPublished { load.contenders.min(1.0) } else { 0.0 };
+        let tries = if op == Op::Pop { tries } else { 1.0 };
+        parts.push((Part::LineContended, tries * load.contenders + second));
     }
     Some(parts)
 }

@@ -4,16 +4,21 @@
 //! The owner computes for a time, looks once, and so on. The other process pushes at random times,
 //! because two processes with equal steps would meet at the same moment of each.
 //!
-//! - `call`: a call that waits for the owner's next look, on average for half of its computation.
-//! - `call+progress-thread`: a call to the owner's pool.
-//! - `one-sided`: a fetch-add, which claims a slot, and a put.
+//! - `call`: a queue of the library by calls: each push waits for the owner's next look, on average
+//!   for half of its computation.
+//! - `call+progress-thread`: a call to the owner's pool, whose function pushes. Queues of the library
+//!   are used by workers only.
+//! - `one-sided`: a queue of the library by one-sided operations.
 
+use std::collections::VecDeque;
 use std::hint;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farside::{Dist, GlobalArray, SimOptions, Simulation, Worker, WorkerId};
+use farside::{Dist, SimOptions, Simulation, Worker, WorkerId};
+use farside_containers::queue::Queue as LibraryQueue;
+use farside_containers::{Implementation, Promise};
 
 use crate::case::Case;
 use crate::fabric::{Fabric, SimNetwork};
@@ -30,9 +35,6 @@ const PUSHES: u64 = 4000;
 const PUSHES_SIMULATED: u64 = 300;
 /// The least range of the random pause before a push.
 const PAUSE_NS_MIN: u64 = 2000;
-/// Slots of the queue. An older value is overwritten.
-const SLOTS: usize = 1024;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Call,
@@ -72,42 +74,64 @@ impl Mode {
 /// The owner's side.
 #[derive(Debug, Default)]
 struct Owner {
-    queue: Mutex<Vec<u64>>,
+    /// What the functions on the pool push to.
+    values: Mutex<VecDeque<u64>>,
     is_done: AtomicBool,
 }
 
-/// The queue in both forms.
+fn lock(owner: &Owner) -> MutexGuard<'_, VecDeque<u64>> {
+    owner.values.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The queue in one of its forms.
 struct Queue {
     owner: Dist<Owner>,
-    /// The tail, and after it the slots.
-    words: GlobalArray<u64>,
-    to: WorkerId,
     host: WorkerId,
+    form: Form,
+}
+
+enum Form {
+    Library(LibraryQueue<u64>),
+    /// The thread that runs the calls.
+    ByPool(WorkerId),
 }
 
 impl Queue {
-    /// Makes the queue at worker 1. Collective.
-    fn new(me: &Worker, mode: Mode) -> farside::Result<Self> {
+    /// Makes the queue at worker 1, with room for the values of a run. Collective.
+    fn new(me: &Worker, mode: Mode, count: u64) -> farside::Result<Self> {
         let host = WorkerId::new(1);
-        let to = if mode == Mode::ProgressThread { me.pool_of(me.process_of(host)).unwrap_or(host) } else { host };
-        // Worker 1 has the second half.
-        let words = me.global_array(2 * (SLOTS + 1))?;
-        Ok(Self { owner: Dist::new(me, Owner::default)?, words, to, host })
+        let library = |by| LibraryQueue::with_implementation(me, me.process_of(host), count, by).map(Form::Library);
+        let form = match mode {
+            Mode::ProgressThread => Form::ByPool(me.pool_of(me.process_of(host)).unwrap_or(host)),
+            Mode::Call => library(Implementation::Call)?,
+            Mode::OneSided => library(Implementation::OneSided)?,
+        };
+        Ok(Self { owner: Dist::new(me, Owner::default)?, host, form })
     }
 
-    fn push(&self, me: &Worker, mode: Mode, value: u64) -> farside::Result<()> {
-        if mode == Mode::OneSided {
-            let slot = self.words.at(SLOTS + 1)?.fetch_add(me, 1)? as usize % SLOTS;
-            return self.words.put(me, SLOTS + 2 + slot, value);
-        }
-        let push = |there: &Worker, (owner, value): (Dist<Owner>, u64)| {
-            let mut queue = owner.here(there).queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if queue.len() == SLOTS {
-                queue.clear();
+    fn push(&self, me: &Worker, value: u64) -> farside::Result<()> {
+        match self.form {
+            Form::Library(queue) => {
+                queue.on(me).push_with(Promise::PUSH_ONLY, value)?.expect("there is room for all");
+                Ok(())
             }
-            queue.push(value);
-        };
-        me.call_return(self.to, (self.owner, value), push)?.wait()
+            Form::ByPool(pool) => {
+                let push =
+                    |there: &Worker, (owner, value): (Dist<Owner>, u64)| lock(owner.here(there)).push_back(value);
+                me.call_return(pool, (self.owner, value), push)?.wait()
+            }
+        }
+    }
+
+    /// Empties the queue. For the owner.
+    fn clear(&self, me: &Worker) -> farside::Result<()> {
+        match self.form {
+            Form::Library(queue) => queue.on(me).clear(),
+            Form::ByPool(_) => {
+                lock(self.owner.here(me)).clear();
+                Ok(())
+            }
+        }
     }
 
     /// Takes the part of the owner until the other side is done.
@@ -124,7 +148,6 @@ impl Queue {
     fn push_all(
         &self,
         me: &Worker,
-        mode: Mode,
         count: u64,
         spread_ns: u64,
         pause: &dyn Fn(&Worker, Duration),
@@ -137,7 +160,7 @@ impl Queue {
             random ^= random << 17;
             pause(me, Duration::from_nanos(((random >> 32) * spread_ns) >> 32));
             let start = me.now();
-            self.push(me, mode, value)?;
+            self.push(me, value)?;
             times.push((me.now() - start).as_nanos() as f64);
         }
         me.call(self.host, self.owner, |there, owner| owner.here(there).is_done.store(true, Ordering::Release))?;
@@ -150,18 +173,21 @@ impl Queue {
 fn run(
     me: &Worker,
     queue: &Queue,
-    mode: Mode,
     count: u64,
     compute: Duration,
     spend: &dyn Fn(&Worker, Duration),
 ) -> farside::Result<[f64; 2]> {
+    me.barrier()?;
+    if me.id() == queue.host {
+        queue.clear(me)?;
+    }
     me.barrier()?;
     let times = if me.id() == queue.host {
         queue.attend(me, &|me| spend(me, compute))?;
         Vec::new()
     } else {
         let spread_ns = PAUSE_NS_MIN.max(2 * compute.as_nanos() as u64);
-        queue.push_all(me, mode, count, spread_ns, spend)?
+        queue.push_all(me, count, spread_ns, spend)?
     };
     me.barrier()?;
     Ok([0.5, 0.99].map(|share| quantile(&times, share)))
@@ -173,8 +199,8 @@ fn predicted(mode: Mode, attentive_ns: f64, compute: Duration) -> f64 {
 }
 
 fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Result<Vec<Metric>, BenchError> {
-    let queue = Queue::new(me, mode)?;
     let count = options.operations_or(PUSHES);
+    let queue = Queue::new(me, mode, count)?;
     let spend = |_: &Worker, time: Duration| {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -184,8 +210,8 @@ fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Resu
     let mut samples = [Vec::new(), Vec::new(), Vec::new()];
     // The first run makes the connection.
     for number in 0..=options.runs() {
-        let [attentive_ns, _] = run(me, &queue, mode, count, Duration::ZERO, &spend)?;
-        let [median_ns, p99_ns] = run(me, &queue, mode, count, compute, &spend)?;
+        let [attentive_ns, _] = run(me, &queue, count, Duration::ZERO, &spend)?;
+        let [median_ns, p99_ns] = run(me, &queue, count, compute, &spend)?;
         if number > 0 && me.is_first() {
             let values = [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];
             samples.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
@@ -208,11 +234,11 @@ fn simulate(network: SimNetwork, options: Options, mode: Mode, compute: Duration
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
     let simulation = Simulation::new(2, 1, options.seed).options(sim).pool_threads(mode.pool());
     let simulated = simulation.run(|me| {
-        let queue = Queue::new(me, mode)?;
+        let queue = Queue::new(me, mode, count)?;
         let spend = |me: &Worker, time: Duration| me.charge(time);
-        run(me, &queue, mode, 1, Duration::ZERO, &spend)?;
-        let [attentive_ns, _] = run(me, &queue, mode, count, Duration::ZERO, &spend)?;
-        let [median_ns, p99_ns] = run(me, &queue, mode, count, compute, &spend)?;
+        run(me, &queue, 1, Duration::ZERO, &spend)?;
+        let [attentive_ns, _] = run(me, &queue, count, Duration::ZERO, &spend)?;
+        let [median_ns, p99_ns] = run(me, &queue, count, compute, &spend)?;
         if me.is_first() {
             *found.lock().expect("no thread has panicked") =
                 [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];

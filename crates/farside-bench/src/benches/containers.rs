@@ -1,11 +1,14 @@
 //! What the benches of containers share: a case performs one operation many times on all workers,
 //! on processes or in the simulator, beside its prediction.
 
+mod beside;
+
 use std::sync::Mutex;
 
 use farside::{SimOptions, Simulation, Worker, WorkerId};
 use farside_containers::{CostModel, Load};
 
+pub(super) use self::beside::{Beside, beside};
 use crate::case::Case;
 use crate::fabric::{Fabric, SimNetwork};
 use crate::metric::Metric;
@@ -28,23 +31,34 @@ pub(super) trait Operation: Copy + Send + Sync + 'static {
     /// The container, and what the operations of a worker are about.
     type State<'w>;
 
-    fn name(self) -> String;
-
     /// Returns whether this worker performs operations. All prepare them.
-    fn takes_part(self, me: &Worker) -> bool;
+    fn takes_part(self, _me: &Worker) -> bool {
+        true
+    }
+
+    /// Returns the operations of a run by default, where those that wait for each other have this
+    /// number.
+    fn count(self, one_by_one: u64) -> u64 {
+        one_by_one
+    }
 
     /// Makes the container for runs of `count` operations. `size` is its size in each process.
     /// Collective.
     fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<Self::State<'_>>;
 
     /// Prepares a run. Collective.
-    fn prepare(self, me: &Worker, state: &mut Self::State<'_>) -> farside::Result<()>;
+    fn prepare<'w>(self, me: &'w Worker, state: &mut Self::State<'w>) -> farside::Result<()>;
 
     /// Performs operation `number` of a run.
     fn perform(self, me: &Worker, state: &mut Self::State<'_>, number: u64) -> farside::Result<()>;
 
     /// Frees the container. Collective.
     fn end(self, me: &Worker, state: Self::State<'_>) -> farside::Result<()>;
+}
+
+/// An operation that has a name, a prediction and a limit.
+pub(super) trait Predicted: Operation {
+    fn name(self) -> String;
 
     /// Returns the predicted nanoseconds of an operation.
     fn predict(self, model: &CostModel, load: Load) -> Option<f64>;
@@ -62,10 +76,10 @@ pub(super) trait Operation: Copy + Send + Sync + 'static {
     fn instruct(self, me: &Worker, memory: &Shared, size: usize, number: u64, last: u64) -> u64;
 }
 
-/// The name of what [`Operation::instruct`] performs.
+/// The name of what [`Predicted::instruct`] performs.
 const LIMIT: &str = "bare instructions";
 
-pub(super) fn cases<O: Operation>(on: &Fabric, operations: impl Iterator<Item = O>, size: usize) -> Vec<Case> {
+pub(super) fn cases<O: Predicted>(on: &Fabric, operations: impl Iterator<Item = O>, size: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for operation in operations {
         match *on {
@@ -88,7 +102,7 @@ pub(super) fn cases<O: Operation>(on: &Fabric, operations: impl Iterator<Item = 
 
 /// Cases that measure what a cost model chooses among implementations of one operation. All
 /// predictions of a case follow one model. In virtual time each measurement finds the same model.
-pub(super) fn choices<O: Operation>(on: &Fabric, groups: Vec<(String, Vec<O>)>, size: usize) -> Vec<Case> {
+pub(super) fn choices<O: Predicted>(on: &Fabric, groups: Vec<(String, Vec<O>)>, size: usize) -> Vec<Case> {
     let is_mapped = *on == Fabric::Shm;
     let choice = |(name, group): (String, Vec<O>)| match *on {
         Fabric::Shm | Fabric::Ofi(_) => vec![Case::job(format!("choice/{name}"), PROCESSES, move |me, options| {
@@ -133,7 +147,7 @@ fn chosen(measured: impl Iterator<Item = Result<Vec<Metric>, BenchError>>) -> Re
 }
 
 /// Measures on real processes, beside the bare instructions where memory is mapped.
-fn measure<O: Operation>(
+fn measure<O: Predicted>(
     me: &Worker,
     options: Options,
     operation: O,
@@ -142,7 +156,8 @@ fn measure<O: Operation>(
     model: &CostModel,
 ) -> Result<Vec<Metric>, BenchError> {
     let size = options.local_size_or(size);
-    let count = options.operations_or(if is_mapped { MAPPED } else { REMOTE }).min(size as u64 / 2);
+    let by_default = operation.count(if is_mapped { MAPPED } else { REMOTE });
+    let count = options.operations_or(by_default).min(size as u64 / 2);
     let predicted = operation.predict(model, load(me));
     let memory = Shared::table(me, operation.limit_bytes(size) * me.process_count() as usize)?;
     let mut state = operation.begin(me, size, count)?;
@@ -169,28 +184,42 @@ fn measure<O: Operation>(
 }
 
 /// Measures in virtual time.
-fn simulate<O: Operation>(
+fn simulate<O: Predicted>(
     operation: O,
     network: SimNetwork,
     machines: u32,
     size: usize,
     options: Options,
 ) -> Result<Vec<Metric>, BenchError> {
+    let (one, predicted) = simulate_one(operation, network, machines, size, options, |me| {
+        Ok(operation.predict(&CostModel::measure(me)?, load(me)))
+    })?;
+    let metrics = [("ns", Some(one)), ("predicted_ns", predicted)];
+    Ok(metrics.into_iter().filter_map(|(name, ns)| Some(Metric::new(name, "ns", vec![ns?]))).collect())
+}
+
+/// Returns the time of an operation in virtual time, and what `predict` returned before.
+fn simulate_one<O: Operation>(
+    operation: O,
+    network: SimNetwork,
+    machines: u32,
+    size: usize,
+    options: Options,
+    predict: impl Fn(&Worker) -> farside::Result<Option<f64>> + Sync,
+) -> Result<(f64, Option<f64>), BenchError> {
     // The tables of all simulated processes are in this one.
     let size = options.local_size_or(size.min(4096));
-    let count = options.operations_or(SIMULATED).min(size as u64 / 2);
-    let found = Mutex::new(Vec::new());
+    let count = options.operations_or(operation.count(SIMULATED)).min(size as u64 / 2);
+    let found = Mutex::new((0.0, None));
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
     let simulated = Simulation::new(machines, 1, options.seed).options(sim).run(|me| {
-        let predicted = operation.predict(&CostModel::measure(me)?, load(me));
+        let predicted = predict(me)?;
         let mut state = operation.begin(me, size, count)?;
         operation.prepare(me, &mut state)?;
         let one = time(me, operation, count, |number| operation.perform(me, &mut state, number))?;
         operation.end(me, state)?;
         if me.is_first() {
-            let metrics = [("ns", Some(one)), ("predicted_ns", predicted)];
-            let metrics = metrics.into_iter().filter_map(|(name, ns)| Some(Metric::new(name, "ns", vec![ns?])));
-            *found.lock().expect("no thread has panicked") = metrics.collect();
+            *found.lock().expect("no thread has panicked") = (one, predicted);
         }
         Ok(())
     })?;

@@ -2,18 +2,27 @@
 //!
 //! All workers work at once, on random keys of all processes. Keys and values have 8 bytes. At the
 //! end of a run of insertions, and in all runs of finds, half of the slots are used: nine of ten in
-//! the cases `full`. The cases `choice` show what the cost model chooses. The limit of
-//! an insertion is a compare-and-swap, and that of a find a load on which the next one depends,
-//! each of a random slot of a table like that of the map.
+//! the cases `full`. Values have 16 bytes in the cases `16B`. The limit of an insertion is a
+//! compare-and-swap, and that of a find a load on which the next one depends, each of a random slot
+//! of a table like that of the map.
+//!
+//! The cases `choice` show what the cost model chooses. Others measure one operation beside
+//! another: `load` has a map that is nine tenths full beside one that is half full, `batches` has
+//! batches beside the same operations one by one, and `from-nothing` has ten million insertions
+//! into a map that grows beside a map with room for them.
+
+mod growth;
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use farside::Worker;
-use farside_containers::map::{HashMap, Map};
-use farside_containers::{CostModel, Implementation, Load, Op, Promise};
+use farside_containers::map::{HashMap, Map, Slot};
+use farside_containers::{CostModel, Implementation, Load, Op, Probing, Promise};
 
-use super::containers::{Operation, cases as cases_of, choices, mix};
+use self::growth::Growth;
+use super::containers::{Beside, Operation, Predicted, beside, cases as cases_of, choices, mix};
+use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::shared::Shared;
@@ -32,6 +41,9 @@ const FULL: usize = 90;
 /// Bytes of a slot with a stamp, a key and a value, as the limit spaces them.
 const SLOT_BYTES: usize = 32;
 
+/// What a batch has for each operation that waits, over a network.
+const BATCHED: u64 = 25;
+
 pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let implementations = [Implementation::Call, Implementation::OneSided, Implementation::OneSidedPublished];
     let all = [
@@ -40,21 +52,45 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         (Op::FindMiss, [Promise::FIND_ONLY, Promise::ALL, Promise::LOCAL]),
     ];
     let one_by_one = all.into_iter().flat_map(|(op, promises)| {
-        implementations
-            .into_iter()
-            .flat_map(move |by| promises.map(|promise| MapOperation { op, by: Some(by), promise, fill: HALF }))
+        let of_promise = move |promise| implementations.map(|by| MapOperation::new(op, Some(by), promise));
+        promises.into_iter().flat_map(of_promise)
     });
     let batched = [(Op::Insert, Promise::INSERT_ONLY), (Op::Find, Promise::FIND_ONLY)];
-    let batched = batched.into_iter().map(|(op, promise)| MapOperation { op, by: None, promise, fill: HALF });
-    let full =
-        all.map(|(op, _)| MapOperation { op, by: Some(Implementation::OneSided), promise: Promise::ALL, fill: FULL });
+    let in_batches = batched.map(|(op, promise)| MapOperation::new(op, None, promise));
+    let by_default = |op| MapOperation::new(op, Some(Implementation::OneSided), Promise::ALL);
+    let full = all.map(|(op, _)| by_default(op).full());
+    let mut cases = cases_of(on, one_by_one.chain(in_batches).chain(full), SLOTS);
+    let wide = |operation: MapOperation<u64>| operation.with_values(|key| [key, !key]);
+    let wide = [Op::Insert, Op::Find].map(by_default).into_iter().chain(in_batches).map(wide);
+    cases.extend(cases_of(on, wide, SLOTS));
+
+    for (op, _) in all {
+        let pair = Beside { operation: by_default(op).full(), other: by_default(op), other_name: "half full" };
+        cases.extend(beside(on, format!("load/{}", op_name(op)), pair, SLOTS));
+    }
+    for (op, promise) in batched {
+        let operation = MapOperation::new(op, None, promise);
+        let other = MapOperation { by: Some(Implementation::OneSided), ..operation };
+        let pair = Beside { operation, other, other_name: "one by one" };
+        cases.extend(beside(on, format!("batches/{}", op_name(op)), pair, SLOTS));
+    }
+    if *on == Fabric::Shm {
+        for in_batches in [false, true] {
+            let growth = |is_reserved| Growth { is_reserved, in_batches };
+            let pair = Beside { operation: growth(false), other: growth(true), other_name: "reserved" };
+            let form = if in_batches { "batched" } else { "one-sided" };
+            cases.extend(beside(on, format!("from-nothing/insert/{form}"), pair, usize::MAX));
+        }
+    }
+
     let groups = all.into_iter().flat_map(|(op, promises)| {
-        promises.map(|promise| {
-            let group = implementations.map(|by| MapOperation { op, by: Some(by), promise, fill: HALF });
-            (format!("{}/{promise}", op_name(op)), group.to_vec())
+        promises.into_iter().flat_map(move |promise| {
+            let half = implementations.map(|by| MapOperation::new(op, Some(by), promise)).to_vec();
+            let full: Vec<_> = half.iter().map(|operation| operation.full()).collect();
+            let name = format!("{}/{promise}", op_name(op));
+            [(format!("{name}/full"), full), (name, half)]
         })
     });
-    let mut cases = cases_of(on, one_by_one.chain(batched).chain(full), SLOTS);
     cases.extend(choices(on, groups.collect(), SLOTS));
     cases
 }
@@ -78,52 +114,68 @@ fn op_name(op: Op) -> &'static str {
 }
 
 #[derive(Clone, Copy)]
-struct MapOperation {
+struct MapOperation<V> {
     op: Op,
     /// `None`: in batches.
     by: Option<Implementation>,
     promise: Promise,
     /// The percentage of the slots that are used at the end of a run.
     fill: usize,
+    /// The value of a key.
+    value: fn(u64) -> V,
 }
 
-struct State<'w> {
-    map: HashMap<u64, u64>,
+struct State<'w, V: 'static> {
+    map: HashMap<u64, V>,
     /// What this worker works with.
-    ends: Map<'w, u64, u64>,
+    ends: Map<'w, u64, V>,
     /// What this worker has in the map before each run.
     there: Vec<u64>,
     /// What the operations are about.
     keys: Vec<u64>,
 }
 
-impl MapOperation {
+impl MapOperation<u64> {
+    fn new(op: Op, by: Option<Implementation>, promise: Promise) -> Self {
+        Self { op, by, promise, fill: HALF, value: |key| key }
+    }
+
+    fn full(self) -> Self {
+        Self { fill: FULL, ..self }
+    }
+
+    /// The same operation with these values.
+    fn with_values<V>(self, value: fn(u64) -> V) -> MapOperation<V> {
+        MapOperation { op: self.op, by: self.by, promise: self.promise, fill: self.fill, value }
+    }
+}
+
+impl<V: Slot> MapOperation<V> {
     /// Returns keys by which the workers fill the map: this worker's, or those that it owns.
-    fn keys(self, me: &Worker, map: HashMap<u64, u64>, from: u64) -> impl Iterator<Item = u64> + use<'_> {
+    fn keys(self, me: &Worker, map: HashMap<u64, V>, from: u64) -> impl Iterator<Item = u64> + use<'_, V> {
         let (own, workers) = (u64::from(me.id().number()), u64::from(me.worker_count()));
         let is_local = self.promise.is_local();
         let numbers = (from..).map(move |number| if is_local { number } else { number * workers + own });
         numbers.map(mix).filter(move |key| !is_local || map.on(me).owner_of(key) == me.id())
     }
+
+    /// Fills the map up to where the runs begin. Collective.
+    fn fill(self, me: &Worker, state: &State<'_, V>) -> farside::Result<()> {
+        let map = state.map.on(me);
+        let batch = map.batch()?;
+        batch.extend(state.there.iter().map(|key| (*key, (self.value)(*key))))?;
+        batch.finish()
+    }
 }
 
-impl Operation for MapOperation {
-    type State<'w> = State<'w>;
+impl<V: Slot + Copy + PartialEq> Operation for MapOperation<V> {
+    type State<'w> = State<'w, V>;
 
-    fn name(self) -> String {
-        let op = op_name(self.op);
-        let full = if self.fill == FULL { "/full" } else { "" };
-        match self.by {
-            Some(by) => format!("{op}/{by}/{}{full}", self.promise),
-            None => format!("{op}/batched/{}{full}", self.promise),
-        }
+    fn count(self, one_by_one: u64) -> u64 {
+        if self.by.is_none() { BATCHED * one_by_one } else { one_by_one }
     }
 
-    fn takes_part(self, _: &Worker) -> bool {
-        true
-    }
-
-    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_>> {
+    fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_, V>> {
         let slots = slots_of(size);
         let entries = entries_of(slots, self.fill);
         // A map has as many slots as it needs to be three quarters full at most.
@@ -142,24 +194,24 @@ impl Operation for MapOperation {
         };
         let state = State { map, ends: map.on(me).promising(self.promise), there, keys };
         if self.op != Op::Insert {
-            fill(me, &state)?;
+            self.fill(me, &state)?;
         }
         Ok(state)
     }
 
-    fn prepare(self, me: &Worker, state: &mut State<'_>) -> farside::Result<()> {
+    fn prepare(self, me: &Worker, state: &mut State<'_, V>) -> farside::Result<()> {
         if self.op == Op::Insert {
             state.map.on(me).clear()?;
-            fill(me, state)?;
+            self.fill(me, state)?;
         }
         Ok(())
     }
 
-    fn perform(self, _: &Worker, state: &mut State<'_>, number: u64) -> farside::Result<()> {
+    fn perform(self, _: &Worker, state: &mut State<'_, V>, number: u64) -> farside::Result<()> {
         let map = &state.ends;
         let key = state.keys[number as usize];
         match (self.by, self.op) {
-            (Some(_), Op::Insert) => map.insert(key, key).map(drop),
+            (Some(_), Op::Insert) => map.insert(key, (self.value)(key)).map(drop),
             (Some(_), op) => {
                 let found = black_box(map.get(&key)?);
                 assert_eq!(found.is_some(), op == Op::Find, "key {key:#x}");
@@ -169,22 +221,30 @@ impl Operation for MapOperation {
             (None, _) if number > 0 => Ok(()),
             (None, Op::Insert) => {
                 let batch = map.batch()?;
-                batch.extend(state.keys.iter().map(|key| (*key, *key)))?;
+                batch.extend(state.keys.iter().map(|key| (*key, (self.value)(*key))))?;
                 batch.finish()
             }
             (None, _) => map.get_many(&state.keys).map(|found| assert!(found.iter().all(Option::is_some))),
         }
     }
 
-    fn end(self, me: &Worker, state: State<'_>) -> farside::Result<()> {
+    fn end(self, me: &Worker, state: State<'_, V>) -> farside::Result<()> {
         me.barrier()?;
         state.map.free(me)
     }
+}
+
+impl<V: Slot + Copy + PartialEq> Predicted for MapOperation<V> {
+    fn name(self) -> String {
+        let full = if self.fill == FULL { "/full" } else { "" };
+        let wide = if size_of::<V>() == 8 { String::new() } else { format!("/{}", size_name(size_of::<V>())) };
+        let by = self.by.map_or("batched".to_owned(), |by| by.to_string());
+        format!("{}/{by}/{}{full}{wide}", op_name(self.op), self.promise)
+    }
 
     fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
-        model
-            .predict(self.by?, self.op, self.promise, Load { fill: self.fill as f64 / 100.0, ..load })
-            .map(|predicted| predicted.ns)
+        let load = Load { fill: self.fill as f64 / 100.0, probing: Probing::Quadratic, ..load };
+        model.predict(self.by?, self.op, self.promise, load).map(|predicted| predicted.ns)
     }
 
     fn limit_bytes(self, size: usize) -> usize {
@@ -223,14 +283,6 @@ impl Operation for MapOperation {
             _ => word.load(Ordering::Relaxed),
         }
     }
-}
-
-/// Fills the map up to where the runs begin. Collective.
-fn fill(me: &Worker, state: &State<'_>) -> farside::Result<()> {
-    let map = state.map.on(me);
-    let batch = map.batch()?;
-    batch.extend(state.there.iter().map(|key| (*key, *key)))?;
-    batch.finish()
 }
 
 #[cfg(test)]

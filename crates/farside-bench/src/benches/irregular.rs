@@ -10,8 +10,8 @@
 //! shared memory (`agp`), and buffers in shared memory that both processes exchange in step
 //! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
 //! result; below 1, its ratio of seconds says that two processes are faster. The rounds of bfs are
-//! searches from different vertices. The peer of histo and ig is a program for Open MPI: one-sided
-//! operations, and buffers exchanged in step by `MPI_Alltoall`.
+//! searches from different vertices. The peers of histo and ig are programs for Open MPI and for its
+//! OpenSHMEM: one-sided operations, and buffers exchanged in step.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -86,7 +86,7 @@ fn plans() -> Vec<Plan> {
             limit: Some((limit_name, limit)),
         })
     };
-    let others: [(&str, Form, [u32; 2]); 10] = [
+    let others: [(&str, Form, [u32; 2]); 12] = [
         ("randperm/agp", randperm::agp, [1_000_000, 2]),
         ("randperm/exchange", randperm::exchange, [1_000_000, 2]),
         ("toposort/agp", toposort::agp, [500_000, 10]),
@@ -96,7 +96,9 @@ fn plans() -> Vec<Plan> {
         ("gups/agp", gups::agp, [4 << 20, 4]),
         ("gups/exchange", gups::exchange, [4 << 20, 4]),
         // Scale 18 with two processes.
+        ("bfs/agp", bfs::agp, [1 << 17, 16]),
         ("bfs/exchange", bfs::exchange, [1 << 17, 16]),
+        ("kmers/agp", kmers::agp, [100_000, 31]),
         ("kmers/exchange", kmers::exchange, [100_000, 31]),
     ];
     let others = others.map(|(name, form, numbers)| Plan { name: name.into(), form, numbers, limit: None });
@@ -121,7 +123,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     plans.into_iter().map(case).collect()
 }
 
-/// Measures the program for Open MPI, which has the workloads with a limit.
+/// Measures the programs for Open MPI and OpenSHMEM, which have the workloads with a limit.
 fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
     let &[workload, form, ..] = &plan.name.split('/').collect::<Vec<_>>()[..] else { return Ok(Vec::new()) };
     let [operations, words] = plan.numbers(options);
@@ -129,7 +131,9 @@ fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchErro
     let operations = if form == "agp" { operations.div_ceil(10) } else { operations };
     let numbers = [u64::from(operations), u64::from(words), runs(options).into()].map(|number| number.to_string());
     let arguments = [&[workload, form].map(str::to_owned)[..], &numbers].concat();
-    peers::measure(peers::IRREGULAR, 2, &arguments, options)
+    let mut metrics = peers::measure(peers::IRREGULAR, 2, &arguments, options)?;
+    metrics.extend(peers::measure(peers::IRREGULAR_SHMEM, 2, &arguments, options)?);
+    Ok(metrics)
 }
 
 /// Some workloads take seconds.

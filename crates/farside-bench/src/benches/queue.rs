@@ -1,16 +1,17 @@
 //! Pushes and pops of queues (Brock et al., Figure 4).
 //!
 //! All workers use one queue in process 0 at once. With the promise `local` that process uses it
-//! alone. Items have 8 bytes.
+//! alone. Items have 8 bytes. The cases `contended` measure pushes of all workers beside their
+//! fetch-adds on one word.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
-use farside::{ProcessId, Worker};
+use farside::{GlobalArray, ProcessId, Worker};
 use farside_containers::queue::{Ends, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
-use super::containers::{Operation, cases as cases_of, choices};
+use super::containers::{Beside, Operation, Predicted, beside, cases as cases_of, choices};
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::shared::{Shared, WORD_DISTANCE};
@@ -41,6 +42,11 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     });
     let mut cases = cases_of(on, operations, ITEMS);
     cases.extend(choices(on, groups.collect(), ITEMS));
+    for promise in [Promise::PUSH_ONLY, Promise::ALL] {
+        let push = QueueOperation { op: Op::Push, by: OneSided, promise };
+        let pair = Beside { operation: push, other: FetchAdds, other_name: "fetch-adds on one word" };
+        cases.extend(beside(on, format!("contended/push/{promise}"), pair, ITEMS));
+    }
     cases
 }
 
@@ -61,11 +67,6 @@ struct State<'w> {
 
 impl Operation for QueueOperation {
     type State<'w> = State<'w>;
-
-    fn name(self) -> String {
-        let op = if self.op == Op::Push { "push" } else { "pop" };
-        format!("{op}/{}/{}", self.by, self.promise)
-    }
 
     fn takes_part(self, me: &Worker) -> bool {
         !self.promise.is_local() || me.is_first()
@@ -101,6 +102,13 @@ impl Operation for QueueOperation {
         me.barrier()?;
         state.queue.free(me)
     }
+}
+
+impl Predicted for QueueOperation {
+    fn name(self) -> String {
+        let op = if self.op == Op::Push { "push" } else { "pop" };
+        format!("{op}/{}/{}", self.by, self.promise)
+    }
 
     fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
         // The other workers change the same counter.
@@ -128,5 +136,30 @@ impl Operation for QueueOperation {
             _ => drop(black_box(slot.load(Ordering::Acquire))),
         }
         0
+    }
+}
+
+/// Additions of all workers to one word.
+#[derive(Clone, Copy)]
+struct FetchAdds;
+
+impl Operation for FetchAdds {
+    type State<'w> = GlobalArray<u64>;
+
+    fn begin(self, me: &Worker, _: usize, _: u64) -> farside::Result<GlobalArray<u64>> {
+        // The first word is in process 0, as the queue is.
+        me.global_array(1)
+    }
+
+    fn prepare(self, _: &Worker, _: &mut GlobalArray<u64>) -> farside::Result<()> {
+        Ok(())
+    }
+
+    fn perform(self, me: &Worker, words: &mut GlobalArray<u64>, _: u64) -> farside::Result<()> {
+        words.at(0)?.fetch_add(me, 1).map(drop)
+    }
+
+    fn end(self, me: &Worker, words: GlobalArray<u64>) -> farside::Result<()> {
+        words.free(me)
     }
 }

@@ -5,11 +5,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use farside::Distribution;
+use farside::global::GlobalArray;
 use farside::prelude::*;
 use farside_containers::{Exchange, Items};
 
 use super::common::{Clock, Random, Shuffle, owned, place};
-use super::matrix::Rows;
+use super::matrix::{GlobalRows, Rows, distribute};
 
 /// The parent of a vertex that no search has reached.
 const NONE: u32 = u32::MAX;
@@ -17,11 +19,16 @@ const NONE: u32 = u32::MAX;
 /// The edges of a graph with this number of vertices, a power of two, and of edges for each vertex.
 #[derive(Clone, Copy)]
 struct Graph {
+    seed: u32,
     vertices: u32,
     edges_per_vertex: u32,
 }
 
 impl Graph {
+    fn new(me: &Worker, seed: u32, [vertices, edges_per_vertex]: [u32; 2]) -> Self {
+        Self { seed, vertices: 1 << (vertices * me.worker_count()).ilog2(), edges_per_vertex }
+    }
+
     fn edges(self) -> u32 {
         self.vertices * self.edges_per_vertex
     }
@@ -29,7 +36,7 @@ impl Graph {
     /// An edge. Its ends are in the four quarters of the matrix with the official probabilities,
     /// and so on within the quarter.
     fn edge(self, number: u32) -> (u32, u32) {
-        let (mut random, mut ends) = (Random::new(number), (0, 0));
+        let (mut random, mut ends) = (Random::new(self.seed, number), (0, 0));
         for _ in 0..self.vertices.ilog2() {
             let quarter = match random.unit() {
                 x if x <= 0.57 => (0, 0),
@@ -39,13 +46,13 @@ impl Graph {
             };
             ends = (2 * ends.0 + quarter.0, 2 * ends.1 + quarter.1);
         }
-        let label = Shuffle::new(self.vertices, 1);
+        let label = Shuffle::new(self.vertices, self.seed);
         (label.at(ends.0), label.at(ends.1))
     }
 
     /// The vertex at which a search begins: an end of a random edge that is no loop.
     fn key(self, search: u32) -> u32 {
-        let mut random = Random::new(u32::MAX - search);
+        let mut random = Random::new(self.seed, u32::MAX - search);
         let mut edges = std::iter::repeat_with(|| self.edge(random.below(self.edges())));
         edges.find(|(from, to)| from != to).expect("the edges go on").0
     }
@@ -121,10 +128,77 @@ impl Alone {
     }
 }
 
+/// Times searches, each from another vertex. `search` returns how many edges this worker has searched.
+/// Checks the parents that it leaves in `parents`, which go round robin.
+fn time(
+    me: &Worker,
+    graph: Graph,
+    parents: &GlobalArray<u32>,
+    clock: &Clock<'_>,
+    search: impl Fn(u32) -> farside::Result<u64>,
+) -> farside::Result<()> {
+    let alone = me.is_first().then(|| Alone::new(graph));
+    let check = |round| {
+        me.barrier()?;
+        if let Some(alone) = &alone {
+            let found: Vec<u32> =
+                (0..alone.neighbors.len()).map(|vertex| parents.get(me, vertex)).collect::<Result<_, _>>()?;
+            alone.check(graph.key(round), &found);
+            alone.check(graph.key(round), &clock.alone(|| alone.search(graph.key(round))));
+        }
+        Ok(())
+    };
+    clock.time(me, |round| search(graph.key(round)), check)
+}
+
+/// Returns the edges of the vertices of this worker that a search has reached, each of which has two
+/// ends. The rules count them.
+fn edges_of(reached: impl Iterator<Item = usize>, neighbors: &[Rows]) -> u64 {
+    let ends = |vertex| neighbors.iter().map(|rows| rows.row(vertex as u32).len() as u64).sum::<u64>();
+    reached.map(ends).sum::<u64>() / 2
+}
+
+/// One word at a time: a worker claims vertices, and searches on from those that it was first to
+/// claim.
+pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
+    let graph = Graph::new(me, clock.settings.seed, numbers);
+    let own_edges = owned(me, graph.edges()).map(|number| graph.edge(number));
+    let rows = [distribute(me, graph.vertices, own_edges.flat_map(|(from, to)| [(from, to), (to, from)]))?];
+    let neighbors = GlobalRows::new(me, &rows[0])?;
+    let parents = me.global_array_as::<u32>(graph.vertices as usize, Distribution::CYCLIC)?;
+    let search = |key: u32| {
+        parents.local(me).fill(NONE);
+        me.barrier()?;
+        let mut now = Vec::new();
+        if place(me, key).0 == me.id() {
+            parents.put(me, key as usize, key)?;
+            now.push(key);
+        }
+        while me.all_reduce(now.len(), |a, b| a + b)? > 0 {
+            let mut next = Vec::new();
+            for vertex in now {
+                for other in neighbors.row(me, vertex)? {
+                    let other = other?;
+                    let parent = parents.at(other as usize)?;
+                    if parent.load(me)? == NONE && parent.compare_swap(me, NONE, vertex)? == NONE {
+                        next.push(other);
+                    }
+                }
+            }
+            now = next;
+        }
+        let reached = parents.local(me).iter().enumerate().filter(|(_, parent)| *parent != NONE);
+        Ok(edges_of(reached.map(|(vertex, _)| vertex), &rows))
+    };
+    time(me, graph, &parents, clock, search)?;
+    neighbors.free(me)?;
+    parents.free(me)
+}
+
 /// Tells the neighbors of each level that they are the next one. A worker tells the owner of a
 /// vertex once.
-pub(crate) fn exchange(me: &Worker, [vertices, edges_per_vertex]: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
-    let graph = Graph { vertices: 1 << (vertices * me.worker_count()).ilog2(), edges_per_vertex };
+pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
+    let graph = Graph::new(me, clock.settings.seed, numbers);
     let own_count = owned(me, graph.vertices).len();
     let neighbors = neighbors(me, graph)?;
     let parents: Rc<Vec<Cell<u32>>> = Rc::new((0..own_count).map(|_| Cell::new(NONE)).collect());
@@ -138,7 +212,8 @@ pub(crate) fn exchange(me: &Worker, [vertices, edges_per_vertex]: [u32; 2], cloc
         }
     };
     let reach_own = reach.clone();
-    let reaching = Exchange::new(me, move |_, reached: Items<'_, (u32, u32)>| {
+    let all_parents = me.global_array_as::<u32>(graph.vertices as usize, Distribution::CYCLIC)?;
+    let reaching = clock.exchange(me, move |_, reached: Items<'_, (u32, u32)>| {
         let mut next = next.borrow_mut();
         reached.for_each(|(vertex, parent)| reach(vertex, parent, &mut next));
     })?;
@@ -180,27 +255,12 @@ pub(crate) fn exchange(me: &Worker, [vertices, edges_per_vertex]: [u32; 2], cloc
             };
             now = me.superstep(tell, || level.take())?;
         }
-        // The rules count the edges of the component, each of which has two ends.
-        let is_reached = |vertex: &usize| parents[*vertex].get() != NONE;
-        let reached = || (0..own_count).filter(is_reached);
-        let ends =
-            neighbors.iter().map(|rows| reached().map(|vertex| rows.row(vertex as u32).len() as u64).sum::<u64>());
-        Ok(ends.sum::<u64>() / 2)
-    };
-    let alone = (me.id() == WorkerId::new(0)).then(|| Alone::new(graph));
-    let all_parents = me.global_array_as::<u32>(graph.vertices as usize, farside::Distribution::CYCLIC)?;
-    let check = |round| {
+        // For the check.
         all_parents.local(me).write(0, &Vec::from_iter(parents.iter().map(Cell::get)));
-        me.barrier()?;
-        if let Some(alone) = &alone {
-            let found: Vec<u32> =
-                (0..alone.neighbors.len()).map(|vertex| all_parents.get(me, vertex)).collect::<Result<_, _>>()?;
-            alone.check(graph.key(round), &found);
-            alone.check(graph.key(round), &clock.alone(|| alone.search(graph.key(round))));
-        }
-        Ok(())
+        let reached = (0..own_count).filter(|vertex| parents[*vertex].get() != NONE);
+        Ok(edges_of(reached, &neighbors))
     };
-    clock.time(me, |round| search(graph.key(round)), check)?;
+    time(me, graph, &all_parents, clock, search)?;
     all_parents.free(me)
 }
 

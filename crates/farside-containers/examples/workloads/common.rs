@@ -4,22 +4,55 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use farside::{Result, Worker, WorkerId};
+use farside::{Result, Wire, Worker, WorkerId};
+use farside_containers::{Exchange, Items};
 
 /// One form of a workload: its two numbers, and the clock for its rounds.
 pub(crate) type Form = fn(&Worker, [u32; 2], &Clock<'_>) -> Result<()>;
 
-/// Runs the forms of a workload in a job of two processes and prints their figures. The program was
-/// started with the two numbers, or they are these.
-pub(crate) fn main(forms: &[(&str, Form)], mut numbers: [u32; 2]) -> Result<()> {
+/// What bale's flags say besides the numbers of a workload.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// Workloads with the same seed are the same (`-s`).
+    pub(crate) seed: u32,
+    /// The items of a batch of an exchange (`-b`).
+    pub(crate) batch_items: u32,
+}
+
+impl Default for Settings {
+    /// Those of bale.
+    fn default() -> Self {
+        Self { seed: 122_222, batch_items: 1024 }
+    }
+}
+
+/// Runs the forms of a workload in a job of two processes and prints their figures. The flags are
+/// those of bale: two with the numbers of the workload, which have these defaults; `-b` for the items
+/// of a batch, `-s` for the seed, and `-M` for the forms, as a sum: 1 for `agp`, and 2, 4 or 8 for
+/// `exchange`.
+pub(crate) fn main(forms: &[(&str, Form)], defaults: [(&str, u32); 2]) -> Result<()> {
+    let (mut numbers, mut settings, mut mask) = (defaults.map(|(_, number)| number), Settings::default(), 15);
     let words: Vec<String> = std::env::args().skip(1).collect();
-    assert!(words.len() <= numbers.len(), "the arguments are two numbers");
-    for (number, word) in numbers.iter_mut().zip(words) {
-        *number = word.parse().expect("the arguments are numbers");
+    for pair in words.chunks(2) {
+        let value = pair.get(1).and_then(|word| word.parse().ok());
+        let value = value.unwrap_or_else(|| panic!("{} needs a number behind it", pair[0]));
+        match &*pair[0] {
+            "-b" => settings.batch_items = value,
+            "-s" => settings.seed = value,
+            "-M" => mask = value,
+            flag => {
+                let known = defaults.iter().position(|(known, _)| *known == flag);
+                let known = known.unwrap_or_else(|| {
+                    panic!("unknown flag {flag}: use {}, {}, -b, -s or -M", defaults[0].0, defaults[1].0)
+                });
+                numbers[known] = value;
+            }
+        }
     }
     farside::job().processes(2).run(|me| {
-        for (name, form) in forms {
-            let clock = Clock::new(3, &|| Ok(()));
+        let is_wanted = |name: &str| mask & if name == "agp" { 1 } else { 14 } != 0;
+        for (name, form) in forms.iter().filter(|(name, _)| is_wanted(name)) {
+            let clock = Clock { settings, ..Clock::new(3, &|| Ok(())) };
             form(me, numbers, &clock)?;
             if me.id() == WorkerId::new(0) {
                 println!("{name}: {}", clock.report());
@@ -29,8 +62,9 @@ pub(crate) fn main(forms: &[(&str, Form)], mut numbers: [u32; 2]) -> Result<()> 
     })
 }
 
-/// Times the rounds of a workload.
+/// Times the rounds of a workload, and has its settings.
 pub(crate) struct Clock<'c> {
+    pub(crate) settings: Settings,
     rounds: u32,
     before: &'c dyn Fn() -> Result<()>,
     taken: RefCell<Vec<Round>>,
@@ -47,7 +81,17 @@ pub(crate) struct Round {
 impl<'c> Clock<'c> {
     /// Returns the clock for this number of rounds. `before` runs before each of them.
     pub(crate) fn new(rounds: u32, before: &'c dyn Fn() -> Result<()>) -> Self {
-        Self { rounds, before, taken: RefCell::default(), alone: RefCell::default() }
+        let (settings, taken, alone) = (Settings::default(), RefCell::default(), RefCell::default());
+        Self { settings, rounds, before, taken, alone }
+    }
+
+    /// Makes an exchange with batches as the settings say.
+    pub(crate) fn exchange<T: Wire>(
+        &self,
+        me: &Worker,
+        run: impl Fn(&Worker, Items<'_, T>) + 'static,
+    ) -> Result<Exchange<T>> {
+        Exchange::with_batches_of(me, self.settings.batch_items as usize * size_of::<T>(), run)
     }
 
     /// Times each round of `work` between two barriers and calls `check` after it. Both get the
@@ -102,9 +146,10 @@ impl<'c> Clock<'c> {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Returns the generator of this number. Each has other random numbers.
-    pub(crate) fn new(number: u32) -> Self {
-        Self(mixed(u64::from(number)))
+    /// Returns the generator of this number. Each has other random numbers, and with another seed
+    /// all have others.
+    pub(crate) fn new(seed: u32, number: u32) -> Self {
+        Self(mixed(u64::from(seed) << 32 | u64::from(number)))
     }
 
     pub(crate) fn next(&mut self) -> u64 {

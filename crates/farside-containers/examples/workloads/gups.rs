@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use farside::Distribution;
 use farside::prelude::*;
-use farside_containers::{Exchange, Items};
+use farside_containers::Items;
 
 use super::common::Clock;
 
@@ -124,7 +124,7 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
         word.set(word.get() ^ update);
     };
     let own = update_own.clone();
-    let updating = Exchange::new(me, move |_, updates: Items<'_, u64>| updates.for_each(&own))?;
+    let updating = clock.exchange(me, move |_, updates: Items<'_, u64>| updates.for_each(&own))?;
     let work = |_| {
         let (sender, mut updates) = (updating.on(me), table.own_updates());
         let windows = (table.updates / table.workers).div_ceil(window(me));

@@ -10,8 +10,8 @@ use farside_containers::Query;
 use super::common::{Clock, Random, owned, place};
 
 /// The words of the table that this worker reads.
-fn indices(me: &Worker, [reads, words]: [u32; 2]) -> Vec<u32> {
-    let mut random = Random::new(me.id().number());
+fn indices(me: &Worker, seed: u32, [reads, words]: [u32; 2]) -> Vec<u32> {
+    let mut random = Random::new(seed, me.id().number());
     (0..reads).map(|_| random.below(words * me.worker_count())).collect()
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
     for (place, index) in table.local_indices(me).enumerate() {
         table.local(me).set(place, value(index as u32));
     }
-    let indices = indices(me, numbers);
+    let indices = indices(me, clock.settings.seed, numbers);
     let target = RefCell::new(vec![0; indices.len()]);
     let work = |_| {
         for (read, index) in target.borrow_mut().iter_mut().zip(&indices) {
@@ -49,7 +49,7 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
 /// With a query: each worker reads its own part, for all workers.
 pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     let part: Vec<u64> = owned(me, numbers[1] * me.worker_count()).map(value).collect();
-    let indices = indices(me, numbers);
+    let indices = indices(me, clock.settings.seed, numbers);
     let target = Rc::new(RefCell::new(vec![0; indices.len()]));
     let taken = target.clone();
     let query = Query::new(

@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 use farside::prelude::*;
-use farside_containers::{Exchange, Items};
+use farside_containers::Items;
 
 use super::common::{Clock, Random, mixed, owned};
 
@@ -23,19 +23,20 @@ const COUNT_MAX: usize = 100;
 
 /// Reads of a random genome. A base is a number below 4; that of the other strand is 3 minus it.
 struct Sequencer {
+    seed: u32,
     genome: Vec<u8>,
 }
 
 impl Sequencer {
-    fn new(reads: u32) -> Self {
+    fn new(seed: u32, reads: u32) -> Self {
         let bases = (reads as usize * READ_BASES / COVERAGE).max(2 * READ_BASES);
-        let mut random = Random::new(u32::MAX);
-        Self { genome: (0..bases).map(|_| random.below(4) as u8).collect() }
+        let mut random = Random::new(seed, u32::MAX);
+        Self { seed, genome: (0..bases).map(|_| random.below(4) as u8).collect() }
     }
 
     /// A read of either strand, with errors.
     fn read(&self, number: u32) -> impl Iterator<Item = u8> {
-        let mut random = Random::new(number);
+        let mut random = Random::new(self.seed, number);
         let start = random.below((self.genome.len() - READ_BASES + 1) as u32) as usize;
         let (read, is_other) = (&self.genome[start..start + READ_BASES], random.below(2) == 1);
         (0..READ_BASES).map(move |at| {
@@ -80,9 +81,9 @@ impl Hasher for Mixer {
 }
 
 /// How many k-mers have each count.
-fn histogram(counts: &Counts) -> Vec<u64> {
+fn histogram(counts: impl Iterator<Item = u32>) -> Vec<u64> {
     let mut bars = vec![0; COUNT_MAX + 1];
-    counts.values().for_each(|count| bars[COUNT_MAX.min(*count as usize)] += 1);
+    counts.for_each(|count| bars[COUNT_MAX.min(count as usize)] += 1);
     bars
 }
 
@@ -92,50 +93,122 @@ fn count_alone(reads: &[u8], k: u32) -> Vec<u64> {
     for read in reads.chunks(READ_BASES) {
         kmers(read, k).for_each(|kmer| *counts.entry(kmer).or_default() += 1);
     }
-    histogram(&counts)
+    histogram(counts.into_values())
+}
+
+/// What both forms begin with.
+struct Reads {
+    /// Those of this worker, one behind the other.
+    own: Vec<u8>,
+    /// All reads, at worker 0.
+    all: Option<Vec<u8>>,
+    k: u32,
+    /// The k-mers that this worker counts.
+    own_count: u64,
+}
+
+impl Reads {
+    fn new(me: &Worker, seed: u32, [reads, k]: [u32; 2]) -> Self {
+        assert!((1..=32).contains(&k), "a k-mer is a number of 64 bits");
+        let all = reads * me.worker_count();
+        let sequencer = Sequencer::new(seed, all);
+        let own = owned(me, all).flat_map(|number| sequencer.read(number)).collect();
+        let all = me.is_first().then(|| (0..all).flat_map(|number| sequencer.read(number)).collect());
+        Self { own, all, k, own_count: u64::from(reads) * (READ_BASES as u64 + 1 - u64::from(k)) }
+    }
+
+    /// Calls `count` with each k-mer of this worker's reads.
+    #[inline(always)]
+    fn for_each(&self, mut count: impl FnMut(u64) -> farside::Result<()>) -> farside::Result<()> {
+        self.own.chunks(READ_BASES).try_for_each(|read| kmers(read, self.k).try_for_each(&mut count))
+    }
+
+    /// Times the rounds of `count`, which returns the histogram of the k-mers that this worker has.
+    /// Checks the sum.
+    fn time(
+        &self,
+        me: &Worker,
+        clock: &Clock<'_>,
+        count: impl Fn() -> farside::Result<Vec<u64>>,
+    ) -> farside::Result<()> {
+        let bars = RefCell::new(Vec::new());
+        let work = |_| {
+            let sum = |a: Vec<u64>, b: Vec<u64>| a.iter().zip(&b).map(|(a, b)| a + b).collect();
+            *bars.borrow_mut() = me.all_reduce(count()?, sum)?;
+            Ok(self.own_count)
+        };
+        let check = |_| {
+            if let Some(reads) = &self.all {
+                assert_eq!(*bars.borrow(), clock.alone(|| count_alone(reads, self.k)));
+            }
+            Ok(())
+        };
+        clock.time(me, work, check)
+    }
+}
+
+/// One word at a time, in a table of k-mers and one of their counts. A k-mer claims the first free
+/// slot behind its place by a compare-and-swap.
+pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
+    let reads = Reads::new(me, clock.settings.seed, numbers);
+    // Most k-mers of a genome are read often, so half of the slots are enough by far.
+    let slots = (reads.own_count * u64::from(me.worker_count()) / 2).next_power_of_two();
+    let found = me.global_array::<u64>(slots as usize)?;
+    let counts = me.global_array::<u32>(slots as usize)?;
+    let count = || {
+        found.local(me).fill(0);
+        counts.local(me).fill(0);
+        me.barrier()?;
+        reads.for_each(|kmer| {
+            let (mut slot, name) = (mixed(kmer) & (slots - 1), !kmer);
+            loop {
+                // The smaller of the numbers of both strands is not the largest one, so no name is 0.
+                let place = found.at(slot as usize)?;
+                let before = match place.load(me)? {
+                    0 => place.compare_swap(me, 0, name)?,
+                    before => before,
+                };
+                if before == 0 || before == name {
+                    return counts.at(slot as usize)?.fetch_add(me, 1).map(drop);
+                }
+                slot = (slot + 1) & (slots - 1);
+            }
+        })?;
+        me.barrier()?;
+        Ok(histogram(counts.local(me).iter().filter(|count| *count > 0)))
+    };
+    reads.time(me, clock, count)?;
+    found.free(me)?;
+    counts.free(me)
 }
 
 /// Sends each k-mer to its owner, which counts it.
-pub(crate) fn exchange(me: &Worker, [reads, k]: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
-    assert!((1..=32).contains(&k), "a k-mer is a number of 64 bits");
-    let all = reads * me.worker_count();
-    let sequencer = Sequencer::new(all);
-    let own_reads: Vec<u8> = owned(me, all).flat_map(|number| sequencer.read(number)).collect();
-    let all_reads = (me.id() == WorkerId::new(0)).then(|| (0..all).flat_map(|number| sequencer.read(number)));
-    let all_reads: Option<Vec<u8>> = all_reads.map(Iterator::collect);
+pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
+    let reads = Reads::new(me, clock.settings.seed, numbers);
     let counts = Rc::new(RefCell::new(Counts::default()));
     let part = counts.clone();
-    let counting = Exchange::new(me, move |_, kmers: Items<'_, u64>| {
+    let counting = clock.exchange(me, move |_, kmers: Items<'_, u64>| {
         let mut part = part.borrow_mut();
         kmers.for_each(|kmer| *part.entry(kmer).or_default() += 1);
     })?;
-    let bars = RefCell::new(Vec::new());
-    let work = |_| {
+    let count = || {
         *counts.borrow_mut() = Counts::default();
         me.barrier()?;
         let (sender, workers) = (counting.on(me), u64::from(me.worker_count()));
-        for read in own_reads.chunks(READ_BASES) {
-            for kmer in kmers(read, k) {
-                // Not the hash of the map: its high bits would be alike in the map of an owner.
-                let owner = ((kmer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * workers) >> 32;
-                match WorkerId::new(owner as u32) {
-                    owner if owner == me.id() => *counts.borrow_mut().entry(kmer).or_default() += 1,
-                    owner => sender.push(owner, kmer)?,
-                }
+        reads.for_each(|kmer| {
+            // Not the hash of the map: its high bits would be alike in the map of an owner.
+            let owner = ((kmer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * workers) >> 32;
+            let owner = WorkerId::new(owner as u32);
+            if owner == me.id() {
+                *counts.borrow_mut().entry(kmer).or_default() += 1;
+                return Ok(());
             }
-        }
+            sender.push(owner, kmer)
+        })?;
         me.quiesce()?;
-        let sum = |a: Vec<u64>, b: Vec<u64>| a.iter().zip(&b).map(|(a, b)| a + b).collect();
-        *bars.borrow_mut() = me.all_reduce(histogram(&counts.borrow()), sum)?;
-        Ok(u64::from(reads) * (READ_BASES as u64 + 1 - u64::from(k)))
+        Ok(histogram(counts.borrow().values().copied()))
     };
-    let check = |_| {
-        if let Some(reads) = &all_reads {
-            assert_eq!(*bars.borrow(), clock.alone(|| count_alone(reads, k)));
-        }
-        Ok(())
-    };
-    clock.time(me, work, check)
+    reads.time(me, clock, count)
 }
 
 #[cfg(test)]
@@ -144,7 +217,7 @@ mod tests {
 
     #[test]
     fn both_strands_have_the_same_kmers() {
-        let read = Vec::from_iter(Sequencer::new(1).read(7));
+        let read = Vec::from_iter(Sequencer::new(5, 1).read(7));
         let other: Vec<u8> = read.iter().rev().map(|base| 3 - base).collect();
         for k in [1, 2, 21, 31, 32] {
             let mut found = Vec::from_iter(kmers(&read, k));

@@ -120,9 +120,9 @@ impl GlobalRows {
 
 /// The ones of a row of a random matrix below its diagonal, in order. Each place has a one with the
 /// same probability, and the `rows` rows have `ones` of them on average.
-pub(crate) fn random_row(row: u32, rows: u32, ones: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn random_row(seed: u32, row: u32, rows: u32, ones: u32) -> impl Iterator<Item = u32> {
     let share = (2.0 * f64::from(ones) / f64::from(rows)).min(0.5);
-    let mut random = Random::new(row);
+    let mut random = Random::new(seed, row);
     // The distance to the next one.
     let mut distance = move || (random.unit().ln() / (1.0 - share).ln()) as u32;
     let mut next = distance();

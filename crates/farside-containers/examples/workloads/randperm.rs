@@ -6,7 +6,7 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use farside::prelude::*;
-use farside_containers::{Exchange, Items};
+use farside_containers::{Exchange, Items, Sender};
 
 use super::common::{Clock, Random, counted_before, owned, place};
 
@@ -26,7 +26,7 @@ pub(crate) fn agp(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &Clock<
     let all = darts * me.worker_count();
     let board = me.global_array::<u32>((all * slots_per_dart) as usize)?;
     let permutation = me.global_array::<u32>(all as usize)?;
-    let mut random = Random::new(me.id().number());
+    let mut random = Random::new(clock.settings.seed, me.id().number());
     let work = |_| {
         board.local(me).fill(0);
         me.barrier()?;
@@ -56,15 +56,15 @@ pub(crate) fn agp(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &Clock<
 /// With exchanges: the owner of a slot that is taken throws the dart again.
 pub(crate) fn exchange(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     let all = darts * me.worker_count();
-    let throw = move |me: &Worker, sender: &farside_containers::Sender<'_, (u32, u32)>, random: &mut Random, dart| {
+    let throw = move |me: &Worker, sender: &Sender<'_, (u32, u32)>, random: &mut Random, dart| {
         let (owner, slot) = place(me, random.below(all * slots_per_dart));
         sender.push(owner, (slot, dart))
     };
     let board = Rc::new(RefCell::new(vec![0; (darts * slots_per_dart) as usize]));
     let throwing = Rc::new(OnceCell::new());
     let (slots, again) = (board.clone(), throwing.clone());
-    let random_again = RefCell::new(Random::new(u32::MAX - me.id().number()));
-    let exchange = Exchange::new(me, move |me, darts: Items<'_, (u32, u32)>| {
+    let random_again = RefCell::new(Random::new(clock.settings.seed, u32::MAX - me.id().number()));
+    let exchange = clock.exchange(me, move |me, darts: Items<'_, (u32, u32)>| {
         let exchange: &Exchange<_> = again.get().expect("no dart is thrown before");
         let (sender, mut slots, mut random) = (exchange.on(me), slots.borrow_mut(), random_again.borrow_mut());
         for (slot, dart) in darts {
@@ -78,11 +78,11 @@ pub(crate) fn exchange(me: &Worker, [darts, slots_per_dart]: [u32; 2], clock: &C
     throwing.set(exchange).expect("it is set once");
     let permutation = Rc::new(RefCell::new(Vec::new()));
     let part = permutation.clone();
-    let placing = Exchange::new(me, move |_, placed: Items<'_, (u32, u32)>| {
+    let placing = clock.exchange(me, move |_, placed: Items<'_, (u32, u32)>| {
         let mut part = part.borrow_mut();
         placed.for_each(|(place, dart)| part[place as usize] = dart);
     })?;
-    let mut random = Random::new(me.id().number());
+    let mut random = Random::new(clock.settings.seed, me.id().number());
     let work = |_| {
         board.borrow_mut().fill(0);
         *permutation.borrow_mut() = vec![0; darts as usize];

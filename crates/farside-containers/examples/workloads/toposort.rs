@@ -25,13 +25,13 @@ struct Matrix {
 impl Matrix {
     /// Makes a matrix with this number of rows for each worker, and of ones in each row.
     /// Collective.
-    fn new(me: &Worker, [rows, ones]: [u32; 2]) -> farside::Result<Self> {
+    fn new(me: &Worker, seed: u32, [rows, ones]: [u32; 2]) -> farside::Result<Self> {
         assert!(ones > 0, "each row has a one on the diagonal");
         let size = rows * me.worker_count();
-        let (of_rows, of_columns) = (Shuffle::new(size, 1), Shuffle::new(size, 2));
+        let (of_rows, of_columns) = (Shuffle::new(size, seed), Shuffle::new(size, !seed));
         // The rows of a lower triangular matrix, turned by half a turn.
         let pairs = owned(me, size).flat_map(|row| {
-            let columns = random_row(row, size, ones - 1).chain([row]);
+            let columns = random_row(seed, row, size, ones - 1).chain([row]);
             columns.map(move |column| (of_rows.at(size - 1 - row), of_columns.at(size - 1 - column)))
         });
         let pairs: Vec<_> = pairs.collect();
@@ -66,7 +66,7 @@ impl Matrix {
 /// row.
 pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     const ONE: u64 = 1 << 40;
-    let matrix = Matrix::new(me, numbers)?;
+    let matrix = Matrix::new(me, clock.settings.seed, numbers)?;
     let columns = GlobalRows::new(me, &matrix.columns)?;
     let array = || me.global_array_as::<u32>(matrix.size as usize, Distribution::CYCLIC);
     let (row_places, column_places, pivots) = (array()?, array()?, me.global_array::<u32>(1)?);
@@ -121,7 +121,7 @@ struct Left {
 /// With exchanges: the owner of a pivot's row tells the owner of its column, which tells the owners
 /// of all rows with that column. No worker waits for a level to end.
 pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
-    let matrix = Rc::new(Matrix::new(me, numbers)?);
+    let matrix = Rc::new(Matrix::new(me, clock.settings.seed, numbers)?);
     let left = Rc::new(RefCell::new(Vec::<Left>::new()));
     // The place of the row at its owner, the column and the level.
     let pivots = Rc::new(RefCell::new(Vec::<(u32, u32, u32)>::new()));
@@ -129,7 +129,7 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
 
     let column_owners: Rc<OnceCell<Exchange<(u32, u32)>>> = Rc::default();
     let (rows_left, found, next) = (left.clone(), pivots.clone(), column_owners.clone());
-    let row_owners = Exchange::new(me, move |me, taken: Items<'_, (u32, u32, u32)>| {
+    let row_owners = clock.exchange(me, move |me, taken: Items<'_, (u32, u32, u32)>| {
         let (mut rows, mut pivots) = (rows_left.borrow_mut(), found.borrow_mut());
         let sender = next.get().expect("it was made before the first pivot").on(me);
         for (row, column, level) in taken {
@@ -145,7 +145,7 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
         }
     })?;
     let columns = matrix.clone();
-    let of_columns = Exchange::new(me, move |me, pivots: Items<'_, (u32, u32)>| {
+    let of_columns = clock.exchange(me, move |me, pivots: Items<'_, (u32, u32)>| {
         let sender = row_owners.on(me);
         for (at, level) in pivots {
             let column = at * me.worker_count() + me.id().number();
@@ -157,7 +157,7 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
     })?;
     column_owners.set(of_columns).expect("it is set once");
     let placed = column_places.clone();
-    let placing = Exchange::new(me, move |_, columns: Items<'_, (u32, u32)>| {
+    let placing = clock.exchange(me, move |_, columns: Items<'_, (u32, u32)>| {
         let mut placed = placed.borrow_mut();
         columns.for_each(|(column, place)| placed[column as usize] = place);
     })?;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farside::prelude::*;
-use farside_containers::{Exchange, Items};
+use farside_containers::Items;
 
 use super::common::{Clock, owned, place};
 use super::matrix::{GlobalRows, Rows, random_row};
@@ -13,6 +13,7 @@ use super::matrix::{GlobalRows, Rows, random_row};
 /// A random graph, and beside it a graph whose triangles are known: the Kronecker product of stars,
 /// each with a loop at its center, without the loop of the product.
 struct Graph {
+    seed: u32,
     random: u32,
     neighbors: u32,
 }
@@ -27,7 +28,7 @@ impl Graph {
 
     /// The neighbors of a vertex with smaller numbers, in order.
     fn row(&self, vertex: u32) -> impl Iterator<Item = u32> {
-        let random = random_row(vertex.min(self.random), self.random, self.neighbors);
+        let random = random_row(self.seed, vertex.min(self.random), self.random, self.neighbors);
         let is_random = vertex < self.random;
         let others = (self.random..vertex).filter(move |other| are_joined(vertex - self.random, other - self.random));
         random.filter(move |_| is_random).chain(others)
@@ -85,15 +86,15 @@ fn time(
     clock.time(me, work, check)
 }
 
-fn graph(me: &Worker, [vertices, neighbors]: [u32; 2]) -> (Graph, Rows) {
-    let graph = Graph { random: vertices * me.worker_count(), neighbors };
+fn graph(me: &Worker, seed: u32, [vertices, neighbors]: [u32; 2]) -> (Graph, Rows) {
+    let graph = Graph { seed, random: vertices * me.worker_count(), neighbors };
     let rows = Rows::from_rows(owned(me, graph.vertices()).map(|vertex| graph.row(vertex)));
     (graph, rows)
 }
 
 /// One word at a time: a worker reads the rows of the neighbors of its vertices.
 pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
-    let (graph, rows) = graph(me, numbers);
+    let (graph, rows) = graph(me, clock.settings.seed, numbers);
     let all_rows = GlobalRows::new(me, &rows)?;
     let count = || {
         let mut found = 0;
@@ -113,10 +114,10 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
 /// With an exchange: for each two neighbors of a vertex, the owner of the larger one looks whether
 /// they are neighbors.
 pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
-    let (graph, rows) = graph(me, numbers);
+    let (graph, rows) = graph(me, clock.settings.seed, numbers);
     let (rows, found) = (Rc::new(rows), Rc::new(Cell::new(0)));
     let (own, sum) = (rows.clone(), found.clone());
-    let looking = Exchange::new(me, move |_, pairs: Items<'_, (u32, u32)>| {
+    let looking = clock.exchange(me, move |_, pairs: Items<'_, (u32, u32)>| {
         let closed = pairs.filter(|(place, smaller)| own.row(*place).contains(smaller));
         sum.set(sum.get() + closed.count() as u64);
     })?;

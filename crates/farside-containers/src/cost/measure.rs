@@ -14,6 +14,8 @@ use crate::agreement::agree;
 const WARM_WORDS: usize = 256;
 /// Words of each worker that do not: 4 MiB.
 const WORDS: usize = 1 << 19;
+/// Words of a cache line.
+const WORDS_OF_LINE: usize = 8;
 /// Operations of the first batch, and the number and least time of those that count.
 const FIRST: u32 = 32;
 const BATCHES: usize = 5;
@@ -57,7 +59,9 @@ impl CostModel {
         let remote_workers = me.workers().filter(|worker| me.process_of(*worker) != me.process_of(words_owner)).count();
         let is_remote = f64::from(u8::from(me.process() != me.process_of(words_owner)));
 
-        let failed = RefCell::new(None);
+        // The pages of a container that is used have been touched, too.
+        let touched = (0..WORDS).step_by(WORDS_OF_LINE).try_for_each(|at| mine.add(at)?.store(me, 1));
+        let failed = RefCell::new(touched.err());
         let time = |operation: &mut dyn FnMut(usize) -> Result<u64>| time(me, &failed, operation);
         let on_warm = |operation: &dyn Fn(GlobalPtr<u64>) -> Result<u64>| {
             time(&mut |random| warm(theirs, random).and_then(operation))
@@ -71,9 +75,12 @@ impl CostModel {
             on_warm(&|word| word.fetch_add(me, 1))?,
             time(&mut |_| theirs.fetch_add(me, 1))?,
             time(&mut |_| count_by_cas(me, theirs, &mut counted))?,
-            time(&mut |random| me.call_return(other, random as u64, |_, x| x)?.wait())?,
+            // With arguments like those of an insertion.
+            time(&mut |random| me.call_return(other, [random as u64; 6], |_, [x, ..]| x)?.wait())?,
             time(&mut |random| Ok(table.insert(random % WARM_WORDS, 1).unwrap_or(0)))?,
-            time(&mut |random| theirs.add(random % WORDS)?.get(me))?,
+            // Operations on different entries do not wait for each other's lines.
+            time(&mut |random| mine.add(random % WORDS)?.get(me).map(|value| black_box(value) & 0))?,
+            time(&mut |random| warm(mine, random)?.get(me))?,
             time(&mut |random| warm(mine, random)?.fetch_add(me, 1))?,
             time(&mut |_| words.at(0)?.fetch_add(me, 1))? * is_remote,
         ];
@@ -85,8 +92,9 @@ impl CostModel {
 
         let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;
         let workers = f64::from(me.worker_count());
-        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, cas_single, call, handler, cold, own, _] =
-            sums.map(|sum| sum / workers);
+        let means = sums.map(|sum| sum / workers);
+        let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, cas_single, call, handler, ..] = means;
+        let [.., cold, own_get, own, _] = means;
         let remote_workers = remote_workers as f64;
         let hot = sums[sums.len() - 1] / remote_workers.max(1.0);
         Ok(Self {
@@ -99,7 +107,7 @@ impl CostModel {
             fetch_add_single,
             call,
             handler,
-            line_cold: (cold - get).max(0.0),
+            line_cold: (cold - own_get).max(0.0),
             line_contended: (hot - fetch_add_single).max(0.0) / (remote_workers - 1.0).max(1.0),
             own,
         })

@@ -116,13 +116,27 @@ fn probes_are_those_of_a_filled_table() {
 fn load_makes_operations_dearer() {
     let model = CostModel { line_cold: 100.0, line_contended: 60.0, own: 10.0, ..CostModel::CORI };
     let half = Load { fill: 0.5, ..Load::default() };
-    assert_near(microseconds(&model, OneSided, Op::Insert, Promise::ALL, half), 2.5 * 3.9 + 3.0);
+    assert_near(microseconds(&model, OneSided, Op::Insert, Promise::ALL, half), 2.5 * 3.9 + 1.5 * 3.7 + 3.0);
+    let find = |by| microseconds(&model, by, Op::Find, Promise::ALL, half);
+    assert_near(find(OneSided), 1.5 * 3.7 + (1.0 + 0.5 / 4.0) * 0.1);
+    assert_near(find(OneSidedPublished), 1.5 * 2.0 * 3.9 + 3.7 + (1.0 + 0.5 / 4.0) * 0.1);
     let alone = microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, Load::default());
     let crowd = Load { contenders: 2.0, ..Load::default() };
     let crowded = microseconds(&model, OneSidedPublished, Op::Push, Promise::ALL, crowd);
-    assert_near(crowded - alone, 9.4 + 2.0 * 0.06);
+    assert_near(crowded - alone, 3.0 * 0.06);
+    let pop = |load| microseconds(&model, Checksum, Op::Pop, Promise::ALL, load);
+    assert_near(pop(crowd) - pop(Load::default()), 2.0 * SPOILERS * (8.4 + 2.0 * 0.06) + 2.0 * 0.06);
     let shared = Load { own_share: 0.5, ..Load::default() };
     assert_near(microseconds(&model, OneSided, Op::Push, Promise::ALL, shared), (11.5 + 0.02) / 2.0);
+}
+
+/// A checksum saves a get, which is cheaper than a checksum where memory is mapped.
+#[test]
+fn checksums_fit_networks() {
+    let mapped = CostModel { put: 2.0, get: 2.0, cas_single: 10.0, handler: 20.0, call: 300.0, ..CostModel::CORI };
+    assert_eq!(mapped.plan(Op::Pop, Promise::ALL, Load::default()).choice, OneSided);
+    let away = Load { interval: 100 * MICROSECOND, ..Load::default() };
+    assert_eq!(CostModel::CORI.plan(Op::Pop, Promise::ALL, away).choice, Checksum);
 }
 
 #[test]

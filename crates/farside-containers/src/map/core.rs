@@ -94,6 +94,9 @@ pub(super) struct Effort {
 /// The number of slots that an insertion looks at before it asks for a larger part. If a quarter of
 /// the slots is free, one of a thousand insertions does.
 const PROBES_BEFORE_GROWTH: u64 = 24;
+/// The same in a map that does not grow. To ask is of use there only if keys were removed, and then
+/// nearly all slots are used.
+const PROBES_BEFORE_CLEANUP: u64 = 96;
 /// The number of slots that any operation looks at. Where an insertion finds none that is free,
 /// less than one of a hundred is.
 const PROBES_MAX: u64 = 512;
@@ -551,7 +554,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         effort: Effort,
         copy: &mut [u8],
     ) -> Tried<Option<Held<'_, 'w, K, V>>> {
-        let probes = if why == For::Inserting { effort.probes } else { PROBES_MAX };
+        let probes = match why {
+            For::Inserting if self.state.settings.is_fixed => effort.probes.max(PROBES_BEFORE_CLEANUP),
+            For::Inserting => effort.probes,
+            _ => PROBES_MAX,
+        };
         let (locked, claimed) = (self.held(Stamp::LOCKED, spot.tag), self.held(Stamp::CLAIMED, spot.tag));
         let hold = |slot, before, held| Held { core: self, slot, before, held, is_mapped: part.is_mapped };
         let empty = Stamp(Stamp::EMPTY);

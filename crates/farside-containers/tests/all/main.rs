@@ -4,6 +4,7 @@ mod another_job;
 mod array_batch;
 mod come_and_go;
 mod cost;
+mod cut_cable;
 mod dist;
 mod examples;
 mod exchange;
@@ -52,7 +53,11 @@ fn simulated(body: fn(&Worker) -> Result<()>) {
 
 /// Runs a body by eight processes over libfabric, if the machine has it.
 fn by_eight(body: fn(&Worker) -> Result<()>, test: &str) {
-    let fabric = if farside_testbed::is_left_out("fabric") { "shm" } else { "ofi:tcp" };
+    by_eight_over(if farside_testbed::is_left_out("fabric") { "shm" } else { "ofi:tcp" }, body, test);
+}
+
+/// Runs a body by eight processes over a fabric.
+fn by_eight_over(fabric: &str, body: fn(&Worker) -> Result<()>, test: &str) {
     let name = test.split_once("::").expect("a path in this crate").1;
     let job = farside::job().processes(8).force_fabric(fabric.parse().expect("a transport"));
     let job = job.entry([name, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();

@@ -347,6 +347,19 @@ fn sets(me: &Worker) -> Result<()> {
 }
 everywhere!(sets, super::sets);
 
+/// The same by eight processes that share memory, on fewer CPUs.
+#[test]
+fn eight_processes_share_queues() {
+    let all = |me: &Worker| {
+        one_worker_at_a_time(me)?;
+        each_item_once(me)?;
+        phases(me)?;
+        waits(me)?;
+        sets(me)
+    };
+    crate::by_eight_over("shm", all, "all::queue::eight_processes_share_queues");
+}
+
 /// Queues are correct programs: the checker of accesses says nothing.
 #[test]
 fn no_access_is_reported() {

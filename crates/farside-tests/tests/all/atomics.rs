@@ -257,6 +257,54 @@ fn changes_are_linearizable(me: &Worker, words: Words, begun: Option<Instant>, s
     Ok(())
 }
 
+/// The owner changes words of its part of an array by a slice, and others by their addresses.
+fn changes_by_a_slice_are_linearizable(me: &Worker, begun: Option<Instant>, rounds: u64, changes: u64) -> Result<()> {
+    let array = me.global_array::<u64>(WORDS * me.process_count() as usize)?;
+    let (words, own) = (Words(array.at(0)?.address()), array.local(me));
+    for seed in 0..rounds {
+        let apply = |what| match me.is_first() {
+            true => Ok(own.change(20, change(what))),
+            false => words.at::<u64>(20).change(me, change(what)),
+        };
+        let history = record(me, words, begun, seed, changes, apply)?;
+        assert!(history.is_none_or(|history| is_linearizable(&history)), "seed {seed}");
+    }
+    array.free(me)
+}
+
+/// Each change by a slice has its effect on a word and returns the previous value.
+fn one_by_one_by_a_slice(me: &Worker) -> Result<()> {
+    let segment = me.register(vec![0_i64; 3])?;
+    let signed = segment.local();
+    signed.store(1, -5);
+    assert_eq!((signed.fetch_min(1, 3), signed.fetch_max(1, -2), signed.load(1)), (-5, -5, -2));
+    assert_eq!((signed.fetch_and(1, 0b110), signed.fetch_or(1, 1), signed.fetch_xor(1, 0b100)), (-2, 0b110, 0b111));
+    assert_eq!((signed.compare_swap(1, 1, 2), signed.compare_swap(1, 3, i64::MIN)), (3, 3));
+    assert_eq!((signed.fetch_add(1, -1), signed.swap(1, 9), signed.get(1)), (i64::MIN, i64::MAX, 9));
+    assert_eq!((signed.get(0), signed.get(2)), (0, 0), "neighbors stay as they are");
+    segment.deregister(me)?;
+    let segment = me.register(vec![0.0_f32; 3])?;
+    let float = segment.local();
+    float.store(2, f32::NAN);
+    assert!(float.fetch_add(2, 1.0).is_nan() && float.load(2).is_nan());
+    assert!(float.fetch_max(2, 2.0).is_nan());
+    assert_eq!((float.fetch_add(2, 0.5), float.fetch_min(2, f32::NAN), float.load(2)), (2.0, 2.5, 2.5));
+    assert_eq!((float.compare_swap(2, 2.5, -0.0), float.compare_swap(2, 0.0, 1.0).to_bits()), (2.5, 1 << 31));
+    assert_eq!((float.get(0), float.get(1)), (0.0, 0.0), "neighbors stay as they are");
+    segment.deregister(me).map(drop)
+}
+
+#[test]
+#[should_panic(expected = "outside of the slice")]
+fn a_word_outside_of_a_slice_is_refused() {
+    let simulated = Simulation::new(1, 1, 1).run(|me| {
+        let array = me.global_array::<u64>(3)?;
+        array.local(me).fetch_add(3, 1);
+        Ok(())
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
 /// The owner changes its registered words itself while its service thread changes them for others.
 fn with_words_of_each_kind(me: &Worker, body: impl Fn(Words) -> Result<()>) -> Result<()> {
     body(Words(GlobalAddress::starter(ProcessId::new(0), 0)))?;
@@ -274,7 +322,9 @@ fn everything_by_processes(me: &Worker) -> Result<()> {
         nothing_is_lost(me, words)?;
         the_owner_changes_them_meanwhile(me, words, false)?;
         (0..10).try_for_each(|seed| changes_are_linearizable(me, words, None, seed, 60))
-    })
+    })?;
+    one_by_one_by_a_slice(me)?;
+    changes_by_a_slice_are_linearizable(me, None, 10, 60)
 }
 
 #[test]
@@ -288,7 +338,9 @@ fn everything_in_the_simulator() {
                 the_owner_changes_them_meanwhile(me, words, true)?;
                 let check = |round| changes_are_linearizable(me, words, Some(begun), seed * 100 + round, 30);
                 (0..4).try_for_each(check)
-            })
+            })?;
+            one_by_one_by_a_slice(me)?;
+            changes_by_a_slice_are_linearizable(me, Some(begun), 4, 30)
         });
         simulated.unwrap().verdict.unwrap();
     }

@@ -1,8 +1,12 @@
 //! Atomic changes of words.
 
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+
 use bytemuck::Pod;
 use farside_fabric::transport::{AtomicChange, Operation};
 
+use super::objects::RacySlice;
 use super::pointer::GlobalPtr;
 use crate::error::{Error, Result};
 use crate::memory::address::GlobalAddress;
@@ -37,14 +41,20 @@ impl Unsigned for u64 {}
 const ATTEMPTS_PER_CLOCK: u32 = 64;
 
 mod sealed {
-    use super::{AtomicChange, GlobalAddress, Operation, Result, Worker};
+    use super::{AtomicChange, GlobalAddress, Operation, Pod, RacySlice, Result, Worker};
 
-    pub trait Changeable: Sized {
+    pub trait Changeable: Pod {
         #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
 
         #[track_caller]
         fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()>;
+
+        #[track_caller]
+        fn change_own(slice: &RacySlice<'_, Self>, index: usize, change: AtomicChange<Self>) -> Self;
+
+        #[track_caller]
+        fn store_own(slice: &RacySlice<'_, Self>, index: usize, value: Self);
     }
 
     pub trait Startable: Changeable {
@@ -68,6 +78,18 @@ impl Changeable for u64 {
     fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()> {
         me.store64(address, value)
     }
+
+    #[inline]
+    #[track_caller]
+    fn change_own(slice: &RacySlice<'_, Self>, index: usize, change: AtomicChange<Self>) -> Self {
+        change.apply(slice.word64(index))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn store_own(slice: &RacySlice<'_, Self>, index: usize, value: Self) {
+        slice.word64(index).store(value, Ordering::Release);
+    }
 }
 
 impl Changeable for u32 {
@@ -81,6 +103,18 @@ impl Changeable for u32 {
     #[track_caller]
     fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()> {
         me.store32(address, value)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn change_own(slice: &RacySlice<'_, Self>, index: usize, change: AtomicChange<Self>) -> Self {
+        change.apply(slice.word32(index))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn store_own(slice: &RacySlice<'_, Self>, index: usize, value: Self) {
+        slice.word32(index).store(value, Ordering::Release);
     }
 }
 
@@ -107,7 +141,8 @@ impl Startable for u32 {
 /// Implements words. Most changes are those of the bits; those named `by_cas` are made by
 /// compare-and-swap.
 macro_rules! by_bits {
-    ($word:ty, $change:ident, $store:ident, $to_bits:path, $from_bits:path, by_cas: {$($kind:ident: $next:expr),*}) => {
+    ($word:ty, $change:ident, $store:ident, $own:ident, $to_bits:path, $from_bits:path,
+     by_cas: {$($kind:ident: $next:expr),*}) => {
         impl Changeable for $word {
             #[inline]
             #[track_caller]
@@ -123,14 +158,29 @@ macro_rules! by_bits {
             fn store(me: &Worker, address: GlobalAddress, value: Self) -> Result<()> {
                 me.$store(address, $to_bits(value))
             }
+
+            #[inline]
+            #[track_caller]
+            fn change_own(slice: &RacySlice<'_, Self>, index: usize, change: AtomicChange<Self>) -> Self {
+                match change {
+                    $(AtomicChange::$kind(value) => change_own_by_cas(slice, index, |found| $next(found, value)),)*
+                    other => $from_bits(in_bits(other, $to_bits).apply(slice.$own(index))),
+                }
+            }
+
+            #[inline]
+            #[track_caller]
+            fn store_own(slice: &RacySlice<'_, Self>, index: usize, value: Self) {
+                slice.$own(index).store($to_bits(value), Ordering::Release);
+            }
         }
     };
 }
 
-by_bits!(i64, change64, store64, i64::cast_unsigned, u64::cast_signed, by_cas: {Min: i64::min, Max: i64::max});
-by_bits!(i32, change32, store32, i32::cast_unsigned, u32::cast_signed, by_cas: {Min: i32::min, Max: i32::max});
-by_bits!(f64, change64, store64, f64::to_bits, f64::from_bits, by_cas: {Add: std::ops::Add::add, Min: f64::min, Max: f64::max});
-by_bits!(f32, change32, store32, f32::to_bits, f32::from_bits, by_cas: {Add: std::ops::Add::add, Min: f32::min, Max: f32::max});
+by_bits!(i64, change64, store64, word64, i64::cast_unsigned, u64::cast_signed, by_cas: {Min: i64::min, Max: i64::max});
+by_bits!(i32, change32, store32, word32, i32::cast_unsigned, u32::cast_signed, by_cas: {Min: i32::min, Max: i32::max});
+by_bits!(f64, change64, store64, word64, f64::to_bits, f64::from_bits, by_cas: {Add: std::ops::Add::add, Min: f64::min, Max: f64::max});
+by_bits!(f32, change32, store32, word32, f32::to_bits, f32::from_bits, by_cas: {Add: std::ops::Add::add, Min: f32::min, Max: f32::max});
 
 fn in_bits<W, B>(change: AtomicChange<W>, bits: impl Fn(W) -> B) -> AtomicChange<B> {
     match change {
@@ -152,20 +202,8 @@ fn in_bits<W, B>(change: AtomicChange<W>, bits: impl Fn(W) -> B) -> AtomicChange
 /// among several workers one always makes progress.
 #[track_caller]
 fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) -> W) -> Result<W> {
-    // Floats may be equal with different bits, and differ from themselves.
-    let is_same = |one: W, other: W| bytemuck::bytes_of(&one) == bytemuck::bytes_of(&other);
-    let mut found = W::change(me, address, AtomicChange::Load)?;
     let (mut attempts, mut deadline) = (0_u32, None::<Deadline>);
-    loop {
-        let new = next(found);
-        if is_same(new, found) {
-            return Ok(found);
-        }
-        let before = W::change(me, address, AtomicChange::CompareSwap { expected: found, new })?;
-        if is_same(before, found) {
-            return Ok(before);
-        }
-        found = before;
+    let failed = || {
         attempts += 1;
         if attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
             let after = me.default_deadline();
@@ -173,13 +211,46 @@ fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) 
                 return Err(Error::deadline("changing a word that others keep changing", after));
             }
         }
+        Ok(())
+    };
+    by_cas(|change| W::change(me, address, change), next, failed)
+}
+
+/// The same for a word of this process, where an attempt takes a few nanoseconds.
+#[track_caller]
+fn change_own_by_cas<W: Word>(slice: &RacySlice<'_, W>, index: usize, next: impl Fn(W) -> W) -> W {
+    let Ok(before) = by_cas(|change| Ok::<_, Infallible>(W::change_own(slice, index, change)), next, || Ok(()));
+    before
+}
+
+/// Calls `failed` after each attempt that failed.
+#[track_caller]
+fn by_cas<W: Word, E>(
+    change: impl Fn(AtomicChange<W>) -> Result<W, E>,
+    next: impl Fn(W) -> W,
+    mut failed: impl FnMut() -> Result<(), E>,
+) -> Result<W, E> {
+    // Floats may be equal with different bits, and differ from themselves.
+    let is_same = |one: W, other: W| bytemuck::bytes_of(&one) == bytemuck::bytes_of(&other);
+    let mut found = change(AtomicChange::Load)?;
+    loop {
+        let new = next(found);
+        if is_same(new, found) {
+            return Ok(found);
+        }
+        let before = change(AtomicChange::CompareSwap { expected: found, new })?;
+        if is_same(before, found) {
+            return Ok(before);
+        }
+        found = before;
+        failed()?;
     }
 }
 
 /// Atomic changes of a word. Each returns the earlier value.
 ///
 /// They are atomic with respect to each other and to the owner's own, whichever worker makes them.
-/// All but [`store`](Self::store) are sequentially consistent.
+/// The owner can make its own by a [`RacySlice`], too. All but [`store`](Self::store) are sequentially consistent.
 ///
 /// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip,
 /// after which the owner's processor makes the change. Changes that no processor offers are made

@@ -8,6 +8,7 @@ mod array;
 mod byte_space;
 mod epoch;
 mod object_error;
+mod own_words;
 mod racy_slice;
 mod spread;
 mod symmetric;

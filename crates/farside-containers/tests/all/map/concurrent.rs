@@ -92,6 +92,17 @@ fn all_keys_are_variables(me: &Worker) -> Result<()> {
 }
 everywhere!(variables, super::all_keys_are_variables, crate::map::simulated);
 
+/// The same by eight processes that share memory, on fewer CPUs.
+#[test]
+fn eight_processes_share_keys() {
+    let all = |me: &Worker| {
+        counters_add_up(me)?;
+        one_worker_is_first(me)?;
+        all_keys_are_variables(me)
+    };
+    crate::by_eight_over("shm", all, "all::map::concurrent::eight_processes_share_keys");
+}
+
 /// Runs over shared memory, whatever the transport of the other tests.
 #[farside::test(processes = 3, threads = 1, timeout_s = 120)]
 fn variables_of_three_processes(me: &Worker) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use bytemuck::Pod;
 use farside_sys::racy;
@@ -17,7 +18,8 @@ use crate::runtime::observer::{AccessKind, Touch, Watched};
 /// A value of 1, 2, 4 or 8 bytes at a multiple of its size is read whole, unless the memory is
 /// private and others put there ([`Worker::register`](crate::Worker::register)). Any other value
 /// that others write meanwhile may be torn. Accesses are not ordered: use barriers, or words that
-/// are changed [atomically](crate::GlobalPtr).
+/// are changed atomically, by this process with a slice of [words](crate::Word) and by others with a
+/// [`GlobalPtr`](crate::GlobalPtr).
 ///
 /// A job that [checks its accesses](crate::Job::check_accesses) checks those of its workers by such
 /// a slice, too. One that conflicts with another is a panic, with the message of an
@@ -179,9 +181,32 @@ impl<'a, T: Pod> RacySlice<'a, T> {
         at.cast()
     }
 
+    /// Returns a value as a word of 64 bits.
+    #[inline(always)]
+    #[track_caller]
+    pub(in crate::global) fn word64(&self, index: usize) -> &'a AtomicU64 {
+        const { assert!(size_of::<T>() == size_of::<AtomicU64>() && align_of::<T>() == align_of::<AtomicU64>()) };
+        self.check(index, 1);
+        // SAFETY: the index is inside the slice, whose memory stays mapped for `'a`. The value has
+        // the size and the alignment of the word, and `at` is aligned. Only racy copies, atomics
+        // and other processes access that memory, as the caller of `new` promised.
+        unsafe { racy::atomic_u64(self.at(index)) }
+    }
+
+    /// Returns a value as a word of 32 bits.
+    #[inline(always)]
+    #[track_caller]
+    pub(in crate::global) fn word32(&self, index: usize) -> &'a AtomicU32 {
+        const { assert!(size_of::<T>() == size_of::<AtomicU32>() && align_of::<T>() == align_of::<AtomicU32>()) };
+        self.check(index, 1);
+        // SAFETY: as for `word64`: an aligned word of the right size inside the slice, which stays
+        // mapped for `'a` and is accessed by racy copies, atomics and other processes only.
+        unsafe { racy::atomic_u32(self.at(index)) }
+    }
+
     /// Reports an access to values inside the slice.
     #[inline(always)]
-    fn observe(&self, index: usize, count: usize, touch: Touch) {
+    pub(super) fn observe(&self, index: usize, count: usize, touch: Touch) {
         if let Some(watched) = self.watched {
             watched.report(self.at(index), count * size_of::<T>(), touch);
         }
@@ -189,7 +214,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
 
     #[inline(always)]
     #[track_caller]
-    fn check(&self, index: usize, count: usize) {
+    pub(super) fn check(&self, index: usize, count: usize) {
         let is_inside = index.checked_add(count).is_some_and(|end| end <= self.length);
         assert!(
             is_inside,
