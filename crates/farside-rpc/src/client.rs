@@ -14,20 +14,20 @@ use farside_wire::{Decoder, Wire};
 
 use self::driver::Driver;
 pub use self::encoded::Encoded;
-pub(crate) use self::incoming::{Incoming, Receiving};
+pub(crate) use self::incoming::Incoming;
 pub use self::pending::Pending;
 use self::pending::{Heard, Slot, lost};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
-use crate::answer::{BY_BULK, DONE, MORE, STREAMED};
-use crate::bulk::Description as Memory;
+use crate::answer::{BY_BULK, DONE, MEMORY, MORE, STREAMED};
+use crate::bulk;
 use crate::dial::dial;
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
 use crate::path::LinkEnd;
-use crate::server::{BUILT_IN, Description, Dump, NoRight, ProcedureStats};
+use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
 use crate::table::Table;
 
 /// The first pause before another attempt to connect; later ones are longer.
@@ -197,13 +197,13 @@ impl Upper for Handle {
     }
 }
 
-/// Tells the server that a long result will not be fetched.
+/// Tells the server that a long result will not be fetched, and that no one uses memory in it.
 fn release_result(link: &Link, status: u8, body: &[u8]) {
-    if status & BY_BULK != 0
-        && let Ok(described) = farside_wire::decode::<Memory>(Decoder::new(body), 0)
-    {
-        // A server that is gone needs no word.
-        let _ = link.send(Head::new(Kind::Release, described.number), &[]);
+    let mut input = Decoder::new(body);
+    let long = if status & BY_BULK == 0 { None } else { bulk::Description::decode(&mut input).ok() };
+    let memory = if status & MEMORY == 0 { None } else { Vec::<Option<bulk::Description>>::decode(&mut input).ok() };
+    for described in memory.into_iter().flatten().flatten().chain(long) {
+        described.release(link);
     }
 }
 
@@ -323,8 +323,8 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn describe(&self) -> Result<Vec<Description>, CallError<Never>> {
-        self.procedure::<(), Vec<Description>, Never>(BUILT_IN, 0, "describe").call(&())
+    pub fn describe(&self) -> Result<Vec<server::Description>, CallError<Never>> {
+        self.procedure::<(), Vec<server::Description>, Never>(BUILT_IN, 0, "describe").call(&())
     }
 
     /// What each procedure of the server has done.
@@ -425,16 +425,8 @@ impl Connection {
     fn is_alive(&self, now: Instant) -> bool {
         let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
         let used_us = self.used_us.swap(now_us, Ordering::Relaxed);
-        if now_us.saturating_sub(used_us) > IDLE.as_micros() as u64
-            && let Some(mut lead) = self.link.try_lead()
-        {
-            self.link.path().look();
-            // A failure is noted in the link.
-            let _ = self.link.step(&mut lead);
-            drop(lead);
-            self.link.wake_waiting();
-        }
-        self.link.end().is_none()
+        let was_idle = now_us.saturating_sub(used_us) > IDLE.as_micros() as u64;
+        if was_idle { self.link.look() } else { self.link.end().is_none() }
     }
 
     /// Takes a number and a slot for a call, and waits while the server allows no more.

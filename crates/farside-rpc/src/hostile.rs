@@ -34,6 +34,7 @@ fn decode_as_everything(bytes: &[u8]) {
     one::<Bind>(bytes);
     one::<Vec<Bound>>(bytes);
     one::<Vec<Description>>(bytes);
+    one::<Vec<Option<Description>>>(bytes);
     one::<Fetch>(bytes);
     one::<Take>(bytes);
     one::<Vec<crate::server::ProcedureStats>>(bytes);

@@ -118,6 +118,8 @@ struct Exposed {
     wake_bytes: u64,
     /// How the operation ended: 0 is success.
     ended: Option<u8>,
+    /// Whether it is memory in a result, which the peer has until it releases it or the link ends.
+    is_in_result: bool,
 }
 
 /// Memory of this side that the peer maps.
@@ -194,6 +196,7 @@ impl Link {
         });
         if is_new {
             self.upper.ended(end);
+            self.withdraw_results();
             self.tell_followers();
         }
     }
@@ -315,6 +318,25 @@ impl Link {
             direct.clear_mark(mark);
         }
         exposed.area
+    }
+
+    /// Exposes memory that the peer has until it releases it, or until the link ends.
+    pub(crate) fn expose_in_result(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+        let exposed = self.expose(area);
+        if let Some(exposed) = lock(&self.exposed).get(exposed.0) {
+            exposed.is_in_result = true;
+        }
+        if self.end.get().is_some() {
+            self.withdraw_results();
+        }
+        exposed
+    }
+
+    fn withdraw_results(&self) {
+        let numbers = lock(&self.exposed).numbers(|exposed| exposed.is_in_result);
+        for number in numbers {
+            self.withdraw(number);
+        }
     }
 
     /// Shares memory with the peer, unless the peer has it. Returns its number. `None` if the path

@@ -9,14 +9,14 @@
 //!        ◄─── Item: items, DONE ────────────   or REFUSED and the reason
 //! ```
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
-use crate::client::{Incoming, Receiving};
+use crate::bulk::Received;
+use crate::client::Incoming;
 use crate::error::{CallError, Never};
 use crate::link::lock;
 
@@ -158,8 +158,8 @@ unsafe impl<T: Wire> Wire for Stream<T> {
 
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
         let index = u32::decode(input)?;
-        let receiving: &Receiving = input.context().ok_or_else(WireError::other_type::<Self>)?;
-        let incoming = receiving.take().filter(|_| index == 0);
+        let received: &Received = input.context().ok_or_else(WireError::other_type::<Self>)?;
+        let incoming = lock(&received.stream).take().filter(|_| index != u32::MAX);
         let incoming = incoming.ok_or_else(|| WireError::invalid::<Self>(index))?;
         Ok(Self { side: Side::Caller(Some(Box::new(incoming))) })
     }
@@ -182,11 +182,6 @@ impl<T: Wire> Encode for Encoded<T> {
         *out = farside_wire::encode(&item, std::mem::take(out));
         true
     }
-}
-
-/// The stream that was attached while a result was encoded.
-pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Option<Outgoing> {
-    things.into_iter().find_map(|thing| thing.downcast::<Outgoing>().ok()).map(|outgoing| *outgoing)
 }
 
 /// Drops items whose iterator may panic.

@@ -1,15 +1,15 @@
 //! [`Incoming`]: a stream of results, as its caller receives it.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use farside_wire::{Decoder, Wire};
 
 use super::pending::{Sent, lost};
 use crate::answer::{self, DONE, MORE, Refused};
+use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Stage};
 use crate::frame::{Head, Kind};
-use crate::link::{Patience, lock};
+use crate::link::Patience;
 use crate::path::LinkEnd;
 use crate::stream::WINDOW;
 
@@ -48,23 +48,13 @@ impl Arrived {
     }
 }
 
-/// A stream that decoding a result finds in its context.
-pub(crate) struct Receiving(Mutex<Option<Incoming>>);
-
-impl Receiving {
-    pub(crate) fn take(&self) -> Option<Incoming> {
-        lock(&self.0).take()
-    }
-}
-
 /// Reads the answer of a call.
 #[inline]
-pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], stream: Option<Incoming>) -> Result<T, CallError<E>> {
-    if stream.is_none() {
-        return answer::read(status, Decoder::new(body));
+pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], beside: Option<Received>) -> Result<T, CallError<E>> {
+    match beside {
+        None => answer::read(status, Decoder::new(body)),
+        Some(received) => answer::read(status, Decoder::new(body).within(&received)),
     }
-    let receiving = Receiving(Mutex::new(stream));
-    answer::read(status, Decoder::new(body).within(&receiving))
 }
 
 /// A stream of results. Dropping it cancels its call.

@@ -8,6 +8,7 @@ mod macros;
 mod one_way;
 mod operation;
 mod processes;
+mod results;
 mod spans;
 mod streams;
 mod tasks;
