@@ -144,6 +144,14 @@ impl Remote {
         mapping_of(&self.link, &self.memory, &self.segments)
     }
 
+    /// Writes to the mapping, if this side may.
+    fn write_mapped(&self, offset: u64, from: &[u8]) -> Option<Result<(), TransferError>> {
+        let mapping = self.mapping().filter(|mapping| mapping.may_write())?;
+        let parts = self.segments.range(offset as usize, from.len());
+        let copy = |at: usize, to, bytes| mapping.write(to, &from[at..at + bytes]);
+        Some(self.link.copy_mapped(self.memory.number, parts, &self.patience(), copy))
+    }
+
     /// Where the memory begins in its mapping, if it is one segment.
     pub(crate) fn offset(&self) -> Option<usize> {
         let mut segments = self.segments.range(0, usize::MAX);
@@ -251,24 +259,36 @@ fn pull(
     into: &mut [u8],
     patience: &Patience,
 ) -> Result<(), TransferError> {
+    let done = pull_alone(link, memory, segments, offset, into, patience);
+    done.unwrap_or_else(|| link.fetch(memory.number, offset, into, patience))
+}
+
+/// Reads as [`pull`] does, if the peer need not take part.
+fn pull_alone(
+    link: &Arc<Link>,
+    memory: &Description,
+    segments: &Segments,
+    offset: u64,
+    into: &mut [u8],
+    patience: &Patience,
+) -> Option<Result<(), TransferError>> {
     if let Some(inline) = &memory.inline {
         let from = offset as usize;
-        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone)?;
-        into.copy_from_slice(bytes);
-        return Ok(());
+        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone);
+        return Some(bytes.map(|bytes| into.copy_from_slice(bytes)));
     }
     if let Some(mapping) = mapping_of(link, memory, segments) {
         let parts = segments.range(offset as usize, into.len());
         let copy = |at: usize, from, bytes| mapping.read(from, &mut into[at..at + bytes]);
-        return link.copy_mapped(memory.number, parts, patience, copy);
+        return Some(link.copy_mapped(memory.number, parts, patience, copy));
     }
     if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
         match link.read_directly(memory.number, segments, offset, into, patience) {
             Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
-            done => return done,
+            done => return Some(done),
         }
     }
-    link.fetch(memory.number, offset, into, patience)
+    None
 }
 
 /// The mapping of shared memory, if it can be of use.
@@ -444,6 +464,45 @@ impl Bulk<Read> {
         }
     }
 
+    /// Copies `bytes` bytes from `offset` on, in a task: while messages are on their way, an `async`
+    /// handler occupies no thread. What takes no messages is copied at once. So is memory of a
+    /// result, by a caller, with its thread.
+    ///
+    /// # Errors
+    /// Those of [`pull`](Self::pull).
+    ///
+    /// # Examples
+    /// ```
+    /// use farside_rpc::bulk::{Bulk, Read};
+    /// use farside_rpc::{Call, Service};
+    ///
+    /// let service = Service::new("sums").async_procedure("sum", |_: Call, memory: Bulk<Read>| async move {
+    ///     let mut sum = 0;
+    ///     for offset in (0..memory.bytes()).step_by(1 << 20) {
+    ///         let bytes = (memory.bytes() - offset).min(1 << 20);
+    ///         let piece = memory.pull_async(offset, bytes as usize).await;
+    ///         let piece = piece.map_err(|error| error.to_string())?;
+    ///         sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    ///     }
+    ///     Ok::<u64, String>(sum)
+    /// });
+    /// ```
+    pub async fn pull_async(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, TransferError> {
+        self.check(offset, bytes)?;
+        let mut piece = room_for(bytes as u64)?;
+        let Side::There(remote) = &self.side else { return self.pull(offset, &mut piece).map(|()| piece) };
+        let Remote { link, memory, segments, holder } = &**remote;
+        if let Some(done) = pull_alone(link, memory, segments, offset, &mut piece, &remote.patience()) {
+            return done.map(|()| piece);
+        }
+        if let Holder::Caller { .. } = holder {
+            return link.fetch(memory.number, offset, &mut piece, &remote.patience()).map(|()| piece);
+        }
+        let area = Arc::new(Area::owned(piece, true));
+        Fetching::begin(link, memory.number, offset, area.clone())?.awaited().await?;
+        Ok(area.take())
+    }
+
     /// Copies the whole memory.
     ///
     /// # Errors
@@ -520,14 +579,25 @@ impl Bulk<Write> {
             Side::Here(area) => area.copy_in(offset, from).map_err(|_| TransferError::Gone),
             Side::There(_) if from.is_empty() => Ok(()),
             Side::There(remote) => {
-                let Remote { link, memory, segments, .. } = &**remote;
-                if let Some(mapping) = mapping_of(link, memory, segments).filter(|mapping| mapping.may_write()) {
-                    let parts = segments.range(offset as usize, from.len());
-                    let copy = |at: usize, to, bytes| mapping.write(to, &from[at..at + bytes]);
-                    return link.copy_mapped(memory.number, parts, &remote.patience(), copy);
-                }
-                link.push(memory.number, offset, from, &remote.patience())
+                let push = || remote.link.push(remote.memory.number, offset, from, &remote.patience());
+                remote.write_mapped(offset, from).unwrap_or_else(push)
             }
+        }
+    }
+
+    /// Copies `from` into the memory, from `offset` on, in a task: while messages are on their way,
+    /// an `async` handler occupies no thread.
+    ///
+    /// # Errors
+    /// [`TransferError`], as for [`pull`](Bulk::pull).
+    pub async fn push_async(&self, offset: u64, from: Vec<u8>) -> Result<(), TransferError> {
+        self.check(offset, from.len())?;
+        match &self.side {
+            Side::There(remote) if !from.is_empty() => match remote.write_mapped(offset, &from) {
+                Some(done) => done,
+                None => remote.link.push_awaited(remote.memory.number, offset, from).await,
+            },
+            _ => self.push(offset, &from),
         }
     }
 }

@@ -150,8 +150,8 @@ impl Service {
     /// Adds a procedure with an `async` handler. The server's pool runs it. While it waits, it
     /// occupies no thread. When its call is cancelled, it is dropped where it waits.
     ///
-    /// [`Bulk`](crate::Bulk) memory is pulled and pushed without `await`: a transfer occupies a
-    /// thread of the pool.
+    /// [`Bulk`](crate::Bulk) memory is pulled and pushed with
+    /// [`pull_async`](crate::Bulk::pull_async) and [`push_async`](crate::Bulk::push_async).
     ///
     /// ```
     /// use farside_rpc::{Never, Procedure, Service};

@@ -158,7 +158,10 @@ fn memory_comes_beside_streams_and_long_results() {
                 let bulk = owned.call(&bytes).unwrap();
                 assert!(bulk.pull_all().unwrap() == pattern(bytes as usize));
                 let mut sum = Vec::new();
-                let add = |_, piece: &[u8]| Ok::<_, TransferError>(sum.extend_from_slice(piece));
+                let add = |_, piece: &[u8]| {
+                    sum.extend_from_slice(piece);
+                    Ok::<_, TransferError>(())
+                };
                 bulk.pipeline(100_000, 3, add).unwrap();
                 assert!(sum == pattern(bytes as usize));
             }
