@@ -7,7 +7,7 @@ mod pending;
 mod stub;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
@@ -26,7 +26,7 @@ use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage}
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
-use crate::path::LinkEnd;
+use crate::path::{LinkEnd, Path};
 use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
 use crate::table::Table;
 
@@ -218,6 +218,10 @@ pub struct Connect {
 }
 
 impl Connect {
+    fn new(address: Address, credentials: Credentials) -> Self {
+        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, is_once: false }
+    }
+
     /// The time that each call has, unless it is given another. The default is 30 s.
     #[must_use]
     pub fn deadline(mut self, time: Duration) -> Self {
@@ -281,8 +285,7 @@ impl Client {
     /// # Errors
     /// [`AddressError`] if the text is no address.
     pub fn to(address: impl AsRef<str>, credentials: Credentials) -> Result<Connect, AddressError> {
-        let address = address.as_ref().parse()?;
-        Ok(Connect { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, is_once: false })
+        Ok(Connect::new(address.as_ref().parse()?, credentials))
     }
 
     /// The same connection, with another time for each call.
@@ -417,6 +420,44 @@ impl Client {
             Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });
         current.connection = Some(connection.clone());
         Ok(connection)
+    }
+}
+
+impl Client {
+    /// A client with a connection that was made otherwise, and makes no other.
+    pub(crate) fn of(path: Box<dyn Path>, welcome: Welcome) -> Self {
+        let address = Address::Shm(path.name().into());
+        let connect = Connect::new(address, Credentials::own_user()).once();
+        let client = connect.lazily();
+        let calls = Arc::new(Calls { driver: Driver::of_others(), ..Calls::default() });
+        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(Duration::ZERO));
+        let connection = Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) };
+        lock(&client.shared.current).connection = Some(Arc::new(connection));
+        client
+    }
+
+    /// What receives for such a client.
+    pub(crate) fn receiver(&self) -> Receiver {
+        let connection = lock(&self.shared.current).connection.as_ref().map(Arc::downgrade);
+        Receiver(connection.unwrap_or_default())
+    }
+}
+
+/// Receives for a client that has no thread.
+#[derive(Clone)]
+pub(crate) struct Receiver(Weak<Connection>);
+
+impl Receiver {
+    /// Handles what has arrived, and wakes the tasks whose answers are there.
+    pub(crate) fn receive(&self, scratch: &mut Vec<u8>) {
+        let Some(connection) = self.0.upgrade() else { return };
+        while connection.link.step(scratch).is_ok_and(|count| count > 0) {}
+        connection.calls.driver.wake_all(connection.link.end().is_some());
+    }
+
+    /// Whether there is a connection still.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

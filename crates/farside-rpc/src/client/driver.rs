@@ -46,6 +46,17 @@ struct State {
 }
 
 impl Driver {
+    /// One that another part of the library does the work of, without a thread.
+    pub(super) fn of_others() -> Self {
+        let state = State { is_running: true, ..State::default() };
+        Self { state: Mutex::new(state), ..Self::default() }
+    }
+
+    /// Does the driver's work: wakes the tasks whose answers are there, that are late, or all.
+    pub(super) fn wake_all(&self, has_ended: bool) {
+        self.due(false, has_ended).into_iter().for_each(Waker::wake);
+    }
+
     /// Wakes a task on the driver's thread: the receiving thread must not run the program's code.
     pub(super) fn wake_later(&self, link: &Link, task: Waker) {
         lock(&self.state).answered.push(task);

@@ -143,7 +143,7 @@ impl Link {
 
     /// Sleeps until something may have arrived.
     pub(crate) fn sleep(&self, deadline: Instant) {
-        if self.path.prepare_sleep() {
+        if !self.path.pass_time() && self.path.prepare_sleep() {
             let (socket, waker) = self.path.descriptors();
             let socket = Interest { fd: socket, writable: waker.is_none() && self.path.backlog_bytes() > 0 };
             let waker = waker.map(|fd| Interest { fd, writable: false });

@@ -9,6 +9,7 @@ mod one_way;
 mod operation;
 mod processes;
 mod results;
+mod simulated;
 mod spans;
 mod streams;
 mod tasks;
