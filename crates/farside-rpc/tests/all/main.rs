@@ -10,6 +10,7 @@ mod operation;
 mod processes;
 mod results;
 mod simulated;
+mod soak;
 mod spans;
 mod streams;
 mod tasks;
