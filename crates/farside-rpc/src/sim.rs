@@ -62,7 +62,7 @@ impl Simulation {
     /// # Errors
     /// [`StartError`].
     pub fn new(server: Builder, profile: Profile, seed: u64) -> Result<Self, StartError> {
-        let server = Mutex::new(server.build_anywhere(0)?);
+        let server = Mutex::new(server.spin(Duration::ZERO).build_anywhere(0)?);
         let network = Network::new(profile, seed)?;
         let inner = Arc::new(Inner { network, server, clients: Mutex::default() });
         let runner: Arc<dyn Run> = inner.clone();
@@ -125,11 +125,8 @@ impl Run for Inner {
             // A handler that waits lets time pass.
             Err(TryLockError::WouldBlock) => return,
         };
-        // A connection that is asleep is found by the turn after the one that finds nothing.
-        let mut idle = 0;
-        while idle < 2 {
-            idle = if server.turn(Duration::ZERO) > 0 { 0 } else { idle + 1 };
-        }
+        // One turn sees a part of many connections.
+        while server.turn(Duration::ZERO) > 0 || server.may_have_more() {}
     }
 }
 

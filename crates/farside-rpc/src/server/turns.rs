@@ -133,8 +133,7 @@ impl Turns {
 
     /// Whether the next turn may find something of which the descriptor does not tell anew: a
     /// connection may have it, or the last turn took only a part of what was there.
-    #[cfg(feature = "tokio")]
-    pub(super) fn may_have_more(&self) -> bool {
+    pub(crate) fn may_have_more(&self) -> bool {
         !self.active.is_empty() || !self.found.is_empty()
     }
 
