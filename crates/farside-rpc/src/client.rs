@@ -94,6 +94,11 @@ struct Calls {
 }
 
 impl Calls {
+    /// Whether no call is under way.
+    fn is_empty(&self) -> bool {
+        lock(&self.waiting).slots.len() == 0
+    }
+
     /// Whether a one-way call has no answer.
     fn has_one_way(&self) -> bool {
         !lock(&self.waiting).slots.numbers(|slot| slot.is_left()).is_empty()

@@ -10,8 +10,10 @@
 //! ```
 
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
+use std::task::Poll;
 
 use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
@@ -88,6 +90,30 @@ impl<T: Wire> Stream<T> {
     /// Makes a result of items.
     pub fn new(items: impl IntoIterator<Item = T, IntoIter: Send + 'static>) -> Self {
         Self { side: Side::Handler(Mutex::new(Some(Box::new(items.into_iter())))) }
+    }
+}
+
+impl<T: Wire> Stream<T> {
+    /// The next item, for a task: the stream of a call that was awaited. `None` at its end.
+    ///
+    /// ```
+    /// use farside_rpc::{CallError, Never, Stream};
+    ///
+    /// async fn sum(mut numbers: Stream<u64>) -> Result<u64, CallError<Never>> {
+    ///     let mut sum = 0;
+    ///     while let Some(number) = numbers.next_async().await {
+    ///         sum += number?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// ```
+    pub async fn next_async(&mut self) -> Option<Result<T, CallError<Never>>> {
+        poll_fn(|context| match &mut self.side {
+            Side::Caller(Some(incoming)) => incoming.poll_arrived(context.waker()),
+            _ => Poll::Ready(()),
+        })
+        .await;
+        self.next()
     }
 }
 

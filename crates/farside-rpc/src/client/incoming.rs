@@ -1,6 +1,7 @@
 //! [`Incoming`]: a stream of results, as its caller receives it.
 
 use std::collections::VecDeque;
+use std::task::{Poll, Waker};
 
 use farside_wire::{Decoder, Wire};
 
@@ -35,6 +36,10 @@ impl Default for Arrived {
 }
 
 impl Arrived {
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
     /// Takes a frame of items in. The one that ends the stream needs no credit.
     pub(super) fn add(&mut self, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
         if head.status == MORE {
@@ -93,6 +98,15 @@ impl Incoming {
         self.at = self.frame.body.len() - input.remaining();
         self.frame.count -= 1;
         Ok(Some(item))
+    }
+
+    /// Ready when [`next`](Self::next) need not wait for long.
+    pub(crate) fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
+        let has_items = self.frame.count > 0 || self.at < self.frame.body.len() || self.frame.status != MORE;
+        if has_items || !self.sent.slot.set_task_of_stream(task) {
+            return Poll::Ready(());
+        }
+        self.sent.have_task_woken(self.patience.deadline)
     }
 
     /// Waits for the next frame of items.

@@ -87,8 +87,9 @@ impl Slot {
         if !self.is_streaming() {
             return Err(LinkEnd::protocol("items before an answer"));
         }
-        lock(&self.state).arrived.add(head, body)?;
-        Ok(Heard::Looks)
+        let mut state = lock(&self.state);
+        state.arrived.add(head, body)?;
+        Ok(state.task.take().map_or(Heard::Looks, Heard::Task))
     }
 
     /// Passes what of a stream has arrived to `use_it`.
@@ -124,8 +125,17 @@ impl Slot {
 
     /// Makes `task` the one to wake. Returns false if the answer is there.
     pub(super) fn set_task(&self, task: &Waker) -> bool {
+        self.set_task_unless(task, |_| self.is_answered())
+    }
+
+    /// The same for the next items of a stream.
+    pub(super) fn set_task_of_stream(&self, task: &Waker) -> bool {
+        self.set_task_unless(task, |state| !state.arrived.is_empty())
+    }
+
+    fn set_task_unless(&self, task: &Waker, is_there: impl FnOnce(&State) -> bool) -> bool {
         let mut state = lock(&self.state);
-        if self.is_answered() {
+        if is_there(&state) {
             return false;
         }
         if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
@@ -436,10 +446,17 @@ impl Sent {
     /// Wakes `task` when the answer is there, the deadline has passed or the connection has ended.
     /// Ready if that is so already.
     fn watch(&mut self, deadline: Instant, task: &Waker) -> Poll<()> {
-        let Self { connection, slot, number, watched, .. } = self;
-        if !slot.set_task(task) {
+        if !self.slot.set_task(task) {
             return Poll::Ready(());
         }
+        let is_over = self.have_task_woken(deadline).is_ready();
+        if is_over || self.slot.is_answered() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Has the driver wake the task in the slot also at the deadline, and when the connection ends.
+    /// Ready if that is so already, or if there is no driver.
+    pub(super) fn have_task_woken(&mut self, deadline: Instant) -> Poll<()> {
+        let Self { connection, slot, number, watched, .. } = self;
         if watched.is_none() {
             if Connection::watch(connection, deadline, *number, slot).is_err() {
                 drop(slot.take_task());
@@ -447,7 +464,7 @@ impl Sent {
             }
             *watched = Some(deadline);
         }
-        let is_over = connection.link.end().is_some() || Instant::now() >= deadline || slot.is_answered();
+        let is_over = connection.link.end().is_some() || Instant::now() >= deadline;
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 

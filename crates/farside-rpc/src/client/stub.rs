@@ -128,7 +128,10 @@ impl Stub {
         let (request, now) = (Request::new(arguments), Instant::now());
         let deadline = self.deadline(now);
         match self.send_request(index, &request, now, deadline) {
-            Ok(sent) => Ok(Pending::new(self.clone(), index, request, deadline, sent)),
+            Ok(sent) => {
+                sent.connection.watch_over_calls();
+                Ok(Pending::new(self.clone(), index, request, deadline, sent))
+            }
             Err(error) => Err(error.with_service(|never| match never {})),
         }
     }
