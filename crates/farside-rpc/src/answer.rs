@@ -12,6 +12,8 @@ pub(crate) const REFUSED: u8 = 2;
 pub(crate) const BY_BULK: u8 = 0x80;
 /// Set in the status if the items of a stream follow.
 pub(crate) const STREAMED: u8 = 0x40;
+/// Set in the status if the body begins with descriptions of memory of the server.
+pub(crate) const MEMORY: u8 = 0x20;
 /// The status of an `Item` frame that others follow. The last one is [`DONE`] or [`REFUSED`].
 pub(crate) const MORE: u8 = 3;
 /// The status of a `Call` whose body begins with descriptions of memory.

@@ -8,6 +8,7 @@
 //! Memory that peers map is different: they write it, too. So this process accesses it only by
 //! racy copies.
 
+use std::any::Any;
 use std::io::IoSliceMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +43,8 @@ struct State {
     holds: Holds,
     is_gone: bool,
     withdrawals: Withdrawals,
+    /// What the program wants to be dropped with the area.
+    kept: Kept,
 }
 
 /// What keeps the memory alive.
@@ -62,6 +65,16 @@ struct Withdrawals(Vec<Box<dyn FnOnce() + Send>>);
 impl std::fmt::Debug for Withdrawals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Withdrawals").field(&self.0.len()).finish()
+    }
+}
+
+/// Values of the program.
+#[derive(Default)]
+struct Kept(Vec<Box<dyn Any + Send>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kept").field(&self.0.len()).finish()
     }
 }
 
@@ -122,7 +135,8 @@ impl Area {
             bytes = bytes.checked_add(segment.bytes).expect("segments that overlap have too many bytes");
         }
         let bytes = bytes as u64;
-        let state = State { segments, holds, is_gone: false, withdrawals: Withdrawals::default() };
+        let state =
+            State { segments, holds, is_gone: false, withdrawals: Withdrawals::default(), kept: Kept::default() };
         Self { state: Mutex::new(state), bytes, may_write }
     }
 
@@ -143,6 +157,11 @@ impl Area {
     /// Whether the memory was lent: it may be taken back.
     pub(crate) fn is_lent(&self) -> bool {
         matches!(self.lock().holds, Holds::Lent)
+    }
+
+    /// Keeps a value until the area is dropped.
+    pub(crate) fn keep(&self, value: Box<dyn Any + Send>) {
+        self.lock().kept.0.push(value);
     }
 
     /// Calls `withdraw` when the memory is taken back, before it is free. If it is gone already,

@@ -3,6 +3,8 @@
 //! A caller passes memory as an argument; only its description travels. The handler decides what
 //! moves, and when: it *pulls* from memory that it may read, and *pushes* to memory that it may
 //! write, by logical offset, whatever segments the memory consists of.
+//!
+//! A handler may also return memory of the server in its result. Then its caller pulls.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,14 +12,19 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use farside_sys::shm::Mapping;
 use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 use crate::area::Area;
 use crate::call::Call;
+use crate::client::Incoming;
+use crate::frame::{Head, Kind};
 use crate::link::{Fetching, Link, Patience, TransferError, lock};
+use crate::path::Direct;
 use crate::segments::{self, Segments};
+use crate::table::index;
 
 /// The most bytes that travel with the call itself.
 const INLINE_BYTES_MAX: u64 = 4096;
@@ -38,15 +45,46 @@ pub enum Read {}
 #[derive(Clone, Copy, Debug)]
 pub enum Write {}
 
-pub use crate::memory::{Memory, MemoryError, ShmError};
+pub use crate::memory::{Mapped, Memory, MemoryError, ShmError};
 
-/// Memory of a caller. `A` is [`Read`] or [`Write`]: what the handler may do.
+/// Memory of a caller, or of a server that returns it. `A` is [`Read`] or [`Write`]: what the other
+/// side may do.
 ///
 /// | at the caller | |
 /// |---|---|
 /// | `Bulk::from(vec)` | memory that the call owns until its answer |
 /// | [`Scope::lend`], [`Scope::lend_mut`] | memory that is lent within a scope |
 /// | [`Memory::to_read`], [`Memory::to_write`] | parts of memory that peers on the same machine map |
+///
+/// The server's memory in a result is a `Bulk<Read>` that owns its bytes or is a part of a [`Memory`].
+/// The server holds it ready until the client drops it or the connection ends; see
+/// [`keeping`](Self::keeping). It counts for the connection like a call: with too much of it, calls
+/// are refused as [`Busy`](crate::CallError::Busy). A client [pulls](Self::pull) from it, for as long
+/// each time as the call had, and sees what the memory holds then. It keeps the connection open. On
+/// one machine, [`mapped`](Bulk::mapped) reads without a look at the server.
+///
+/// ```
+/// use farside_rpc::bulk::{Bulk, Memory, Read};
+/// use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+///
+/// let name = format!("shm:board-{}", std::process::id());
+/// let memory = Memory::new(1 << 20)?;
+/// let shown = memory.clone();
+/// let board = Service::new("board").procedure("show", Handling::Inline, move |_, ()| {
+///     Ok::<_, Never>(shown.to_read(0..100).expect("the memory is longer"))
+/// });
+/// let server = Server::builder().listen(&name)?.provider(0, board).start()?;
+///
+/// let client = Client::connect(&name, Credentials::own_user())?;
+/// let board: Bulk<Read> = client.procedure::<(), _, Never>("board", 0, "show").call(&())?;
+/// memory.write(10, b"news")?;
+/// let mut found = [0; 4];
+/// board.pull(10, &mut found)?;
+/// assert_eq!(&found, b"news");
+/// board.mapped().expect("it is on this machine").copy_to(10, &mut found)?;
+/// assert_eq!(&found, b"news");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// *Completion.* The handler's pulls and pushes end when they return. The caller may reuse lent
 /// memory when the call has ended, and in any case when the scope has ended. What a handler pushed
@@ -64,17 +102,83 @@ pub struct Bulk<A> {
 
 #[derive(Debug)]
 enum Side {
-    Caller(Arc<Area>),
-    Handler(Box<Remote>),
+    /// Memory of this side.
+    Here(Arc<Area>),
+    /// Memory of the peer.
+    There(Arc<Remote>),
 }
 
-/// Memory of the caller, as the handler knows it.
+/// Memory of the peer.
 #[derive(Debug)]
-struct Remote {
-    call: Call,
-    link: Arc<Link>,
+pub(crate) struct Remote {
+    holder: Holder,
+    pub(crate) link: Arc<Link>,
     memory: Description,
     segments: Segments,
+}
+
+/// Who has memory of the peer.
+#[derive(Clone, Debug)]
+pub(crate) enum Holder {
+    /// The handler of a call, until the call ends.
+    Handler(Call),
+    /// The caller that got it in a result, until it releases it.
+    Caller {
+        /// The time that each access has.
+        time: Duration,
+        /// Kept while the memory is used.
+        _connection: Arc<dyn Any + Send + Sync>,
+    },
+}
+
+impl Remote {
+    pub(crate) fn patience(&self) -> Patience {
+        match &self.holder {
+            Holder::Handler(call) => call.patience(),
+            Holder::Caller { time, .. } => Patience { deadline: Instant::now() + *time, cancelled: None },
+        }
+    }
+
+    /// The mapping, if this side maps the memory.
+    pub(crate) fn mapping(&self) -> Option<Arc<Mapping>> {
+        mapping_of(&self.link, &self.memory, &self.segments)
+    }
+
+    /// Writes to the mapping, if this side may.
+    fn write_mapped(&self, offset: u64, from: &[u8]) -> Option<Result<(), TransferError>> {
+        let mapping = self.mapping().filter(|mapping| mapping.may_write())?;
+        let parts = self.segments.range(offset as usize, from.len());
+        let copy = |at: usize, to, bytes| mapping.write(to, &from[at..at + bytes]);
+        Some(self.link.copy_mapped(self.memory.number, parts, &self.patience(), copy))
+    }
+
+    /// Where the memory begins in its mapping, if it is one segment.
+    pub(crate) fn offset(&self) -> Option<usize> {
+        let mut segments = self.segments.range(0, usize::MAX);
+        segments.next().filter(|_| segments.next().is_none()).map(|(offset, _)| offset)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
+    /// Whether the peer still holds the memory ready.
+    fn is_valid(&self) -> bool {
+        let is_wanted = match &self.holder {
+            Holder::Handler(call) => !call.is_cancelled() && self.link.end().is_none(),
+            Holder::Caller { .. } => self.link.look(),
+        };
+        let is_there = |direct: &dyn Direct| direct.is_marked(index(self.memory.number), self.memory.number);
+        is_wanted && (self.segments.is_empty() || self.link.path().direct().is_none_or(is_there))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if matches!(self.holder, Holder::Caller { .. }) {
+            self.memory.release(&self.link);
+        }
+    }
 }
 
 /// What travels in place of memory.
@@ -94,20 +198,40 @@ pub(crate) struct Description {
     may_write: bool,
 }
 
-/// Exposes what was attached to arguments or a result. Returns the descriptions, and the numbers.
+impl Description {
+    /// Tells the peer that its memory is no longer used.
+    pub(crate) fn release(&self, link: &Link) {
+        // A peer that is gone needs no word.
+        let _ = link.send(Head::new(Kind::Release, self.number), &[]);
+    }
+}
+
+/// Exposes memory that was attached to arguments.
 pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> {
+    describe(link, areas.iter(), false)
+}
+
+/// Exposes memory that was attached to a result, among other things.
+pub(crate) fn expose_in_result(link: &Arc<Link>, things: &[Option<Arc<Area>>]) -> Vec<Option<Description>> {
+    let mut described = describe(link, things.iter().flatten(), true).into_iter();
+    things.iter().map(|thing| thing.as_ref().and_then(|_| described.next())).collect()
+}
+
+fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is_in_result: bool) -> Vec<Description> {
     let (mut inline_left, mut segments_left) = (INLINE_BYTES_PER_CALL, SEGMENTS_BYTES_MAX);
     areas
-        .iter()
         .map(|area| {
             let bytes = area.bytes();
             let mut inline = None;
-            if !area.may_write() && bytes <= INLINE_BYTES_MAX.min(inline_left) {
+            // The caller may want to see later what allocated memory in a result holds then.
+            let is_shown = is_in_result && area.allocated().is_some();
+            if !area.may_write() && !is_shown && bytes <= INLINE_BYTES_MAX.min(inline_left) {
                 inline_left -= bytes;
                 let mut copied = vec![0; bytes as usize];
                 inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
             }
-            let (number, is_marked) = link.expose(area.clone());
+            let (number, is_marked) =
+                if is_in_result { link.expose_in_result(area.clone()) } else { link.expose(area.clone()) };
             let is_direct = is_marked && inline.is_none();
             let shared = area.allocated().filter(|_| is_direct).and_then(|memory| Some((link.share(&memory)?, memory)));
             let segments = match &shared {
@@ -135,24 +259,36 @@ fn pull(
     into: &mut [u8],
     patience: &Patience,
 ) -> Result<(), TransferError> {
+    let done = pull_alone(link, memory, segments, offset, into, patience);
+    done.unwrap_or_else(|| link.fetch(memory.number, offset, into, patience))
+}
+
+/// Reads as [`pull`] does, if the peer need not take part.
+fn pull_alone(
+    link: &Arc<Link>,
+    memory: &Description,
+    segments: &Segments,
+    offset: u64,
+    into: &mut [u8],
+    patience: &Patience,
+) -> Option<Result<(), TransferError>> {
     if let Some(inline) = &memory.inline {
         let from = offset as usize;
-        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone)?;
-        into.copy_from_slice(bytes);
-        return Ok(());
+        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone);
+        return Some(bytes.map(|bytes| into.copy_from_slice(bytes)));
     }
     if let Some(mapping) = mapping_of(link, memory, segments) {
         let parts = segments.range(offset as usize, into.len());
         let copy = |at: usize, from, bytes| mapping.read(from, &mut into[at..at + bytes]);
-        return link.copy_mapped(memory.number, parts, patience, copy);
+        return Some(link.copy_mapped(memory.number, parts, patience, copy));
     }
     if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
         match link.read_directly(memory.number, segments, offset, into, patience) {
             Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
-            done => return done,
+            done => return Some(done),
         }
     }
-    link.fetch(memory.number, offset, into, patience)
+    None
 }
 
 /// The mapping of shared memory, if it can be of use.
@@ -188,11 +324,24 @@ pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Vec<Arc<Area>> {
     things.into_iter().filter_map(|thing| thing.downcast::<Arc<Area>>().ok()).map(|area| *area).collect()
 }
 
-/// What decoding needs to make a [`Bulk`] of a description.
+/// What schemas of memory have in common.
+pub(crate) const WORD: &str = "Bulk<";
+
+/// The context in which arguments and results are decoded: what came beside the bytes.
 pub(crate) struct Received {
-    pub(crate) call: Call,
+    pub(crate) holder: Holder,
     pub(crate) link: Arc<Link>,
     pub(crate) memory: Mutex<Vec<Option<Description>>>,
+    pub(crate) stream: Mutex<Option<Incoming>>,
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if matches!(self.holder, Holder::Caller { .. }) {
+            // What was not decoded is not used.
+            lock(&self.memory).iter().flatten().for_each(|memory| memory.release(&self.link));
+        }
+    }
 }
 
 /// What a handler may do with memory. Implemented by [`Read`] and [`Write`] alone.
@@ -233,24 +382,50 @@ impl From<&[u8]> for Bulk<Read> {
 
 impl<A> Bulk<A> {
     fn here(area: Arc<Area>) -> Self {
-        Self { side: Side::Caller(area), access: PhantomData }
+        Self { side: Side::Here(area), access: PhantomData }
     }
 
     /// The size of the memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.side {
-            Side::Caller(area) => area.bytes(),
-            Side::Handler(remote) => remote.memory.bytes,
+            Side::Here(area) => area.bytes(),
+            Side::There(remote) => remote.memory.bytes,
         }
     }
 
-    /// Tells the caller that the memory is no longer needed. It comes back before the answer.
+    /// Tells the peer that the memory is no longer needed. An argument comes back before the answer
+    /// then. Memory of a result is released also when this is dropped.
     pub fn release(self) {
-        if let Side::Handler(remote) = &self.side {
-            // A caller that is gone has its memory back already.
-            let _ = remote.link.send(crate::frame::Head::new(crate::frame::Kind::Release, remote.memory.number), &[]);
+        if let Side::There(remote) = &self.side
+            && matches!(remote.holder, Holder::Handler(_))
+        {
+            remote.memory.release(&remote.link);
         }
+    }
+
+    /// Whether the peer still holds the memory ready: its call has not ended, or its connection if
+    /// it came in a result. Memory of this side is ready.
+    ///
+    /// *Cost.* For memory of a result up to one system call, and what has arrived is received.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        match &self.side {
+            Side::Here(_) => true,
+            Side::There(remote) => remote.is_valid(),
+        }
+    }
+
+    /// Keeps a value until nobody uses the memory any more: until its call has ended, or, if it is
+    /// returned in a result, until the client has dropped it or its connection has ended. So the
+    /// value's destructor tells when that is so. It runs on a thread of the library and must not
+    /// wait.
+    #[must_use]
+    pub fn keeping(self, value: impl Send + 'static) -> Self {
+        if let Side::Here(area) = &self.side {
+            area.keep(Box::new(value));
+        }
+        self
     }
 
     fn check(&self, offset: u64, bytes: usize) -> Result<(), TransferError> {
@@ -271,12 +446,61 @@ impl Bulk<Read> {
     pub fn pull(&self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
         self.check(offset, into.len())?;
         match &self.side {
-            Side::Caller(area) => area.copy_out(offset, into).map_err(|_| TransferError::Gone),
-            Side::Handler(remote) => {
-                let Remote { link, memory, segments, call } = &**remote;
-                pull(link, memory, segments, offset, into, &call.patience())
+            Side::Here(area) => area.copy_out(offset, into).map_err(|_| TransferError::Gone),
+            Side::There(remote) => {
+                let Remote { link, memory, segments, .. } = &**remote;
+                pull(link, memory, segments, offset, into, &remote.patience())
             }
         }
+    }
+
+    /// The memory as this process maps it, if the peer has allocated it as one part of a [`Memory`]
+    /// and is on the same machine.
+    #[must_use]
+    pub fn mapped(&self) -> Option<Mapped> {
+        match &self.side {
+            Side::Here(_) => None,
+            Side::There(remote) => Mapped::of(remote),
+        }
+    }
+
+    /// Copies `bytes` bytes from `offset` on, in a task: while messages are on their way, an `async`
+    /// handler occupies no thread. What takes no messages is copied at once. So is memory of a
+    /// result, by a caller, with its thread.
+    ///
+    /// # Errors
+    /// Those of [`pull`](Self::pull).
+    ///
+    /// # Examples
+    /// ```
+    /// use farside_rpc::bulk::{Bulk, Read};
+    /// use farside_rpc::{Call, Service};
+    ///
+    /// let service = Service::new("sums").async_procedure("sum", |_: Call, memory: Bulk<Read>| async move {
+    ///     let mut sum = 0;
+    ///     for offset in (0..memory.bytes()).step_by(1 << 20) {
+    ///         let bytes = (memory.bytes() - offset).min(1 << 20);
+    ///         let piece = memory.pull_async(offset, bytes as usize).await;
+    ///         let piece = piece.map_err(|error| error.to_string())?;
+    ///         sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    ///     }
+    ///     Ok::<u64, String>(sum)
+    /// });
+    /// ```
+    pub async fn pull_async(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, TransferError> {
+        self.check(offset, bytes)?;
+        let mut piece = room_for(bytes as u64)?;
+        let Side::There(remote) = &self.side else { return self.pull(offset, &mut piece).map(|()| piece) };
+        let Remote { link, memory, segments, holder } = &**remote;
+        if let Some(done) = pull_alone(link, memory, segments, offset, &mut piece, &remote.patience()) {
+            return done.map(|()| piece);
+        }
+        if let Holder::Caller { .. } = holder {
+            return link.fetch(memory.number, offset, &mut piece, &remote.patience()).map(|()| piece);
+        }
+        let area = Arc::new(Area::owned(piece, true));
+        Fetching::begin(link, memory.number, offset, area.clone())?.awaited().await?;
+        Ok(area.take())
     }
 
     /// Copies the whole memory.
@@ -327,7 +551,7 @@ impl Bulk<Read> {
                 started.push_back((fetching, area));
             }
             let (fetching, area) = started.pop_front().expect("a piece is under way");
-            fetching.wait(&remote.call.patience())?;
+            fetching.wait(&remote.patience())?;
             let piece = area.take();
             work(offset, &piece)?;
             offset += piece.len() as u64;
@@ -337,7 +561,7 @@ impl Bulk<Read> {
 
     /// The memory, if its bytes travel as messages.
     fn remote_by_messages(&self) -> Option<&Remote> {
-        let Side::Handler(remote) = &self.side else { return None };
+        let Side::There(remote) = &self.side else { return None };
         let can_read = remote.memory.shared.is_some() || !remote.link.cannot_read_peer.load(Ordering::Relaxed);
         let is_direct = can_read && !remote.segments.is_empty();
         (remote.memory.inline.is_none() && !is_direct).then_some(remote)
@@ -352,17 +576,28 @@ impl Bulk<Write> {
     pub fn push(&self, offset: u64, from: &[u8]) -> Result<(), TransferError> {
         self.check(offset, from.len())?;
         match &self.side {
-            Side::Caller(area) => area.copy_in(offset, from).map_err(|_| TransferError::Gone),
-            Side::Handler(_) if from.is_empty() => Ok(()),
-            Side::Handler(remote) => {
-                let Remote { link, memory, segments, call } = &**remote;
-                if let Some(mapping) = mapping_of(link, memory, segments).filter(|mapping| mapping.may_write()) {
-                    let parts = segments.range(offset as usize, from.len());
-                    let copy = |at: usize, to, bytes| mapping.write(to, &from[at..at + bytes]);
-                    return link.copy_mapped(memory.number, parts, &call.patience(), copy);
-                }
-                link.push(memory.number, offset, from, &call.patience())
+            Side::Here(area) => area.copy_in(offset, from).map_err(|_| TransferError::Gone),
+            Side::There(_) if from.is_empty() => Ok(()),
+            Side::There(remote) => {
+                let push = || remote.link.push(remote.memory.number, offset, from, &remote.patience());
+                remote.write_mapped(offset, from).unwrap_or_else(push)
             }
+        }
+    }
+
+    /// Copies `from` into the memory, from `offset` on, in a task: while messages are on their way,
+    /// an `async` handler occupies no thread.
+    ///
+    /// # Errors
+    /// [`TransferError`], as for [`pull`](Bulk::pull).
+    pub async fn push_async(&self, offset: u64, from: Vec<u8>) -> Result<(), TransferError> {
+        self.check(offset, from.len())?;
+        match &self.side {
+            Side::There(remote) if !from.is_empty() => match remote.write_mapped(offset, &from) {
+                Some(done) => done,
+                None => remote.link.push_awaited(remote.memory.number, offset, from).await,
+            },
+            _ => self.push(offset, &from),
         }
     }
 }
@@ -394,9 +629,9 @@ unsafe impl<A: Access> Wire for Bulk<A> {
 
     fn encode(&self, out: &mut Encoder) {
         let index = match &self.side {
-            Side::Caller(area) => out.attach(Box::new(area.clone())),
-            // A handler that passes memory on passes none.
-            Side::Handler(_) => u32::MAX,
+            Side::Here(area) => out.attach(Box::new(area.clone())),
+            // Memory of the peer that is passed on is none.
+            Side::There(_) => u32::MAX,
         };
         index.encode(out);
     }
@@ -414,8 +649,8 @@ unsafe impl<A: Access> Wire for Bulk<A> {
             && segments.as_ref().is_some_and(|parts| is_whole(parts.bytes() as u64));
         let Some(segments) = segments.filter(|_| is_right) else { return Err(WireError::invalid::<Self>(index)) };
         memory.segments = Vec::new();
-        let remote = Remote { call: received.call.clone(), link: received.link.clone(), memory, segments };
-        Ok(Self { side: Side::Handler(Box::new(remote)), access: PhantomData })
+        let remote = Remote { holder: received.holder.clone(), link: received.link.clone(), memory, segments };
+        Ok(Self { side: Side::There(Arc::new(remote)), access: PhantomData })
     }
 }
 

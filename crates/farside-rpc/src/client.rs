@@ -7,27 +7,27 @@ mod pending;
 mod stub;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
 
 use self::driver::Driver;
 pub use self::encoded::Encoded;
-pub(crate) use self::incoming::{Incoming, Receiving};
+pub(crate) use self::incoming::Incoming;
 pub use self::pending::Pending;
 use self::pending::{Heard, Slot, lost};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
-use crate::answer::{BY_BULK, DONE, MORE, STREAMED};
-use crate::bulk::Description as Memory;
+use crate::answer::{BY_BULK, DONE, MEMORY, MORE, STREAMED};
+use crate::bulk;
 use crate::dial::dial;
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
-use crate::path::LinkEnd;
-use crate::server::{BUILT_IN, Description, Dump, NoRight, ProcedureStats};
+use crate::path::{LinkEnd, Path};
+use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
 use crate::table::Table;
 
 /// The first pause before another attempt to connect; later ones are longer.
@@ -94,6 +94,11 @@ struct Calls {
 }
 
 impl Calls {
+    /// Whether no call is under way.
+    fn is_empty(&self) -> bool {
+        lock(&self.waiting).slots.len() == 0
+    }
+
     /// Whether a one-way call has no answer.
     fn has_one_way(&self) -> bool {
         !lock(&self.waiting).slots.numbers(|slot| slot.is_left()).is_empty()
@@ -197,13 +202,13 @@ impl Upper for Handle {
     }
 }
 
-/// Tells the server that a long result will not be fetched.
+/// Tells the server that a long result will not be fetched, and that no one uses memory in it.
 fn release_result(link: &Link, status: u8, body: &[u8]) {
-    if status & BY_BULK != 0
-        && let Ok(described) = farside_wire::decode::<Memory>(Decoder::new(body), 0)
-    {
-        // A server that is gone needs no word.
-        let _ = link.send(Head::new(Kind::Release, described.number), &[]);
+    let mut input = Decoder::new(body);
+    let long = if status & BY_BULK == 0 { None } else { bulk::Description::decode(&mut input).ok() };
+    let memory = if status & MEMORY == 0 { None } else { Vec::<Option<bulk::Description>>::decode(&mut input).ok() };
+    for described in memory.into_iter().flatten().flatten().chain(long) {
+        described.release(link);
     }
 }
 
@@ -218,6 +223,10 @@ pub struct Connect {
 }
 
 impl Connect {
+    fn new(address: Address, credentials: Credentials) -> Self {
+        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, is_once: false }
+    }
+
     /// The time that each call has, unless it is given another. The default is 30 s.
     #[must_use]
     pub fn deadline(mut self, time: Duration) -> Self {
@@ -281,8 +290,7 @@ impl Client {
     /// # Errors
     /// [`AddressError`] if the text is no address.
     pub fn to(address: impl AsRef<str>, credentials: Credentials) -> Result<Connect, AddressError> {
-        let address = address.as_ref().parse()?;
-        Ok(Connect { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, is_once: false })
+        Ok(Connect::new(address.as_ref().parse()?, credentials))
     }
 
     /// The same connection, with another time for each call.
@@ -323,8 +331,8 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn describe(&self) -> Result<Vec<Description>, CallError<Never>> {
-        self.procedure::<(), Vec<Description>, Never>(BUILT_IN, 0, "describe").call(&())
+    pub fn describe(&self) -> Result<Vec<server::Description>, CallError<Never>> {
+        self.procedure::<(), Vec<server::Description>, Never>(BUILT_IN, 0, "describe").call(&())
     }
 
     /// What each procedure of the server has done.
@@ -420,21 +428,51 @@ impl Client {
     }
 }
 
+impl Client {
+    /// A client with a connection that was made otherwise, and makes no other.
+    pub(crate) fn of(path: Box<dyn Path>, welcome: Welcome) -> Self {
+        let address = Address::Shm(path.name().into());
+        let connect = Connect::new(address, Credentials::own_user()).once();
+        let client = connect.lazily();
+        let calls = Arc::new(Calls { driver: Driver::of_others(), ..Calls::default() });
+        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(Duration::ZERO));
+        let connection = Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) };
+        lock(&client.shared.current).connection = Some(Arc::new(connection));
+        client
+    }
+
+    /// What receives for such a client.
+    pub(crate) fn receiver(&self) -> Receiver {
+        let connection = lock(&self.shared.current).connection.as_ref().map(Arc::downgrade);
+        Receiver(connection.unwrap_or_default())
+    }
+}
+
+/// Receives for a client that has no thread.
+#[derive(Clone)]
+pub(crate) struct Receiver(Weak<Connection>);
+
+impl Receiver {
+    /// Handles what has arrived, and wakes the tasks whose answers are there.
+    pub(crate) fn receive(&self, scratch: &mut Vec<u8>) {
+        let Some(connection) = self.0.upgrade() else { return };
+        while connection.link.step(scratch).is_ok_and(|count| count > 0) {}
+        connection.calls.driver.wake_all(connection.link.end().is_some());
+    }
+
+    /// Whether there is a connection still.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 impl Connection {
     /// Whether calls can be made. A connection that was idle may have ended without a word.
     fn is_alive(&self, now: Instant) -> bool {
         let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
         let used_us = self.used_us.swap(now_us, Ordering::Relaxed);
-        if now_us.saturating_sub(used_us) > IDLE.as_micros() as u64
-            && let Some(mut lead) = self.link.try_lead()
-        {
-            self.link.path().look();
-            // A failure is noted in the link.
-            let _ = self.link.step(&mut lead);
-            drop(lead);
-            self.link.wake_waiting();
-        }
-        self.link.end().is_none()
+        let was_idle = now_us.saturating_sub(used_us) > IDLE.as_micros() as u64;
+        if was_idle { self.link.look() } else { self.link.end().is_none() }
     }
 
     /// Takes a number and a slot for a call, and waits while the server allows no more.

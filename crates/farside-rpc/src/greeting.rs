@@ -25,7 +25,7 @@ use sha2::Sha256;
 /// The first bytes of every [`Hello`].
 pub(crate) const MAGIC: [u8; 8] = *b"fars-rpc";
 /// The version of the protocol. It changes with every message or frame that changes.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// The longest message of a greeting.
 pub(crate) const GREETING_BYTES_MAX: usize = 1024;
 

@@ -8,7 +8,7 @@ use farside_wire::{Decoder, Wire};
 use proptest::prelude::*;
 
 use crate::address::Address;
-use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED};
+use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::bulk::{self, Bulk, Description};
 use crate::dial::dial;
 use crate::door::{Door, Guest, Policy, Progress};
@@ -34,6 +34,7 @@ fn decode_as_everything(bytes: &[u8]) {
     one::<Bind>(bytes);
     one::<Vec<Bound>>(bytes);
     one::<Vec<Description>>(bytes);
+    one::<Vec<Option<Description>>>(bytes);
     one::<Fetch>(bytes);
     one::<Take>(bytes);
     one::<Vec<crate::server::ProcedureStats>>(bytes);
@@ -336,5 +337,52 @@ fn play_server(mut guest: Guest, frames: &[(Head, &[u8])], is_over: &AtomicBool)
         if received.is_err() {
             return;
         }
+    }
+}
+
+/// A client that lets the server push and takes nothing. What waits for it is bounded, others are
+/// served, and its end frees everything.
+#[test]
+fn pushes_to_a_client_that_does_not_read_are_bounded() {
+    const POOL: usize = 4;
+    for address in [format!("shm:deaf-{}", std::process::id()), "tcp://127.0.0.1:0".into()] {
+        let tokens = Tokens::new().with("deaf", "secret", ["all"]);
+        let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service());
+        let server = builder.pool(POOL).max_threads(POOL - 1).start().unwrap();
+        let address = server.addresses()[0].clone();
+        let until = Instant::now() + Duration::from_secs(60);
+        let token = || Credentials::token("deaf", "secret");
+        let (path, _) = dial(&address, &token(), until).unwrap();
+        let push = (server.stats().iter().position(|stats| stats.name == "target/0/push")).unwrap();
+        for call in 0..100 {
+            let mut head = Head::new(Kind::Call, call << 32 | call).with_value(60_000_000).with_status(WITH_MEMORY);
+            head.procedure = push as u32;
+            let (inline, segments, shared) = (None::<Vec<u8>>, Vec::<u8>::new(), None::<u64>);
+            let memory = vec![(1_u64 << 32, 1_u64 << 30, inline, segments, shared, true)];
+            path.send(head, &[&farside_wire::encode(&(memory, 0_u32), Vec::new())]).unwrap();
+        }
+        let honest = Client::connect(address.to_string(), token()).unwrap();
+        let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
+        let pull = honest.procedure::<Bulk<bulk::Read>, u64, String>("target", 0, "pull");
+        let begun = Instant::now();
+        let mut most = 0;
+        // All threads that it may have are occupied for as long as this takes.
+        while begun.elapsed() < Duration::from_millis(500) {
+            assert_eq!(echo.call(&5), Ok(5));
+            assert_eq!(pull.call(&vec![1; 100_000].into()), Ok(100_000));
+            let dump = server.dump();
+            most = dump.connections.iter().map(|connection| connection.backlog_bytes).max().unwrap().max(most);
+            let held = dump.calls.iter().filter(|call| call.connection == dump.connections[0].number).count();
+            assert!(held >= POOL - 1, "{held} calls are held up");
+        }
+        // A handler adds a block to a backlog that is not full.
+        assert!(most <= (16 << 20) + POOL as u64 * (2 << 20), "{most} bytes wait to be sent");
+        drop(path);
+        while server.connection_count() > 1 || !server.dump().calls.is_empty() {
+            assert!(Instant::now() < until, "the client that has gone is kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(honest);
+        assert_eq!(server.shutdown(until), 0);
     }
 }

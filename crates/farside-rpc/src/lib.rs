@@ -10,6 +10,7 @@
 //! | name procedures and their handlers | a trait with [`service`], or [`Service`] by hand |
 //! | move large data | [`bulk`] |
 //! | return results one by one | [`Stream`] |
+//! | test, without sockets and with many clients | [`sim`] |
 //! | know who calls | [`Peer`], [`Tokens`], [`Credentials`] |
 //!
 //! The library reimplements the ideas of Mercury: small arguments travel in messages; large data is
@@ -27,11 +28,12 @@
 //! | room | contents |
 //! |---|---|
 //! | [`Address`], `frame`, `table`, `area`, `segments` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer; that of a peer |
-//! | `path` | what carries frames: shared memory, TCP |
+//! | `path` | what carries frames: shared memory, TCP, a simulated network |
 //! | `link` | one connection: exposed memory, transfers, waiting |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
 //! | [`bulk`], [`Stream`], `call`, `service`, `answer` | what handlers see, and what travels |
 //! | [`server`], `client` | the two ends |
+//! | [`sim`] | both in one thread |
 
 /// What may travel. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
 /// `farside`.
@@ -58,6 +60,7 @@ mod peer;
 mod segments;
 pub mod server;
 mod service;
+pub mod sim;
 mod socket;
 mod stream;
 mod table;

@@ -8,9 +8,12 @@
 mod transfer;
 mod waiting;
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Poll, Waker as Task};
 use std::time::Duration;
 
 use farside_sys::net::Waker;
@@ -33,6 +36,8 @@ pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
 const OFFER_BYTES: usize = 4 << 20;
 /// The most bytes in the backlog for which this side serves a `Fetch` or goes on with a push.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
+/// The most `Fetch`es that wait until less is to be sent. A peer has at most four for each transfer.
+const DEFERRED_MAX: usize = 4096;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;
 
@@ -58,6 +63,10 @@ pub(crate) struct Link {
     exposed_count: AtomicUsize,
     /// The memory that the peer maps.
     shares: Mutex<Shares>,
+    /// The `Fetch`es that wait until less is to be sent. The receiving thread uses them.
+    deferred: Mutex<VecDeque<(u64, Fetch)>>,
+    /// Whether there may be some.
+    has_deferred: AtomicBool,
     end: OnceLock<LinkEnd>,
     /// Held by the thread that receives; memory for it.
     lead: Mutex<Vec<u8>>,
@@ -65,8 +74,10 @@ pub(crate) struct Link {
     followers: Mutex<()>,
     follower_count: AtomicUsize,
     changed: Condvar,
-    /// Whether a thread waits until less is to be sent.
+    /// Whether a thread or a task waits until less is to be sent.
     has_paused: AtomicBool,
+    /// The tasks that do.
+    paused: Mutex<Vec<Task>>,
     limits: Limits,
     /// Wakes the leading thread, where there is no loop.
     poke: Option<Waker>,
@@ -118,6 +129,10 @@ struct Exposed {
     wake_bytes: u64,
     /// How the operation ended: 0 is success.
     ended: Option<u8>,
+    /// The task that waits for the operation.
+    task: Option<Task>,
+    /// Whether it is memory in a result, which the peer has until it releases it or the link ends.
+    is_in_result: bool,
 }
 
 /// Memory of this side that the peer maps.
@@ -152,12 +167,15 @@ impl Link {
             exposed: Mutex::default(),
             exposed_count: AtomicUsize::new(0),
             shares: Mutex::default(),
+            deferred: Mutex::default(),
+            has_deferred: AtomicBool::new(false),
             end: OnceLock::new(),
             lead: Mutex::default(),
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),
             changed: Condvar::new(),
             has_paused: AtomicBool::new(false),
+            paused: Mutex::default(),
             limits,
             poke,
             peer_cannot_read: AtomicBool::new(false),
@@ -194,7 +212,11 @@ impl Link {
         });
         if is_new {
             self.upper.ended(end);
+            self.withdraw_results();
             self.tell_followers();
+            let tasks: Vec<_> = lock(&self.exposed).values().filter_map(|exposed| exposed.task.take()).collect();
+            tasks.into_iter().for_each(Task::wake);
+            self.wake_paused();
         }
     }
 
@@ -235,9 +257,13 @@ impl Link {
                 fault = self.handle(head, body).err();
             }
         });
+        if self.has_deferred.load(Ordering::Relaxed) && fault.is_none() {
+            fault = self.serve_deferred().err();
+        }
         if self.has_paused.load(Ordering::Relaxed) && !self.is_full() {
             self.has_paused.store(false, Ordering::Relaxed);
             self.tell_followers();
+            self.wake_paused();
         }
         let failure = match (fault, received) {
             (None, Ok(count)) => return Ok(count),
@@ -256,6 +282,23 @@ impl Link {
         !self.is_full()
     }
 
+    fn wake_paused(&self) {
+        let tasks = std::mem::take(&mut *lock(&self.paused));
+        tasks.into_iter().for_each(Task::wake);
+    }
+
+    /// Waits in a task until a transfer may go on.
+    fn room(&self) -> impl Future<Output = Result<(), LinkEnd>> {
+        poll_fn(|context| {
+            lock(&self.paused).push(context.waker().clone());
+            match self.end.get() {
+                Some(end) => Poll::Ready(Err(end.clone())),
+                None if self.may_go_on() => Poll::Ready(Ok(())),
+                None => Poll::Pending,
+            }
+        })
+    }
+
     /// Whether so much waits to be sent that transfers pause.
     fn is_full(&self) -> bool {
         self.path.backlog_bytes() > BACKLOG_BYTES_MAX
@@ -265,7 +308,7 @@ impl Link {
     fn handle(self: &Arc<Self>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
         match head.kind {
             Kind::Data => self.data_arrived(head, body),
-            Kind::Fetch => self.serve_fetch(head, decode(body)?)?,
+            Kind::Fetch => self.accept_fetch(head.id, decode(body)?)?,
             Kind::Take if self.limits.serves => return Err(LinkEnd::protocol("a `Take` frame from a client")),
             Kind::Take => self.serve_take(head, decode(body)?)?,
             Kind::Settle => {
@@ -315,6 +358,25 @@ impl Link {
             direct.clear_mark(mark);
         }
         exposed.area
+    }
+
+    /// Exposes memory that the peer has until it releases it, or until the link ends.
+    pub(crate) fn expose_in_result(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+        let exposed = self.expose(area);
+        if let Some(exposed) = lock(&self.exposed).get(exposed.0) {
+            exposed.is_in_result = true;
+        }
+        if self.end.get().is_some() {
+            self.withdraw_results();
+        }
+        exposed
+    }
+
+    fn withdraw_results(&self) {
+        let numbers = lock(&self.exposed).numbers(|exposed| exposed.is_in_result);
+        for number in numbers {
+            self.withdraw(number);
+        }
     }
 
     /// Shares memory with the peer, unless the peer has it. Returns its number. `None` if the path
@@ -367,19 +429,51 @@ impl Link {
             }
             Err(refusal) => exposed.ended = Some(status_of(refusal)),
         }
+        let task = exposed.task.take();
         drop(table);
+        task.into_iter().for_each(Task::wake);
         self.tell_followers();
     }
 
     fn operation_ended(&self, number: u64, status: u8) {
-        if let Some(exposed) = lock(&self.exposed).get(number) {
+        let task = lock(&self.exposed).get(number).and_then(|exposed| {
             exposed.ended = Some(status);
-        }
+            exposed.task.take()
+        });
+        task.into_iter().for_each(Task::wake);
         self.tell_followers();
     }
 
-    fn serve_fetch(&self, head: Head, fetch: Fetch) -> Result<(), LinkEnd> {
-        match self.send_pieces(head.id, &fetch) {
+    /// Serves a `Fetch`, or defers it while much waits to be sent.
+    fn accept_fetch(&self, number: u64, fetch: Fetch) -> Result<(), LinkEnd> {
+        let mut deferred = lock(&self.deferred);
+        if deferred.is_empty() && !self.is_full() {
+            drop(deferred);
+            return self.serve_fetch(number, &fetch);
+        }
+        if deferred.len() < DEFERRED_MAX {
+            deferred.push_back((number, fetch));
+            self.has_deferred.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        drop(deferred);
+        self.send(Head::new(Kind::Ack, fetch.into).with_status(CROWDED), &[])
+    }
+
+    /// Serves what was deferred, as far as there is room.
+    fn serve_deferred(&self) -> Result<(), LinkEnd> {
+        while !self.is_full() {
+            let Some((number, fetch)) = lock(&self.deferred).pop_front() else {
+                self.has_deferred.store(false, Ordering::Relaxed);
+                break;
+            };
+            self.serve_fetch(number, &fetch)?;
+        }
+        Ok(())
+    }
+
+    fn serve_fetch(&self, number: u64, fetch: &Fetch) -> Result<(), LinkEnd> {
+        match self.send_pieces(number, fetch) {
             Ok(sent) => sent,
             Err(status) => self.send(Head::new(Kind::Ack, fetch.into).with_status(status), &[]),
         }
@@ -390,8 +484,8 @@ impl Link {
         if area.may_write() {
             return Err(READ_ONLY);
         }
-        if fetch.bytes > FETCH_BYTES_MAX || self.is_full() {
-            return Err(CROWDED);
+        if fetch.bytes > FETCH_BYTES_MAX {
+            return Err(OUT_OF_RANGE);
         }
         let mut piece = vec![0; PIECE_BYTES.min(fetch.bytes as usize)];
         let mut done = 0;

@@ -1,6 +1,7 @@
 //! [`Memory`]: memory that peers on the same machine map.
 
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
 use farside_sys::shm::{Mapping, MemoryPreference, PageKind};
@@ -8,6 +9,7 @@ use farside_sys::shm::{Mapping, MemoryPreference, PageKind};
 pub use farside_sys::shm::ShmError;
 
 use crate::area::Area;
+use crate::bulk::Remote;
 use crate::link::{Link, lock};
 use crate::segments::Segment;
 
@@ -67,6 +69,68 @@ pub enum MemoryError {
     /// The parts have more bytes together than an address space.
     #[error("the parts have more bytes together than an address space; pass fewer")]
     TooLarge,
+}
+
+/// Memory of a peer on the same machine, as this process maps it. See
+/// [`Bulk::mapped`](crate::Bulk::mapped).
+///
+/// It holds the memory as the [`Bulk`](crate::Bulk) does. The peer may write the memory at any time,
+/// so what is read may be a mixture of old and new bytes: the two sides need a protocol of their
+/// own, such as counters before and behind the data.
+///
+/// The descriptor is that of the memory's file, which is the whole [`Memory`] of the peer. While
+/// this value lives, another process of the user may open `/proc/PID/fd/N` and map the file, from
+/// the [offset](Self::offset) on.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    bytes: usize,
+    /// Holds the memory at the peer.
+    _remote: Arc<Remote>,
+}
+
+impl Mapped {
+    /// Maps memory that is one segment.
+    pub(crate) fn of(remote: &Arc<Remote>) -> Option<Self> {
+        let (mapping, offset, bytes) = (remote.mapping()?, remote.offset()?, usize::try_from(remote.bytes()).ok()?);
+        // No correct peer describes other memory than it shares.
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= mapping.bytes());
+        is_inside.then(|| Self { mapping, offset, bytes, _remote: remote.clone() })
+    }
+
+    /// The size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where the memory begins in its file.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Copies the bytes from `offset` on into `into`. Unlike [`Bulk::pull`](crate::Bulk::pull), it
+    /// does not look whether the peer still holds the memory ready: after the peer's end, the bytes
+    /// are those that it left.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
+        let end = offset.saturating_add(into.len());
+        let wrong = MemoryError::OutOfRange { start: offset, end, memory_bytes: self.bytes };
+        if end > self.bytes {
+            return Err(wrong);
+        }
+        self.mapping.read(self.offset + offset, into).map_err(|_| wrong)
+    }
+}
+
+impl AsFd for Mapped {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mapping.fd()
+    }
 }
 
 impl Memory {

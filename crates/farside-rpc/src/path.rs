@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod conformance;
 pub(crate) mod shm;
+pub(crate) mod simulated;
 pub(crate) mod tcp;
 
 use std::fmt;
@@ -51,6 +52,9 @@ impl LinkEnd {
 ///
 /// Any thread may send. One thread at a time receives: the caller sees to that.
 pub(crate) trait Path: Send + Sync + fmt::Debug {
+    /// The word for it.
+    fn name(&self) -> &'static str;
+
     /// Sends a frame whose body consists of `body`'s parts. A frame that finds no room waits in a
     /// backlog on this side; the protocol above bounds it. The parts may be reused at once.
     ///
@@ -78,6 +82,12 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
 
     /// Looks at the socket, where a path does not do so by itself with each receive.
     fn look(&self) {}
+
+    /// On a simulated path: lets time pass until something arrives somewhere. Returns false if
+    /// nothing is under way, and on other paths.
+    fn pass_time(&self) -> bool {
+        false
+    }
 
     /// The number of bytes that wait in the backlog. While there are some, the socket tells when
     /// it becomes writable.

@@ -66,6 +66,11 @@ pub(crate) fn pack(segments: impl IntoIterator<Item = Segment>, bytes_max: usize
 }
 
 impl Segments {
+    /// Segments of this process.
+    pub(crate) fn of(segments: Vec<Segment>) -> Self {
+        Self(segments.into_iter().map(|(start, bytes)| Run { start, bytes, stride: 0, count: 1 }).collect())
+    }
+
     /// Reads what [`pack`] wrote. `None` if it did not write that, or if a program cannot have so
     /// much memory.
     pub(crate) fn unpack(mut packed: &[u8]) -> Option<Self> {

@@ -235,16 +235,26 @@ impl Builder {
     }
 
     fn build(self, pool: usize) -> Result<Turns, StartError> {
-        let first = self.doors.first().ok_or(StartError::NoAddress)?.address().clone();
+        if self.doors.is_empty() {
+            return Err(StartError::NoAddress);
+        }
+        self.build_anywhere(pool)
+    }
+
+    /// Builds a server that may have no address.
+    pub(crate) fn build_anywhere(self, pool: usize) -> Result<Turns, StartError> {
         if let Some(door) = self.doors.iter().find(|door| door.is_network() && self.tokens.is_empty()) {
             return Err(StartError::NoTokens { address: door.address().to_string() });
         }
         let incarnation = u64::from_le_bytes(random_bytes()?);
         let registry = Registry::new(self.services)?;
-        for path in &self.announce {
-            first.write_to(path)?;
+        let mut announced = Vec::new();
+        if let Some(first) = self.doors.first().map(Door::address) {
+            for path in self.announce {
+                first.write_to(&path)?;
+                announced.push((path, first.clone()));
+            }
         }
-        let announced = self.announce.into_iter().map(|path| (path, first.clone())).collect();
         let shared = Shared {
             registry,
             policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },

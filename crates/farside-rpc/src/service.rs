@@ -1,11 +1,14 @@
 //! [`Service`]: procedures under one name.
 
+use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use farside_wire::{Decoder, Encoder, Schema, Wire};
 
+use crate::area::Area;
+use crate::bulk::{self, Access};
 use crate::call::Call;
 use crate::stream::{self, Outgoing};
 
@@ -61,8 +64,32 @@ pub(crate) enum Outcome {
     Undecodable(String),
     /// It has not ended.
     Later(Later),
-    /// With a result, encoded, and the items of the stream in it.
-    Streamed(Vec<u8>, Outgoing),
+    /// With a result, encoded, and what goes beside it.
+    With(Vec<u8>, Beside),
+}
+
+/// What was attached while a result was encoded.
+pub(crate) struct Beside {
+    /// The memory. `None` in the place of the stream.
+    pub(crate) memory: Vec<Option<Arc<Area>>>,
+    /// The items of the stream.
+    pub(crate) items: Option<Outgoing>,
+}
+
+impl Beside {
+    fn of(things: Vec<Box<dyn Any + Send>>) -> Self {
+        let (mut memory, mut items) = (Vec::new(), None);
+        for thing in things {
+            match thing.downcast::<Arc<Area>>() {
+                Ok(area) => memory.push(Some(*area)),
+                Err(thing) => {
+                    memory.push(None);
+                    items = items.or(thing.downcast::<Outgoing>().ok().map(|items| *items));
+                }
+            }
+        }
+        Self { memory, items }
+    }
 }
 
 /// An `async` handler that runs.
@@ -75,10 +102,7 @@ impl Outcome {
                 let mut encoder = Encoder::behind(out);
                 result.encode(&mut encoder);
                 let (bytes, things) = encoder.into_parts();
-                match stream::attached(things) {
-                    None => Self::Done(bytes),
-                    Some(items) => Self::Streamed(bytes, items),
-                }
+                if things.is_empty() { Self::Done(bytes) } else { Self::With(bytes, Beside::of(things)) }
             }
             Err(error) => Self::Failed(farside_wire::encode(&error, out)),
         }
@@ -108,8 +132,9 @@ impl Service {
     ///
     /// # Panics
     /// If the service has a procedure of this name, if the procedure runs
-    /// [inline](Handling::Inline) and takes bulk memory or returns a [`Stream`](crate::Stream), or
-    /// if an argument or an error has a stream.
+    /// [inline](Handling::Inline) and takes bulk memory or returns a [`Stream`](crate::Stream), if
+    /// an argument or an error has a stream, if an error has memory, or if a result has memory to
+    /// write.
     #[must_use]
     #[track_caller]
     pub fn procedure<A: Wire, T: Wire, E: Wire>(
@@ -125,8 +150,8 @@ impl Service {
     /// Adds a procedure with an `async` handler. The server's pool runs it. While it waits, it
     /// occupies no thread. When its call is cancelled, it is dropped where it waits.
     ///
-    /// [`Bulk`](crate::Bulk) memory is pulled and pushed without `await`: a transfer occupies a
-    /// thread of the pool.
+    /// [`Bulk`](crate::Bulk) memory is pulled and pushed with
+    /// [`pull_async`](crate::Bulk::pull_async) and [`push_async`](crate::Bulk::push_async).
     ///
     /// ```
     /// use farside_rpc::{Never, Procedure, Service};
@@ -146,7 +171,8 @@ impl Service {
     /// ```
     ///
     /// # Panics
-    /// If the service has a procedure of this name, or an argument or an error has a stream.
+    /// If the service has a procedure of this name, if an argument or an error has a stream, if an
+    /// error has memory, or if a result has memory to write.
     #[must_use]
     #[track_caller]
     pub fn async_procedure<A: Wire, T: Wire, E: Wire, F>(
@@ -174,7 +200,7 @@ impl Service {
         let shape = shape::<A, T, E>();
         let is_known = self.procedures.iter().any(|procedure| procedure.name == name);
         assert!(!is_known, "the service {:?} has two procedures {name:?}", self.name);
-        let waits = handling == Handling::Inline && shape.contains("Bulk<");
+        let waits = handling == Handling::Inline && Schema::text_of::<A>().contains(bulk::WORD);
         assert!(!waits, "the inline procedure {name:?} takes bulk memory; a handler that waits is pooled");
         let streams = |text: &str| text.matches(stream::WORD).count();
         let in_result = streams(&Schema::text_of::<T>());
@@ -182,6 +208,10 @@ impl Service {
         assert!(in_result <= 1, "the result of the procedure {name:?} has two streams; one is allowed");
         let waits = handling == Handling::Inline && in_result > 0;
         assert!(!waits, "the inline procedure {name:?} returns a stream; a handler with a stream is pooled");
+        let has_memory = Schema::text_of::<E>().contains(bulk::WORD);
+        assert!(!has_memory, "an error of the procedure {name:?} has memory; return it in a result");
+        let may_write = Schema::text_of::<T>().contains(bulk::Write::WORD);
+        assert!(!may_write, "the result of the procedure {name:?} has memory to write; callers can only read memory");
         let run = move |call: &Call, arguments: Decoder<'_>, out: Vec<u8>| match farside_wire::decode::<A>(arguments, 0)
         {
             Err(error) => Outcome::Undecodable(error.to_string()),

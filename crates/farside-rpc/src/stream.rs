@@ -9,14 +9,16 @@
 //!        ◄─── Item: items, DONE ────────────   or REFUSED and the reason
 //! ```
 
-use std::any::Any;
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
+use std::task::Poll;
 
 use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
-use crate::client::{Incoming, Receiving};
+use crate::bulk::Received;
+use crate::client::Incoming;
 use crate::error::{CallError, Never};
 use crate::link::lock;
 
@@ -91,6 +93,30 @@ impl<T: Wire> Stream<T> {
     }
 }
 
+impl<T: Wire> Stream<T> {
+    /// The next item, for a task: the stream of a call that was awaited. `None` at its end.
+    ///
+    /// ```
+    /// use farside_rpc::{CallError, Never, Stream};
+    ///
+    /// async fn sum(mut numbers: Stream<u64>) -> Result<u64, CallError<Never>> {
+    ///     let mut sum = 0;
+    ///     while let Some(number) = numbers.next_async().await {
+    ///         sum += number?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// ```
+    pub async fn next_async(&mut self) -> Option<Result<T, CallError<Never>>> {
+        poll_fn(|context| match &mut self.side {
+            Side::Caller(Some(incoming)) => incoming.poll_arrived(context.waker()),
+            _ => Poll::Ready(()),
+        })
+        .await;
+        self.next()
+    }
+}
+
 /// The items, as they arrive. At the handler, those that it would send.
 impl<T: Wire> Iterator for Stream<T> {
     type Item = Result<T, CallError<Never>>;
@@ -158,8 +184,8 @@ unsafe impl<T: Wire> Wire for Stream<T> {
 
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
         let index = u32::decode(input)?;
-        let receiving: &Receiving = input.context().ok_or_else(WireError::other_type::<Self>)?;
-        let incoming = receiving.take().filter(|_| index == 0);
+        let received: &Received = input.context().ok_or_else(WireError::other_type::<Self>)?;
+        let incoming = lock(&received.stream).take().filter(|_| index != u32::MAX);
         let incoming = incoming.ok_or_else(|| WireError::invalid::<Self>(index))?;
         Ok(Self { side: Side::Caller(Some(Box::new(incoming))) })
     }
@@ -182,11 +208,6 @@ impl<T: Wire> Encode for Encoded<T> {
         *out = farside_wire::encode(&item, std::mem::take(out));
         true
     }
-}
-
-/// The stream that was attached while a result was encoded.
-pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Option<Outgoing> {
-    things.into_iter().find_map(|thing| thing.downcast::<Outgoing>().ok()).map(|outgoing| *outgoing)
 }
 
 /// Drops items whose iterator may panic.

@@ -52,6 +52,11 @@ impl<T> Table<T> {
         occupied.map(|(index, slot)| u64::from(slot.generation) << 32 | index).collect()
     }
 
+    /// All values.
+    pub(crate) fn values(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// Removes all values.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let occupied = (0..).zip(&mut self.slots).filter_map(|(index, slot)| Some((index, slot.value.take()?)));

@@ -1,5 +1,7 @@
 //! Remote procedure calls between two processes: worker 0 calls, worker 1 serves.
 
+mod simulated;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::hint::black_box;
@@ -146,6 +148,9 @@ pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
             let name = format!("idle-{idle}{suffix}");
             cases.push(Case::job(name, 2, move |me, options| beside_idle(me, options, over, idle)));
         }
+    }
+    if matches!(on, Fabric::Shm) {
+        cases.extend(simulated::cases());
     }
     cases
 }

@@ -1,14 +1,15 @@
 //! [`Driver`]: receives for calls that no thread waits for.
 //!
-//! The driver's thread starts when the first task waits for an answer, or when a one-way call needs
-//! this side after it was sent. It is a waiting thread like others: it leads if no other does. When
+//! The driver's thread starts when the first task waits for an answer, when a one-way call needs
+//! this side after it was sent, or with the first call that nothing waits for at once. Such calls it
+//! serves every second, if no other thread does. It is a waiting thread like others: it leads if no other does. When
 //! it was not needed for a while, it receives no more, so that threads which wait for their own
 //! answers do so themselves.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::link::{Link, Patience, WaitEnd, lock};
 
 /// For how long the thread receives after the last task has its answer.
 const LINGER: Duration = Duration::from_millis(100);
-/// After this time, the thread looks whether tasks still wait.
+/// After this time, the thread looks whether tasks still wait, or calls are left to themselves.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Wakes the tasks that wait for answers of a connection.
@@ -27,6 +28,8 @@ pub(super) struct Driver {
     state: Mutex<State>,
     /// The thread must look at the state.
     has_news: AtomicBool,
+    /// The thread looks every second whether calls are left for which nothing waits.
+    watches: AtomicBool,
     /// A task waits, or the connection has ended.
     is_wanted: Condvar,
 }
@@ -46,6 +49,17 @@ struct State {
 }
 
 impl Driver {
+    /// One that another part of the library does the work of, without a thread.
+    pub(super) fn of_others() -> Self {
+        let state = State { is_running: true, ..State::default() };
+        Self { state: Mutex::new(state), ..Self::default() }
+    }
+
+    /// Does the driver's work: wakes the tasks whose answers are there, that are late, or all.
+    pub(super) fn wake_all(&self, has_ended: bool) {
+        self.due(false, has_ended).into_iter().for_each(Waker::wake);
+    }
+
     /// Wakes a task on the driver's thread: the receiving thread must not run the program's code.
     pub(super) fn wake_later(&self, link: &Link, task: Waker) {
         lock(&self.state).answered.push(task);
@@ -72,8 +86,7 @@ impl Driver {
     fn drive(&self, link: &Arc<Link>, calls: &Calls) {
         loop {
             let state = lock(&self.state);
-            let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
-            let mut state = self.is_wanted.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.wait_until_wanted(state, link, calls);
             let first = state.calls.first_key_value().map(|((deadline, _), _)| *deadline);
             let now = Instant::now();
             let deadline = first.map_or(now + LINGER, |first| first.min(now + LOOK_AGAIN));
@@ -96,6 +109,33 @@ impl Driver {
                 return;
             }
         }
+    }
+
+    /// Waits until the thread is to receive.
+    fn wait_until_wanted<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        link: &Link,
+        calls: &Calls,
+    ) -> MutexGuard<'a, State> {
+        let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
+        while self.watches.load(Ordering::Relaxed) && is_idle(&mut state) {
+            let waited = self.is_wanted.wait_timeout(state, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            if waited.1.timed_out() && is_idle(&mut state) {
+                // A call that is made after the look at all calls finds that nothing watches.
+                self.watches.store(false, Ordering::Relaxed);
+                if calls.is_empty() {
+                    break;
+                }
+                self.watches.store(true, Ordering::Relaxed);
+                if link.try_lead().is_some() {
+                    // No thread receives. This one does so at once, and then tells the others.
+                    state.looks_at = Some(Instant::now());
+                }
+            }
+        }
+        self.is_wanted.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the tasks that are to be woken.
@@ -152,6 +192,26 @@ impl Connection {
         }
         Ok(())
     }
+    /// Has the driver look now and then whether calls are left for which nothing waits. Without a
+    /// thread, they make progress when something is waited for.
+    #[inline]
+    pub(super) fn watch_over_calls(self: &Arc<Self>) {
+        if !self.calls.driver.watches.load(Ordering::Relaxed) {
+            self.begin_watching();
+        }
+    }
+
+    #[cold]
+    fn begin_watching(&self) {
+        let Calls { driver, .. } = &*self.calls;
+        let mut state = lock(&driver.state);
+        if self.start_driver(&mut state).is_ok() {
+            driver.watches.store(true, Ordering::Relaxed);
+            drop(state);
+            driver.is_wanted.notify_all();
+        }
+    }
+
     /// Has the driver receive until no one-way call is left and all is sent. Without a thread, the
     /// next call does so.
     pub(super) fn keep_going(&self) {

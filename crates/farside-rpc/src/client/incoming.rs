@@ -1,15 +1,16 @@
 //! [`Incoming`]: a stream of results, as its caller receives it.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::task::{Poll, Waker};
 
 use farside_wire::{Decoder, Wire};
 
 use super::pending::{Sent, lost};
 use crate::answer::{self, DONE, MORE, Refused};
+use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Stage};
 use crate::frame::{Head, Kind};
-use crate::link::{Patience, lock};
+use crate::link::Patience;
 use crate::path::LinkEnd;
 use crate::stream::WINDOW;
 
@@ -35,6 +36,10 @@ impl Default for Arrived {
 }
 
 impl Arrived {
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
     /// Takes a frame of items in. The one that ends the stream needs no credit.
     pub(super) fn add(&mut self, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
         if head.status == MORE {
@@ -48,23 +53,13 @@ impl Arrived {
     }
 }
 
-/// A stream that decoding a result finds in its context.
-pub(crate) struct Receiving(Mutex<Option<Incoming>>);
-
-impl Receiving {
-    pub(crate) fn take(&self) -> Option<Incoming> {
-        lock(&self.0).take()
-    }
-}
-
 /// Reads the answer of a call.
 #[inline]
-pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], stream: Option<Incoming>) -> Result<T, CallError<E>> {
-    if stream.is_none() {
-        return answer::read(status, Decoder::new(body));
+pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], beside: Option<Received>) -> Result<T, CallError<E>> {
+    match beside {
+        None => answer::read(status, Decoder::new(body)),
+        Some(received) => answer::read(status, Decoder::new(body).within(&received)),
     }
-    let receiving = Receiving(Mutex::new(stream));
-    answer::read(status, Decoder::new(body).within(&receiving))
 }
 
 /// A stream of results. Dropping it cancels its call.
@@ -103,6 +98,15 @@ impl Incoming {
         self.at = self.frame.body.len() - input.remaining();
         self.frame.count -= 1;
         Ok(Some(item))
+    }
+
+    /// Ready when [`next`](Self::next) need not wait for long.
+    pub(crate) fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
+        let has_items = self.frame.count > 0 || self.at < self.frame.body.len() || self.frame.status != MORE;
+        if has_items || !self.sent.slot.set_task_of_stream(task) {
+            return Poll::Ready(());
+        }
+        self.sent.have_task_woken(self.patience.deadline)
     }
 
     /// Waits for the next frame of items.

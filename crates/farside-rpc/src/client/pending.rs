@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
 use tracing::Span;
@@ -14,8 +14,8 @@ use tracing::Span;
 use super::incoming::{self, Arrived, Incoming};
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
-use crate::answer::{BY_BULK, STREAMED};
-use crate::bulk::{Description, pull_described};
+use crate::answer::{BY_BULK, MEMORY, STREAMED};
+use crate::bulk::{Description, Holder, Received, pull_described};
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::link::{Link, Patience, TransferError, WaitEnd, lock};
@@ -87,8 +87,9 @@ impl Slot {
         if !self.is_streaming() {
             return Err(LinkEnd::protocol("items before an answer"));
         }
-        lock(&self.state).arrived.add(head, body)?;
-        Ok(Heard::Looks)
+        let mut state = lock(&self.state);
+        state.arrived.add(head, body)?;
+        Ok(state.task.take().map_or(Heard::Looks, Heard::Task))
     }
 
     /// Passes what of a stream has arrived to `use_it`.
@@ -124,8 +125,17 @@ impl Slot {
 
     /// Makes `task` the one to wake. Returns false if the answer is there.
     pub(super) fn set_task(&self, task: &Waker) -> bool {
+        self.set_task_unless(task, |_| self.is_answered())
+    }
+
+    /// The same for the next items of a stream.
+    pub(super) fn set_task_of_stream(&self, task: &Waker) -> bool {
+        self.set_task_unless(task, |state| !state.arrived.is_empty())
+    }
+
+    fn set_task_unless(&self, task: &Waker, is_there: impl FnOnce(&State) -> bool) -> bool {
         let mut state = lock(&self.state);
-        if self.is_answered() {
+        if is_there(&state) {
             return false;
         }
         if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
@@ -225,7 +235,7 @@ impl Drop for Awaited {
     }
 }
 
-type Outcome = Result<(u8, Vec<u8>, Option<Incoming>), CallError<Never>>;
+type Outcome = Result<(u8, Vec<u8>, Option<Received>), CallError<Never>>;
 
 /// A call that was sent.
 pub(super) struct Sent {
@@ -236,6 +246,8 @@ pub(super) struct Sent {
     pub(super) exposed: Vec<u64>,
     /// The deadline under which tasks wait for it.
     pub(super) watched: Option<Instant>,
+    /// The time that each access to memory of the result has.
+    pub(super) time: Duration,
     /// Ends with the call.
     pub(super) span: Span,
 }
@@ -329,7 +341,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
 
 fn read<T: Wire, E: Wire>(outcome: Outcome) -> Result<T, CallError<E>> {
     match outcome {
-        Ok((status, body, incoming)) => incoming::read(status, &body, incoming),
+        Ok((status, body, beside)) => incoming::read(status, &body, beside),
         Err(error) => Err(error.with_service(|never| match never {})),
     }
 }
@@ -357,7 +369,7 @@ impl<T: Wire, E: Wire> Future for Pending<T, E> {
             let patience = Patience { cancelled: Some(elsewhere.cancelled.clone()), ..patience };
             let awaited = Awaited { elsewhere: elsewhere.clone(), link: sent.connection.link.clone() };
             let (stub, request, done) = (self.stub.clone(), std::mem::take(&mut self.request), elsewhere);
-            let keep = |status, body: &[u8], incoming| Ok((status, body.to_vec(), incoming));
+            let keep = |status, body: &[u8], beside| Ok((status, body.to_vec(), beside));
             let work = move || done.end(stub.finish(index, &request, &patience, Ok(sent), keep));
             if let Err(error) = std::thread::Builder::new().name("farside rpc call".into()).spawn(work) {
                 return Poll::Ready(Err(CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::failed(&error) }));
@@ -434,10 +446,17 @@ impl Sent {
     /// Wakes `task` when the answer is there, the deadline has passed or the connection has ended.
     /// Ready if that is so already.
     fn watch(&mut self, deadline: Instant, task: &Waker) -> Poll<()> {
-        let Self { connection, slot, number, watched, .. } = self;
-        if !slot.set_task(task) {
+        if !self.slot.set_task(task) {
             return Poll::Ready(());
         }
+        let is_over = self.have_task_woken(deadline).is_ready();
+        if is_over || self.slot.is_answered() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Has the driver wake the task in the slot also at the deadline, and when the connection ends.
+    /// Ready if that is so already, or if there is no driver.
+    pub(super) fn have_task_woken(&mut self, deadline: Instant) -> Poll<()> {
+        let Self { connection, slot, number, watched, .. } = self;
         if watched.is_none() {
             if Connection::watch(connection, deadline, *number, slot).is_err() {
                 drop(slot.take_task());
@@ -445,7 +464,7 @@ impl Sent {
             }
             *watched = Some(deadline);
         }
-        let is_over = connection.link.end().is_some() || Instant::now() >= deadline || slot.is_answered();
+        let is_over = connection.link.end().is_some() || Instant::now() >= deadline;
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -475,13 +494,13 @@ impl Sent {
         }
     }
 
-    /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with the
-    /// stream that it begins.
+    /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with what
+    /// came beside it.
     #[inline]
     pub(super) fn finish<R>(
         self,
         patience: &Patience,
-        read: impl FnOnce(u8, &[u8], Option<Incoming>) -> R,
+        read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
         let Self { connection, slot, .. } = &self;
         if !slot.is_answered() {
@@ -492,27 +511,45 @@ impl Sent {
         let status = std::mem::take(&mut state.status);
         let body = std::mem::take(&mut state.body);
         drop(state);
-        if status & (BY_BULK | STREAMED) != 0 {
-            let body = if status & BY_BULK == 0 { body } else { self.fetch(&body, patience)? };
-            // The stream outlives what waits for the answer.
-            let patience = Patience { deadline: patience.deadline, cancelled: None };
-            let incoming = (status & STREAMED != 0).then(|| Incoming::new(self, patience));
-            return Ok(read(status & !(BY_BULK | STREAMED), &body, incoming));
+        if status & (BY_BULK | STREAMED | MEMORY) != 0 {
+            let (body, beside) = self.unpack(status, &body, patience)?;
+            return Ok(read(status & !(BY_BULK | STREAMED | MEMORY), &body, Some(beside)));
         }
         let result = read(status, &body, None);
         lock(&slot.state).body = body;
         Ok(result)
     }
 
+    /// Fetches a result if it is long, and finds what came beside it.
+    fn unpack(self, status: u8, body: &[u8], patience: &Patience) -> Result<(Vec<u8>, Received), CallError<Never>> {
+        let Self { connection, .. } = &self;
+        let undecodable = |error| CallError::undecodable(RESULT, &error);
+        let mut input = Decoder::new(body);
+        let long = if status & BY_BULK == 0 { None } else { Some(Description::decode(&mut input)) };
+        let memory = if status & MEMORY == 0 { Ok(Vec::new()) } else { Vec::decode(&mut input) };
+        // What holds memory of the server releases it in any case.
+        let holder = Holder::Caller { time: self.time, _connection: connection.clone() };
+        let memory = Mutex::new(memory.map_err(undecodable)?);
+        let received = Received { holder, link: connection.link.clone(), memory, stream: Mutex::default() };
+        let body = match long {
+            None => input.rest().to_vec(),
+            Some(described) => self.fetch(&described.map_err(undecodable)?, patience)?,
+        };
+        if status & STREAMED != 0 {
+            // The stream outlives what waits for the answer.
+            let patience = Patience { deadline: patience.deadline, cancelled: None };
+            *lock(&received.stream) = Some(Incoming::new(self, patience));
+        }
+        Ok((body, received))
+    }
+
     /// Fetches a long result.
-    fn fetch(&self, described: &[u8], patience: &Patience) -> Result<Vec<u8>, CallError<Never>> {
+    fn fetch(&self, described: &Description, patience: &Patience) -> Result<Vec<u8>, CallError<Never>> {
         let Self { connection, .. } = self;
-        let described: Description =
-            farside_wire::decode(Decoder::new(described), 0).map_err(|error| CallError::undecodable(RESULT, &error))?;
         let (bytes, max) = (described.bytes, connection.welcome.bytes_max);
-        let pulled = (bytes <= max).then(|| pull_described(&connection.link, &described, patience));
+        let pulled = (bytes <= max).then(|| pull_described(&connection.link, described, patience));
         // The server keeps the result until it hears this.
-        let _ = connection.link.send(Head::new(Kind::Release, described.number), &[]);
+        described.release(&connection.link);
         pulled.ok_or(CallError::TooLarge { what: RESULT, bytes, max })?.map_err(|error| match error {
             TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
             // The server keeps a result until it is released, unless it has ended.

@@ -8,12 +8,12 @@ use std::time::Instant;
 use farside_wire::{Encoder, Wire};
 use tracing::Span;
 
-use super::incoming::{self, Incoming};
+use super::incoming;
 use super::pending::{Pending, Sent};
 use super::{Client, Connection};
 use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
-use crate::bulk::{attached, expose};
+use crate::bulk::{Received, attached, expose};
 use crate::call;
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
@@ -128,7 +128,10 @@ impl Stub {
         let (request, now) = (Request::new(arguments), Instant::now());
         let deadline = self.deadline(now);
         match self.send_request(index, &request, now, deadline) {
-            Ok(sent) => Ok(Pending::new(self.clone(), index, request, deadline, sent)),
+            Ok(sent) => {
+                sent.connection.watch_over_calls();
+                Ok(Pending::new(self.clone(), index, request, deadline, sent))
+            }
             Err(error) => Err(error.with_service(|never| match never {})),
         }
     }
@@ -182,7 +185,7 @@ impl Stub {
         request: &Request,
         patience: &Patience,
         mut sent: Result<Sent, CallError<Never>>,
-        read: impl Fn(u8, &[u8], Option<Incoming>) -> Result<T, CallError<E>>,
+        read: impl Fn(u8, &[u8], Option<Received>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
         loop {
             let error = match sent.and_then(|sent| sent.finish(patience, &read)) {
@@ -310,12 +313,19 @@ fn send(
     if bytes > max {
         return Err(CallError::TooLarge { what: ARGUMENTS, bytes, max });
     }
+    let time = deadline.saturating_duration_since(now);
     let (number, slot) = connection.register(*is_one_way, &Patience { deadline, cancelled: None })?;
     let link = &connection.link;
-    let mut sent =
-        Sent { connection: connection.clone(), slot, number, exposed: Vec::new(), watched: None, span: Span::none() };
-    let time_left = deadline.saturating_duration_since(now);
-    let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time_left.as_micros()).unwrap_or(u64::MAX));
+    let mut sent = Sent {
+        connection: connection.clone(),
+        slot,
+        number,
+        exposed: Vec::new(),
+        watched: None,
+        time,
+        span: Span::none(),
+    };
+    let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     (head.procedure, head.provider) = (procedure, provider);
     let mut described = Vec::new();
     if !memory.is_empty() {

@@ -1,8 +1,11 @@
 //! Reading and writing memory that the peer has exposed.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Instant;
 
 use super::{
@@ -114,6 +117,32 @@ impl<'a> Operation<'a> {
         let status = self.link.wait(patience, || lock(&self.link.exposed).get(self.number)?.ended)?;
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }
+
+    /// As [`wait`](Self::wait), in a task. It is woken by what arrives.
+    async fn awaited(&self) -> Result<(), TransferError> {
+        let status = self.news(|exposed| exposed.ended).await?;
+        if status == 0 { Ok(()) } else { Err(failed(status)) }
+    }
+
+    /// Waits in a task until `look` finds something.
+    fn news<T>(
+        &self,
+        mut look: impl FnMut(&mut Exposed) -> Option<T>,
+    ) -> impl Future<Output = Result<T, TransferError>> {
+        poll_fn(move |context| {
+            let mut table = lock(&self.link.exposed);
+            let Some(exposed) = table.get(self.number) else { return Poll::Ready(Err(TransferError::Gone)) };
+            if let Some(found) = look(exposed) {
+                return Poll::Ready(Ok(found));
+            }
+            let known = exposed.task.replace(context.waker().clone());
+            drop(table);
+            // To drop a task runs code of the program.
+            drop(known);
+            // A link that ends later wakes the task.
+            self.link.end().map_or(Poll::Pending, |end| Poll::Ready(Err(end.clone().into())))
+        })
+    }
 }
 
 /// A read of exposed memory of the peer by messages, on its way.
@@ -123,6 +152,7 @@ pub(crate) struct Fetching<'a> {
     offset: u64,
     bytes: u64,
     asked_bytes: u64,
+    is_over: bool,
 }
 
 impl<'a> Fetching<'a> {
@@ -130,7 +160,7 @@ impl<'a> Fetching<'a> {
     pub(crate) fn begin(link: &'a Arc<Link>, number: u64, offset: u64, area: Arc<Area>) -> Result<Self, TransferError> {
         let bytes = area.bytes();
         let operation = Operation::begin(link, Some(area), bytes);
-        let mut fetching = Self { operation, number, offset, bytes, asked_bytes: 0 };
+        let mut fetching = Self { operation, number, offset, bytes, asked_bytes: 0, is_over: false };
         fetching.ask(bytes)?;
         Ok(fetching)
     }
@@ -155,21 +185,40 @@ impl<'a> Fetching<'a> {
     /// Waits until all bytes are there.
     pub(crate) fn wait(mut self, patience: &Patience) -> Result<(), TransferError> {
         let link = self.operation.link;
-        while self.bytes > 0 {
-            // More is asked for when a whole piece has arrived.
-            let enough = self.bytes - self.asked_bytes + (WINDOW as u64 - 1) * FETCH_BYTES_MAX;
-            let (missing_bytes, ended) = link.wait(patience, || {
-                let mut exposed = lock(&link.exposed);
-                let exposed = exposed.get(self.operation.number)?;
-                exposed.wake_bytes = if self.asked_bytes < self.bytes { enough } else { 0 };
-                let is_news = exposed.ended.is_some() || exposed.missing_bytes <= exposed.wake_bytes;
-                is_news.then_some((exposed.missing_bytes, exposed.ended))
-            })?;
-            match ended {
-                Some(0) => break,
-                Some(status) => return Err(failed(status)),
-                None => self.ask(missing_bytes)?,
-            }
+        while !self.is_complete() {
+            let news = link.wait(patience, || self.look(lock(&link.exposed).get(self.operation.number)?))?;
+            self.go_on(news)?;
+        }
+        Ok(())
+    }
+
+    /// Waits in a task until all bytes are there.
+    pub(crate) async fn awaited(mut self) -> Result<(), TransferError> {
+        while !self.is_complete() {
+            let news = self.operation.news(|exposed| self.look(exposed)).await?;
+            self.go_on(news)?;
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.bytes == 0 || self.is_over
+    }
+
+    /// The bytes that are missing and the end of the read, if it goes on or is over.
+    fn look(&self, exposed: &mut Exposed) -> Option<(u64, Option<u8>)> {
+        // More is asked for when a whole piece has arrived.
+        let enough = self.bytes - self.asked_bytes + (WINDOW as u64 - 1) * FETCH_BYTES_MAX;
+        exposed.wake_bytes = if self.asked_bytes < self.bytes { enough } else { 0 };
+        let is_news = exposed.ended.is_some() || exposed.missing_bytes <= exposed.wake_bytes;
+        is_news.then_some((exposed.missing_bytes, exposed.ended))
+    }
+
+    fn go_on(&mut self, (missing_bytes, ended): (u64, Option<u8>)) -> Result<(), TransferError> {
+        match ended {
+            Some(0) => self.is_over = true,
+            Some(status) => return Err(failed(status)),
+            None => self.ask(missing_bytes)?,
         }
         Ok(())
     }
@@ -276,7 +325,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        let mut started = std::collections::VecDeque::new();
+        let mut started = VecDeque::new();
         for (block_index, block) in (0..).zip(from.chunks(FETCH_BYTES_MAX as usize)) {
             if started.len() == WINDOW {
                 let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
@@ -286,16 +335,82 @@ impl Link {
             if self.is_full() {
                 self.wait(patience, || self.may_go_on().then_some(()))?;
             }
-            for (piece_index, piece) in (0..).zip(block.chunks(PIECE_BYTES)) {
-                let at = offset + block_index * FETCH_BYTES_MAX + piece_index * PIECE_BYTES as u64;
-                self.send(Head::new(Kind::Data, number).with_value(at), &[piece])?;
-            }
-            let operation = Operation::begin(self, None, 0);
-            let settled = operation.number;
-            started.push_back(operation);
-            self.send(Head::new(Kind::Settle, settled).with_value(number), &[])?;
+            started.push_back(self.send_block(number, offset + block_index * FETCH_BYTES_MAX, block)?);
         }
         started.iter().try_for_each(|operation| operation.wait(patience))
+    }
+
+    /// As [`push`](Self::push), in a task.
+    pub(crate) async fn push_awaited(
+        self: &Arc<Self>,
+        number: u64,
+        offset: u64,
+        from: Vec<u8>,
+    ) -> Result<(), TransferError> {
+        let area = Arc::new(Area::owned(from, false));
+        if self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed) {
+            match self.offer_awaited(number, offset, &area).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(TransferError::Unreadable) => self.peer_cannot_read.store(true, Ordering::Relaxed),
+                Err(error) => return Err(error),
+            }
+        }
+        let from = area.take();
+        let mut started = VecDeque::new();
+        for (block_index, block) in (0..).zip(from.chunks(FETCH_BYTES_MAX as usize)) {
+            if started.len() == WINDOW {
+                let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
+                operation.awaited().await?;
+            }
+            while self.is_full() {
+                self.room().await?;
+            }
+            started.push_back(self.send_block(number, offset + block_index * FETCH_BYTES_MAX, block)?);
+        }
+        for operation in &started {
+            operation.awaited().await?;
+        }
+        Ok(())
+    }
+
+    /// As [`offer`](Self::offer), in a task. The memory is free afterwards: a peer that still reads
+    /// it finds no mark.
+    async fn offer_awaited(
+        self: &Arc<Self>,
+        number: u64,
+        offset: u64,
+        area: &Arc<Area>,
+    ) -> Result<bool, TransferError> {
+        let segments = Segments::of(area.segments());
+        for at in (0..segments.bytes()).step_by(OFFER_BYTES) {
+            let (operation, is_marked) = self.expose(area.clone());
+            let source = Operation { link: self, number: operation, area: None };
+            if !is_marked {
+                return Ok(false);
+            }
+            let piece = segments::pack(segments.range(at, OFFER_BYTES), PIECE_BYTES).expect("it takes few bytes");
+            self.send_take(number, offset + at as u64, operation, piece)?;
+            source.awaited().await?;
+        }
+        Ok(true)
+    }
+
+    fn send_take(&self, number: u64, offset: u64, operation: u64, segments: Vec<u8>) -> Result<(), LinkEnd> {
+        let take = Take { operation, segments };
+        let head = Head::new(Kind::Take, number).with_value(offset);
+        self.send(head, &[&farside_wire::encode(&take, Vec::new())])
+    }
+
+    /// Sends a block of a push by messages. The operation ends when it is in place.
+    fn send_block(self: &Arc<Self>, number: u64, offset: u64, block: &[u8]) -> Result<Operation<'_>, LinkEnd> {
+        for (piece_index, piece) in (0..).zip(block.chunks(PIECE_BYTES)) {
+            let at = offset + piece_index * PIECE_BYTES as u64;
+            self.send(Head::new(Kind::Data, number).with_value(at), &[piece])?;
+        }
+        let operation = Operation::begin(self, None, 0);
+        self.send(Head::new(Kind::Settle, operation.number).with_value(number), &[])?;
+        Ok(operation)
     }
 
     /// Lets the peer read `from` directly into its own memory. Returns false if that cannot be now.
@@ -316,9 +431,7 @@ impl Link {
                 return Ok(false);
             }
             let segments = segments::pack(area.segments(), PIECE_BYTES).expect("one segment takes few bytes");
-            let take = Take { operation, segments };
-            let head = Head::new(Kind::Take, number).with_value(offset + piece_index * OFFER_BYTES as u64);
-            self.send(head, &[&farside_wire::encode(&take, Vec::new())])?;
+            self.send_take(number, offset + piece_index * OFFER_BYTES as u64, operation, segments)?;
             source.wait(patience)?;
         }
         Ok(true)

@@ -129,9 +129,21 @@ impl Link {
         }
     }
 
+    /// Receives what has arrived, unless another thread receives. Returns whether the link goes on.
+    pub(crate) fn look(self: &Arc<Self>) -> bool {
+        if let Some(mut scratch) = self.try_lead() {
+            self.path.look();
+            // A failure is noted in the link.
+            let _ = self.step(&mut scratch);
+            drop(scratch);
+            self.tell_followers();
+        }
+        self.end().is_none()
+    }
+
     /// Sleeps until something may have arrived.
     pub(crate) fn sleep(&self, deadline: Instant) {
-        if self.path.prepare_sleep() {
+        if !self.path.pass_time() && self.path.prepare_sleep() {
             let (socket, waker) = self.path.descriptors();
             let socket = Interest { fd: socket, writable: waker.is_none() && self.path.backlog_bytes() > 0 };
             let waker = waker.map(|fd| Interest { fd, writable: false });

@@ -257,6 +257,10 @@ impl Out {
 }
 
 impl Path for ShmPath {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
     #[inline]
     fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
         if let Some(end) = self.end() {

@@ -105,6 +105,10 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, LinkEnd> {
 }
 
 impl Path for TcpPath {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
     fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
         let body_bytes = body.iter().map(|part| part.len()).sum::<usize>();
         let mut prefix = [0; PREFIX_BYTES];

@@ -135,7 +135,7 @@ impl Connections {
             connections.push(ConnectionDump {
                 number,
                 peer: session.peer.to_string(),
-                path: link.as_ref().map_or("ended", |link| link.path().direct().map_or("tcp", |_| "shm")).into(),
+                path: link.as_ref().map_or("ended", |link| link.path().name()).into(),
                 age: now.saturating_duration_since(since),
                 calls,
                 exposed: link.as_ref().map_or(0, |link| link.exposed_count() as u64),

@@ -17,15 +17,15 @@ use super::registry::Entry;
 use super::streaming::Streaming;
 use super::task::Task;
 use super::times::Times;
-use crate::answer::{BY_BULK, DONE, FAILED, REFUSED, Refused, STREAMED, WITH_MEMORY};
+use crate::answer::{BY_BULK, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
-use crate::bulk::{self, Received};
+use crate::bulk::{self, Holder, Received};
 use crate::call::{self, Call};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
 use crate::peer::Peer;
-use crate::service::{Handling, Outcome};
+use crate::service::{Beside, Handling, Outcome};
 use crate::stream::drop_quietly;
 
 /// The longest time that a call may have, so that sums do not overflow.
@@ -265,17 +265,20 @@ impl Session {
     ) -> Result<(), LinkEnd> {
         let head = incoming.head;
         let outcome = match outcome {
-            Ok(Outcome::Streamed(result, items)) => {
-                let (bytes, max) = (result.len() as u64, self.shared.policy.bytes_max);
-                if bytes <= max {
-                    let stream = Streaming::new(self, link, incoming, items);
-                    // The link's end shows when the stream runs.
-                    let sent = self.answer(link, head, DONE | STREAMED, result);
-                    stream.run();
-                    return sent;
+            Ok(Outcome::With(result, Beside { memory, items: Some(items) })) => {
+                match self.prepare(link, head, DONE | STREAMED, result, &memory) {
+                    Ok(answer) => {
+                        let stream = Streaming::new(self, link, incoming, items);
+                        // The link's end shows when the stream runs.
+                        let sent = answer.send(link);
+                        stream.run();
+                        return sent;
+                    }
+                    Err(why) => {
+                        drop_quietly(items);
+                        Err(why)
+                    }
                 }
-                drop_quietly(items);
-                Err(Refused::TooLarge { is_result: true, bytes, max })
             }
             outcome => outcome,
         };
@@ -308,17 +311,28 @@ impl Session {
         outcome: Result<Outcome, Refused>,
     ) -> Result<(), LinkEnd> {
         let counters = &entry.counters;
-        let (counter, status, bytes) = match outcome {
-            Ok(Outcome::Done(result)) => (&counters.done, DONE, result),
-            Ok(Outcome::Failed(error)) => (&counters.failed, FAILED, error),
+        let (counter, status, bytes, memory) = match outcome {
+            Ok(Outcome::Done(result)) => (&counters.done, DONE, result, Vec::new()),
+            Ok(Outcome::Failed(error)) => (&counters.failed, FAILED, error, Vec::new()),
+            Ok(Outcome::With(result, Beside { memory, items: None })) => (&counters.done, DONE, result, memory),
             Ok(Outcome::Undecodable(cause)) => {
                 return self.conclude(link, head, entry, Err(Refused::Undecodable { cause }));
             }
-            Ok(Outcome::Later(_) | Outcome::Streamed(..)) => unreachable!("such a handler is pooled"),
-            Err(why) => (&counters.refused, REFUSED, farside_wire::encode(&why, Vec::new())),
+            Ok(Outcome::Later(_) | Outcome::With(..)) => unreachable!("such a handler is pooled"),
+            Err(why) => (&counters.refused, REFUSED, farside_wire::encode(&why, Vec::new()), Vec::new()),
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        self.answer(link, head, status, bytes)
+        if memory.is_empty() && bytes.len() <= BODY_BYTES_MAX {
+            let (answer, mut bytes) = (Head::new(Kind::Answer, head.id).with_status(status), bytes);
+            link.send(answer, &[&bytes])?;
+            bytes.clear();
+            OUT.set(bytes);
+            return Ok(());
+        }
+        match self.prepare(link, head, status, bytes, &memory) {
+            Ok(answer) => answer.send(link),
+            Err(why) => refuse(link, head, why),
+        }
     }
 
     #[inline]
@@ -356,26 +370,70 @@ impl Session {
             input = Decoder::new(&pulled);
         }
         let memory = Mutex::new(memory.into_iter().map(Some).collect());
-        let received = Received { call: call.clone(), link: link.clone(), memory };
+        let holder = Holder::Handler(call.clone());
+        let received = Received { holder, link: link.clone(), memory, stream: Mutex::default() };
         let arguments = Decoder::new(input.rest()).within(&received);
         Ok((entry.procedure.run)(call, arguments, Vec::new()))
     }
 
-    #[inline]
-    fn answer(&self, link: &Arc<Link>, head: Head, status: u8, mut result: Vec<u8>) -> Result<(), LinkEnd> {
-        let answer = Head::new(Kind::Answer, head.id).with_status(status);
-        if result.len() <= BODY_BYTES_MAX {
-            link.send(answer, &[&result])?;
-            result.clear();
-            OUT.set(result);
-            return Ok(());
-        }
+    /// Prepares an answer that is long or has memory.
+    fn prepare(
+        &self,
+        link: &Arc<Link>,
+        head: Head,
+        mut status: u8,
+        result: Vec<u8>,
+        memory: &[Option<Arc<Area>>],
+    ) -> Result<Answer, Refused> {
         let (bytes, max) = (result.len() as u64, self.shared.policy.bytes_max);
         if bytes > max {
-            return refuse(link, head, Refused::TooLarge { is_result: true, bytes, max });
+            return Err(Refused::TooLarge { is_result: true, bytes, max });
         }
-        let described = bulk::expose(link, &[Arc::new(Area::owned(result, false))]);
-        link.send(answer.with_status(status | BY_BULK), &[&farside_wire::encode(&described[0], Vec::new())])
+        let (mut body, mut exposed) = (Vec::new(), Vec::new());
+        if memory.iter().any(Option::is_some) {
+            status |= MEMORY;
+            let described = bulk::expose_in_result(link, memory);
+            exposed.extend(described.iter().flatten().map(|memory| memory.number));
+            body = farside_wire::encode(&described, body);
+        }
+        if body.len() + result.len() <= BODY_BYTES_MAX {
+            body.extend(result);
+        } else {
+            status |= BY_BULK;
+            let long = bulk::expose(link, &[Arc::new(Area::owned(result, false))]).remove(0);
+            exposed.push(long.number);
+            body.splice(0..0, farside_wire::encode(&long, Vec::new()));
+        }
+        let answer = Answer { head: Head::new(Kind::Answer, head.id).with_status(status), body, exposed };
+        let (bytes, max) = (answer.body.len() as u64, BODY_BYTES_MAX as u64);
+        if bytes > max {
+            answer.withdraw(link);
+            return Err(Refused::TooLarge { is_result: true, bytes, max });
+        }
+        Ok(answer)
+    }
+}
+
+/// An answer that is long or has memory.
+struct Answer {
+    head: Head,
+    body: Vec<u8>,
+    exposed: Vec<u64>,
+}
+
+impl Answer {
+    fn send(self, link: &Link) -> Result<(), LinkEnd> {
+        let sent = link.send(self.head, &[&self.body]);
+        if sent.is_err() {
+            self.withdraw(link);
+        }
+        sent
+    }
+
+    fn withdraw(self, link: &Link) {
+        for number in self.exposed {
+            link.withdraw(number);
+        }
     }
 }
 

@@ -12,10 +12,11 @@ use farside_sys::poller::{Poller, Ready};
 use super::Shared;
 use super::session::{Handle, Session};
 use crate::address::Address;
-use crate::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Progress};
+use crate::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Policy, Progress};
 use crate::greeting::Refusal;
 use crate::link::{Link, lock};
-use crate::path::LinkEnd;
+use crate::path::{LinkEnd, Path};
+use crate::peer::Peer;
 
 /// The number under which the poller knows the waker.
 const WAKER: u64 = u64::MAX;
@@ -132,8 +133,7 @@ impl Turns {
 
     /// Whether the next turn may find something of which the descriptor does not tell anew: a
     /// connection may have it, or the last turn took only a part of what was there.
-    #[cfg(feature = "tokio")]
-    pub(super) fn may_have_more(&self) -> bool {
+    pub(crate) fn may_have_more(&self) -> bool {
         !self.active.is_empty() || !self.found.is_empty()
     }
 
@@ -337,6 +337,19 @@ impl Turns {
         self.active.push(Active::new(number, link.clone()));
         self.links.insert(number, Connected { link, is_active: true });
         self.count_connections();
+    }
+
+    /// Takes over a connection that needs no greeting. Returns its number.
+    pub(crate) fn adopt(&mut self, path: Box<dyn Path>, peer: Peer) -> io::Result<u64> {
+        let number = self.next_number;
+        self.poller.add(path.descriptors().0, number)?;
+        self.next_number += 1;
+        self.begin(number, Greeted { path, peer });
+        Ok(number)
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.shared.policy
     }
 
     fn count_connections(&self) {

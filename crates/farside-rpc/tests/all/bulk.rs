@@ -38,6 +38,18 @@ fn mover(builder: Builder) -> Builder {
         .procedure("copy", Handling::Pooled, move |_, (from, to): (Bulk<Read>, Bulk<Write>)| {
             to.push(0, &from.pull_all().map_err(text)?).map_err(text)
         })
+        .async_procedure("sum_async", move |_, memory: Bulk<Read>| async move {
+            let mut sum = 0;
+            for offset in (0..memory.bytes()).step_by(5 << 20) {
+                let bytes = (memory.bytes() - offset).min(5 << 20) as usize;
+                let piece = memory.pull_async(offset, bytes).await.map_err(text)?;
+                sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            }
+            Ok::<_, String>(sum)
+        })
+        .async_procedure("fill_async", move |_, (memory, offset, bytes): (Bulk<Write>, u64, u64)| async move {
+            memory.push_async(offset, pattern(bytes as usize)).await.map_err(text)
+        })
         .procedure("release", Handling::Pooled, move |_, memory: Bulk<Read>| {
             let bytes = memory.bytes();
             memory.release();
@@ -76,6 +88,81 @@ fn memory_is_pushed() {
             assert!(room[..10].iter().chain(&room[bytes + 10..]).all(|byte| *byte == 255), "{bytes} bytes");
         }
     });
+}
+
+#[test]
+fn memory_is_pulled_and_pushed_in_tasks() {
+    everywhere(mover, |client| {
+        let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
+        let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill_async");
+        for bytes in SIZES {
+            let sent = pattern(bytes);
+            let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+            assert_eq!(sum.call(&sent.into()), Ok(expected), "{bytes} bytes");
+            let mut room = vec![255; bytes + 20];
+            scope(|scope| fill.call(&(scope.lend_mut(&mut room), 10, bytes as u64))).unwrap();
+            assert!(room[10..bytes + 10] == pattern(bytes), "{bytes} bytes");
+            assert!(room[..10].iter().chain(&room[bytes + 10..]).all(|byte| *byte == 255), "{bytes} bytes");
+            let mapped = Memory::new(bytes.max(1)).unwrap();
+            fill.call(&(mapped.to_write(0..bytes).unwrap(), 0, bytes as u64)).unwrap();
+            assert_eq!(sum.call(&mapped.to_read(0..bytes).unwrap()), Ok(expected), "{bytes} bytes mapped");
+        }
+        let mut room = [0; 10];
+        let error = scope(|scope| fill.call(&(scope.lend_mut(&mut room), 1, 10))).unwrap_err();
+        assert!(matches!(&error, CallError::Service(text) if text.contains("not inside")), "{error}");
+    });
+}
+
+/// A task that waits for memory leaves its thread to others. When its call is cancelled, it ends.
+#[test]
+fn a_task_that_waits_for_memory_occupies_no_thread() {
+    let server = farside_rpc::Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(crate::tokens());
+    let server = mover(server.pool(1)).start().unwrap();
+    let address = server.addresses()[0].to_string();
+    let connect = || farside_rpc::Client::connect(&address, crate::credentials()).unwrap();
+    let (idle, busy) = (connect(), connect());
+    let sum = idle.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
+    let sent = pattern(9 << 20);
+    let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+    for is_wanted in [true, false] {
+        // No thread of this client sends the memory.
+        let waiting = sum.start(&sent.clone().into()).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !server.dump().calls.iter().any(|call| call.running.is_some()) {
+            assert!(Instant::now() < until, "the call does not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let other = busy.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+        assert_eq!(other.call(&vec![1; 10_000].into()), Ok(10_000));
+        assert_eq!(server.dump().calls.len(), 1);
+        if is_wanted {
+            assert_eq!(waiting.wait(), Ok(expected));
+        }
+    }
+    drop((idle, sum));
+    assert_eq!(server.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+}
+
+/// What is asked for while much waits to be sent is sent later.
+#[test]
+fn many_large_transfers_share_a_connection() {
+    for address in [format!("shm:{}", crate::unique("crowd")), "tcp://127.0.0.1:0".to_string()] {
+        let builder = farside_rpc::Server::builder().listen(&address).unwrap().tokens(crate::tokens());
+        let server = mover(builder.pool(16)).start().unwrap();
+        let client = farside_rpc::Client::connect(server.addresses()[0].to_string(), crate::credentials()).unwrap();
+        let client = client.deadline(Duration::from_secs(120));
+        let sent = pattern(8 << 20);
+        let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+        let names = ["sum", "sum_async"].map(|name| client.procedure::<Bulk<Read>, u64, String>("mover", 0, name));
+        // Many small segments travel by messages, also on one machine.
+        scope(|scope| {
+            let calls: Vec<_> =
+                (0..40).map(|index| names[index % 2].start(&scope.lend_all(sent.chunks(512))).unwrap()).collect();
+            for call in calls {
+                assert_eq!(call.wait(), Ok(expected));
+            }
+        });
+    }
 }
 
 #[test]

@@ -13,16 +13,16 @@ use crate::{credentials, tokens, unique};
 const PART: &str = "FARSIDE_RPC_TEST_PART";
 
 /// A process that is killed in the end.
-struct Other(Child);
+pub(crate) struct Other(Child);
 
 impl Other {
-    fn start(part: &str, address: &str) -> Self {
+    pub(crate) fn start(part: &str, address: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "processes::other", "--nocapture", "--quiet"]).env(PART, format!("{part} {address}"));
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -103,6 +103,8 @@ fn other() {
                 scope(|scope| push.call(&scope.lend_mut(&mut room)).unwrap());
             }
         }
+        "soak-server" => crate::soak::serve(address),
+        "crowd" => crate::soak::crowd(address),
         part => panic!("unknown part {part}"),
     }
 }

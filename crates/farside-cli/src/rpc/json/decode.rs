@@ -97,7 +97,9 @@ impl Type {
                 input.cost_left = inner.cost_left;
                 value?
             }
-            Self::Memory { .. } => return Err(Fault::new("memory does not travel in a result")),
+            Self::Memory { .. } => {
+                return Err(Fault::new("memory in a result has no form in JSON: call the procedure from a program"));
+            }
             Self::Cut => return Err(Fault::new(CUT)),
         })
     }

@@ -1,0 +1,109 @@
+//! Calls that nothing waits for, streams that tasks read, and readers that are slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::{Bulk, Read};
+use farside_rpc::server::Builder;
+use farside_rpc::{CallError, Client, Handling, Never, Server, Service, Stage, Stream};
+
+use crate::tasks::run;
+use crate::{credentials, everywhere, tokens, unique};
+
+fn service(builder: Builder, pulled: &Arc<AtomicU64>) -> Builder {
+    let pulled = pulled.clone();
+    let service = Service::new("alone")
+        .procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
+            let bytes = memory.pull_all().map_err(|error| error.to_string())?;
+            pulled.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+            Ok::<_, String>(())
+        })
+        .procedure("bytes", Handling::Pooled, |_, count: u64| Ok::<_, Never>(vec![3_u8; count as usize]))
+        .procedure("count", Handling::Pooled, |_, (count, pause_us): (u64, u64)| {
+            let pause = Duration::from_micros(pause_us);
+            Ok::<_, Never>(Stream::new((0..count).inspect(move |_| std::thread::sleep(pause))))
+        });
+    builder.provider(0, service)
+}
+
+#[test]
+fn tasks_read_streams() {
+    let none = Arc::default();
+    everywhere(
+        |builder| service(builder, &none),
+        |client| {
+            let count = client.procedure::<(u64, u64), Stream<u64>, Never>("alone", 0, "count");
+            let sum = async |count: u64, mut stream: Stream<u64>| {
+                let mut next = 0;
+                while let Some(number) = stream.next_async().await {
+                    assert_eq!(number, Ok(next));
+                    next += 1;
+                }
+                assert!(stream.next_async().await.is_none());
+                assert_eq!(next, count);
+            };
+            for (items, pause_us) in [(0, 0), (1, 0), (100_000, 0), (100, 1000)] {
+                run(async { sum(items, count.start(&(items, pause_us)).unwrap().await.unwrap()).await });
+            }
+            // Also one that a thread began, and beside another call.
+            let stream = count.call(&(1000, 10)).unwrap();
+            assert_eq!(client.ping(1), Ok(1));
+            run(sum(1000, stream));
+            let hurried = client.deadline(Duration::from_millis(50));
+            let count = hurried.procedure::<(u64, u64), Stream<u64>, Never>("alone", 0, "count");
+            let end = run(async {
+                let mut stream = count.start(&(10, 100_000)).unwrap().await?;
+                loop {
+                    match stream.next_async().await {
+                        Some(Ok(_)) => {}
+                        Some(Err(error)) => return Err(error),
+                        None => return Ok(()),
+                    }
+                }
+            });
+            assert!(matches!(end, Err(CallError::Deadline { stage: Stage::Waiting | Stage::Queued })), "{end:?}");
+        },
+    );
+}
+
+/// The caller goes on with something else. Its memory is pulled, and its call runs.
+#[test]
+fn a_call_that_nothing_waits_for_goes_on() {
+    for address in [format!("shm:{}", unique("alone")), "tcp://127.0.0.1:0".to_string()] {
+        let pulled = Arc::default();
+        let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
+        let server = service(builder, &pulled).start().unwrap();
+        let client = Client::connect(server.addresses()[0].to_string(), credentials()).unwrap();
+        let pull = client.procedure::<Bulk<Read>, (), String>("alone", 0, "pull");
+        // Small segments travel by messages, also on one machine.
+        let (bytes, until) = (3 << 20, Instant::now() + Duration::from_secs(60));
+        let sent = vec![1; bytes];
+        farside_rpc::bulk::scope(|scope| {
+            let calls: Vec<_> = (0..5).map(|_| pull.start(&scope.lend_all(sent.chunks(100))).unwrap()).collect();
+            while pulled.load(Ordering::SeqCst) < 5 * bytes as u64 {
+                assert!(Instant::now() < until, "the calls make no progress");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            calls.into_iter().for_each(|call| assert_eq!(call.wait(), Ok(())));
+        });
+    }
+}
+
+/// Longer than a connection waits for a peer that takes nothing.
+#[test]
+fn a_slow_reader_keeps_its_connection() {
+    let none = Arc::default();
+    let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens());
+    let server = service(builder, &none).start().unwrap();
+    let client = Client::connect(server.addresses()[0].to_string(), credentials()).unwrap();
+    let bytes = client.procedure::<u64, Vec<u8>, Never>("alone", 0, "bytes");
+    let count = client.procedure::<(u64, u64), Stream<u64>, Never>("alone", 0, "count");
+    let stream = count.call(&(1_000_000, 0)).unwrap();
+    let calls: Vec<_> = (0..200).map(|_| bytes.start(&60_000).unwrap()).collect();
+    std::thread::sleep(Duration::from_secs(8));
+    for call in calls {
+        assert_eq!(call.wait().unwrap().len(), 60_000);
+    }
+    assert!(stream.eq((0..1_000_000).map(Ok)));
+}
