@@ -4,6 +4,7 @@ mod attentiveness;
 mod components;
 mod containers;
 mod copy;
+mod expose;
 mod footprint;
 mod hash_map;
 mod heap_policy;
@@ -51,6 +52,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "bulk", about: rpc::BULK, cases: rpc::bulk_cases },
     Bench { name: "rpc-scaling", about: rpc::SCALING, cases: rpc::scaling_cases },
     Bench { name: "kv", about: kv::ABOUT, cases: kv::cases },
+    Bench { name: "expose", about: expose::ABOUT, cases: expose::cases },
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -22,9 +22,9 @@ const LEASE_MS: u32 = 3_000;
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 /// The pause between two takes. Within it a worker may record 65,536 events.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long workers may take to see that they are traced. One that computes for longer numbers no
-/// calls.
-const READY: Duration = Duration::from_millis(50);
+/// How long workers may take to see that they are traced. One that computes for longer begins to
+/// number the calls that it runs 0.1 s after it has seen it.
+const READY: Duration = Duration::from_millis(20);
 /// The most events that a trace has.
 const EVENTS_MAX: usize = 4_000_000;
 
@@ -186,8 +186,7 @@ impl Inspector {
     /// and collectives. One client at a time can trace a process.
     ///
     /// Puts and gets are not events: where memory is mapped they are mere copies. A call can be
-    /// paired with its run unless it goes to a pool, by a lane or to another program, or its
-    /// receiver computed when the trace began.
+    /// paired with its run unless it goes to a pool, by a lane or to another program.
     ///
     /// *Cost* for the job meanwhile: some 30 ns for each event, and 2 MiB for each worker, which
     /// stay allocated. Memory here: 4 million events at most; further ones are counted as lost.

@@ -32,6 +32,8 @@ use crate::runtime::worker::{Counters, Worker};
 pub(crate) const PLACES_MAX: usize = 1024;
 /// The number of functions of which the place of a call is kept.
 const FUNCTIONS_MAX: usize = 4096;
+/// The number of tries to read a wait that does not change meanwhile.
+const READS: usize = 16;
 /// The longest time of one request to watch or to trace.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// The time over which the rate of ticks is measured at least.
@@ -140,7 +142,7 @@ fn pack(whom: Whom, place: u16) -> u64 {
 impl Words {
     /// Reads the current wait: whom, place, since, base.
     fn waiting(&self) -> Option<(Whom, u16, u64, u64)> {
-        loop {
+        for _ in 0..READS {
             // SYNC: pairs with the release in `Waiting`: the other two words are not older.
             let word = self.wait.load(Ordering::Acquire);
             if word == 0 {
@@ -151,6 +153,8 @@ impl Words {
                 return Some((Whom::of_number((word >> 32) as u32), word as u16, since, base));
             }
         }
+        // Its waits are so short that it rather computes.
+        None
     }
 }
 
@@ -356,7 +360,6 @@ impl Activity {
         self.activities.session.store(session, Ordering::Relaxed);
         self.activities.traced_until.store(until, Ordering::Relaxed);
         self.activities.sends_traced_until.store(if sends { until } else { 0 }, Ordering::Relaxed);
-        self.activities.watched_until.fetch_max(until, Ordering::Relaxed);
         self.ask();
     }
 

@@ -26,6 +26,9 @@ const SENDS: u8 = 4;
 /// The number of places that a worker finds without a lock, and of functions.
 const KNOWN: usize = 128;
 
+/// The time between two marks for the same receiver: about 0.1 s.
+const MARK_TICKS: u64 = 1 << 28;
+
 /// What a worker waits for, and where in the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
@@ -67,6 +70,10 @@ struct Numbers {
     session: u32,
     last: u32,
     is_paired: bool,
+    /// Whether the next call is the mark, which has no number.
+    is_at_mark: bool,
+    /// When the last mark was sent, in ticks.
+    marked: u64,
 }
 
 /// The state of a worker's recording.
@@ -143,7 +150,9 @@ impl Recorder {
     fn next(numbers: &RefCell<Vec<Numbers>>, index: usize, session: u32) -> u32 {
         match numbers.borrow_mut().get_mut(index) {
             Some(numbers) if numbers.session == session && numbers.is_paired => {
-                // After a mark, this is `UNPAIRED`, and then 1.
+                if std::mem::take(&mut numbers.is_at_mark) {
+                    return UNPAIRED;
+                }
                 numbers.last = numbers.last.wrapping_add(1);
                 numbers.last
             }
@@ -151,12 +160,12 @@ impl Recorder {
         }
     }
 
-    fn begin(numbers: &RefCell<Vec<Numbers>>, index: usize, session: u32, is_paired: bool) {
-        let mut numbers = numbers.borrow_mut();
-        if numbers.len() <= index {
-            numbers.resize(index + 1, Numbers::default());
+    fn set(all: &RefCell<Vec<Numbers>>, index: usize, numbers: Numbers) {
+        let mut all = all.borrow_mut();
+        if all.len() <= index {
+            all.resize(index + 1, Numbers::default());
         }
-        numbers[index] = Numbers { session, last: 0, is_paired };
+        all[index] = numbers;
     }
 }
 
@@ -356,12 +365,12 @@ impl Worker {
         if recorder.has(SENDS)
             && let Some(events) = self.words().events.get()
         {
-            let session = recorder.session.get();
-            if is_direct && recorder.sent.borrow().get(to.index()).is_none_or(|numbers| numbers.session != session) {
-                self.mark(to, session);
+            let (session, now) = (recorder.session.get(), ticks());
+            let is_marked = |numbers: &Numbers| numbers.session == session && now - numbers.marked < MARK_TICKS;
+            if is_direct && !recorder.sent.borrow().get(to.index()).is_some_and(is_marked) {
+                self.mark(to, session, now);
             }
             let number = if is_direct { Recorder::next(&recorder.sent, to.index(), session) } else { UNPAIRED };
-            let now = ticks();
             let other = to.number();
             events.push(Record { kind: Kind::Sent, begin: now, end: now, other, number, place, function });
             self.record_until(now);
@@ -386,10 +395,14 @@ impl Worker {
         }
     }
 
-    /// Tells a receiver that the numbers of calls begin. The mark is a call and keeps the order of
-    /// calls. A receiver that cannot take it numbers nothing.
-    fn mark(&self, to: WorkerId, session: u32) {
+    /// Tells a receiver the number of the last call. The mark is a call and keeps the order of
+    /// calls. It comes again from time to time, because a receiver may have been too busy to take
+    /// notice of the trace.
+    #[cold]
+    fn mark(&self, to: WorkerId, session: u32, now: u64) {
         let recorder = self.recorder();
+        let before = recorder.sent.borrow().get(to.index()).copied().filter(|numbers| numbers.session == session);
+        let last = before.map_or(0, |numbers| numbers.last);
         // A job whose accesses are checked sends further calls ahead.
         let process = self.process_handle();
         let is_alone = |(_, local)| Role::of(local, process.settings()) == Role::Own;
@@ -397,9 +410,10 @@ impl Worker {
             !process.is_observed() && self.runs_same_binary(to) && process.place_of(to).is_some_and(is_alone);
         recorder.marks.set(true);
         let marked = can_be_paired
-            && self.to(to).when_full(WhenFull::Spill).call((self.id().number(), session), take_mark).is_ok();
+            && self.to(to).when_full(WhenFull::Spill).call((self.id().number(), session, last), take_mark).is_ok();
         recorder.marks.set(false);
-        Recorder::begin(&recorder.sent, to.index(), session, marked);
+        let numbers = Numbers { session, last, is_paired: marked, is_at_mark: false, marked: now };
+        Recorder::set(&recorder.sent, to.index(), numbers);
     }
 
     /// Begins a turn of calls. Called while [`Recorder::is_on`].
@@ -446,16 +460,13 @@ impl Worker {
     }
 }
 
-/// Takes in that the numbers of a sender's calls begin.
-fn take_mark(there: &Worker, (from, session): (u32, u32)) {
+/// Takes in the number of a sender's last call.
+fn take_mark(there: &Worker, (from, session, last): (u32, u32, u32)) {
     let recorder = there.recorder();
-    // A worker that does not record this turn of calls would not number all of them.
-    let is_ready = recorder.has(TRACED) && recorder.session.get() == session;
-    if (from as usize) < there.process_handle().shape().callable() as usize {
-        // This mark is numbered when it has run.
-        Recorder::begin(&recorder.ran, from as usize, session, is_ready);
-        if is_ready && let Some(numbers) = recorder.ran.borrow_mut().get_mut(from as usize) {
-            numbers.last = u32::MAX;
-        }
+    if from < there.process_handle().shape().callable() {
+        // A worker that does not record this turn of calls would not number all of them.
+        let is_paired = recorder.has(TRACED) && recorder.session.get() == session;
+        let numbers = Numbers { session, last, is_paired, is_at_mark: true, marked: 0 };
+        Recorder::set(&recorder.ran, from as usize, numbers);
     }
 }
