@@ -29,6 +29,7 @@ fn the_benches_are_listed() {
         "oversubscribed",
         "mcts-scaling",
         "memory",
+        "expose",
         "multi-job",
         "copy",
         "local-remote/8B",

@@ -87,7 +87,9 @@ pub(crate) enum CliError {
         cause: io::Error,
     },
     /// An area cannot be drawn.
-    #[error("{name:?} is selected with {dimensions} dimensions, and a picture has one or two: select fewer, such as [0, :, :]")]
+    #[error(
+        "{name:?} is selected with {dimensions} dimensions, and a picture has one or two: select fewer, such as [0, :, :]"
+    )]
     Dimensions {
         /// The name of the area.
         name: String,

@@ -3,6 +3,7 @@
 mod plot;
 pub(crate) mod serve;
 mod steer;
+mod trace;
 mod watch;
 
 use std::fs::File;
@@ -56,6 +57,8 @@ enum Question {
         #[command(flatten)]
         job: JobArguments,
     },
+    /// Record for some time which calls and waits there are, and sum them up by place
+    Trace(trace::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -115,6 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
             let session = Session::new(&job.job, Duration::from_secs(job.timeout));
             serve_lines(&session, io::stdin().lock(), &mut out).map_err(CliError::Session)?;
         }
+        Question::Trace(arguments) => trace::run(arguments, &mut out)?,
     }
     out.flush().map_err(CliError::Output)
 }

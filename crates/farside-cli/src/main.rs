@@ -14,6 +14,7 @@ mod inspect;
 mod kv;
 mod rpc;
 mod run;
+mod top;
 mod values;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ enum Command {
     Rpc(rpc::Arguments),
     Kv(kv::Arguments),
     Inspect(inspect::Arguments),
+    Top(top::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Rpc(arguments) => rpc::run(&arguments),
         Command::Kv(arguments) => kv::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

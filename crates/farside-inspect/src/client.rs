@@ -7,6 +7,8 @@ mod info;
 mod inspector;
 mod number;
 mod steering;
+mod trace;
+mod workers;
 
 pub use self::area::{Area, At, Frame, RawFrame};
 pub use self::error::{InspectError, Late};
@@ -15,3 +17,5 @@ pub use self::inspector::{Inspector, jobs};
 pub use self::number::Number;
 pub(crate) use self::steering::Doors;
 pub use self::steering::{Locked, Paused};
+pub use self::trace::{CallSite, Occurrence, Trace, TraceEvent, WaitSite, WorkerTrace};
+pub use self::workers::{Awaited, CallState, Shares, Site, WaitState, WorkerCounters, WorkerState, cycles};

@@ -17,6 +17,8 @@
 //! | have the job pause | [`Inspector::pause_at`] |
 //! | ask in JSON, with the feature `session` | `session::Session` |
 //! | show jobs in a browser, with the feature `page` | `page::Page` |
+//! | see what workers do and wait for | [`Inspector::workers`], [`cycles`] |
+//! | record what they did | [`Inspector::trace`] |
 //!
 //! # Rooms
 //!
@@ -47,7 +49,9 @@ mod sync;
 mod target;
 
 pub use client::{
-    Area, AreaInfo, At, Frame, InspectError, Inspector, JobInfo, Late, Locked, Number, PartInfo, Paused, RawFrame, jobs,
+    Area, AreaInfo, At, Awaited, CallSite, CallState, Frame, InspectError, Inspector, JobInfo, Late, Locked, Number,
+    Occurrence, PartInfo, Paused, RawFrame, Shares, Site, Trace, TraceEvent, WaitSite, WaitState, WorkerCounters,
+    WorkerState, WorkerTrace, cycles, jobs,
 };
 pub use element::{Element, ElementType};
 pub use names::JobId;

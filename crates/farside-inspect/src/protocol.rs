@@ -1,8 +1,13 @@
 //! What travels between a door and its clients: the service [`Door`] and its types.
 
+mod activity;
+
 use farside_rpc::bulk::{Bulk, Read, Write};
 use farside_rpc::{Call, Never, Wire};
 
+pub(crate) use self::activity::{
+    CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Thread, WhomNow, WorkerNow, WorkersNow,
+};
 use crate::element::ElementType;
 use crate::spans::Span;
 
@@ -208,6 +213,9 @@ pub enum Refused {
         /// The size of the copy.
         bytes: u64,
     },
+    /// Another client traces the process.
+    #[error("another client traces this process: try again when that trace has ended")]
+    Traced,
     /// The elements could not be moved between the process and the reader.
     #[error("moving the elements failed: {cause}")]
     Transfer {
@@ -314,4 +322,10 @@ pub trait Door {
     fn newest(&self, cx: &Call) -> Result<Option<u64>, Never>;
     /// Asks a probe.
     async fn ask(&self, cx: &Call, name: String, worker: u32, question: String) -> Result<Vec<u8>, Refused>;
+    /// What the workers of the process are doing. Watches them for some milliseconds.
+    fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Never>;
+    /// Traces the workers for some milliseconds: 0 ends the trace of this number.
+    fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused>;
+    /// Takes the events that were recorded since the last call.
+    fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused>;
 }

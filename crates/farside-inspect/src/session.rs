@@ -157,8 +157,7 @@ impl Session {
     /// Answers a question. `elements` are those behind it. A failure is an answer, too.
     #[must_use]
     pub fn answer(&self, question: &Value, elements: &[u8]) -> Answer {
-        self.try_answer(question, elements)
-            .unwrap_or_else(|error| Answer { head: failure(&error), body: Vec::new() })
+        self.try_answer(question, elements).unwrap_or_else(|error| Answer { head: failure(&error), body: Vec::new() })
     }
 
     fn try_answer(&self, question: &Value, elements: &[u8]) -> Result<Answer, SessionError> {

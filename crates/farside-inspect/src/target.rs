@@ -1,5 +1,6 @@
 //! The side of the program that is looked at: [`Expose`] and what it makes.
 
+mod activity;
 mod areas;
 mod door;
 mod error;
@@ -17,6 +18,7 @@ use std::ops::RangeInclusive;
 
 use farside::{Error, Worker};
 
+use self::door::Doorway;
 pub use self::error::{ExposeError, PublishError};
 pub use self::functions::Shown;
 pub use self::memory::{Exposed, LockedHere, Memory};
@@ -126,6 +128,21 @@ pub trait Expose {
         kind: Kind,
         probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
     ) -> Result<Shown, ExposeError>;
+
+    /// Opens the door of the process, for a program that shows no area. Others then see what its
+    /// workers do and wait for.
+    ///
+    /// ```no_run
+    /// # use farside_inspect::Expose;
+    /// # fn example(me: &farside::Worker) -> farside::Result<()> {
+    /// me.open_door()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExposeError::Setting`]; [`ExposeError::Door`].
+    fn open_door(&self) -> Result<(), ExposeError>;
 }
 
 impl Expose for Worker {
@@ -161,5 +178,9 @@ impl Expose for Worker {
     ) -> Result<Shown, ExposeError> {
         let part = Part { kind, ..view::described(self, name, Role::Probe)? };
         functions::show_probe(self, part, probe)
+    }
+
+    fn open_door(&self) -> Result<(), ExposeError> {
+        self.process_state::<Doorway>().open(self)
     }
 }

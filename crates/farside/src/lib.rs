@@ -103,8 +103,8 @@ pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
     AddressFault, AllNotifications, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice,
-    Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal,
-    Symmetric, Until,
+    Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, MovementError, NotificationFault, Notifications, Order,
+    Section, SectionFault, Signal, Symmetric, Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};
@@ -118,6 +118,9 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
+pub use runtime::activity::{
+    Activity, CurrentCall, CurrentWait, Event, EventKind, FunctionId, Place, Taken, Whom, WorkerActivity,
+};
 pub use runtime::collective::{Finish, Team};
 pub use runtime::deadline::{Deadline, DeadlineHold};
 pub use runtime::observer::AccessKind;

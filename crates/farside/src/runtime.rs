@@ -3,6 +3,7 @@
 //! It knows `invoke`, the fabric and the launcher. The other rooms register with it through
 //! [`room`].
 
+pub(crate) mod activity;
 pub(crate) mod address_cache;
 pub(crate) mod collective;
 pub(crate) mod deadline;

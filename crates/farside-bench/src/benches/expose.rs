@@ -6,6 +6,9 @@
 //! - `get`, `put`: another process reads or writes exposed memory through the door.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
 //!   read 60 steps a second.
+//! - `trace`: calls while nobody records them, and while a reader does.
+
+mod trace;
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +61,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         let name = format!("view/{viewers}-at-60Hz");
         cases.push(Case::job(name, 2, move |me, options| view(me, options, viewers)));
     }
+    cases.extend(trace::cases());
     cases
 }
 

@@ -163,8 +163,7 @@ fn put(arguments: &PutArguments) -> Result<Option<u64>, CliError> {
         }
         None => {
             let element = area.info().element;
-            let encoded: Vec<Vec<u8>> =
-                values.iter().map(|value| encode(value, element)).collect::<Result<_, _>>()?;
+            let encoded: Vec<Vec<u8>> = values.iter().map(|value| encode(value, element)).collect::<Result<_, _>>()?;
             match &encoded[..] {
                 [one] => one.repeat(usize::try_from(count).unwrap_or(usize::MAX).min(isize::MAX as usize / one.len())),
                 all => all.concat(),

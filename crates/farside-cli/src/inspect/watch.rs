@@ -56,7 +56,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
         (last, printed) = (frame.step, printed + 1);
         let numbers = frame.numbers()?;
         let print = |out: &mut _| {
-            if *json { print_object(&frame, &numbers, area.info(), out) } else { print_text(&frame, &numbers, area.info(), out) }
+            if *json {
+                print_object(&frame, &numbers, area.info(), out)
+            } else {
+                print_text(&frame, &numbers, area.info(), out)
+            }
         };
         match print(out).and_then(|()| out.flush()) {
             // A program such as `head` has read enough.

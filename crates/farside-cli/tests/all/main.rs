@@ -8,4 +8,5 @@ mod kv;
 mod launchers;
 mod python;
 mod rpc;
+mod top;
 mod watching;

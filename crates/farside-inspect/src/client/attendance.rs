@@ -40,7 +40,8 @@ impl Attendance {
     }
 
     fn open(&self) -> Result<(), CallError<Never>> {
-        let opened = self.doors.iter().map(|door| door.deadline(CALL_TIME).attend(self.number)).collect::<Result<_, _>>()?;
+        let opened =
+            self.doors.iter().map(|door| door.deadline(CALL_TIME).attend(self.number)).collect::<Result<_, _>>()?;
         let mut open = lock(&self.open);
         open.push_back(opened);
         // Earlier calls are cancelled when the later ones have certainly arrived.

@@ -29,6 +29,12 @@ pub enum InspectError {
         /// Those jobs.
         found: Vec<JobId>,
     },
+    /// Another client traces the job.
+    #[error("another client traces process {process}: try again when that trace has ended")]
+    Traced {
+        /// The process.
+        process: u32,
+    },
     /// The job has no such area.
     #[error("the job shows no area {name:?}{}", name_areas(areas))]
     NoArea {
@@ -178,7 +184,9 @@ pub enum InspectError {
         what: String,
     },
     /// The workers did not come to one step.
-    #[error("not all workers came to one step in {after:?}: they may compute for longer or have ended; give them more time")]
+    #[error(
+        "not all workers came to one step in {after:?}: they may compute for longer or have ended; give them more time"
+    )]
     NotHeld {
         /// The time that they had.
         after: Duration,

@@ -164,8 +164,7 @@ impl Inspector {
     /// [`InspectError::Silent`] if a process does not answer.
     pub fn list(&self) -> Result<Vec<AreaInfo>, InspectError> {
         let deadline = Instant::now() + self.deadline;
-        self.find_doors(deadline)?;
-        let guests = self.guests().clone();
+        let guests = self.all_guests(deadline)?;
         let asked: Vec<_> =
             guests.iter().map(|(process, guest)| (*process, guest, guest.until(deadline).parts())).collect();
         let mut parts = Vec::new();
@@ -233,6 +232,12 @@ impl Inspector {
             self.forget(process);
         }
         failure
+    }
+
+    /// The connections to all processes that have a door now.
+    pub(super) fn all_guests(&self, deadline: Instant) -> Result<BTreeMap<u32, Guest>, InspectError> {
+        self.find_doors(deadline)?;
+        Ok(self.guests().clone())
     }
 
     /// The connection to a process.

@@ -74,7 +74,9 @@ impl RawFrame {
             ElementType::I64 => all(bytes, Number::Signed),
             ElementType::F32 => all(bytes, Number::F32),
             ElementType::F64 => all(bytes, Number::F64),
-            ElementType::C64 => all(bytes, |[real, imaginary]: [f32; 2]| Number::Complex(real.into(), imaginary.into())),
+            ElementType::C64 => {
+                all(bytes, |[real, imaginary]: [f32; 2]| Number::Complex(real.into(), imaginary.into()))
+            }
             ElementType::C128 => all(bytes, |[real, imaginary]: [f64; 2]| Number::Complex(real, imaginary)),
         };
         numbers.ok_or_else(|| InspectError::Value { name: self.name.clone(), element: self.element })

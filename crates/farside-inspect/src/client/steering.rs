@@ -78,9 +78,8 @@ impl Inspector {
         reader: u64,
         deadline: Instant,
     ) -> Result<Result<Option<u64>, u64>, InspectError> {
-        let stay = |(process, guest): &(u32, Guest)| {
-            guest.until(deadline).stay(after, numbers.get(process).copied(), reader)
-        };
+        let stay =
+            |(process, guest): &(u32, Guest)| guest.until(deadline).stay(after, numbers.get(process).copied(), reader);
         let asked: Vec<_> = guests.iter().map(stay).collect();
         let (mut least, mut most, mut passed) = (None::<u64>, None::<u64>, None);
         for ((process, guest), asked) in guests.iter().zip(asked) {

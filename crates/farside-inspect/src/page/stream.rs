@@ -49,12 +49,7 @@ pub(super) fn respond(hub: &Arc<Hub>, question: &Value) -> Response<Body> {
 }
 
 /// Sends records until the viewer leaves.
-async fn send(
-    sender: mpsc::Sender<Bytes>,
-    bell: Arc<Notify>,
-    mut places: Vec<(Value, Place)>,
-    refusals: Vec<Value>,
-) {
+async fn send(sender: mpsc::Sender<Bytes>, bell: Arc<Notify>, mut places: Vec<(Value, Place)>, refusals: Vec<Value>) {
     for refusal in refusals {
         if sender.send(head(&refusal, 0).into()).await.is_err() {
             return;

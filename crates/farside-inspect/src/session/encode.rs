@@ -10,7 +10,8 @@ const REPEATED_MAX: u64 = 1 << 24;
 
 /// Makes elements of a list of numbers, or of one number for all places.
 pub(super) fn encode(values: &Value, count: u64, element: ElementType) -> Result<Vec<u8>, SessionError> {
-    let one = |value| encode_one(value, element).ok_or_else(|| SessionError::Values(format!("{value} is no {element}")));
+    let one =
+        |value| encode_one(value, element).ok_or_else(|| SessionError::Values(format!("{value} is no {element}")));
     match values {
         Value::Array(values) => {
             let mut bytes = Vec::with_capacity(values.len() * element.bytes());
@@ -29,7 +30,8 @@ fn encode_one(value: &Value, element: ElementType) -> Option<Vec<u8>> {
     fn whole<T: TryFrom<i128>>(value: &Value) -> Option<T> {
         let number = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
         // Pages have no other numbers than floats.
-        let float = || value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e18).map(|float| float as i128);
+        let float =
+            || value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e18).map(|float| float as i128);
         number.or_else(float).and_then(|number| T::try_from(number).ok())
     }
     let float = || match value {
@@ -37,7 +39,9 @@ fn encode_one(value: &Value, element: ElementType) -> Option<Vec<u8>> {
         value => value.as_f64(),
     };
     let bytes = match element {
-        ElementType::Bool => vec![u8::from(value.as_bool().or_else(|| whole::<u8>(value).filter(|one| *one < 2).map(|one| one == 1))?)],
+        ElementType::Bool => {
+            vec![u8::from(value.as_bool().or_else(|| whole::<u8>(value).filter(|one| *one < 2).map(|one| one == 1))?)]
+        }
         ElementType::U8 => whole::<u8>(value)?.to_ne_bytes().to_vec(),
         ElementType::I8 => whole::<i8>(value)?.to_ne_bytes().to_vec(),
         ElementType::U16 => whole::<u16>(value)?.to_ne_bytes().to_vec(),
@@ -67,7 +71,10 @@ mod tests {
         assert_eq!(all(json!(-1), ElementType::I16), [255; 4]);
         assert_eq!(all(json!([true, 0]), ElementType::Bool), [1, 0]);
         assert_eq!(all(json!(2.0), ElementType::U32), [2, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(all(json!([0.5, "inf"]), ElementType::F32), [0.5_f32.to_ne_bytes(), f32::INFINITY.to_ne_bytes()].concat());
+        assert_eq!(
+            all(json!([0.5, "inf"]), ElementType::F32),
+            [0.5_f32.to_ne_bytes(), f32::INFINITY.to_ne_bytes()].concat()
+        );
         assert_eq!(all(json!([u64::MAX]), ElementType::U64), [255; 8]);
         for (values, element) in [
             (json!([256]), ElementType::U8),

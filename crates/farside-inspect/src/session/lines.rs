@@ -47,9 +47,7 @@ pub fn serve_lines(session: &Session, mut input: impl BufRead, mut output: impl 
                 }
                 answer
             }
-            Err(error) => {
-                Answer { head: json!({ "error": format!("invalid question: {error}") }), body: Vec::new() }
-            }
+            Err(error) => Answer { head: json!({ "error": format!("invalid question: {error}") }), body: Vec::new() },
         };
         // A single element has a body, too, so an empty one means that there is none.
         if !body.is_empty() {

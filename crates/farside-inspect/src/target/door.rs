@@ -40,7 +40,6 @@ pub(super) struct Doorway {
     questions: Arc<Questions>,
 }
 
-
 impl Doorway {
     /// Opens the door unless it is open, or the environment says otherwise.
     pub(super) fn open(&self, me: &Worker) -> Result<(), ExposeError> {
@@ -59,7 +58,7 @@ impl Doorway {
         let process = me.process().number();
         let about = About { process, process_count: me.process_count(), system_process: std::process::id() };
         let (areas, holds, questions) = (self.areas.clone(), self.holds.clone(), self.questions.clone());
-        let handlers = Handlers::new(about, areas, holds, questions);
+        let handlers = Handlers::new(about, areas, holds, questions, me.activity());
         Server::builder()
             .listen(JobId::own().address(process))?
             .provider(0, DoorServer::new(handlers))

@@ -55,7 +55,9 @@ pub enum ExposeError {
         most: f64,
     },
     /// The worker's elements do not follow each other in the array.
-    #[error("the array is not distributed in blocks, so a worker's part has no place in it: make it with `global_array`")]
+    #[error(
+        "the array is not distributed in blocks, so a worker's part has no place in it: make it with `global_array`"
+    )]
     Scattered,
     /// The process has as many areas as are allowed.
     #[error("the process has {max} areas already: drop some first")]

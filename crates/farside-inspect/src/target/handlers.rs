@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farside::WorkerId;
+use farside::{Activity, WorkerId};
 use farside_rpc::bulk::{Bulk, Read, Write};
 use farside_rpc::{Call, Never};
 
+use super::activity;
 use super::areas::{Area, Areas, Source};
 use super::functions::{self, Questions};
 use super::holds::Holds;
@@ -16,7 +17,9 @@ use super::locked::{LEASE_MAX, LockedMemory};
 use super::shared::{Edit, Shared, Slot};
 use crate::client::Doors;
 use crate::names::JobId;
-use crate::protocol::{About, Door, HeldThing, Order, Part, Places, Refused, Role, Stayed, Wanted};
+use crate::protocol::{
+    About, Door, EventsNow, HeldThing, Order, Part, Places, Refused, Role, Stayed, Wanted, WorkersNow,
+};
 use crate::spans::{Span, elements, runs};
 
 /// The most bytes of one change of a view.
@@ -31,6 +34,7 @@ pub(super) struct Handlers {
     areas: Arc<Areas>,
     holds: Arc<Holds>,
     questions: Arc<Questions>,
+    activity: Activity,
     /// The number of the last hold or lock.
     last: AtomicU64,
     /// The doors of all processes, for changes that this one conducts.
@@ -39,9 +43,15 @@ pub(super) struct Handlers {
 }
 
 impl Handlers {
-    pub(super) fn new(about: About, areas: Arc<Areas>, holds: Arc<Holds>, questions: Arc<Questions>) -> Self {
+    pub(super) fn new(
+        about: About,
+        areas: Arc<Areas>,
+        holds: Arc<Holds>,
+        questions: Arc<Questions>,
+        activity: Activity,
+    ) -> Self {
         let doors = Doors::new(JobId::own());
-        Self { about, areas, holds, questions, last: AtomicU64::new(0), doors, readers: Readers::default() }
+        Self { about, areas, holds, questions, activity, last: AtomicU64::new(0), doors, readers: Readers::default() }
     }
 
     fn next_number(&self) -> u64 {
@@ -117,9 +127,8 @@ impl Handlers {
     /// Has a worker run an action that publishes no steps.
     fn act_now(&self, worker: u32, action: &str) -> Result<(), Refused> {
         let caller = self.holds.caller().ok_or(Refused::Over)?;
-        let sent = caller.call(WorkerId::new(worker), action.to_owned(), |me, action: String| {
-            functions::act(me, &action)
-        });
+        let sent =
+            caller.call(WorkerId::new(worker), action.to_owned(), |me, action: String| functions::act(me, &action));
         sent.map_err(|refused| Refused::Failed { cause: refused.to_string() })
     }
 }
@@ -139,6 +148,18 @@ impl Door for Handlers {
 
     fn newest(&self, _: &Call) -> Result<Option<u64>, Never> {
         Ok(self.holds.newest())
+    }
+
+    fn workers(&self, _: &Call, watch_ms: u32) -> Result<WorkersNow, Never> {
+        Ok(activity::workers(&self.activity, watch_ms))
+    }
+
+    fn trace(&self, _: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
+        activity::trace(&self.activity, session, time_ms, sends)
+    }
+
+    fn events(&self, _: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
+        activity::events(&self.activity, session)
     }
 
     async fn get(&self, _: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<Option<u64>, Refused> {

@@ -105,8 +105,7 @@ impl State {
         let after = self.hold.as_ref().map_or(0, |hold| hold.after);
         let stepping = self.workers.values().filter(|steps| steps.newest().is_some());
         // A worker that stays after an earlier step is about to go on.
-        let steps: Option<Vec<u64>> =
-            stepping.map(|steps| steps.stays_after.filter(|step| *step >= after)).collect();
+        let steps: Option<Vec<u64>> = stepping.map(|steps| steps.stays_after.filter(|step| *step >= after)).collect();
         let steps = steps?;
         Some(steps.iter().min().copied().zip(steps.iter().max().copied()))
     }

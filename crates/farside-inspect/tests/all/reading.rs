@@ -24,7 +24,10 @@ fn what_a_job_shows_is_listed_and_read() {
         let frame = area.get(&Selection::all(), at).unwrap();
         assert_eq!(frame.shape, whole);
         let places = (0..whole[0]).flat_map(|row| (0..whole[1]).map(move |column| (row, column)));
-        assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>());
+        assert_eq!(
+            frame.values,
+            places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>()
+        );
     }
     let frame = area.get(&"[1:5:2, -3::2]".parse().unwrap(), At::Next).unwrap();
     assert_eq!(frame.shape, [2, 2]);

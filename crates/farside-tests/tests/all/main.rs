@@ -6,6 +6,7 @@
 #[macro_use]
 mod everywhere;
 mod accesses;
+mod activity;
 mod atomics;
 mod attention;
 mod bad_input;

@@ -496,6 +496,7 @@ impl LentToAll<'_> {
     ///
     /// # Errors
     /// Those of [`Synchronizer::wait`]. The buffer's memory is then kept until the job ends.
+    #[track_caller]
     pub fn wait(mut self) -> Result<Registered> {
         self.read.wait()?;
         Ok(self.buffer.take().expect("the buffer was already given back"))

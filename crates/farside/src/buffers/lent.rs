@@ -75,6 +75,7 @@ impl<'w> Lent<'w> {
     /// read the buffer. The call did not run then, and the buffer is freed. After
     /// [`Error::Deadline`], [`Error::InHandler`], and any other error that ends a wait, the call
     /// goes on, and the buffer is freed when it was read.
+    #[track_caller]
     pub fn wait(mut self) -> Result<Registered> {
         let deadline = self.worker.default_deadline();
         let Some((pending, _)) = &mut self.lent else { unreachable!("the buffer was already given back") };

@@ -153,6 +153,7 @@ impl Notifications {
     /// [`Error::Deadline`];
     /// [`GlobalError::Notification`](crate::global::GlobalError::Notification), also if the
     /// notifications are another process's; those of [`GlobalPtr::load`]; [`Error::InHandler`].
+    #[track_caller]
     pub fn wait_some(&self, me: &Worker, numbers: Range<u32>) -> Result<u32> {
         self.wait_some_for(me, numbers, me.default_deadline())
     }
@@ -161,6 +162,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
+    #[track_caller]
     pub fn wait_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<u32> {
         let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for a notification", time, |me| range.first(me).transpose())
@@ -189,6 +191,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
+    #[track_caller]
     pub fn take_any(&self, me: &Worker, numbers: Range<u32>) -> Result<(u32, u64)> {
         self.take_any_for(me, numbers, me.default_deadline())
     }
@@ -197,6 +200,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
+    #[track_caller]
     pub fn take_any_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<(u32, u64)> {
         let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for a notification", time, |me| {
@@ -215,6 +219,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
+    #[track_caller]
     pub fn take_some(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<(u32, u64)>> {
         self.take_some_for(me, numbers, me.default_deadline())
     }
@@ -223,6 +228,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
+    #[track_caller]
     pub fn take_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<(u32, u64)>> {
         let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for notifications", time, |me| {
@@ -246,6 +252,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some). The notifications are left then.
+    #[track_caller]
     pub fn take_all(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<u64>> {
         self.take_all_for(me, numbers, me.default_deadline())
     }
@@ -254,6 +261,7 @@ impl Notifications {
     ///
     /// # Errors
     /// Those of [`take_all`](Self::take_all).
+    #[track_caller]
     pub fn take_all_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<u64>> {
         let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for all of several notifications", time, |me| range.take_all(me).transpose())
@@ -327,6 +335,7 @@ impl Slots {
     }
 
     /// Takes all of them, or none.
+    #[track_caller]
     fn take_all(&self, me: &Worker) -> Result<Option<Vec<u64>>> {
         if self.find(me, |_, value, _| Ok(value == 0))?.is_some() {
             return Ok(None);

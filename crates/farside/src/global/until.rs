@@ -114,6 +114,7 @@ impl<W: Word> Until<W> {
     /// [`Error::Deadline`](crate::Error::Deadline); [`Error::PeerLost`](crate::Error::PeerLost) if
     /// the word's owner or the [signalling process](Self::signalled_by) is lost; those of
     /// [`GlobalPtr::load`]; [`Error::InHandler`](crate::Error::InHandler).
+    #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<W> {
         self.wait_for(me, me.default_deadline())
     }
@@ -122,6 +123,7 @@ impl<W: Word> Until<W> {
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<W> {
         me.watch_until("waiting for a signal", time, |me| self.look(me).transpose())
     }
@@ -148,6 +150,7 @@ impl<W: Word> GlobalPtr<W> {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_until(self, me: &Worker, comparison: Comparison, value: W) -> Result<W> {
         self.until(comparison, value).wait(me)
     }
@@ -165,6 +168,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_any<W: Word>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
         self.wait_any_for(conditions, self.default_deadline())
     }
@@ -173,6 +177,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_any_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(None);
@@ -195,6 +200,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_some<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
         self.wait_some_for(conditions, self.default_deadline())
     }
@@ -203,6 +209,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_some_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(Vec::new());
@@ -224,6 +231,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_all<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
         self.wait_all_for(conditions, self.default_deadline())
     }
@@ -232,6 +240,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
+    #[track_caller]
     pub fn wait_all_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
         let mut values: Vec<Option<W>> = vec![None; conditions.len()];
         if conditions.is_empty() {

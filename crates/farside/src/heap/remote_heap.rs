@@ -144,6 +144,7 @@ impl<'w> RemoteHeap<'w> {
     /// # Errors
     /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] when the time is over, or at once
     /// if the peer has no blocks to free.
+    #[track_caller]
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
         let (space, mut deadline) = (space.into(), self.me.deadline_after(time));
         loop {
@@ -235,6 +236,7 @@ impl<'w> RemoteHeap<'w> {
     }
 
     /// Waits until the peer reports a freed block, or may have.
+    #[track_caller]
     fn wait_for_freed(&self, end: Instant) -> Result<()> {
         let before = self.books.borrow().taken;
         self.ask(true, end)?;
@@ -259,6 +261,7 @@ impl<'w> RemoteHeap<'w> {
         Ok(asked.wait_for(self.left_until(end))?)
     }
 
+    #[track_caller]
     fn wait_for_list(&self, end: Instant) -> Result<()> {
         self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| {
             match self.take_lists() {
@@ -364,6 +367,7 @@ impl<'w> RemoteHeap<'w> {
 
     /// Waits until the peer has freed all handed-over blocks. Asks ever more rarely, and applies
     /// the peer's lists meanwhile.
+    #[track_caller]
     pub(super) fn wait_for_all_freed(&self) -> Result<()> {
         let mut deadline = self.me.deadline_after(self.me.default_deadline());
         let in_use = || self.books.borrow().shadow.amount_of(Holder::Peer).blocks;
@@ -392,6 +396,7 @@ impl<'w> RemoteHeap<'w> {
     }
 
     /// Applies arriving lists for `time`, or until `is_enough`.
+    #[track_caller]
     fn rest(&self, time: Duration, is_enough: impl Fn() -> bool) -> Result<()> {
         let rested = self.me.watch_until("waiting for a peer to free blocks", time, |_| match self.take_lists() {
             Ok(_) if is_enough() => Some(Ok(Ok(()))),

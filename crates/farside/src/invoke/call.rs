@@ -5,6 +5,7 @@ mod ahead;
 mod by_name;
 
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::reply::{Reply, ReplyAddress};
 use super::reply_slots::ReplySlots;
 use super::table::{Entries, FunctionTable, Remote};
 use crate::error::{Error, Refused, Result};
+use crate::runtime::activity::FunctionId;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
@@ -73,6 +75,7 @@ pub trait Sends<'w>: Sized + 'w {
 
     /// Sends a record.
     #[doc(hidden)]
+    #[track_caller]
     fn submit<T: Remote, P: Payload, N: Counted>(
         to: &To<'_, Self, N>,
         operand: Result<u32>,
@@ -81,6 +84,7 @@ pub trait Sends<'w>: Sized + 'w {
 
     /// Encodes and sends a call by name.
     #[doc(hidden)]
+    #[track_caller]
     fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()>;
 
     /// Reserves a place for an answer, with room for `bytes` bytes if there is some. Dropping the
@@ -277,6 +281,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// [`Error::InHandler`] for [`WhenFull::Retry`] in a handler, [`Error::ForeignFunction`],
     /// [`Error::DifferentBinaries`].
     #[inline(always)]
+    #[track_caller]
     pub fn call<A: Wire, R: Outcome>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.operand_of(function as usize);
         self.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
@@ -287,6 +292,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// # Errors
     /// Those of [`call`](Self::call).
     #[inline(always)]
+    #[track_caller]
     pub fn call_remote<A: Wire, R: Outcome, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
@@ -295,6 +301,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn submit_call<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome>(
         &self,
         operand: Result<u32>,
@@ -311,6 +318,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
 
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[inline(never)]
+    #[track_caller]
     fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome>(
         self,
         operand: Result<u32>,
@@ -332,6 +340,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
+    #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         self,
         arguments: A,
@@ -361,6 +370,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
+    #[track_caller]
     pub fn call_return<A: Wire, R: Wire>(
         self,
         arguments: A,
@@ -375,6 +385,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
+    #[track_caller]
     pub fn call_return_remote<A: Wire, R: Wire, F>(
         self,
         arguments: A,
@@ -391,6 +402,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
+    #[track_caller]
     pub fn call_with_reply<A: Wire, R: Wire>(
         self,
         arguments: A,
@@ -400,6 +412,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
         self.submit_return::<CallWithReply<ByPointer, fn(&Worker, A, Reply<R>), A, R>, A, R>(operand, arguments)
     }
 
+    #[track_caller]
     fn submit_return<T: Remote, A: Wire, R: Wire>(
         &self,
         operand: Result<u32>,
@@ -425,6 +438,7 @@ impl<'w> Sends<'w> for Worker {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn submit<T: Remote, P: Payload, N: Counted>(
         to: &To<'_, Self, N>,
         operand: Result<u32>,
@@ -439,8 +453,12 @@ impl<'w> Sends<'w> for Worker {
             Err(error) => return Err((error, payload)),
         };
         let Some(cell) = to.outbox else { return Err((to.from.unknown(to.to), payload)) };
+        if to.from.recorder().is_on() {
+            let function = FunctionId { entry, offset: operand };
+            to.from.note_call(to.to, function, !to.lane, Location::caller());
+        }
         if to.special {
-            return unboxed(to.submit_specially(entry, operand, Box::new(payload)));
+            return to.noted(to.submit_specially(entry, operand, Box::new(payload)));
         }
         let mut outbox = cell.borrow_mut();
         let sent = match to.batch_bytes {
@@ -457,11 +475,12 @@ impl<'w> Sends<'w> for Worker {
             }
             Err(payload) => {
                 drop(outbox);
-                unboxed(to.submit_slowly(to.dispatch(entry, operand), Box::new(payload)))
+                to.noted(to.submit_slowly(to.dispatch(entry, operand), Box::new(payload)))
             }
         }
     }
 
+    #[track_caller]
     fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()> {
         let mut record = to.from.take_buffer();
         let outcome = to.submit_encoded(NamedCall::encode(&head, arguments, &mut record));
@@ -481,9 +500,13 @@ impl<'w> Sends<'w> for Worker {
 }
 
 impl To<'_> {
+    #[track_caller]
     fn submit_encoded(&self, call: NamedCall<'_>) -> Result<()> {
         let Some(cell) = self.outbox else { return Err(self.from.unknown(self.to)) };
         let how = Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 };
+        if self.from.recorder().is_on() {
+            self.from.note_call(self.to, FunctionId { entry: NAMED, offset: 0 }, !self.lane, Location::caller());
+        }
         let unsent = if self.lane {
             self.submit_on_lane(how, Box::new(call))
         } else {
@@ -499,11 +522,22 @@ impl To<'_> {
                 }
             }
         };
-        unsent.map_err(|refused| refused.0)
+        self.noted(unsent).map_err(|refused| refused.0)
     }
 }
 
 impl<N: Counted> To<'_, Worker, N> {
+    /// Notes that a call was refused, if it was.
+    #[cold]
+    fn noted<P>(&self, unsent: Unsent<P>) -> Result<(), (Error, P)> {
+        unsent.map_err(|refused| {
+            if !self.lane {
+                self.from.note_refused(self.to);
+            }
+            *refused
+        })
+    }
+
     fn dispatch(&self, entry: u16, operand: u32) -> Dispatch {
         Dispatch { entry, operand, batch_bytes: self.batch_bytes }
     }
@@ -514,6 +548,7 @@ impl<N: Counted> To<'_, Worker, N> {
     /// would build it on the stack and copy it from there on the fast way, too. `self` comes by
     /// value for the same reason, so that the copy is made here and not before.
     #[inline(never)]
+    #[track_caller]
     fn submit_specially<P: Payload>(self, entry: u16, operand: u32, payload: Box<P>) -> Unsent<P> {
         let how = self.dispatch(entry, operand);
         if self.lane { self.submit_on_lane(how, payload) } else { self.submit_slowly(how, payload) }
@@ -523,6 +558,7 @@ impl<N: Counted> To<'_, Worker, N> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn submit_slowly<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
         let mut payload = *payload;
         let worker = self.from;
@@ -597,6 +633,7 @@ impl<N: Counted> To<'_, Worker, N> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn submit_on_lane<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
         how.batch_bytes = 0;
         let worker = self.from;
@@ -615,8 +652,3 @@ impl<N: Counted> To<'_, Worker, N> {
 
 /// The outcome of sending a call; an error returns the payload.
 type Unsent<P> = Result<(), Box<(Error, P)>>;
-
-#[cold]
-fn unboxed<P>(unsent: Unsent<P>) -> Result<(), (Error, P)> {
-    unsent.map_err(|refused| *refused)
-}

@@ -259,6 +259,7 @@ impl Waiter<'_> {
         }
     }
 
+    #[track_caller]
     pub(crate) fn wait_until<T>(
         &self,
         doing: &'static str,

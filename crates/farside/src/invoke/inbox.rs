@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use farside_fabric::bell::{Fencing, clear_bits, leave};
 use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Receiver, RunEnd};
@@ -21,6 +21,7 @@ use crate::invoke::message::{Frame, FramePlace, RingName};
 use crate::invoke::named::{self, NAMED};
 use crate::invoke::outcome::Failure;
 use crate::invoke::table::Callable;
+use crate::runtime::activity::FunctionId;
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::pool::{HandedOver, Pool};
@@ -298,11 +299,19 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let InRing { source, is_alike, receiver, .. } = &mut **ring;
     let (source, is_alike) = (*source, *is_alike);
     let handling = Handling::begin(worker.in_handler_flag());
+    let is_watched = worker.recorder().is_on();
+    if is_watched {
+        worker.note_calls_begin();
+    }
     let ended = catch_unwind(AssertUnwindSafe(|| match worker.hands_over_to() {
-        None => run_records(worker, source, is_alike, receiver),
+        None if is_watched => run_records::<true>(worker, source, is_alike, receiver),
+        None => run_records::<false>(worker, source, is_alike, receiver),
         Some(pool) => hand_records_over(worker, pool, source, receiver),
     }));
     drop(handling);
+    if is_watched {
+        worker.note_calls_end();
+    }
     if receiver.credited_sender_waits() {
         worker.process_handle().ring_source(source);
     }
@@ -323,9 +332,10 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     }
 }
 
-/// Runs records until there are no more, or the turn is over.
+/// Runs records until there are no more, or the turn is over. Records each while the worker is
+/// watched.
 #[inline(never)]
-fn run_records(
+fn run_records<const WATCHED: bool>(
     worker: &Worker,
     source: Source,
     is_alike: bool,
@@ -333,7 +343,7 @@ fn run_records(
 ) -> Stop {
     let table = worker.table().callable_by(is_alike);
     let mut counted = Counted { worker, records: 0 };
-    let run = |header: Header, payload: *const u8, end: *const u8| {
+    let mut run = |header: Header, payload: *const u8, end: *const u8| {
         counted.records += 1;
         let Some(trampoline) = table.trampoline(header.entry()) else {
             // SAFETY: the receiver found the record complete and inside its chunk.
@@ -348,6 +358,16 @@ fn run_records(
         // binary's table. So the sender made the record for that trampoline, which checks the size
         // of the arguments itself.
         unsafe { trampoline(worker, payload, end, header.operand()) }
+    };
+    let run = |header: Header, payload: *const u8, end: *const u8| {
+        if !WATCHED {
+            return run(header, payload, end);
+        }
+        let function = function_of(header);
+        worker.note_running(function);
+        let after = run(header, payload, end);
+        worker.note_ran(source, function);
+        after
     };
     // SAFETY: a trampoline returns the record's end, or null, and so does `run_unlisted`.
     match unsafe { receiver.run(RECORDS_PER_TURN, run) } {
@@ -404,6 +424,10 @@ unsafe fn run_unlisted(
         NAMED => unsafe { named::run(worker, source, payload, end) },
         _ => std::ptr::null(),
     }
+}
+
+fn function_of(header: Header) -> FunctionId {
+    FunctionId { entry: header.entry(), offset: header.operand() }
 }
 
 /// Returns the reason why a record was not run.
@@ -527,6 +551,11 @@ unsafe fn run_copy(
     start: *const u8,
     end: *const u8,
 ) -> Result<(), CorruptRecord> {
+    let is_watched = worker.recorder().is_on();
+    if is_watched {
+        worker.note_calls_begin();
+        worker.note_running(function_of(header));
+    }
     let after = match table.trampoline(header.entry()) {
         // SAFETY: the sender is of this binary, or there would be no trampoline. It made the record
         // for the trampoline that the header names, which checks the size of the arguments itself.
@@ -534,6 +563,10 @@ unsafe fn run_copy(
         // SAFETY: by the contract the record is complete, so its payload is readable.
         None => unsafe { run_unlisted(worker, source, header, start, end) },
     };
+    if is_watched {
+        worker.note_ran(source, function_of(header));
+        worker.note_calls_end();
+    }
     if after.is_null() { Err(refusal(worker, table, header)) } else { Ok(()) }
 }
 
@@ -568,22 +601,23 @@ pub(crate) fn this_thread_handles() -> bool {
 
 /// Marks the worker as being in a handler, until it is dropped.
 pub(crate) struct Handling<'a> {
-    flag: &'a Cell<bool>,
+    /// Written by this thread; read by those that look into the process.
+    flag: &'a AtomicBool,
     /// The thread's state before: one program's thread may run handlers of two workers.
     outer: bool,
 }
 
 impl<'a> Handling<'a> {
-    pub(crate) fn begin(flag: &'a Cell<bool>) -> Self {
-        debug_assert!(!flag.get(), "handlers are not nested");
-        flag.set(true);
+    pub(crate) fn begin(flag: &'a AtomicBool) -> Self {
+        debug_assert!(!flag.load(Ordering::Relaxed), "handlers are not nested");
+        flag.store(true, Ordering::Relaxed);
         Self { flag, outer: HANDLES.replace(true) }
     }
 }
 
 impl Drop for Handling<'_> {
     fn drop(&mut self) {
-        self.flag.set(false);
+        self.flag.store(false, Ordering::Relaxed);
         HANDLES.set(self.outer);
     }
 }

@@ -183,6 +183,7 @@ impl<'w> Synchronizer<'w> {
     /// # Errors
     /// [`Error::PeerLost`] if calls are left and a process that was to count down is gone;
     /// [`Error::Deadline`]; [`Error::InHandler`].
+    #[track_caller]
     pub fn wait(&self) -> Result<()> {
         self.wait_for(self.owner.process().settings().deadline)
     }
@@ -191,6 +192,7 @@ impl<'w> Synchronizer<'w> {
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn wait_for(&self, time: Duration) -> Result<()> {
         self.owner.wait_until("waiting for calls to be executed", time, || {
             if self.left() == 0 {

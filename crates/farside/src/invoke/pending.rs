@@ -14,6 +14,8 @@ use farside_sys::racy;
 use super::reply::{Holder, Status};
 use super::reply_slots::{ReplyOutcome, ReplySlots, SlotHandle};
 use crate::error::{Error, NameRefusal, Result};
+use crate::runtime::activity::Whom;
+use crate::runtime::activity::recorder::Wait;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Wire, from_bytes_in};
@@ -114,6 +116,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`],
     /// [`Error::Deadline`]; [`Error::InHandler`] in a handler; [`Error::NamedRefused`] and
     /// [`Error::Wire`] for a named function.
+    #[track_caller]
     pub fn wait(mut self) -> Result<R> {
         self.wait_for(self.worker.default_deadline())
     }
@@ -125,11 +128,18 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     ///
     /// # Panics
     /// When the result was taken before.
+    #[track_caller]
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
+        let slot = self.slot.expect("the result was already taken");
+        self.wait_at(Wait::here("waiting for the result of a call").on_debtor(slot), time)
+    }
+
+    /// Like [`wait_for`](Self::wait_for), for a wait of which the caller may know more.
+    pub(crate) fn wait_at(&mut self, wait: Wait, time: Duration) -> Result<R> {
         let slot = self.slot.expect("the result was already taken");
         loop {
             // An error of the wait itself says nothing of the result, which may still come.
-            let waited = self.worker.wait_for_result(slot, time);
+            let waited = self.worker.wait_for_result(wait, slot, time);
             waited.map_err(|error| with_debtor(&self.worker.replies(), slot, error))?;
             // A holder that seemed lost may have passed the reply on.
             if let Some(result) = take_on(self.worker, slot, self.how) {
@@ -188,6 +198,15 @@ pub(super) fn with_debtor(replies: &ReplySlots, slot: SlotHandle, error: Error) 
     match replies.outcome(slot) {
         ReplyOutcome::Waits(on, Holder::Called) => error.late(on),
         _ => error,
+    }
+}
+
+/// Returns who owes a result, as far as is known.
+pub(crate) fn debtor(replies: &ReplySlots, slot: SlotHandle) -> Whom {
+    match replies.outcome(slot) {
+        ReplyOutcome::Waits(on, Holder::Called) => Whom::Worker(on),
+        ReplyOutcome::Waits(_, Holder::Process(process)) => Whom::Process(process),
+        _ => Whom::Unknown,
     }
 }
 

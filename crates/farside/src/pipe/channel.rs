@@ -54,6 +54,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     ///
     /// # Errors
     /// Those of [`PipeWriter::write`], with the value.
+    #[track_caller]
     pub fn send(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         let time = self.writer.default_time();
         self.send_for(value, time)
@@ -140,6 +141,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     ///
     /// # Errors
     /// Those of [`PipeReader::recv`].
+    #[track_caller]
     pub fn recv(&mut self) -> Result<T> {
         value_in(self.reader.recv()?, &mut self.bytes)
     }

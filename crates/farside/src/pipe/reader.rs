@@ -18,6 +18,8 @@ use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
 use super::shape::{PipeShape, Terms};
 use super::waking::Waiting;
+use crate::runtime::activity::Whom;
+use crate::runtime::activity::recorder::Wait;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
@@ -104,6 +106,7 @@ impl<'w> PipeReader<'w> {
     /// with another cause; [`Error::PeerLost`](crate::Error::PeerLost) once the writer is lost and
     /// everything it had written was read; [`Error::Deadline`](crate::Error::Deadline);
     /// [`Error::InHandler`](crate::Error::InHandler) if it has to wait and must not.
+    #[track_caller]
     pub fn recv(&mut self) -> Result<Received<'_, 'w>> {
         self.recv_for(self.me.default_deadline())
     }
@@ -113,6 +116,7 @@ impl<'w> PipeReader<'w> {
     /// # Errors
     /// Those of [`recv`](Self::recv).
     #[inline]
+    #[track_caller]
     pub fn recv_for(&mut self, time: Duration) -> Result<Received<'_, 'w>> {
         let flag = match self.next()? {
             Some(flag) => flag,
@@ -217,6 +221,7 @@ impl<'w> PipeReader<'w> {
     }
 
     /// Waits until there is a message.
+    #[track_caller]
     pub(super) fn wait_ready(&mut self) -> Result<()> {
         if self.next()?.is_none() {
             self.wait(self.me.default_deadline())?;
@@ -270,6 +275,7 @@ impl<'w> PipeReader<'w> {
     }
 
     #[cold]
+    #[track_caller]
     fn wait(&mut self, time: Duration) -> Result<Flag> {
         self.fetched.note_wait();
         // If workers share CPUs, each look would take time from others.
@@ -281,11 +287,11 @@ impl<'w> PipeReader<'w> {
                 hint::spin_loop();
             }
         }
-        self.me.wait_until(
+        let wait = Wait::here(
             "waiting for a message of a pipe (the other worker must have its writer of this number open, and write)",
-            time,
-            |_| self.next().transpose().map(Ok),
-        )?
+        );
+        let me = self.me;
+        me.wait_at(wait.on(Whom::Worker(self.name.writer)), time, |_| self.next().transpose().map(Ok))?
     }
 
     /// Gives the slot of the next message back to the writer.

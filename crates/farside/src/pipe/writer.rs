@@ -22,6 +22,8 @@ use super::shape::{INLINE_BYTES_MAX, PipeShape, Terms};
 use super::waking::Waiting;
 use crate::error::{self, Error};
 use crate::memory::Extent;
+use crate::runtime::activity::Whom;
+use crate::runtime::activity::recorder::Wait;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
@@ -117,6 +119,7 @@ impl<'w> PipeWriter<'w> {
     /// [`PipeError::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`];
     /// [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`]; [`Error::InHandler`] if it
     /// has to wait and must not.
+    #[track_caller]
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
         self.write_for(data, self.me.default_deadline())
     }
@@ -126,6 +129,7 @@ impl<'w> PipeWriter<'w> {
     /// # Errors
     /// Those of [`write`](Self::write).
     #[inline]
+    #[track_caller]
     pub fn write_for(&mut self, data: &[u8], time: Duration) -> Result<()> {
         self.check_length(data.len())?;
         self.wait_ready(time)?;
@@ -189,6 +193,7 @@ impl<'w> PipeWriter<'w> {
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
+    #[track_caller]
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
         self.loan_for(bytes, self.me.default_deadline())
     }
@@ -197,6 +202,7 @@ impl<'w> PipeWriter<'w> {
     ///
     /// # Errors
     /// Those of [`loan`](Self::loan).
+    #[track_caller]
     pub fn loan_for(&mut self, bytes: usize, time: Duration) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
         self.wait_ready(time)?;
@@ -304,11 +310,13 @@ impl<'w> PipeWriter<'w> {
     }
 
     /// Waits until there is room for a message.
+    #[track_caller]
     pub(super) fn wait_ready(&mut self, time: Duration) -> Result<()> {
         if self.ready()? { Ok(()) } else { self.wait_for_room(time) }
     }
 
     /// Makes progress until `look` returns a value.
+    #[track_caller]
     pub(super) fn wait_until<T>(
         &mut self,
         doing: &'static str,
@@ -316,7 +324,8 @@ impl<'w> PipeWriter<'w> {
         mut look: impl FnMut(&mut Self) -> Result<Option<T>>,
     ) -> Result<T> {
         let me = self.me;
-        me.wait_until(doing, time, |_| look(self).transpose().map(Ok))?
+        let wait = Wait::here(doing).on(Whom::Process(self.peer));
+        me.wait_at(wait, time, |_| look(self).transpose().map(Ok))?
     }
 
     /// Returns whether the reader is gone.
@@ -325,6 +334,7 @@ impl<'w> PipeWriter<'w> {
     }
 
     #[cold]
+    #[track_caller]
     fn wait_for_room(&mut self, time: Duration) -> Result<()> {
         self.wait_until(
             "waiting for room in a pipe (the other worker must have its reader of this number open, and read)",

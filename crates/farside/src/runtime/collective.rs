@@ -34,6 +34,7 @@ pub use self::team::Team;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
+use crate::runtime::activity::recorder::InCollective;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
@@ -46,7 +47,9 @@ macro_rules! collectives {
         impl Worker {
             $(
                 $(#[doc = $doc])*
+                #[track_caller]
                 pub fn $name $(<$($generics)*>)? (&self, $($argument: $type),*) -> Result<$result> {
+                    let _here = InCollective::begin(self, stringify!($name));
                     Group::all(self).$name($($argument),*)
                 }
             )*
@@ -62,7 +65,9 @@ macro_rules! collectives {
                 ///
                 /// # Panics
                 #[doc = concat!("If [`Worker::", stringify!($name), "`] panics with these arguments.")]
+                #[track_caller]
                 pub fn $name $(<$($generics)*>)? (&self, me: &Worker, $($argument: $type),*) -> Result<$result> {
+                    let _here = InCollective::begin(me, stringify!($name));
                     self.group(me)?.$name($($argument),*)
                 }
             )*

@@ -20,6 +20,7 @@ use farside_sys::fence;
 use crate::error::{Result, Source};
 use crate::invoke::calls::{Calls, Functions};
 use crate::invoke::message::{CallMessage, Frame, FramePlace, RingName};
+use crate::runtime::activity::Activities;
 use crate::runtime::deadline::Holds;
 use crate::runtime::extent::Extent;
 use crate::runtime::home::{Home, HomeLayout, Shape};
@@ -50,6 +51,7 @@ pub struct Process {
     transport: Arc<dyn Transport>,
     clock: Clock,
     holds: Arc<Holds>,
+    activities: Arc<Activities>,
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
@@ -171,6 +173,7 @@ impl Process {
             calls,
             machines,
             control,
+            activities: Arc::new(Activities::new(threads)),
             holds: Arc::new(Holds::new(clock.clone())),
             clock,
             wait_policy,
@@ -283,6 +286,11 @@ impl Process {
     /// Returns the clock of this process's threads, by which they also sleep.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Returns what the threads of this process are doing.
+    pub(crate) fn activities(&self) -> &Arc<Activities> {
+        &self.activities
     }
 
     /// Returns the holds of this process on its deadlines.

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ use crate::invoke::pending::{Continuation, Next, Pending};
 use crate::invoke::reply::{Holder, Recipients, Reply};
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
+use crate::runtime::activity::Words;
+use crate::runtime::activity::recorder::Recorder;
 use crate::runtime::address_cache::AddressCache;
 use crate::runtime::collective::Collectives;
 use crate::runtime::home::Home;
@@ -97,7 +99,9 @@ pub struct Worker {
     pub(crate) shared_numbers: Numbers,
     /// The numbers of values of workers.
     pub(crate) local_numbers: Numbers,
-    in_handler: Cell<bool>,
+    /// What others read of this worker.
+    words: Arc<Words>,
+    recorder: Recorder,
     /// The place that borrows a value of this worker, while one does.
     borrowed: Cell<Option<&'static Location<'static>>>,
     executed: Cell<u64>,
@@ -172,7 +176,8 @@ impl Worker {
             locals: Locals::new(process.job_id()),
             shared_numbers: Numbers::default(),
             local_numbers: Numbers::default(),
-            in_handler: Cell::new(false),
+            words: process.activities().words(local).clone(),
+            recorder: Recorder::default(),
             borrowed: Cell::new(None),
             executed: Cell::new(0),
             refused: Cell::new(0),
@@ -398,6 +403,7 @@ impl Worker {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
+    #[track_caller]
     pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
@@ -411,6 +417,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_buffer`].
+    #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
@@ -425,6 +432,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_return`].
+    #[track_caller]
     pub fn call_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -438,6 +446,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_with_reply`].
+    #[track_caller]
     pub fn call_with_reply<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -515,7 +524,7 @@ impl Worker {
     /// Returns the time that this thread may wait for a service thread. A handler must not keep
     /// other callers waiting for a process that does not answer.
     pub(crate) fn patience(&self) -> Duration {
-        if self.in_handler.get() { self.process.handlers_patience() } else { self.default_deadline() }
+        if self.is_in_handler() { self.process.handlers_patience() } else { self.default_deadline() }
     }
 
     /// Returns the error that counts, with the cause of the loss that it names. A called function
@@ -523,7 +532,7 @@ impl Worker {
     /// lock.
     #[cold]
     pub(crate) fn with_its_root(&self, error: Error) -> Error {
-        let patience = if self.in_handler.get() { Duration::ZERO } else { self.patience() };
+        let patience = if self.is_in_handler() { Duration::ZERO } else { self.patience() };
         self.process.with_its_root(error, patience)
     }
 
@@ -604,12 +613,24 @@ impl Worker {
         &self.locals
     }
 
-    pub(crate) fn in_handler_flag(&self) -> &Cell<bool> {
-        &self.in_handler
+    #[inline]
+    pub(crate) fn in_handler_flag(&self) -> &AtomicBool {
+        &self.words.in_handler
     }
 
+    #[inline]
     pub(crate) fn is_in_handler(&self) -> bool {
-        self.in_handler.get()
+        self.words.in_handler.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    #[inline(always)]
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     #[inline]
@@ -737,7 +758,7 @@ impl Worker {
 
     #[inline]
     pub(crate) fn not_in_handler(&self, what: &'static str) -> Result<()> {
-        if self.in_handler.get() {
+        if self.is_in_handler() {
             return Err(Error::InHandler { what });
         }
         self.borrowed.get().map_or(Ok(()), |since| Err(Error::Borrowed { what, since }))

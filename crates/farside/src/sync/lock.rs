@@ -23,6 +23,7 @@ use crate::dist::PerWorker;
 use crate::error::Error;
 use crate::invoke::call::WhenFull;
 use crate::invoke::reply::Reply;
+use crate::runtime::activity::recorder::Wait;
 use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
 
@@ -169,6 +170,7 @@ impl<'w> Lock<'w> {
     /// [`Error::Deadline`]; [`Error::PeerLost`] if the home is gone; [`SyncError::Full`] if too
     /// many locks are held or waited for at this home (65 536 each); [`Error::InHandler`]; those of
     /// [`Worker::call_with_reply`].
+    #[track_caller]
     pub fn lock(&self) -> Result<LockGuard<'w>> {
         self.lock_for(self.worker.default_deadline())
     }
@@ -177,16 +179,19 @@ impl<'w> Lock<'w> {
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
+    #[track_caller]
     pub fn lock_for(&self, time: Duration) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for a lock")?;
         let mut deadline = me.deadline_after(time);
+        // Its home does not know who holds it, if others wait in between.
+        let wait = Wait::here("waiting for a lock");
         let (home, request) = (self.home_worker()?, self.request());
         let mut pending = me.call_with_reply(home, self.arguments(request), ask)?;
         let error = loop {
             let left = deadline.left(me);
             let ask_again = self.manager.lease_ns.map(|lease_ns| Duration::from_nanos(lease_ns).max(ASK_AGAIN_MIN));
-            match pending.wait_for(ask_again.map_or(left, |pause| left.min(pause))) {
+            match pending.wait_at(wait, ask_again.map_or(left, |pause| left.min(pause))) {
                 Ok(0) => return Err(full()),
                 Ok(number) => return Ok(LockGuard::new(self.clone(), home, request, number)),
                 Err(Error::Deadline { .. }) if !deadline.has_passed(me) => {

@@ -88,7 +88,8 @@ fn only_the_header_proves_the_token() {
     let ask = |lines: &[&str]| status(page.address(), "POST /ask", lines, &question);
     assert_eq!(ask(&[&host, &bearer]), 200);
     assert_eq!(ask(&[&host, &origin, &bearer, "Sec-Fetch-Site: same-origin"]), 200);
-    for line in ["Origin: null", "Origin: http://localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"] {
+    for line in ["Origin: null", "Origin: http://localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"]
+    {
         assert_eq!(ask(&[&host, &bearer, line]), 403, "{line}");
     }
     for line in [

@@ -39,7 +39,8 @@ fn watch(browser: &Browser, area: &str) {
     if browser.run(&format!("return !document.querySelector('article[data-area={area:?}]')")) == json!(true) {
         browser.click(&format!("#areas button[data-area={area:?}]"));
     }
-    browser.wait_for(&format!("document.querySelector('article[data-area={area:?}] .facts').innerText.includes('step')"));
+    browser
+        .wait_for(&format!("document.querySelector('article[data-area={area:?}] .facts').innerText.includes('step')"));
 }
 
 #[test]
@@ -204,7 +205,8 @@ fn another_origin_gets_nothing() {
         .map(|pair| (pair[0].as_str().unwrap().into(), pair[1].as_str().unwrap().into()))
         .collect();
     found.sort();
-    let expected = [("ask", "refused"), ("form", "refused"), ("frame", "closed"), ("opaque", "refused"), ("read", "refused")];
+    let expected =
+        [("ask", "refused"), ("form", "refused"), ("frame", "closed"), ("opaque", "refused"), ("read", "refused")];
     assert_eq!(found, expected.map(|(name, seen)| (name.to_owned(), seen.to_owned())));
     // A wrong token is said, and does not flood the server.
     browser.open(&format!("http://{}/#{}", other.address(), "0".repeat(32)));

@@ -33,6 +33,7 @@ impl Worker {
     /// with `Foreign` or `NeverStarted`. [`Error::Deadline`], after which the operations continue.
     /// [`Error::InHandler`].
     #[inline]
+    #[track_caller]
     pub fn complete(&self, handle: Handle) -> Result<()> {
         self.complete_within(handle, self.default_deadline())
     }
@@ -42,12 +43,14 @@ impl Worker {
     /// # Errors
     /// Those of [`complete`](Self::complete).
     #[inline]
+    #[track_caller]
     pub fn complete_within(&self, handle: Handle, time: Duration) -> Result<()> {
         let number = self.check_handle(handle)?;
         if self.none_is_open() { Ok(()) } else { self.complete_slowly(number, time) }
     }
 
     #[cold]
+    #[track_caller]
     fn complete_slowly(&self, number: u64, time: Duration) -> Result<()> {
         self.wait_until(COMPLETING, time, |worker| {
             worker.look_at(|orders| !orders.are_under_way(number)).then_some(Ok(()))
@@ -80,6 +83,7 @@ impl Worker {
     /// # Errors
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
     /// `NeverStarted`; [`Error::Deadline`], at once if there are no handles; [`Error::InHandler`].
+    #[track_caller]
     pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
         let some = self.complete_some(handles, time)?;
         some.first().copied().ok_or(Error::deadline(COMPLETING, time))
@@ -91,6 +95,7 @@ impl Worker {
     /// # Errors
     /// Those of [`complete_any`](Self::complete_any). Without handles, it returns an empty list at
     /// once.
+    #[track_caller]
     pub fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         if numbers.is_empty() {
@@ -110,6 +115,7 @@ impl Worker {
     ///
     /// # Errors
     /// As [`complete`](Self::complete), for these operations alone.
+    #[track_caller]
     pub fn complete_all(&self, handles: &[Handle], time: Duration) -> Result<()> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         self.wait_until(COMPLETING, time, |worker| {
@@ -126,6 +132,7 @@ impl Worker {
     ///
     /// # Errors
     /// As [`complete`](Self::complete), for these operations alone.
+    #[track_caller]
     pub fn flush_peer(&self, peer: ProcessId) -> Result<()> {
         if self.none_is_open() {
             return Ok(());
@@ -141,6 +148,7 @@ impl Worker {
     ///
     /// # Errors
     /// As [`complete`](Self::complete).
+    #[track_caller]
     pub fn flush_all(&self) -> Result<()> {
         if self.none_is_open() { Ok(()) } else { self.complete_slowly(u64::MAX, self.default_deadline()) }
     }
@@ -180,6 +188,7 @@ impl Worker {
     }
 
     /// Waits until this operation itself has ended.
+    #[track_caller]
     pub(super) fn wait_for_end(&self, handle: Handle) -> Result<()> {
         let number = self.check_handle(handle)?;
         if self.none_is_open() {

@@ -7,8 +7,8 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use farside_fabric::ProcessId;
 
-use super::object_error::ObjectError;
 use super::super::local_bytes::LocalBytes;
+use super::object_error::ObjectError;
 use super::racy_slice::RacySlice;
 use super::spread::{BYTES_MAX, ObjectKind, ObjectRequest, Parts, Spread};
 use crate::error::{Error, Result};

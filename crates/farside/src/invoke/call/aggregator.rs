@@ -142,6 +142,7 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
+    #[track_caller]
     pub fn call<A: Wire, R: Outcome>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.to.operand_of(function as usize);
         self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
@@ -152,6 +153,7 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// Those of [`To::call`].
     #[inline]
+    #[track_caller]
     pub fn call_remote<A: Wire, R: Outcome, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
@@ -163,6 +165,7 @@ impl<'w> Aggregator<'w> {
     ///
     /// # Errors
     /// Those of [`To::call`].
+    #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
         arguments: A,

@@ -28,6 +28,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     ///
     /// # Errors
     /// Those of [`call`](Self::call), and [`Error::NotPortable`].
+    #[track_caller]
     pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
         let after = match self.notify {
             Notify::Executed(latch) => After::CountDown(latch),
@@ -41,6 +42,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// # Errors
     /// Those of [`call_named`](Self::call_named). If the function did not run, the [`Pending`] says
     /// so.
+    #[track_caller]
     pub fn call_named_return<A: Wire, R: Wire>(
         self,
         function: Named<A, R>,
@@ -56,6 +58,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
         submit(&arguments).map_err(|error| Refused { error, arguments })
     }
 
+    #[track_caller]
     fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
         let (head, _) = function.head(after)?;
         S::submit_named(self, head, arguments)
@@ -74,6 +77,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_named`].
+    #[track_caller]
     pub fn call_named<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -88,6 +92,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`To::call_named_return`].
+    #[track_caller]
     pub fn call_named_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,

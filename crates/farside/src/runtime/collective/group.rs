@@ -4,6 +4,7 @@
 use std::any::type_name;
 use std::cell::RefMut;
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use farside_fabric::WorkerId;
 
@@ -25,6 +26,8 @@ use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes_in, to_byte
 pub(super) struct Group<'a> {
     pub(super) me: &'a Worker,
     team: Option<&'a Team>,
+    /// The place of the collective in the program.
+    pub(super) site: &'static Location<'static>,
 }
 
 /// What the program passes to a collective, as far as all members must agree on it.
@@ -52,12 +55,14 @@ pub(super) struct Parts<T> {
 }
 
 impl<'a> Group<'a> {
+    #[track_caller]
     pub(super) fn all(me: &'a Worker) -> Self {
-        Self { me, team: None }
+        Self { me, team: None, site: Location::caller() }
     }
 
+    #[track_caller]
     pub(super) fn of_team(me: &'a Worker, team: &'a Team) -> Self {
-        Self { me, team: Some(team) }
+        Self { me, team: Some(team), site: Location::caller() }
     }
 
     // Members and places.

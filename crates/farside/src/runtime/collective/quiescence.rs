@@ -12,6 +12,7 @@
 use super::group::{Group, Shape};
 use super::state::Kind;
 use crate::error::{Error, Result};
+use crate::runtime::activity::recorder::Wait;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
@@ -104,10 +105,12 @@ impl Worker {
     /// Those of [`barrier`](Self::barrier). [`Error::Deadline`] if no call has run for the job's
     /// deadline and some have not, because a called function takes that long, or a continuation
     /// waits for a result that does not come.
+    #[track_caller]
     pub fn quiesce(&self) -> Result<()> {
         const DOING: &str = "waiting until all calls have run";
         Group::all(self).wait_until_balanced(Kind::Quiesce, DOING, |all| {
-            self.watch_until(DOING, self.default_deadline(), |worker| match worker.count_if_settled() {
+            let wait = Wait::at(DOING, all.site);
+            self.watch_at(wait, self.default_deadline(), |worker| match worker.count_if_settled() {
                 Some(counted) => Some(Ok(counted)),
                 None => all.lost_member().or_else(|| all.failure()).map(Err),
             })
@@ -159,6 +162,7 @@ impl Worker {
     ///
     /// # Errors
     /// The error of `call`; those of `quiesce` and `barrier`.
+    #[track_caller]
     pub fn superstep<T>(&self, call: impl FnOnce() -> Result<()>, take: impl FnOnce() -> T) -> Result<T> {
         call()?;
         self.quiesce()?;

@@ -100,6 +100,7 @@ impl Team {
 
     /// # Errors
     /// [`Error::NotInTeam`] on a thread of a pool, which is no member.
+    #[track_caller]
     pub(super) fn group<'a>(&'a self, me: &'a Worker) -> Result<Group<'a>> {
         match self.members[self.place] == me.id() {
             true => Ok(Group::of_team(me, self)),

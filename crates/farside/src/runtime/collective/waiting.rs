@@ -12,6 +12,8 @@ use super::state::{Collectives, Content, Mismatch, Sequence};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::pending::Pending;
+use crate::runtime::activity::Whom;
+use crate::runtime::activity::recorder::Wait;
 use crate::runtime::deadline::Deadline;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
@@ -117,7 +119,8 @@ impl Group<'_> {
         let mut waits_for_this = None::<(WorkerId, u64, u64)>;
         let result = loop {
             let mut checked = None;
-            let seen = self.me.wait_until(doing, time, |_| {
+            let wait = Wait::at(doing, self.site).on(Whom::Worker(missing));
+            let seen = self.me.wait_at(wait, time, |_| {
                 if let Some(found) = look() {
                     return Some(Ok(Seen::Found(found)));
                 }

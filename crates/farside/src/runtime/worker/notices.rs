@@ -58,6 +58,7 @@ impl Worker {
                 return Err(error);
             }
         }
+        self.answer_readers();
         self.process.check_ended()
     }
 
@@ -110,7 +111,7 @@ impl Worker {
     /// Runs a call whose buffer has arrived.
     fn go_on_with(&self, fetch: u64, outcome: Result<Vec<u8>>) -> Result<()> {
         let Some(go) = self.fetches.take(fetch) else { return Ok(()) };
-        let handling = Handling::begin(&self.in_handler);
+        let handling = Handling::begin(self.in_handler_flag());
         let ended = catch_unwind(AssertUnwindSafe(|| go(self, outcome)));
         drop(handling);
         ended.map_err(|panic| handler_error(Source::Worker(self.id), &*panic))

@@ -12,6 +12,8 @@ use crate::error::{Error, Result, Source};
 use crate::invoke::inbox::{Handling, handler_error, run_arrivals, tell_credit};
 use crate::invoke::pending::{Continuation, Next};
 use crate::invoke::reply_slots::{ReplyOutcome, SlotHandle};
+use crate::runtime::activity::Whom;
+use crate::runtime::activity::recorder::{Wait, Waiting};
 use crate::runtime::deadline::Deadline;
 use crate::runtime::service::poll;
 
@@ -79,6 +81,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Deadline`], and those of [`progress`](Self::progress).
+    #[track_caller]
     pub fn wait_while_serving(&self, mut condition: impl FnMut() -> bool) -> Result<()> {
         self.wait_until("serving", self.default_deadline(), |_| condition().then_some(Ok(())))
     }
@@ -88,6 +91,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if any process is lost; otherwise the same.
+    #[track_caller]
     pub fn wait_together(&self, time: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
         self.wait_until("serving together with all processes", time, |worker| {
             if condition() {
@@ -116,6 +120,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Deadline`], and those of [`progress`](Self::progress).
+    #[track_caller]
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let mut future = std::pin::pin!(future);
         let mut context = Context::from_waker(Waker::noop());
@@ -126,6 +131,7 @@ impl Worker {
     }
 
     /// Waits until the ring to a worker has room for a record.
+    #[track_caller]
     pub(crate) fn wait_for_room(&self, to: WorkerId, record_bytes: usize, deadline: &mut Deadline) -> Result<()> {
         self.not_in_handler("a call with `WhenFull::Retry`")?;
         let wait_for_credit = |begin| {
@@ -135,7 +141,8 @@ impl Worker {
         };
         wait_for_credit(true);
         let left = deadline.left(self);
-        let result = self.wait_until("waiting for room in a ring", left, |worker| {
+        let wait = Wait::here("waiting for room in a ring").on(Whom::Worker(to));
+        let result = self.wait_at(wait, left, |worker| {
             let mut outbox = worker.outbox(to)?;
             outbox.may_send(&worker.process, record_bytes).map(|may| may.then_some(())).transpose()
         });
@@ -144,10 +151,12 @@ impl Worker {
     }
 
     /// Waits until the lane to a worker has room for a record.
+    #[track_caller]
     pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: &mut Deadline) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
         let left = deadline.left(self);
-        let waited = self.wait_until("waiting for room in a lane", left, |worker| {
+        let wait = Wait::here("waiting for room in a lane").on(Whom::Worker(to));
+        let waited = self.wait_at(wait, left, |worker| {
             worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
         });
         waited.map_err(|error| error.late(to))
@@ -155,24 +164,48 @@ impl Worker {
 
     /// Like [`wait_until`](Self::wait_until), for a condition on memory that other processes
     /// change. A signal wakes this thread at once; it finds other changes within a [`WATCH_NAP`].
+    #[track_caller]
     pub(crate) fn watch_until<T>(
         &self,
         doing: &'static str,
         time: Duration,
         look: impl FnMut(&Self) -> Option<Result<T>>,
     ) -> Result<T> {
+        self.watch_at(Wait::here(doing), time, look)
+    }
+
+    /// Like [`watch_until`](Self::watch_until), for a wait that says more.
+    pub(crate) fn watch_at<T>(
+        &self,
+        wait: Wait,
+        time: Duration,
+        look: impl FnMut(&Self) -> Option<Result<T>>,
+    ) -> Result<T> {
         let _watches = Watches::begin(&self.watches);
-        self.wait_until(doing, time, look)
+        self.wait_at(wait, time, look)
     }
 
     /// Makes progress until `look` finds something. Sleeps when there is nothing to do.
+    #[track_caller]
+    #[inline]
     pub(crate) fn wait_until<T>(
         &self,
         doing: &'static str,
         time: Duration,
+        look: impl FnMut(&Self) -> Option<Result<T>>,
+    ) -> Result<T> {
+        self.wait_at(Wait::here(doing), time, look)
+    }
+
+    /// Like [`wait_until`](Self::wait_until), for a wait that says more.
+    pub(crate) fn wait_at<T>(
+        &self,
+        wait: Wait,
+        time: Duration,
         mut look: impl FnMut(&Self) -> Option<Result<T>>,
     ) -> Result<T> {
-        self.not_in_handler(doing)?;
+        self.not_in_handler(wait.doing)?;
+        let mut waiting = Waiting::begin(self, wait);
         let mut backoff = Backoff::new(self.process.wait_policy());
         let mut stream = StreamWatch::new(self.process.wait_policy());
         let mut deadline = None::<Deadline>;
@@ -198,11 +231,12 @@ impl Worker {
                     continue;
                 }
             }
+            waiting.note();
             let now = self.process.clock().now();
             let deadline = deadline.get_or_insert_with(|| Deadline::after(time, now, &self.process));
             let left = deadline.left_at(now, &self.process);
             if left.is_zero() {
-                return Err(Error::deadline(doing, time));
+                return Err(Error::deadline(wait.doing, time));
             }
             if moved {
                 // A worker that is never idle sends them from time to time.
@@ -342,7 +376,7 @@ impl Worker {
         let any = !due.is_empty();
         let mut due = due.into_iter();
         while let Some(continuation) = due.next() {
-            let handling = Handling::begin(&self.in_handler);
+            let handling = Handling::begin(self.in_handler_flag());
             let run = std::panic::AssertUnwindSafe(|| (continuation.run)(self));
             let outcome = std::panic::catch_unwind(run);
             drop(handling);
@@ -363,9 +397,8 @@ impl Worker {
     }
 
     /// Waits until the result of a call has arrived, or can no longer arrive.
-    pub(crate) fn wait_for_result(&self, slot: SlotHandle, time: Duration) -> Result<()> {
-        let look = |worker: &Self| worker.has_ended(slot).then_some(Ok(()));
-        self.wait_until("waiting for the result of a call", time, look)
+    pub(crate) fn wait_for_result(&self, wait: Wait, slot: SlotHandle, time: Duration) -> Result<()> {
+        self.wait_at(wait, time, |worker| worker.has_ended(slot).then_some(Ok(())))
     }
 
     /// Returns whether the result of a call has arrived, or can no longer arrive.

@@ -1,0 +1,208 @@
+//! `farside top` and `farside inspect trace`, beside a job with waits that are known.
+
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside::{Reply, Worker, WorkerId};
+use farside_inspect::Expose;
+use farside_testbed::{CommandLine, ended_with_us};
+use serde_json::{Value, json};
+
+const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
+
+/// The variable that makes this test program play the job.
+const PART: &str = "FARSIDE_CLI_TOP_TEST_JOB";
+/// The time after which the job ends by itself.
+const LIMIT: Duration = Duration::from_secs(100);
+/// How long the workers sleep, who are waited for.
+const NAP: Duration = Duration::from_millis(200);
+const FILE: &str = "crates/farside-cli/tests/all/top.rs";
+
+/// Plays the job, if it is told to.
+#[test]
+fn job() {
+    if std::env::var_os(PART).is_none() {
+        return;
+    }
+    farside::job().deadline(2 * LIMIT).run(wait_for_each_other).unwrap();
+}
+
+/// Lines of waits and calls.
+const BARRIER: u32 = line!() + 11;
+const RESULT: u32 = BARRIER + 8;
+const CALL: u32 = RESULT - 1;
+const CIRCLE: u32 = RESULT + 4;
+
+fn wait_for_each_other(me: &Worker) -> farside::Result<()> {
+    me.open_door()?;
+    let team = me.split(u64::from(me.id().number() % 3), 0)?;
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        match me.id().number() {
+            0 => team.barrier(me)?,
+            // It sleeps before the barrier.
+            3 => {
+                thread::sleep(NAP);
+                team.barrier(me)?;
+            }
+            1 => {
+                let pending = me.call_return(WorkerId::new(4), (), |_, ()| thread::sleep(NAP))?;
+                pending.wait()?;
+            }
+            4 => me.wait_while_serving(|| Instant::now() >= until)?,
+            // Each waits for an answer of the other, which never comes.
+            of => me.call_with_reply(WorkerId::new(7 - of), (), keep)?.wait()?,
+        }
+    }
+    Ok(())
+}
+
+fn keep(there: &Worker, (): (), reply: Reply<()>) {
+    // Until the job ends: a dropped reply would be an answer.
+    there.when_lost(move |_, _| {
+        let _kept = &reply;
+    });
+}
+
+struct Job {
+    launcher: Child,
+    name: String,
+}
+
+impl Job {
+    fn start(test: &str) -> Self {
+        let name = format!("cli-top-{test}-{}", std::process::id());
+        let mut command = ended_with_us(FARSIDE.0);
+        command.args(["run", "-n", "3", "-t", "2"]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "top::job", "--nocapture", "--quiet"]);
+        command.env(PART, "1").env("FARSIDE_JOB", &name).stdout(Stdio::null());
+        Self { launcher: command.spawn().unwrap(), name }
+    }
+
+    /// Waits until all workers have the waits that are planned.
+    fn wait(&mut self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            assert!(self.launcher.try_wait().unwrap().is_none(), "the job has ended");
+            assert!(Instant::now() < until, "the job does not come to its waits in a minute");
+            thread::sleep(Duration::from_millis(20));
+            let jobs = farside_inspect::jobs().unwrap();
+            if !jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == 3) {
+                continue;
+            }
+            let workers = farside_inspect::Inspector::connect(&self.name).unwrap().workers().unwrap();
+            let waits = |worker: usize, line| workers[worker].wait.as_ref().is_some_and(|wait| wait.site.line == line);
+            let is_called = workers.len() == 6 && workers[4].call.as_ref().is_some_and(|call| call.site.is_some());
+            if is_called && waits(0, BARRIER) && waits(1, RESULT) && waits(2, CIRCLE) && waits(5, CIRCLE) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+/// The share of a worker's time that it waited at a line.
+fn share(worker: &Value, line: u32) -> f64 {
+    let waits = worker["waits"].as_array().unwrap().iter().filter(|wait| wait["line"] == json!(line));
+    waits.map(|wait| wait["share"].as_f64().unwrap()).sum()
+}
+
+#[test]
+fn top_names_cause_worker_and_line() {
+    let mut job = Job::start("top");
+    job.wait();
+    let printed = FARSIDE.printed(&["top", &job.name, "--once", "--json", "--rate", "1"]);
+    let top: Value = serde_json::from_str(&printed).unwrap();
+    let workers = top["workers"].as_array().unwrap();
+    let numbers: Vec<_> = workers.iter().map(|worker| worker["worker"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5], "{printed}");
+    let is_at = |worker: usize, doing: &str, line: u32, whom: &str| {
+        let found =
+            workers[worker]["waits"].as_array().unwrap().iter().any(|wait| {
+                (&wait["doing"], &wait["file"], &wait["line"]) == (&json!(doing), &json!(FILE), &json!(line))
+            });
+        assert!(found, "worker {worker}, line {line}: {printed}");
+        let wait = &workers[worker]["wait"];
+        assert!(wait.is_null() || (&wait["for"], &wait["line"]) == (&json!(whom), &json!(line)), "{printed}");
+    };
+    is_at(0, "waiting at a barrier", BARRIER, "worker 3");
+    is_at(1, "waiting for the result of a call", RESULT, "worker 4");
+    is_at(2, "waiting for the result of a call", CIRCLE, "worker 5");
+    is_at(5, "waiting for the result of a call", CIRCLE, "worker 2");
+    assert_eq!(top["cycles"], json!([[2, 5]]), "{printed}");
+    for worker in workers {
+        let part = |name: &str| worker[name].as_f64().unwrap();
+        let waits: f64 = worker["waits"].as_array().unwrap().iter().map(|wait| wait["share"].as_f64().unwrap()).sum();
+        assert!((part("program") + part("calls") + waits - 1.0).abs() < 1e-6, "{printed}");
+    }
+    // On a busy machine, some of the time goes to who runs instead.
+    assert!(share(&workers[0], BARRIER) > 0.6, "{printed}");
+    assert!(workers[3]["program"].as_f64().unwrap() > 0.6, "{printed}");
+    assert!(share(&workers[1], RESULT) > 0.6, "{printed}");
+    assert!(workers[4]["calls"].as_f64().unwrap() > 0.6, "{printed}");
+    assert!(share(&workers[2], CIRCLE) > 0.99 && share(&workers[5], CIRCLE) > 0.99, "{printed}");
+
+    let text = FARSIDE.printed(&["top", &job.name, "--once", "--rate", "4"]);
+    assert!(text.contains("workers wait for each other: 2 -> 5 -> 2"), "{text}");
+    assert!(text.contains(&format!("{FILE}:{CIRCLE}, for worker 5")), "{text}");
+    FARSIDE.assert_refused(&["top", "no such job"], 1, &["no such job", &job.name]);
+    FARSIDE.assert_refused(&["top", "--rate", "100"], 2, &["0.25 to 20"]);
+}
+
+#[test]
+fn a_trace_pairs_calls_and_names_lines() {
+    let mut job = Job::start("trace");
+    job.wait();
+    let path = std::env::temp_dir().join(format!("farside-{}.json", job.name));
+    let trace = ["inspect", "trace", "1.5", "--job", &job.name, "--timeout", "60"];
+    let printed = FARSIDE.printed(&[&trace[..], &["--json", "--out", path.to_str().unwrap()]].concat());
+    let file = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let summary: Value = serde_json::from_str(&printed).unwrap();
+    let of_line = |kind: &str, line: u32| {
+        let found = summary[kind].as_array().unwrap().iter().find(|at| at["site"]["line"] == json!(line));
+        found.unwrap_or_else(|| panic!("nothing at line {line}: {printed}")).clone()
+    };
+    let call = of_line("calls", CALL);
+    assert_eq!(call["site"]["file"], json!(FILE));
+    let (ran, seconds) = (call["ran"].as_f64().unwrap(), call["seconds"].as_f64().unwrap());
+    assert!(ran >= 1.0 && seconds >= ran * NAP.as_secs_f64() * 0.999, "{printed}");
+    assert!(call["delay"].is_number(), "the calls are paired: {printed}");
+    for (line, whom) in [(BARRIER, "worker 3"), (RESULT, "worker 4")] {
+        let wait = of_line("waits", line);
+        assert_eq!(wait["whom"][0]["for"], json!(whom), "{printed}");
+        assert!(wait["longest"].as_f64().unwrap() > NAP.as_secs_f64() / 2.0, "{printed}");
+    }
+
+    let chrome: Value = serde_json::from_slice(&file).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    let flows = |phase: &str| events.iter().filter(|event| event["ph"] == json!(phase)).count();
+    assert!(flows("s") >= 1 && flows("f") >= 1, "each call leads to its run");
+    for run in events.iter().filter(|event| event["ph"] == json!("f")) {
+        let is_its = |event: &&Value| event["ph"] == json!("s") && event["id"] == run["id"];
+        let call = events.iter().find(is_its).expect("a flow begins at a call");
+        // Clocks of processes agree within microseconds.
+        assert!(run["ts"].as_f64().unwrap() + 100.0 > call["ts"].as_f64().unwrap());
+    }
+    let at = format!("{FILE}:{BARRIER}");
+    assert!(events.iter().any(|event| event["cat"] == json!("collective") && event["args"]["at"] == json!(at)));
+    FARSIDE.assert_refused(&["inspect", "trace", "0"], 2, &["0.001 to 3600"]);
+}
+
+/// Where the lines are that this test expects.
+#[test]
+fn lines_are_as_expected() {
+    let lines: Vec<&str> = include_str!("top.rs").lines().collect();
+    let line = |number: u32| lines[number as usize - 1];
+    assert!(line(BARRIER).contains("0 => team.barrier"));
+    assert!(line(CALL).contains("call_return") && line(RESULT).contains("pending.wait()"));
+    assert!(line(CIRCLE).contains("keep)?.wait()"));
+}

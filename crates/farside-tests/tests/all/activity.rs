@@ -1,0 +1,211 @@
+//! What workers say of themselves: what they wait for and for whom, how long, and their events.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use farside::{Activity, EventKind, PerWorker, Result, Taken, Whom, Worker, WorkerActivity, WorkerId};
+
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// The activity of a process, and the line of a wait.
+fn find<T>(activity: &Activity, look: impl Fn(&WorkerActivity, &Activity) -> Option<T>) -> T {
+    let until = Instant::now() + WATCHDOG;
+    loop {
+        if let Some(found) = activity.workers().iter().find_map(|worker| look(worker, activity)) {
+            return found;
+        }
+        assert!(Instant::now() < until, "found nothing: {:?}", activity.workers());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whom and where a worker waits.
+fn wait_of(worker: &WorkerActivity, activity: &Activity) -> Option<(Whom, &'static str, u32)> {
+    let wait = worker.wait?;
+    let place = activity.places()[usize::from(wait.place)];
+    Some((wait.whom, place.doing, place.site.line()))
+}
+
+/// A worker that waits says so without being watched. Another thread of its process reads it.
+#[farside::test(processes = 2, threads = 1)]
+fn a_wait_has_a_place_and_a_cause(me: &Worker) -> Result<()> {
+    let go = PerWorker::new(me, Cell::new(false))?;
+    me.barrier()?;
+    if me.is_first() {
+        let (activity, caller) = (me.activity(), me.caller());
+        let (sender, receiver) = mpsc::channel();
+        let other = WorkerId::new(1);
+        let reader = std::thread::spawn(move || {
+            let at_call = find(&activity, |worker, activity| wait_of(worker, activity));
+            sender.send(()).unwrap();
+            caller.call(other, go, |there, go| go.here(there).set(true)).unwrap();
+            let at_barrier =
+                find(&activity, |worker, activity| wait_of(worker, activity).filter(|wait| wait.1 != at_call.1));
+            caller.call(other, go, |there, go| go.here(there).set(false)).unwrap();
+            (at_call, at_barrier)
+        });
+        let result = me.call_with_reply(other, go, |there, go, reply: farside::Reply<()>| {
+            // It keeps its caller waiting until it is told to go on.
+            let pending = there.call_return(WorkerId::FIRST, (), |_, ()| ()).unwrap();
+            pending.then(move |there, _| answer_when_set(there, go, reply));
+        })?;
+        let line_of_call = line!() + 1;
+        result.wait()?;
+        receiver.recv().unwrap();
+        let line_of_barrier = line!() + 1;
+        me.barrier()?;
+        let (at_call, at_barrier) = reader.join().unwrap();
+        assert_eq!(at_call, (Whom::Worker(other), "waiting for the result of a call", line_of_call));
+        assert_eq!(at_barrier, (Whom::Worker(other), "waiting at a barrier", line_of_barrier));
+        return Ok(());
+    }
+    me.wait_while_serving(|| go.here(me).get())?;
+    me.wait_while_serving(|| !go.here(me).get())?;
+    me.barrier()
+}
+
+fn answer_when_set(there: &Worker, go: PerWorker<Cell<bool>>, reply: farside::Reply<()>) {
+    if go.here(there).get() {
+        reply.send(());
+        return;
+    }
+    // Later, without waiting in a handler.
+    let again = there.call_return(there.id(), (), |_, ()| ()).unwrap();
+    again.then(move |there, _| answer_when_set(there, go, reply));
+}
+
+/// Computes for some time. Returns how long it took.
+fn compute(time: Duration) -> Duration {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+    begun.elapsed()
+}
+
+/// The counted times of waits and calls are those of the program's own clock.
+#[farside::test(processes = 2, threads = 1)]
+fn counted_times_agree_with_the_programs_own(me: &Worker) -> Result<()> {
+    let times = PerWorker::new(me, Cell::new(Duration::ZERO))?;
+    let activity = me.activity();
+    activity.watch(WATCHDOG);
+    me.barrier()?;
+    let (rounds, pause) = (10_u32, Duration::from_millis(10));
+    let before = activity.workers().remove(0);
+    let mut in_waits = Duration::ZERO;
+    for _ in 0..rounds {
+        if me.is_first() {
+            // It waits while the other one runs a call that computes.
+            let pending = me.call_return(WorkerId::new(1), (times, pause), |there, (times, pause)| {
+                times.here(there).set(times.here(there).get() + compute(pause));
+            })?;
+            let begun = Instant::now();
+            pending.wait()?;
+            in_waits += begun.elapsed();
+        }
+        me.barrier()?;
+    }
+    let after = activity.workers().remove(0);
+    let from = before.counted_from.unwrap().abs_diff(after.counted_from.unwrap());
+    assert!(from < Duration::from_millis(1), "{from:?}");
+    let is_near = |counted: Duration, own: Duration| counted.abs_diff(own) < own / 20 + Duration::from_millis(2);
+    if me.is_first() {
+        let counted = |worker: &WorkerActivity| {
+            let is_call = |place: &u16| activity.places()[usize::from(*place)].doing.contains("result of a call");
+            worker.in_waits.iter().filter(|(place, _)| is_call(place)).map(|(_, time)| *time).sum::<Duration>()
+        };
+        let counted = counted(&after) - counted(&before);
+        assert!(is_near(counted, in_waits), "counted {counted:?}, own {in_waits:?}");
+    } else {
+        let (counted, own) = (after.in_calls - before.in_calls, times.here(me).get());
+        assert!(is_near(counted, own), "counted {counted:?}, own {own:?}");
+        assert!(own >= pause * rounds);
+    }
+    me.barrier()
+}
+
+/// Each call that ran in a trace is paired with the one that was made, and comes after it.
+#[farside::test(processes = 2, threads = 2)]
+fn calls_in_a_trace_are_paired(me: &Worker) -> Result<()> {
+    const SESSION: u32 = 77;
+    let activity = me.activity();
+    let ran = PerWorker::new(me, Cell::new(0_u32))?;
+    me.barrier()?;
+    if me.thread_index() == 0 {
+        activity.trace(SESSION, WATCHDOG, false);
+    }
+    me.barrier()?;
+    me.progress()?;
+    me.barrier()?;
+    if me.thread_index() == 0 {
+        activity.trace(SESSION, WATCHDOG, true);
+    }
+    me.barrier()?;
+    me.progress()?;
+    me.barrier()?;
+    let calls = 100;
+    for number in 0..calls {
+        for other in me.workers() {
+            let add = |there: &Worker, ran: PerWorker<Cell<u32>>| ran.here(there).set(ran.here(there).get() + 1);
+            match number % 3 {
+                0 => me.call(other, ran, add)?,
+                1 => me.aggregate(other).call(ran, add)?,
+                _ => me.call_return(other, ran, add)?.wait()?,
+            }
+        }
+    }
+    me.quiesce()?;
+    assert_eq!(ran.here(me).get(), calls * me.worker_count());
+    let taken = PerWorker::new(me, Cell::new(0_usize))?;
+    me.barrier()?;
+    if me.thread_index() == 0 {
+        activity.end_trace();
+        let taken_here: Vec<Taken> = activity.take_events(usize::MAX);
+        assert_eq!(taken_here.len(), 2);
+        check_pairs(&activity, &taken_here, calls);
+    }
+    drop(taken);
+    me.barrier()
+}
+
+/// Within a process, each worker called each of both `calls` times. The library's own calls are
+/// events as well.
+fn check_pairs(activity: &Activity, taken: &[Taken], calls: u32) {
+    let mut sent = HashMap::new();
+    for Taken { worker, events, lost } in taken {
+        assert_eq!(*lost, 0);
+        for event in events {
+            if let EventKind::Sent { to, function, place, number: Some(number) } = event.kind {
+                assert!(sent.insert((*worker, to, number), (event.at, function, place)).is_none());
+            }
+        }
+    }
+    let (mut pairs, mut lines) = (0, HashSet::new());
+    for Taken { worker, events, .. } in taken {
+        for event in events {
+            let EventKind::Ran { from: Whom::Worker(from), function, number: Some(number) } = event.kind else {
+                continue;
+            };
+            if !taken.iter().any(|other| other.worker == from) {
+                continue;
+            }
+            let (at, called, place) = sent.remove(&(from, *worker, number)).expect("each call that ran was made");
+            assert_eq!(called, function, "call {number} from {from} to {worker}");
+            // Times have the precision of the measured rate.
+            assert!(event.at + event.time + Duration::from_micros(50) >= at, "it runs after it was made");
+            let place = activity.places()[usize::from(place)];
+            if place.site.file().ends_with("activity.rs") {
+                pairs += 1;
+                lines.insert(place.site.line());
+            }
+        }
+    }
+    assert_eq!(pairs, calls * 4);
+    assert_eq!(lines.len(), 3, "each call has its own line");
+    let kinds =
+        |wanted: fn(&EventKind) -> bool| taken.iter().all(|taken| taken.events.iter().any(|event| wanted(&event.kind)));
+    assert!(kinds(|kind| matches!(kind, EventKind::Waited { .. })));
+    assert!(kinds(|kind| matches!(kind, EventKind::Collective { .. })));
+}
