@@ -3,22 +3,18 @@
 mod findings;
 mod htp;
 mod progress;
-mod shown;
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 use farside::Worker;
 use farside::job::FabricChoice;
-use farside_inspect::JobId;
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Report, Search};
 
 use self::findings::{Cost, Findings};
 use self::progress::Progress;
 use crate::error::CliError;
-use crate::inspect::serve;
 use crate::values::{Seconds, at_least_one};
 
 /// Default duration of a search.
@@ -65,12 +61,6 @@ pub(crate) struct Arguments {
     /// Print one line with one JSON object, and nothing else
     #[arg(long)]
     json: bool,
-    /// Show the search in a browser while it runs; ADDRESS is where to listen
-    #[arg(
-        long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
-        default_missing_value = "127.0.0.1:0", conflicts_with = "local"
-    )]
-    inspect: Option<SocketAddr>,
 }
 
 /// Subcommands of `farside hex`.
@@ -152,9 +142,7 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     job.run(|me: &Worker| {
         let is_first = me.id().number() == 0;
         let progress = is_first.then(|| Progress::new(task.budget));
-        let page = arguments.inspect.filter(|_| is_first);
-        let _page = page.map(|at| serve::beside_job(at, &JobId::own())).transpose().map_err(other_error)?;
-        let report = search_on(me, task, progress.clone(), arguments.inspect.is_some())?;
+        let report = search_on(me, task, progress.clone()).map_err(job_error)?;
         let Some(progress) = progress else { return Ok(()) };
         progress.finish();
         let told = report.job.as_ref();
@@ -169,31 +157,12 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     Ok(())
 }
 
-fn search_on(
-    me: &Worker,
-    task: &Task,
-    progress: Option<Progress>,
-    is_shown: bool,
-) -> farside::Result<Report<Cell>> {
-    let place = OnJob::new(me)?;
-    let mut search = Search::new(task.game).params(task.params).on(place);
-    let mut looks = None;
-    let mut rate = None;
-    if is_shown {
-        let (shown, exploration) = shown::show(me, place.window(), task)?;
-        looks = Some(shown);
-        search = search.explore_as(move || exploration.get() as f32);
-        rate = progress.is_some().then(|| shown::Rate::new(me)).transpose()?;
-    }
+fn search_on(me: &Worker, task: &Task, progress: Option<Progress>) -> Result<Report<Cell>, JobError> {
+    let mut search = Search::new(task.game).params(task.params).on(OnJob::new(me)?);
     if let Some(progress) = progress {
-        search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| {
-            rate.iter_mut().for_each(|rate| rate.note(report));
-            progress.show(report)
-        });
+        search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| progress.show(report));
     }
-    let report = search.run(&task.position, task.budget).map_err(job_error);
-    drop(looks);
-    report
+    search.run(&task.position, task.budget)
 }
 
 /// Converts the error of a search into one of the job.

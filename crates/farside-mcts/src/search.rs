@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use crate::game::{Game, Outcome};
 
 pub use budget::{Budget, MAX_ROLLOUTS};
-pub use job::{Costs, JobError, JobReport, JobSession, NodeReport, OnJob, Placement, Window, WorkerReport};
+pub use job::{Costs, JobError, JobReport, JobSession, OnJob, Placement, WorkerReport};
 pub use local::Local;
 pub use params::Params;
 pub use report::{MoveReport, Report};
@@ -42,8 +42,6 @@ pub struct Search<G: Game, P = Local> {
     pub(crate) params: Params,
     pub(crate) place: P,
     pub(crate) observer: Option<Observer<G>>,
-    /// Returns the exploration that is wanted now.
-    pub(crate) exploration: Option<Box<dyn Fn() -> f32>>,
 }
 
 /// The receiver of interim reports.
@@ -59,7 +57,7 @@ impl<G: Game> Search<G> {
     /// Returns a search with default parameters, in this thread.
     #[must_use]
     pub fn new(game: G) -> Self {
-        Self { game, params: Params::default(), place: Local, observer: None, exploration: None }
+        Self { game, params: Params::default(), place: Local, observer: None }
     }
 }
 
@@ -74,8 +72,7 @@ impl<G: Game, P> Search<G, P> {
     /// Sets the place to run: [`Local`] or [`OnJob`](crate::OnJob).
     #[must_use]
     pub fn on<Q>(self, place: Q) -> Search<G, Q> {
-        let Self { game, params, observer, exploration, .. } = self;
-        Search { game, params, place, observer, exploration }
+        Search { game: self.game, params: self.params, place, observer: self.observer }
     }
 
     /// Calls `show` with an interim report after each `every` rollouts (0 counts as 1). If it
@@ -89,15 +86,6 @@ impl<G: Game, P> Search<G, P> {
         show: impl FnMut(&Report<G::Move>) -> ControlFlow<()> + Send + 'static,
     ) -> Self {
         self.observer = Some(Observer { every: every.max(1), show: Box::new(show) });
-        self
-    }
-
-    /// Asks `exploration` from time to time, while a search [on a job](OnJob) runs, how much it
-    /// should explore: the constant c of the UCB rule. Each worker asks for its own nodes. Has no
-    /// effect in one thread.
-    #[must_use]
-    pub fn explore_as(mut self, exploration: impl Fn() -> f32 + 'static) -> Self {
-        self.exploration = Some(Box::new(exploration));
         self
     }
 

@@ -231,11 +231,6 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         };
     }
 
-    /// Sets the constant c of the UCB rule.
-    pub(crate) fn set_exploration(&mut self, exploration: f32) {
-        self.rules.exploration = exploration;
-    }
-
     /// Returns the visits of a node, complete and in flight.
     pub(crate) fn visits(&self, id: NodeId) -> u32 {
         self.nodes[id.index()].visits

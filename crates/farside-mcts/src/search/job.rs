@@ -45,7 +45,6 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod trails;
-mod window;
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -61,7 +60,6 @@ use crate::game::Game;
 pub use error::JobError;
 pub use session::JobSession;
 pub use statistics::{JobReport, WorkerReport};
-pub use window::{NodeReport, Window};
 
 /// Runs a search on all workers of a job together.
 ///
@@ -158,12 +156,6 @@ impl<'w> OnJob<'w> {
             aggregation: Aggregation::Overflow { limit_bytes: OVERFLOW_BYTES },
         };
         Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
-    }
-
-    /// Returns a look at the searches of these workers, while they run.
-    #[must_use]
-    pub fn window(&self) -> Window {
-        Window::new(self.desk)
     }
 
     /// Sets the owners of new nodes. By default a child inherits its owner until its parent has

@@ -21,11 +21,6 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// The seat of the search in progress.
-    pub(super) fn seat(&self) -> Option<&dyn Any> {
-        self.seat.as_deref()
-    }
-
     /// Checks that no search is in progress.
     ///
     /// # Errors

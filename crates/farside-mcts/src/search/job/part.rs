@@ -221,10 +221,6 @@ impl<G: Game> Part<G> {
         &self.tree
     }
 
-    pub(super) fn set_exploration(&mut self, exploration: f32) {
-        self.tree.set_exploration(exploration);
-    }
-
     pub(super) fn tree_bytes(&self) -> usize {
         self.tree.bytes() + self.entries.bytes()
     }

@@ -49,12 +49,6 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
                 // This also publishes batches.
                 Turn::Idle => me.wait_together(WAIT_MAX, || at(me, address, has_news::<G>))?,
             }
-            if turn % TURNS_PER_CENSUS == 0
-                && let Some(exploration) = &self.exploration
-            {
-                let exploration = exploration();
-                at(me, address, |seat: &mut Seat<G>| seat.part.set_exploration(exploration));
-            }
             if turn % TURNS_PER_CENSUS == 0 && !me.lost_processes().is_empty() {
                 me.wait_together(Duration::ZERO, || false)?;
             }
