@@ -11,6 +11,7 @@
 //! | show and take in single numbers | [`Expose::gauge`], [`Expose::parameter`] |
 //! | have readers start something, or ask | [`Expose::action`], [`Expose::probe`] |
 //! | find jobs | [`jobs()`] |
+//! | show what a program has that is no job | [`Standalone`] |
 //! | list what a job shows, and read it | [`Inspector`] |
 //! | read a part | [`Selection`] |
 //! | change the job | [`Inspector::set`], [`Area::put`], [`Inspector::act`] |
@@ -58,5 +59,6 @@ pub use names::JobId;
 pub use protocol::{About, Kind, Refused, Role};
 pub use selection::{Selected, Selection, SelectionError};
 pub use target::{
-    Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, Parameter, PublishError, Shown, View, ViewBuilder,
+    Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown,
+    Standalone, View, ViewBuilder,
 };

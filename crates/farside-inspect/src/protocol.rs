@@ -273,6 +273,9 @@ pub enum Refused {
         /// The type.
         element: ElementType,
     },
+    /// The process has no workers.
+    #[error("the process belongs to no job, so it has no workers that could be traced")]
+    NoJob,
     /// The program failed to answer.
     #[error("the program failed to answer: {cause}")]
     Failed {

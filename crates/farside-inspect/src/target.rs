@@ -7,22 +7,25 @@ mod error;
 mod functions;
 mod handlers;
 mod holds;
+mod host;
 mod lease;
 mod locked;
 mod memory;
 mod numbers;
 mod shared;
+mod standalone;
 mod view;
 
 use std::ops::RangeInclusive;
 
 use farside::{Error, Worker};
 
-use self::door::Doorway;
 pub use self::error::{ExposeError, PublishError};
 pub use self::functions::Shown;
+use self::host::Host;
 pub use self::memory::{Exposed, LockedHere, Memory};
 pub use self::numbers::{Gauge, Parameter};
+pub use self::standalone::{OwnMemory, Standalone};
 pub use self::view::{View, ViewBuilder};
 use crate::element::Element;
 use crate::protocol::{Kind, Part, Role};
@@ -147,7 +150,7 @@ pub trait Expose {
 
 impl Expose for Worker {
     fn view<T: Element>(&self, name: &str) -> ViewBuilder<'_, T> {
-        ViewBuilder::new(self, name)
+        ViewBuilder::new(Host::Worker(self), name)
     }
 
     fn expose<M: Memory>(&self, name: &str, memory: &M) -> Result<Exposed<'_, M::Element>, ExposeError> {
@@ -155,11 +158,11 @@ impl Expose for Worker {
     }
 
     fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError> {
-        Parameter::show(self, view::described(self, name, Role::Gauge)?, default, bounds)
+        Parameter::show(Host::Worker(self), view::described(Host::Worker(self), name, Role::Gauge)?, default, bounds)
     }
 
     fn gauge(&self, name: &str) -> Result<Gauge, ExposeError> {
-        Gauge::show(self, view::described(self, name, Role::Gauge)?)
+        Gauge::show(Host::Worker(self), view::described(Host::Worker(self), name, Role::Gauge)?)
     }
 
     fn action(
@@ -167,7 +170,7 @@ impl Expose for Worker {
         name: &str,
         action: impl FnMut(&Worker) -> Result<(), Error> + 'static,
     ) -> Result<Shown, ExposeError> {
-        functions::show_action(self, view::described(self, name, Role::Action)?, action)
+        functions::show_action(self, view::described(Host::Worker(self), name, Role::Action)?, action)
     }
 
     fn probe(
@@ -176,11 +179,11 @@ impl Expose for Worker {
         kind: Kind,
         probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
     ) -> Result<Shown, ExposeError> {
-        let part = Part { kind, ..view::described(self, name, Role::Probe)? };
+        let part = Part { kind, ..view::described(Host::Worker(self), name, Role::Probe)? };
         functions::show_probe(self, part, probe)
     }
 
     fn open_door(&self) -> Result<(), ExposeError> {
-        self.process_state::<Doorway>().open(self)
+        Host::Worker(self).doorway().map(drop)
     }
 }

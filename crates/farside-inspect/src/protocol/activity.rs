@@ -71,7 +71,7 @@ pub struct WorkerNow {
 }
 
 /// What the workers of a process are doing.
-#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct WorkersNow {
     pub workers: Vec<WorkerNow>,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::Worker;
+use farside::{Activity, Worker};
 use farside_rpc::Server;
 use farside_rpc::server::StartError;
 
@@ -49,16 +49,23 @@ impl Doorway {
         let mut server = lock(&self.server);
         if server.is_none() {
             self.holds.set_caller(me.caller());
-            *server = Some(self.start(me)?);
+            *server = Some(self.start(me.process().number(), me.process_count(), Some(me.activity()))?);
         }
         Ok(())
     }
 
-    fn start(&self, me: &Worker) -> Result<Server, StartError> {
-        let process = me.process().number();
-        let about = About { process, process_count: me.process_count(), system_process: std::process::id() };
+    /// Opens the door of a process without a job.
+    pub(super) fn open_alone(&self, process: u32, process_count: u32) -> Result<(), ExposeError> {
+        if !is_off()? {
+            *lock(&self.server) = Some(self.start(process, process_count, None)?);
+        }
+        Ok(())
+    }
+
+    fn start(&self, process: u32, process_count: u32, activity: Option<Activity>) -> Result<Server, StartError> {
+        let about = About { process, process_count, system_process: std::process::id() };
         let (areas, holds, questions) = (self.areas.clone(), self.holds.clone(), self.questions.clone());
-        let handlers = Handlers::new(about, areas, holds, questions, me.activity());
+        let handlers = Handlers::new(about, areas, holds, questions, activity);
         Server::builder()
             .listen(JobId::own().address(process))?
             .provider(0, DoorServer::new(handlers))

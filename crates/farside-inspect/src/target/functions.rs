@@ -19,6 +19,7 @@ use farside::{Caller, Error, Worker, WorkerId};
 use super::areas::{Area, Areas, Source};
 use super::door::Doorway;
 use super::error::ExposeError;
+use super::host::Host;
 use crate::protocol::{Part, Refused};
 use crate::sync::lock;
 
@@ -63,8 +64,7 @@ impl Drop for Shown {
 }
 
 fn show(me: &Worker, part: Part, function: Function) -> Result<Shown, ExposeError> {
-    let doorway = me.process_state::<Doorway>();
-    doorway.open(me)?;
+    let doorway = Host::Worker(me).doorway()?;
     let name: Rc<str> = part.name.as_str().into();
     let area = Area::new(part, Source::Function);
     doorway.areas().add(&area)?;

@@ -34,7 +34,8 @@ pub(super) struct Handlers {
     areas: Arc<Areas>,
     holds: Arc<Holds>,
     questions: Arc<Questions>,
-    activity: Activity,
+    /// `None` without a job.
+    activity: Option<Activity>,
     /// The number of the last hold or lock.
     last: AtomicU64,
     /// The doors of all processes, for changes that this one conducts.
@@ -48,10 +49,14 @@ impl Handlers {
         areas: Arc<Areas>,
         holds: Arc<Holds>,
         questions: Arc<Questions>,
-        activity: Activity,
+        activity: Option<Activity>,
     ) -> Self {
         let doors = Doors::new(JobId::own());
         Self { about, areas, holds, questions, activity, last: AtomicU64::new(0), doors, readers: Readers::default() }
+    }
+
+    fn activity(&self) -> Result<&Activity, Refused> {
+        self.activity.as_ref().ok_or(Refused::NoJob)
     }
 
     fn next_number(&self) -> u64 {
@@ -151,15 +156,15 @@ impl Door for Handlers {
     }
 
     fn workers(&self, _: &Call, watch_ms: u32) -> Result<WorkersNow, Never> {
-        Ok(activity::workers(&self.activity, watch_ms))
+        Ok(self.activity.as_ref().map_or_else(WorkersNow::default, |activity| activity::workers(activity, watch_ms)))
     }
 
     fn trace(&self, _: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
-        activity::trace(&self.activity, session, time_ms, sends)
+        activity::trace(self.activity()?, session, time_ms, sends)
     }
 
     fn events(&self, _: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
-        activity::events(&self.activity, session)
+        activity::events(self.activity()?, session)
     }
 
     async fn get(&self, _: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<Option<u64>, Refused> {

@@ -19,13 +19,14 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use farside::{Caller, DeadlineHold, Error, Worker, WorkerId};
+use farside::{Caller, DeadlineHold, Error, WorkerId};
 
 use super::functions;
+use super::host::Host;
 use super::lease::Lease;
 use super::shared::Shared;
 use crate::protocol::{HeldThing, Refused, Stayed};
@@ -34,9 +35,16 @@ use crate::sync::lock;
 /// The time in which a store of a worker reaches the door's thread.
 const STORE_TIME: Duration = Duration::from_micros(20);
 
+/// The longest sleep of a program without a job that stays: the lease of a hold may end silently.
+const CHANGES_WITHIN: Duration = Duration::from_millis(100);
+
 /// The hold of a process, and its workers.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Mutex<State>);
+pub(super) struct Holds {
+    state: Mutex<State>,
+    /// Wakes programs without a job that stay.
+    changed: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -113,11 +121,11 @@ impl State {
 
 impl Holds {
     pub(super) fn set_caller(&self, caller: Caller) {
-        lock(&self.0).caller = Some(caller);
+        lock(&self.state).caller = Some(caller);
     }
 
     pub(super) fn add_view(&self, worker: u32, view: &Arc<Shared>) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         state.workers.entry(worker).or_default().views.push(view.clone());
         if state.hold().is_some() {
             view.flag();
@@ -125,7 +133,7 @@ impl Holds {
     }
 
     pub(super) fn remove_view(&self, worker: u32, view: &Arc<Shared>) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if let Some(steps) = state.workers.get_mut(&worker) {
             steps.views.retain(|other| !Arc::ptr_eq(other, view));
         }
@@ -137,18 +145,18 @@ impl Holds {
 
     /// Whether views look at the hold at each step.
     pub(super) fn are_flagged(&self) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         state.hold().is_some() || state.workers.values().any(|steps| !steps.actions.is_empty())
     }
 
     /// Whether a step is the last before a hold, of which readers want a copy.
     pub(super) fn wants(&self, step: u64) -> bool {
-        lock(&self.0).hold().is_some_and(|hold| step >= hold.after)
+        lock(&self.state).hold().is_some_and(|hold| step >= hold.after)
     }
 
     /// The step that was published last by any worker.
     pub(super) fn newest(&self) -> Option<u64> {
-        lock(&self.0).workers.values().filter_map(Steps::newest).max()
+        lock(&self.state).workers.values().filter_map(Steps::newest).max()
     }
 
     /// Stays while a hold says so, and runs the actions that were ordered. Called by a worker that
@@ -156,42 +164,38 @@ impl Holds {
     ///
     /// # Errors
     /// Those of a wait, and those of actions.
-    pub(super) fn before(&self, me: &Worker, step: u64) -> Result<(), Error> {
-        let number = me.id().number();
-        let mut state = lock(&self.0);
+    pub(super) fn before(&self, host: Host<'_>, step: u64) -> Result<(), Error> {
+        let number = host.number();
+        let mut state = lock(&self.state);
         if state.keeps(number, step) {
             let steps = state.workers.entry(number).or_default();
             steps.stays_after = Some(steps.newest().unwrap_or(0));
             let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
             drop(state);
             wakers.into_iter().flatten().for_each(Waker::wake);
-            let stayed = self.stay(me, number, step);
-            state = lock(&self.0);
+            let stayed = host.wait_while(|| !lock(&self.state).keeps(number, step), || self.wait_for_change());
+            state = lock(&self.state);
             state.workers.entry(number).or_default().stays_after = None;
             stayed?;
         }
         let actions = state.workers.get_mut(&number).map(|steps| std::mem::take(&mut steps.actions));
         drop(state);
-        actions.into_iter().flatten().try_for_each(|action| functions::act(me, &action))
+        match host {
+            Host::Worker(me) => actions.into_iter().flatten().try_for_each(|action| functions::act(me, &action)),
+            Host::Alone(_) => Ok(()),
+        }
     }
 
-    /// Serves others until no hold keeps the worker from publishing a step.
-    fn stay(&self, me: &Worker, number: u32, step: u64) -> Result<(), Error> {
-        loop {
-            match me.wait_while_serving(|| !lock(&self.0).keeps(number, step)) {
-                // A hold may take longer than the job's deadline.
-                Err(Error::Deadline { .. }) => {}
-                // A handler that publishes must not wait, so it goes on.
-                Err(Error::InHandler { .. }) => return Ok(()),
-                ended => return ended,
-            }
-        }
+    /// Waits until a hold has changed, or for a moment.
+    fn wait_for_change(&self) {
+        let state = lock(&self.state);
+        drop(self.changed.wait_timeout(state, CHANGES_WITHIN));
     }
 
     /// Has the workers stay after the first step from `after` on. `hold` continues one; `new` is the
     /// lease of another.
     pub(super) fn begin(self: &Arc<Self>, after: u64, hold: Option<u64>, new: Lease) -> Result<Staying, Refused> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let number = match (state.hold(), hold) {
             (Some(held), Some(number)) if held.lease.number() == number => {
                 held.after = after;
@@ -210,6 +214,7 @@ impl Holds {
         state.flag();
         state.wake_workers();
         drop(state);
+        self.changed.notify_all();
         std::thread::sleep(STORE_TIME);
         // Of a step that was published before the flags were set, there may be no copy.
         let is_new = hold.is_none();
@@ -221,7 +226,7 @@ impl Holds {
 
     /// The hold, if there is one.
     pub(super) fn held(&self) -> Option<HeldThing> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let number = state.hold()?.lease.number();
         let step = state.stayed().flatten().map(|(_, step)| step);
         Some(HeldThing { number, memory: None, step })
@@ -234,17 +239,18 @@ impl Holds {
 
     /// Ends a hold whose lease fits.
     pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if let Some(hold) = state.hold.take_if(|hold| fits(&hold.lease)) {
             state.wake_workers();
             drop(state);
+            self.changed.notify_all();
             hold.wakers.into_iter().for_each(Waker::wake);
         }
     }
 
     /// Whether the workers stay for this hold.
     pub(super) fn check(&self, number: u64) -> Result<(), Refused> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let is_held = state.hold().is_some_and(|hold| hold.lease.number() == number);
         if is_held && state.stayed().is_some() { Ok(()) } else { Err(Refused::Over) }
     }
@@ -252,13 +258,13 @@ impl Holds {
     /// Orders an action of a worker that stays. Returns whether there is one; otherwise the worker
     /// publishes no steps.
     pub(super) fn order_action(&self, worker: u32, action: &str) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let steps = state.workers.get_mut(&worker).filter(|steps| steps.stays_after.is_some());
         steps.map(|steps| steps.actions.push(action.into())).is_some()
     }
 
     pub(super) fn caller(&self) -> Option<Caller> {
-        lock(&self.0).caller.clone()
+        lock(&self.state).caller.clone()
     }
 }
 
@@ -275,7 +281,7 @@ impl Future for Staying {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let holds = self.holds.clone();
-        let mut state = lock(&holds.0);
+        let mut state = lock(&holds.state);
         let Some(hold) = state.hold.as_mut().filter(|hold| hold.lease.number() == self.number) else {
             return Poll::Ready(Err(Refused::Over));
         };

@@ -11,8 +11,8 @@ use farside::global::Segment;
 use farside::{Distribution, Error, GlobalArray, LocalBytes, Symmetric, Worker};
 
 use super::areas::{Area, Areas, Source};
-use super::door::Doorway;
 use super::error::ExposeError;
+use super::host::Host;
 use super::locked::{LEASE_MAX, LockedMemory};
 use super::view::{described, elements_of};
 use crate::element::Element;
@@ -118,11 +118,10 @@ impl<'w, T: Element> Exposed<'w, T> {
             whole: vec![whole],
             origin: vec![first],
             shape: vec![count],
-            ..described(me, name, Role::Memory)?
+            ..described(Host::Worker(me), name, Role::Memory)?
         };
         elements_of(&part)?;
-        let doorway = me.process_state::<Doorway>();
-        doorway.open(me)?;
+        let doorway = Host::Worker(me).doorway()?;
         let memory = Arc::new(LockedMemory::new(bytes));
         let area = Area::new(part, Source::Memory(memory.clone()));
         doorway.areas().add(&area)?;
@@ -198,8 +197,7 @@ impl<'w, T: Element> Exposed<'w, T> {
         if !self.memory.try_lock() {
             self.lock_slowly()?;
         }
-        self.is_locked.set(true);
-        Ok(LockedHere { memory: &self.memory, is_locked: &self.is_locked })
+        Ok(LockedHere::new(&self.memory, &self.is_locked))
     }
 
     #[cold]
@@ -236,6 +234,14 @@ impl<T> Drop for Exposed<'_, T> {
 pub struct LockedHere<'a> {
     memory: &'a LockedMemory,
     is_locked: &'a Cell<bool>,
+}
+
+impl<'a> LockedHere<'a> {
+    /// Notes that the memory is locked.
+    pub(super) fn new(memory: &'a LockedMemory, is_locked: &'a Cell<bool>) -> Self {
+        is_locked.set(true);
+        Self { memory, is_locked }
+    }
 }
 
 impl Drop for LockedHere<'_> {

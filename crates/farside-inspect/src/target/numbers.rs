@@ -5,11 +5,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside::Worker;
-
 use super::areas::{Area, Areas, Source, number};
-use super::door::Doorway;
 use super::error::ExposeError;
+use super::host::Host;
 use crate::protocol::{Part, Role};
 
 /// A number that the program sets and readers see: [`Expose::gauge`](crate::Expose::gauge).
@@ -32,9 +30,8 @@ struct Number {
 }
 
 impl Number {
-    fn show(me: &Worker, part: Part, value: f64) -> Result<Self, ExposeError> {
-        let doorway = me.process_state::<Doorway>();
-        doorway.open(me)?;
+    fn show(host: Host<'_>, part: Part, value: f64) -> Result<Self, ExposeError> {
+        let doorway = host.doorway()?;
         let bits = Arc::new(AtomicU64::new(value.to_bits()));
         let area = Area::new(part, Source::Number(bits.clone()));
         doorway.areas().add(&area)?;
@@ -49,8 +46,8 @@ impl Drop for Number {
 }
 
 impl Gauge {
-    pub(super) fn show(me: &Worker, part: Part) -> Result<Self, ExposeError> {
-        Number::show(me, part, f64::NAN).map(Self)
+    pub(super) fn show(host: Host<'_>, part: Part) -> Result<Self, ExposeError> {
+        Number::show(host, part, f64::NAN).map(Self)
     }
 
     /// Sets the number. It is `NaN` at first.
@@ -63,7 +60,7 @@ impl Gauge {
 
 impl Parameter {
     pub(super) fn show(
-        me: &Worker,
+        host: Host<'_>,
         mut part: Part,
         default: f64,
         bounds: RangeInclusive<f64>,
@@ -75,7 +72,7 @@ impl Parameter {
         }
         part.role = Role::Parameter { least, most };
         part.is_writable = true;
-        Number::show(me, part, default).map(Self)
+        Number::show(host, part, default).map(Self)
     }
 
     /// The value at this step.

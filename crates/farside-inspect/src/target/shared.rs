@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker};
 
-use farside::{Error, Worker};
+use farside::Error;
 
 use super::holds::Holds;
+use super::host::Host;
 use crate::protocol::{Part, Refused};
 use crate::spans::{Span, runs};
 use crate::sync::lock;
@@ -136,8 +137,8 @@ impl Shared {
     /// # Errors
     /// Those of a wait, and those of actions.
     #[cold]
-    pub(super) fn before(&self, me: &Worker, step: u64) -> Result<(), Error> {
-        self.holds.before(me, step)
+    pub(super) fn before(&self, host: Host<'_>, step: u64) -> Result<(), Error> {
+        self.holds.before(host, step)
     }
 
     /// Makes the changes that readers have asked for.

@@ -6,11 +6,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use farside::Worker;
 
 use super::areas::{Area, Source};
 use super::door::Doorway;
 use super::error::{ExposeError, PublishError};
+use super::host::Host;
 use super::shared::Shared;
 use crate::element::{Element, ElementType};
 use crate::protocol::{Kind, Part, Role};
@@ -27,7 +27,7 @@ const UNITS_BYTES_MAX: usize = 40;
 #[derive(Debug)]
 #[must_use = "nothing is shown before `open`"]
 pub struct ViewBuilder<'w, T> {
-    me: &'w Worker,
+    host: Host<'w>,
     name: String,
     shape: Vec<usize>,
     /// The whole area and where the part begins in it, if the part is not all.
@@ -41,9 +41,9 @@ pub struct ViewBuilder<'w, T> {
 }
 
 impl<'w, T: Element> ViewBuilder<'w, T> {
-    pub(super) fn new(me: &'w Worker, name: &str) -> Self {
+    pub(super) fn new(host: Host<'w>, name: &str) -> Self {
         Self {
-            me,
+            host,
             name: name.to_owned(),
             shape: Vec::new(),
             whole: None,
@@ -107,18 +107,17 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
     pub fn open(self) -> Result<View<'w, T>, ExposeError> {
         let part = self.part()?;
         let count = elements_of(&part)?;
-        let doorway = self.me.process_state::<Doorway>();
-        doorway.open(self.me)?;
+        let doorway = self.host.doorway()?;
         let shared = Arc::new(Shared::new(part.clone(), doorway.holds().clone()));
         let area = Area::new(part, Source::View(shared.clone()));
         doorway.areas().add(&area)?;
-        doorway.holds().add_view(self.me.id().number(), &shared);
-        Ok(View { me: self.me, shared, area, doorway, count, next: Cell::new(0), element: PhantomData })
+        doorway.holds().add_view(self.host.number(), &shared);
+        Ok(View { host: self.host, shared, area, doorway, count, next: Cell::new(0), element: PhantomData })
     }
 
     fn part(&self) -> Result<Part, ExposeError> {
-        let Self { me, name, shape, whole, units, zero, spacing, kind, is_writable, .. } = self;
-        let described = described(me, name, Role::View)?;
+        let Self { host, name, shape, whole, units, zero, spacing, kind, is_writable, .. } = self;
+        let described = described(*host, name, Role::View)?;
         if !are_units(units) {
             return Err(ExposeError::Units { name: name.clone(), units: units.clone(), max: UNITS_BYTES_MAX });
         }
@@ -158,14 +157,14 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
 }
 
 /// A part without elements, under a name that those who look can write.
-pub(super) fn described(me: &Worker, name: &str, role: Role) -> Result<Part, ExposeError> {
+pub(super) fn described(host: Host<'_>, name: &str, role: Role) -> Result<Part, ExposeError> {
     let has_brackets = name.contains(['[', ']']);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || has_brackets || name.chars().any(char::is_control) {
         return Err(ExposeError::Name { name: name.into(), max: NAME_BYTES_MAX });
     }
     Ok(Part {
         name: name.into(),
-        worker: me.id().number(),
+        worker: host.number(),
         role,
         kind: Kind::Plain,
         is_writable: false,
@@ -205,7 +204,7 @@ pub(super) fn elements_of(part: &Part) -> Result<usize, ExposeError> {
 ///
 /// Dropping the view ends it.
 pub struct View<'w, T> {
-    me: &'w Worker,
+    host: Host<'w>,
     shared: Arc<Shared>,
     area: Arc<Area>,
     doorway: Arc<Doorway>,
@@ -227,7 +226,7 @@ impl<T: Element> View<'_, T> {
     pub fn publish(&self, step: u64, values: &[T]) -> Result<(), PublishError> {
         self.check(step, values.len())?;
         if self.shared.is_wanted() {
-            self.shared.before(self.me, step).map_err(|error| PublishError::Job(Box::new(error)))?;
+            self.shared.before(self.host, step).map_err(|error| PublishError::Job(Box::new(error)))?;
         }
         self.publish_checked(step, values);
         Ok(())
@@ -247,7 +246,7 @@ impl<T: Element> View<'_, T> {
     {
         self.check(step, values.len())?;
         if self.shared.is_wanted() {
-            self.shared.before(self.me, step).map_err(|error| PublishError::Job(Box::new(error)))?;
+            self.shared.before(self.host, step).map_err(|error| PublishError::Job(Box::new(error)))?;
             self.shared.take_edits(bytemuck::cast_slice_mut(values));
         }
         self.publish_checked(step, values);
@@ -285,7 +284,7 @@ impl<T> fmt::Debug for View<'_, T> {
 
 impl<T> Drop for View<'_, T> {
     fn drop(&mut self) {
-        self.doorway.holds().remove_view(self.me.id().number(), &self.shared);
+        self.doorway.holds().remove_view(self.host.number(), &self.shared);
         self.doorway.areas().remove(&self.area);
     }
 }

@@ -5,5 +5,6 @@ mod exposed;
 #[cfg(feature = "page")]
 mod page;
 mod reading;
+mod standalone;
 mod steering;
 mod targets;

@@ -11,7 +11,7 @@ use farside_inspect::{Expose, Inspector, Kind};
 use farside_testbed::ended_with_us;
 
 /// The variable that makes this test program play a part.
-const PART: &str = "FARSIDE_INSPECT_TEST_PART";
+pub(crate) const PART: &str = "FARSIDE_INSPECT_TEST_PART";
 /// The time after which a job ends by itself.
 const LIMIT: Duration = Duration::from_secs(100);
 
@@ -91,6 +91,7 @@ pub(crate) fn target() {
         "brief" => job.run(|me| publish_patterns(me, 100)),
         "steered" => job.run(be_steered),
         "exposed" => job.run(expose_memory),
+        "alone" => crate::standalone::play_rank(),
         part if part.starts_with("client ") => crate::steering::play_client(part),
         part => panic!("no part {part}"),
     };

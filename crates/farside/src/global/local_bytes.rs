@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_sys::racy;
@@ -103,6 +104,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LocalBytes {
+    /// Makes memory of this process, all bytes 0, which only this handle and its clones access.
+    /// Returns `None` if there is no memory.
+    ///
+    /// ```
+    /// let bytes = farside::LocalBytes::new(16).unwrap();
+    /// bytes.write(8, &[1, 2, 3])?;
+    /// # Ok::<(), farside::LocalBytesError>(())
+    /// ```
+    #[must_use]
+    pub fn new(bytes: usize) -> Option<Self> {
+        let count = bytes.div_ceil(size_of::<u64>());
+        let mut words: Vec<AtomicU64> = Vec::new();
+        words.try_reserve_exact(count).ok()?;
+        words.resize_with(count, AtomicU64::default);
+        let base = words.as_ptr().cast::<u8>().cast_mut();
+        // Words of atomics may be written through a pointer from a shared reference.
+        let place = Place { base, _keep: Arc::new(words) };
+        Some(Self { place: Arc::new(Mutex::new(Some(place))), bytes: bytes as u64 })
+    }
+
     /// A part without bytes.
     pub(super) fn empty() -> Self {
         Self { place: Arc::default(), bytes: 0 }

@@ -1,0 +1,102 @@
+//! Programs that are no jobs show what they have.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use farside_inspect::{At, InspectError, Inspector, Selection, Standalone};
+use farside_testbed::ended_with_us;
+
+use crate::targets::PART;
+
+/// Takes the part of one process: publishes, and changes memory under a lock.
+pub(crate) fn play_rank() -> farside::Result<()> {
+    let shown = Standalone::begin().map_err(farside::Error::from)?;
+    let rank = shown.rank() as usize;
+    let view = shown.view::<f64>("field").shape([1, 4]).part_of([2, 4], [rank, 0]).writable().open()?;
+    let dt = shown.parameter("dt", 0.5, 0.0..=9.0)?;
+    let seen = shown.view::<f64>("seen").shape([1]).part_of([2], [rank]).open()?;
+    let memory = shown.expose::<u64>(&format!("memory {rank}"), 64)?.writable();
+    let gauge = shown.gauge("gauge")?;
+    let mut values = [0.0; 4];
+    let until = Instant::now() + Duration::from_secs(100);
+    for step in 1_u64.. {
+        view.publish_mut(step, &mut values)?;
+        seen.publish(step, &[dt.get()])?;
+        gauge.set(step as f64);
+        let locked = memory.lock();
+        (0..64).for_each(|index| memory.write(index, &[step]));
+        drop(locked);
+        // Processes that do not wait for each other stay near by the clock.
+        std::thread::sleep(Duration::from_micros(200));
+        assert!(Instant::now() < until, "this program was not ended in time");
+    }
+    Ok(())
+}
+
+struct Ranks(Vec<Child>);
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts two processes, as a launcher of MPI would.
+fn start(name: &str) -> (Ranks, Inspector) {
+    let start = |rank: u32| {
+        let mut command = ended_with_us(std::env::current_exe().unwrap());
+        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
+        command.env(PART, "alone").env("FARSIDE_JOB", name);
+        command.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", "2");
+        command.spawn().unwrap()
+    };
+    let ranks = Ranks((0..2).map(start).collect());
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = farside_inspect::jobs().unwrap().into_iter().find(|job| job.id.name == name);
+        if found.is_some_and(|job| job.processes.len() == 2) {
+            let job = Inspector::connect(name).unwrap().deadline(Duration::from_secs(60));
+            if job.open_any("seen").is_ok_and(|area| area.info().parts.len() == 2) {
+                return (ranks, job);
+            }
+        }
+        assert!(Instant::now() < until, "the processes show nothing in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn programs_without_a_job_are_seen_and_changed() {
+    let name = format!("alone-{}", std::process::id());
+    let (ranks, job) = start(&name);
+    let all = Selection::all();
+    let field = job.open::<f64>("field").unwrap();
+    field.put(&all, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).unwrap();
+    assert_eq!(field.get(&"[:, 1]".parse().unwrap(), At::Next).unwrap().values, [2.0, 6.0]);
+    let seen = job.open::<f64>("seen").unwrap();
+    for round in 1..=9 {
+        job.set("dt", f64::from(round)).unwrap().unwrap();
+        assert_eq!(seen.get(&all, At::Next).unwrap().values, [f64::from(round); 2]);
+    }
+    let paused = job.pause_at(At::Next).unwrap();
+    let step = paused.step().unwrap();
+    assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
+    assert_eq!(field.get(&all, At::Now).unwrap().step, Some(step + 1));
+    drop(paused);
+    for _ in 0..200 {
+        let memory = job.open::<u64>("memory 1").unwrap().get(&all, At::Now).unwrap().values;
+        assert!(memory.iter().all(|value| *value == memory[0]), "half of a change was read: {memory:?}");
+    }
+    let error = job.ask("dt", None, "").unwrap_err();
+    assert!(matches!(error, InspectError::Refused { .. }), "{error}");
+    // A door that is gone is found out at once.
+    drop(ranks);
+    let until = Instant::now() + Duration::from_secs(30);
+    while field.get(&all, At::Next).is_ok() {
+        assert!(Instant::now() < until);
+    }
+}
