@@ -503,7 +503,7 @@ unsafe impl<R: 'static> Wire for Reply<R> {
         // SAFETY: by the contract `out` has room for `wire_bytes` bytes, the sizes of both values.
         unsafe { address.write(out) };
         // SAFETY: as above; the number follows the address.
-        unsafe { messages.write(out.add(size_of::<ReplyAddress>())) };
+        unsafe { messages.write(out.wrapping_add(size_of::<ReplyAddress>())) };
     }
 
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
