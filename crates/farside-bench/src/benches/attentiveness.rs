@@ -6,8 +6,8 @@
 //!
 //! - `call`: a queue of the library by calls: each push waits for the owner's next look, on average
 //!   for half of its computation.
-//! - `call+progress-thread`: a call to the owner's pool, whose function pushes. Queues of the library
-//!   are used by workers only.
+//! - `call+progress-thread`: a call to the owner's pool, whose function pushes. Only workers use
+//!   queues of the library.
 //! - `one-sided`: a queue of the library by one-sided operations.
 
 use std::collections::VecDeque;

@@ -10,8 +10,8 @@
 //! shared memory (`agp`), and buffers in shared memory that both processes exchange in step
 //! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
 //! result; below 1, its ratio of seconds says that two processes are faster. The rounds of bfs are
-//! searches from different vertices. The peers of histo and ig are programs for Open MPI and for its
-//! OpenSHMEM: one-sided operations, and buffers exchanged in step.
+//! searches from different vertices. The peers of histo and ig are programs for Open MPI and for
+//! its OpenSHMEM: one-sided operations, and buffers exchanged in step.
 
 use std::cell::RefCell;
 use std::time::Instant;

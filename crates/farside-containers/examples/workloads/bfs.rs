@@ -128,8 +128,8 @@ impl Alone {
     }
 }
 
-/// Times searches, each from another vertex. `search` returns how many edges this worker has searched.
-/// Checks the parents that it leaves in `parents`, which go round robin.
+/// Times searches, each from another vertex. `search` returns how many edges this worker has
+/// searched. Checks the parents that it leaves in `parents`, which go round robin.
 fn time(
     me: &Worker,
     graph: Graph,
@@ -151,7 +151,7 @@ fn time(
     clock.time(me, |round| search(graph.key(round)), check)
 }
 
-/// Returns the edges of the vertices of this worker that a search has reached, each of which has two
+/// Returns the edges of the vertices of this worker that a search has reached. Each edge has two
 /// ends. The rules count them.
 fn edges_of(reached: impl Iterator<Item = usize>, neighbors: &[Rows]) -> u64 {
     let ends = |vertex| neighbors.iter().map(|rows| rows.row(vertex as u32).len() as u64).sum::<u64>();

@@ -162,7 +162,7 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
         reads.for_each(|kmer| {
             let (mut slot, name) = (mixed(kmer) & (slots - 1), !kmer);
             loop {
-                // The smaller of the numbers of both strands is not the largest one, so no name is 0.
+                // The smaller number of two strands is not the largest number, so no name is 0.
                 let place = found.at(slot as usize)?;
                 let before = match place.load(me)? {
                     0 => place.compare_swap(me, 0, name)?,

@@ -436,7 +436,7 @@ fn a_worker_between_keeps_few_items() {
 /// At 1024 workers, each with items for all, the whole simulated job has less than 8 MiB a worker:
 /// batches, rings, and all else.
 #[test]
-#[ignore = "takes long, and measures the memory of its whole program: run it alone"]
+#[ignore = "takes 70 s of processor time, and measures the memory of its whole program: run it alone"]
 fn a_thousand_workers_have_bounded_buffers() {
     const WORKERS: u32 = 1024;
     const ITEMS: u32 = 16_384;

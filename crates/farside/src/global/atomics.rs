@@ -250,7 +250,8 @@ fn by_cas<W: Word, E>(
 /// Atomic changes of a word. Each returns the earlier value.
 ///
 /// They are atomic with respect to each other and to the owner's own, whichever worker makes them.
-/// The owner can make its own by a [`RacySlice`], too. All but [`store`](Self::store) are sequentially consistent.
+/// The owner can make its own by a [`RacySlice`], too. All but [`store`](Self::store) are
+/// sequentially consistent.
 ///
 /// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip,
 /// after which the owner's processor makes the change. Changes that no processor offers are made
