@@ -36,7 +36,7 @@ pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
 const OFFER_BYTES: usize = 4 << 20;
 /// The most bytes in the backlog for which this side serves a `Fetch` or goes on with a push.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
-/// The most `Fetch`es that wait until less is to be sent. A peer has at most four for each transfer.
+/// The most `Fetch`es that wait until less is to be sent. A transfer has at most four under way.
 const DEFERRED_MAX: usize = 4096;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;

@@ -1,10 +1,10 @@
 //! [`Driver`]: receives for calls that no thread waits for.
 //!
 //! The driver's thread starts when the first task waits for an answer, when a one-way call needs
-//! this side after it was sent, or with the first call that nothing waits for at once. Such calls it
-//! serves every second, if no other thread does. It is a waiting thread like others: it leads if no other does. When
-//! it was not needed for a while, it receives no more, so that threads which wait for their own
-//! answers do so themselves.
+//! this side after it was sent, or with the first call that is not waited for at once. Every second
+//! it serves such calls, unless another thread receives. It is a waiting thread like others: it
+//! leads if no other does. When it was not needed for a while, it receives no more, so that threads
+//! which wait for their own answers do so themselves.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
