@@ -11,7 +11,7 @@ mod waiting;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker as Task};
 use std::time::Duration;
@@ -70,6 +70,8 @@ pub(crate) struct Link {
     end: OnceLock<LinkEnd>,
     /// Held by the thread that receives; memory for it.
     lead: Mutex<Vec<u8>>,
+    /// How often a thread began to lead. Written by the leader.
+    led: AtomicU64,
     /// Guards nothing; for the threads that wait without leading.
     followers: Mutex<()>,
     follower_count: AtomicUsize,
@@ -171,6 +173,7 @@ impl Link {
             has_deferred: AtomicBool::new(false),
             end: OnceLock::new(),
             lead: Mutex::default(),
+            led: AtomicU64::new(0),
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),
             changed: Condvar::new(),

@@ -119,6 +119,7 @@ impl Driver {
         calls: &Calls,
     ) -> MutexGuard<'a, State> {
         let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
+        let mut led = link.led();
         while self.watches.load(Ordering::Relaxed) && is_idle(&mut state) {
             let waited = self.is_wanted.wait_timeout(state, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
@@ -129,8 +130,9 @@ impl Driver {
                     break;
                 }
                 self.watches.store(true, Ordering::Relaxed);
-                if link.try_lead().is_some() {
-                    // No thread receives. This one does so at once, and then tells the others.
+                let led_before = std::mem::replace(&mut led, link.led());
+                if led == led_before && link.try_lead().is_some() {
+                    // No thread has received. This one does so at once, and then tells the others.
                     state.looks_at = Some(Instant::now());
                 }
             }
