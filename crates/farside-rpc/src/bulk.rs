@@ -56,12 +56,12 @@ pub use crate::memory::{Mapped, Memory, MemoryError, ShmError};
 /// | [`Scope::lend`], [`Scope::lend_mut`] | memory that is lent within a scope |
 /// | [`Memory::to_read`], [`Memory::to_write`] | parts of memory that peers on the same machine map |
 ///
-/// The server's memory in a result is a `Bulk<Read>` that owns its bytes or is a part of a [`Memory`].
-/// The server holds it ready until the client drops it or the connection ends; see
+/// The server's memory in a result is a `Bulk<Read>` that owns its bytes or is a part of a
+/// [`Memory`]. The server holds it ready until the client drops it or the connection ends; see
 /// [`keeping`](Self::keeping). It counts for the connection like a call: with too much of it, calls
-/// are refused as [`Busy`](crate::CallError::Busy). A client [pulls](Self::pull) from it, for as long
-/// each time as the call had, and sees what the memory holds then. It keeps the connection open. On
-/// one machine, [`mapped`](Bulk::mapped) reads without a look at the server.
+/// are refused as [`Busy`](crate::CallError::Busy). A client [pulls](Self::pull) from it, for as
+/// long each time as the call had, and sees what the memory holds then. It keeps the connection
+/// open. On one machine, [`mapped`](Bulk::mapped) reads without a look at the server.
 ///
 /// ```
 /// use farside_rpc::bulk::{Bulk, Memory, Read};
@@ -117,7 +117,7 @@ pub(crate) struct Remote {
     segments: Segments,
 }
 
-/// Who has memory of the peer.
+/// The holder of memory of the peer.
 #[derive(Clone, Debug)]
 pub(crate) enum Holder {
     /// The handler of a call, until the call ends.
@@ -416,7 +416,7 @@ impl<A> Bulk<A> {
         }
     }
 
-    /// Keeps a value until nobody uses the memory any more: until its call has ended, or, if it is
+    /// Keeps a value until the memory is no longer used: until its call has ended, or, if it is
     /// returned in a result, until the client has dropped it or its connection has ended. So the
     /// value's destructor tells when that is so. It runs on a thread of the library and must not
     /// wait.
@@ -464,9 +464,9 @@ impl Bulk<Read> {
         }
     }
 
-    /// Copies `bytes` bytes from `offset` on, in a task: while messages are on their way, an `async`
-    /// handler occupies no thread. What takes no messages is copied at once. So is memory of a
-    /// result, by a caller, with its thread.
+    /// Copies `bytes` bytes from `offset` on, in a task. While messages are on their way, an
+    /// `async` handler occupies no thread. Memory that needs no messages is copied at once. A caller
+    /// that pulls from memory of a result does so on its thread.
     ///
     /// # Errors
     /// Those of [`pull`](Self::pull).
@@ -476,7 +476,8 @@ impl Bulk<Read> {
     /// use farside_rpc::bulk::{Bulk, Read};
     /// use farside_rpc::{Call, Service};
     ///
-    /// let service = Service::new("sums").async_procedure("sum", |_: Call, memory: Bulk<Read>| async move {
+    /// let sums = Service::new("sums");
+    /// let sums = sums.async_procedure("sum", |_: Call, memory: Bulk<Read>| async move {
     ///     let mut sum = 0;
     ///     for offset in (0..memory.bytes()).step_by(1 << 20) {
     ///         let bytes = (memory.bytes() - offset).min(1 << 20);

@@ -11,7 +11,7 @@ mod waiting;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker as Task};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
 const OFFER_BYTES: usize = 4 << 20;
 /// The most bytes in the backlog for which this side serves a `Fetch` or goes on with a push.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
-/// The most `Fetch`es that wait until less is to be sent. A peer has at most four for each transfer.
+/// The most `Fetch`es that wait until less is to be sent. A transfer has at most four under way.
 const DEFERRED_MAX: usize = 4096;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;
@@ -70,6 +70,8 @@ pub(crate) struct Link {
     end: OnceLock<LinkEnd>,
     /// Held by the thread that receives; memory for it.
     lead: Mutex<Vec<u8>>,
+    /// How often a thread began to lead. Written by the leader.
+    led: AtomicU64,
     /// Guards nothing; for the threads that wait without leading.
     followers: Mutex<()>,
     follower_count: AtomicUsize,
@@ -171,6 +173,7 @@ impl Link {
             has_deferred: AtomicBool::new(false),
             end: OnceLock::new(),
             lead: Mutex::default(),
+            led: AtomicU64::new(0),
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),
             changed: Condvar::new(),

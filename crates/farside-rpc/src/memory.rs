@@ -74,9 +74,9 @@ pub enum MemoryError {
 /// Memory of a peer on the same machine, as this process maps it. See
 /// [`Bulk::mapped`](crate::Bulk::mapped).
 ///
-/// It holds the memory as the [`Bulk`](crate::Bulk) does. The peer may write the memory at any time,
-/// so what is read may be a mixture of old and new bytes: the two sides need a protocol of their
-/// own, such as counters before and behind the data.
+/// It holds the memory as the [`Bulk`](crate::Bulk) does. The peer may write the memory at any
+/// time, so what is read may be a mixture of old and new bytes: the two sides need a protocol of
+/// their own, such as counters before and behind the data.
 ///
 /// The descriptor is that of the memory's file, which is the whole [`Memory`] of the peer. While
 /// this value lives, another process of the user may open `/proc/PID/fd/N` and map the file, from

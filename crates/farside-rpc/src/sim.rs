@@ -25,7 +25,8 @@ use crate::server::{Builder, StartError, Turns};
 /// use std::time::Duration;
 ///
 /// let double = |_: &_, number: u64| Ok::<_, Never>(2 * number);
-/// let server = Server::builder().provider(0, Service::new("double").procedure("it", Handling::Pooled, double));
+/// let double = Service::new("double").procedure("it", Handling::Pooled, double);
+/// let server = Server::builder().provider(0, double);
 /// let mut profile = Profile::default();
 /// profile.latency = Duration::from_millis(40);
 /// profile.jitter = Duration::ZERO;

@@ -289,9 +289,7 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, Be
         let ended = AtomicBool::new(false);
         let job = inspector_when_there()?;
         let looked = thread::scope(|scope| {
-            let threads: Vec<_> = (0..viewers)
-                .map(|_| scope.spawn(|| look(&job, &state, &ended)))
-                .collect();
+            let threads: Vec<_> = (0..viewers).map(|_| scope.spawn(|| look(&job, &state, &ended))).collect();
             loop {
                 match states.here().get(0) {
                     END => break,

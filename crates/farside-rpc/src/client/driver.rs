@@ -1,10 +1,10 @@
 //! [`Driver`]: receives for calls that no thread waits for.
 //!
 //! The driver's thread starts when the first task waits for an answer, when a one-way call needs
-//! this side after it was sent, or with the first call that nothing waits for at once. Such calls it
-//! serves every second, if no other thread does. It is a waiting thread like others: it leads if no other does. When
-//! it was not needed for a while, it receives no more, so that threads which wait for their own
-//! answers do so themselves.
+//! this side after it was sent, or with the first call that is not waited for at once. Every second
+//! it serves such calls, unless another thread receives. It is a waiting thread like others: it
+//! leads if no other does. When it was not needed for a while, it receives no more, so that threads
+//! which wait for their own answers do so themselves.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,6 +119,7 @@ impl Driver {
         calls: &Calls,
     ) -> MutexGuard<'a, State> {
         let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
+        let mut led = link.led();
         while self.watches.load(Ordering::Relaxed) && is_idle(&mut state) {
             let waited = self.is_wanted.wait_timeout(state, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
@@ -129,8 +130,9 @@ impl Driver {
                     break;
                 }
                 self.watches.store(true, Ordering::Relaxed);
-                if link.try_lead().is_some() {
-                    // No thread receives. This one does so at once, and then tells the others.
+                let led_before = std::mem::replace(&mut led, link.led());
+                if led == led_before && link.try_lead().is_some() {
+                    // No thread has received. This one does so at once, and then tells the others.
                     state.looks_at = Some(Instant::now());
                 }
             }

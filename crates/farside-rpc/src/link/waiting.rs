@@ -88,6 +88,8 @@ impl Link {
         scratch: &mut Vec<u8>,
         look: &mut impl FnMut() -> Option<T>,
     ) -> Option<T> {
+        // No other thread leads now.
+        self.led.store(self.led.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let mut looks = 0;
         let mut idle_since = None;
         loop {
@@ -117,6 +119,11 @@ impl Link {
                 idle_since = None;
             }
         }
+    }
+
+    /// How often a thread began to receive.
+    pub(crate) fn led(&self) -> u64 {
+        self.led.load(Ordering::Relaxed)
     }
 
     /// The right to receive, unless another thread has it.

@@ -169,7 +169,7 @@ fn memory_comes_beside_streams_and_long_results() {
     );
 }
 
-/// A result that nobody takes, or whose bytes are not understood, holds no memory.
+/// A result that is not taken, or whose bytes are not understood, holds no memory.
 #[test]
 fn memory_of_results_that_are_not_wanted_comes_back() {
     let (memory, count) = (Memory::new(1 << 20).unwrap(), Arc::default());

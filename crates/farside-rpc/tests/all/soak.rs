@@ -84,10 +84,9 @@ pub(crate) fn crowd(address: &str) {
 }
 
 fn shared_files() -> usize {
-    let all = std::fs::read_dir("/dev/shm").map_or(0, |files| {
+    std::fs::read_dir("/dev/shm").map_or(0, |files| {
         files.flatten().filter(|file| file.file_name().to_string_lossy().contains("farside-rpc")).count()
-    });
-    all
+    })
 }
 
 /// Lets processes full of clients connect, call and die. Returns the server's use of the system
