@@ -41,7 +41,8 @@ impl ShownSearch {
         window: Window,
     ) -> Result<(Self, Reports, Search<Hex, OnJob<'w>>), JobError> {
         let failed = |error: farside_inspect::ExposeError| JobError::Job(error.into());
-        let exploration = f64::from(task.params.exploration);
+        // The number as people write it, without the digits of a wider type.
+        let exploration = task.params.exploration.to_string().parse().unwrap_or_default();
         let exploration = me.parameter("exploration", exploration, 0.0..=EXPLORATION_MAX).map_err(failed)?;
         let search = search.tune(move || exploration.get() as f32);
         let describe = move |me: &Worker, question: &str| tree(me, window, question).to_string().into_bytes();
