@@ -3,8 +3,10 @@
 mod findings;
 mod htp;
 mod progress;
+mod shown;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 use farside::Worker;
@@ -14,7 +16,9 @@ use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Re
 
 use self::findings::{Cost, Findings};
 use self::progress::Progress;
+use self::shown::ShownSearch;
 use crate::error::CliError;
+use crate::inspect::serve;
 use crate::values::{Seconds, at_least_one};
 
 /// Default duration of a search.
@@ -58,6 +62,12 @@ pub(crate) struct Arguments {
     /// Fabric of the job: auto, shm, ofi, auto:PROVIDER or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
+    /// Show the search in a browser while it runs; ADDRESS is where to listen
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0",
+        conflicts_with = "local"
+    )]
+    inspect: Option<SocketAddr>,
     /// Print one line with one JSON object, and nothing else
     #[arg(long)]
     json: bool,
@@ -139,10 +149,13 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     if let Some(fabric) = &arguments.fabric {
         job = job.force_fabric(fabric.clone());
     }
+    // The processes of the job have the same arguments, and this one starts them.
+    let is_launcher = !farside::job::is_member();
+    let _page = arguments.inspect.filter(|_| is_launcher).map(serve::beside_job).transpose()?;
     job.run(|me: &Worker| {
         let is_first = me.id().number() == 0;
         let progress = is_first.then(|| Progress::new(task.budget));
-        let report = search_on(me, task, progress.clone()).map_err(job_error)?;
+        let report = search_on(me, task, progress.clone(), arguments.inspect.is_some()).map_err(job_error)?;
         let Some(progress) = progress else { return Ok(()) };
         progress.finish();
         let told = report.job.as_ref();
@@ -157,10 +170,24 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     Ok(())
 }
 
-fn search_on(me: &Worker, task: &Task, progress: Option<Progress>) -> Result<Report<Cell>, JobError> {
-    let mut search = Search::new(task.game).params(task.params).on(OnJob::new(me)?);
+fn search_on(
+    me: &Worker,
+    task: &Task,
+    progress: Option<Progress>,
+    is_shown: bool,
+) -> Result<Report<Cell>, JobError> {
+    let place = OnJob::new(me)?;
+    let mut search = Search::new(task.game).params(task.params).on(place);
+    let (mut _shown, mut reports) = (None, None);
+    if is_shown {
+        let (shown, taker, tuned) = ShownSearch::new(me, task, search, place.window())?;
+        (_shown, reports, search) = (Some(shown), Some(taker), tuned);
+    }
     if let Some(progress) = progress {
-        search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| progress.show(report));
+        search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| {
+            reports.iter().for_each(|reports| reports.show(report));
+            progress.show(report)
+        });
     }
     search.run(&task.position, task.budget)
 }

@@ -51,8 +51,9 @@ enum Question {
     /// Answer questions in JSON from the standard input, one a line, until it ends
     ///
     /// A question is an object: {"do": "jobs"}, {"do": "list"} or {"do": "get", "area": "temperature",
-    /// "select": "[::4, ::4]"}, with "job" if there are several. The answer is one line. If it has
-    /// "bytes", so many bytes follow it: the elements, in row-major order. A failure has "error".
+    /// "select": "[::4, ::4]"}, with "job" if there are several. The answer is one line. Elements
+    /// follow it, in row-major order, if it has their size as "bytes". A failure has "error". The
+    /// document docs/inspect.md says where all questions are.
     Session {
         #[command(flatten)]
         job: JobArguments,

@@ -130,6 +130,8 @@ pub struct Session {
     areas: Mutex<BTreeMap<(String, String), Arc<Area<()>>>>,
     pauses: Mutex<BTreeMap<String, Paused>>,
     locks: Mutex<BTreeMap<(String, String), Locked>>,
+    /// The last step before the last change of each job by this session.
+    changes: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Session {
@@ -145,6 +147,7 @@ impl Session {
             areas: Mutex::default(),
             pauses: Mutex::default(),
             locks: Mutex::default(),
+            changes: Mutex::default(),
         }
     }
 
@@ -187,20 +190,20 @@ impl Session {
                     return Err(SessionError::Question("give either \"values\" or \"bytes\"".into()));
                 }
                 let step = self.put(&job, &area, &select, values.as_ref(), elements)?;
-                json!({ "step": step })
+                self.changed(job, step)
             }
             "set" => {
                 let (parameter, value) = (fields.text("parameter")?, fields.float("value")?);
                 fields.end()?;
                 let step = self.again_if_lost(&job, |inspector| Ok(inspector.set(&parameter, value)?))?;
-                json!({ "step": step })
+                self.changed(job, step)
             }
             "act" => {
                 let action = fields.text("action")?;
                 fields.end()?;
                 // An action is not started twice.
                 let step = self.inspector(&job)?.act(&action)?;
-                json!({ "step": step })
+                self.changed(job, step)
             }
             "ask" => {
                 let (probe, worker) = (fields.text("probe")?, fields.number("worker")?);
@@ -289,7 +292,12 @@ impl Session {
             if bytes > self.bytes_max {
                 return Err(SessionError::TooLarge { bytes, max: self.bytes_max });
             }
-            let frame = area.get_raw(&selection, at)?;
+            let mut frame = area.get_raw(&selection, at)?;
+            // Who changes something and then reads sees the change, and not a copy from before it.
+            let is_before = frame.step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
+            if at == At::Now && is_before && !lock(&self.pauses).contains_key(job) {
+                frame = area.get_raw(&selection, At::Next)?;
+            }
             let (element, units) = (frame.element.name(), &info.units);
             let head = json!({
                 "name": frame.name, "type": element, "shape": frame.shape, "units": units, "step": frame.step,
@@ -319,6 +327,14 @@ impl Session {
             }
         };
         Ok(area.put_locked(&selection, encoded.as_deref().unwrap_or(elements), locked)?)
+    }
+
+    /// Notes a change, and answers with the last step before it.
+    fn changed(&self, job: String, step: Option<u64>) -> Value {
+        if let Some(step) = step {
+            lock(&self.changes).insert(job, step);
+        }
+        json!({ "step": step })
     }
 
     /// Asks a probe.
@@ -371,6 +387,7 @@ impl Session {
                 if matches!(error, InspectError::NoJob { .. }) {
                     lock(&self.jobs).remove(job);
                     lock(&self.pauses).remove(job);
+                    lock(&self.changes).remove(job);
                 }
                 lock(&self.areas).retain(|(of, _), _| of != job);
                 self.inspector(job).and_then(|inspector| ask(&inspector))

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use crate::game::{Game, Outcome};
 
 pub use budget::{Budget, MAX_ROLLOUTS};
-pub use job::{Costs, JobError, JobReport, JobSession, OnJob, Placement, WorkerReport};
+pub use job::{Branch, Costs, JobError, JobReport, JobSession, OnJob, Placement, Window, WorkerReport};
 pub use local::Local;
 pub use params::Params;
 pub use report::{MoveReport, Report};
@@ -42,7 +42,11 @@ pub struct Search<G: Game, P = Local> {
     pub(crate) params: Params,
     pub(crate) place: P,
     pub(crate) observer: Option<Observer<G>>,
+    pub(crate) tuner: Option<Tuner>,
 }
+
+/// What a search asks for the exploration constant.
+type Tuner = Box<dyn FnMut() -> f32 + Send>;
 
 /// The receiver of interim reports.
 pub(crate) struct Observer<G: Game> {
@@ -57,7 +61,7 @@ impl<G: Game> Search<G> {
     /// Returns a search with default parameters, in this thread.
     #[must_use]
     pub fn new(game: G) -> Self {
-        Self { game, params: Params::default(), place: Local, observer: None }
+        Self { game, params: Params::default(), place: Local, observer: None, tuner: None }
     }
 }
 
@@ -72,7 +76,7 @@ impl<G: Game, P> Search<G, P> {
     /// Sets the place to run: [`Local`] or [`OnJob`](crate::OnJob).
     #[must_use]
     pub fn on<Q>(self, place: Q) -> Search<G, Q> {
-        Search { game: self.game, params: self.params, place, observer: self.observer }
+        Search { game: self.game, params: self.params, place, observer: self.observer, tuner: self.tuner }
     }
 
     /// Calls `show` with an interim report after each `every` rollouts (0 counts as 1). If it

@@ -265,6 +265,11 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         size_of_val(&*self.nodes) + size_of_val(&*self.moves) + self.slots.bytes()
     }
 
+    /// Sets the constant c of the UCB rule for later selections.
+    pub(crate) fn set_exploration(&mut self, exploration: f32) {
+        self.rules.exploration = exploration;
+    }
+
     /// Returns the memory limit.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.rules.memory_bytes

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::Worker;
-use farside_inspect::Expose;
+use farside_inspect::{Expose, Kind, PublishError};
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};
 
@@ -19,14 +19,31 @@ const LIMIT: Duration = Duration::from_secs(100);
 /// Plays the job, if it is told to.
 #[test]
 fn job() {
-    if std::env::var_os(PART).is_none() {
-        return;
-    }
+    let Ok(part) = std::env::var(PART) else { return };
     // `farside run` decides on the number of processes.
-    farside::job().run(publish).unwrap();
+    farside::job().run(if part == STEERED { be_steered } else { publish }).unwrap();
+}
+
+/// The part of a job that can be changed.
+pub(crate) const STEERED: &str = "steered";
+
+fn be_steered(me: &Worker) -> farside::Result<()> {
+    let (own, count) = (me.id().index(), me.worker_count() as usize);
+    let _dt = me.parameter("dt", 0.5, 0.0..=10.0)?;
+    let board = me.view::<u32>("board").shape([1, 4]).part_of([count, 4], [own, 0]).writable().open()?;
+    let _count = me.action("count", |_| Ok(()))?;
+    let _echo = me.probe("echo", Kind::Plain, |me, question| {
+        json!({ "said": question, "by": me.id().number() }).to_string().into_bytes()
+    })?;
+    let mut row = [0; 4];
+    publish_and(me, |step| board.publish_mut(step, &mut row))
 }
 
 fn publish(me: &Worker) -> farside::Result<()> {
+    publish_and(me, |_| Ok(()))
+}
+
+fn publish_and(me: &Worker, mut more: impl FnMut(u64) -> Result<(), PublishError>) -> farside::Result<()> {
     let (own, count) = (me.id().index(), me.worker_count() as usize);
     let view = me.view::<f64>("heat").shape([2, 4]).part_of([2 * count, 4], [2 * own, 0]).units("K").open()?;
     let cube = me.view::<i32>("cube").shape([1, 2, 2]).part_of([count, 2, 2], [own, 0, 0]).open()?;
@@ -36,6 +53,7 @@ fn publish(me: &Worker) -> farside::Result<()> {
         view.publish(step, &values)?;
         let first = own as i32 * 4;
         cube.publish(step, &[first, first + 1, first + 2, -first - 3])?;
+        more(step)?;
         me.barrier()?;
         assert!(Instant::now() < until, "this job was not ended in time");
     }
@@ -50,25 +68,31 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn start() -> Self {
+        Self::start_as("plain")
+    }
+
+    pub(crate) fn start_as(part: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("cli-inspect-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut command = ended_with_us(FARSIDE.0);
         command.args(["run", "-n", "2"]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "inspect::job", "--nocapture", "--quiet"]);
-        command.env(PART, "1").env("FARSIDE_JOB", &name).stdout(Stdio::null());
+        command.env(PART, part).env("FARSIDE_JOB", &name).stdout(Stdio::null());
         Self { launcher: command.spawn().unwrap(), name }
     }
 
-    /// Waits until both processes show both areas.
+    /// Waits until both processes show all areas.
     pub(crate) fn wait(&mut self) {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let jobs = farside_inspect::jobs().unwrap();
             let has_doors = jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == 2);
-            let is_complete = |area: &farside_inspect::AreaInfo| area.parts.len() == 2 && area.step().is_some();
+            let is_complete = |area: &farside_inspect::AreaInfo| {
+                area.parts.len() == 2 && (area.role != farside_inspect::Role::View || area.step().is_some())
+            };
             if has_doors {
                 let areas = farside_inspect::Inspector::connect(&self.name).unwrap().list().unwrap();
-                if areas.len() == 2 && areas.iter().all(is_complete) {
+                if areas.len() >= 2 && areas.iter().all(is_complete) {
                     return;
                 }
             }

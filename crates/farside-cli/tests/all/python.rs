@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside_testbed::{ended_with_us, is_left_out, python, run};
 
-use crate::inspect::{FARSIDE, Job};
+use crate::inspect::{FARSIDE, Job, STEERED};
 
 const LIMIT: Duration = Duration::from_secs(100);
 
@@ -18,7 +18,7 @@ name = sys.argv[1]
 assert any(job["name"] == name and job["process_count"] == 2 for job in farside.jobs())
 with farside.connect(name, timeout=60) as job:
     areas = {area.name: area for area in job.list()}
-    assert sorted(areas) == ["cube", "heat"], areas
+    assert sorted(areas) == ["board", "count", "cube", "dt", "echo", "heat"], areas
     heat = job.area("heat")
     assert (heat.shape, heat.dtype, heat.units) == ((4, 4), numpy.float64, "K"), heat
     expected = numpy.arange(16).reshape(4, 4) + 0.5
@@ -31,13 +31,40 @@ with farside.connect(name, timeout=60) as job:
     assert (job.area("cube")[1] == [[4, 5], [6, -7]]).all()
     steps = [frame.step for _, frame in zip(range(3), heat.watch("[0]", rate=100))]
     assert steps == sorted(set(steps)), steps
+    assert (heat.role, heat.kind, heat.writable) == ("view", "plain", False)
+    board = job.area("board")
+    assert (board.role, board.writable, board.dtype) == ("view", True, numpy.dtype("u4"))
+    board[0, 1:3] = [7, 8]
+    board["1, ::2"] = 9
+    expected = numpy.array([[0, 7, 8, 0], [9, 0, 9, 0]])
+    assert (board[...] == expected).all(), board[...]
+    dt = job.area("dt")
+    assert (dt.role, dt.bounds, float(dt[...])) == ("parameter", [0.0, 10.0], 0.5), dt.bounds
+    job.set("dt", 2)
+    assert float(dt[...]) == 2.0
+    assert job.act("count") > 0
+    assert job.ask("echo", "hi") == {0: {"said": "hi", "by": 0}, 1: {"said": "hi", "by": 1}}
+    assert job.ask("echo", "hi", worker=1) == {1: {"said": "hi", "by": 1}}
+    with job.pause() as paused:
+        step = paused.step
+        assert heat[...].step == step
+        assert paused.next() == step + 1
+        assert heat[...].step == step + 1
+    assert heat[...].step > step + 1
     for wrong, words in [
+        (lambda: board.put([1, 2, 3], "[0, :2]"), "cannot write"),
+        (lambda: board.put(-1), "do not fit"),
+        (lambda: board.put(0.5), "do not fit"),
+        (lambda: heat.put(1.0), "writable"),
+        (lambda: job.set("dt", 11), "bounds"),
+        (lambda: job.set("x", 1), "no process has"),
+        (lambda: job.resume(), "not paused"),
         (lambda: heat[9], "outside"),
         (lambda: heat[::-1], "step"),
         (lambda: heat["x"], "number"),
         (lambda: heat[1.5], "cannot select"),
         (lambda: heat.get(step=0), "over"),
-        (lambda: job.area("cold"), "cube, heat"),
+        (lambda: job.area("cold"), "cube, dt"),
         (lambda: farside.connect("no such job"), "no such job"),
     ]:
         try:
@@ -55,7 +82,7 @@ fn frames_are_arrays_of_numpy() {
         return;
     }
     let python = python().expect("the bed is there");
-    let mut job = Job::start();
+    let mut job = Job::start_as(STEERED);
     job.wait();
     let folder = std::env::temp_dir().join(format!("farside-python-{}", std::process::id()));
     let installed = folder.join("installed");

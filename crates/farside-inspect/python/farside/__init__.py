@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-__all__ = ["Area", "Error", "Frame", "Job", "connect", "jobs"]
+__all__ = ["Area", "Error", "Frame", "Job", "Locked", "Paused", "connect", "jobs"]
 
 _DTYPES = {
     "bool": "?", "u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4",
@@ -30,7 +30,7 @@ class Error(Exception):
 
 
 class Frame(np.ndarray):
-    """Elements of one step of all processes. `step` is its number."""
+    """Elements of one step of all processes. `step` is its number; memory as it is now has none."""
 
     step = None
 
@@ -53,12 +53,17 @@ class _Session:
             ) from error
         self.lock = threading.Lock()
 
-    def ask(self, **question):
-        """Asks a question. Returns the answer and, if it has elements, their array."""
+    def ask(self, elements=None, **question):
+        """Asks a question, with an array behind it or without. Returns the answer and, if it has
+        elements, their array."""
         question = {name: value for name, value in question.items() if value is not None}
+        if elements is not None:
+            question["bytes"] = elements.nbytes
         with self.lock:
             try:
                 self.process.stdin.write(json.dumps(question).encode() + b"\n")
+                if elements is not None:
+                    self.process.stdin.write(elements.reshape(-1).view(np.uint8).data)
                 self.process.stdin.flush()
                 line = self.process.stdout.readline()
             except (OSError, ValueError) as error:
@@ -111,8 +116,34 @@ class Job:
             raise Error(f"{name!r} has just come: ask again")
         return areas[0]
 
+    def set(self, parameter, value):
+        """Sets a parameter at one step of all workers. Returns the last step before the change."""
+        return self._session.ask(do="set", parameter=parameter, value=float(value))[0]["step"]
+
+    def act(self, action):
+        """Has all workers run an action at one step. Returns the last step before it."""
+        return self._session.ask(do="act", action=action)[0]["step"]
+
+    def ask(self, probe, question="", worker=None):
+        """Asks a probe. Returns the answers by worker: what their JSON means, or their texts."""
+        answer, _ = self._session.ask(do="ask", probe=probe, question=question, worker=worker)
+        return {found["worker"]: found["answer"] for found in answer["answers"]}
+
+    def pause(self, step=None):
+        """Has the job pause after the next step, or after the one of this number."""
+        return Paused(self._session, self._session.ask(do="pause", step=step)[0]["step"])
+
+    def resume(self):
+        """Ends the pause of the job, whoever has made it."""
+        self._session.ask(do="resume")
+
+    def lock(self, name):
+        """Locks exposed memory, for 10 s at most."""
+        self._session.ask(do="lock", area=name)
+        return Locked(self._session, name)
+
     def close(self):
-        """Ends the connection."""
+        """Ends the connection, and with it pauses and locks."""
         self._session.close()
 
     def __enter__(self):
@@ -120,6 +151,47 @@ class Job:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Paused:
+    """A job that is paused after `step`. It goes on at the end of a `with` statement, or by `resume`."""
+
+    def __init__(self, session, step):
+        self._session = session
+        self.step = step
+
+    def next(self):
+        """Lets the job go on until it has completed the next step. Returns that."""
+        self.step = self._session.ask(do="next")[0]["step"]
+        return self.step
+
+    def resume(self):
+        """Lets the job go on."""
+        self._session.ask(do="resume")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.resume()
+
+
+class Locked:
+    """Exposed memory that is locked, until the end of a `with` statement or `unlock`."""
+
+    def __init__(self, session, name):
+        self._session = session
+        self._name = name
+
+    def unlock(self):
+        """Unlocks the memory."""
+        self._session.ask(do="unlock", area=self._name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.unlock()
 
 
 class Area:
@@ -137,6 +209,12 @@ class Area:
         self.units = described["units"]
         self.step = described["step"]
         self.parts = described["parts"]
+        self.role = described["role"]
+        self.kind = described["kind"]
+        self.writable = described["writable"]
+        self.bounds = described.get("bounds")
+        self.origin = described.get("origin")
+        self.spacing = described.get("spacing")
 
     def __repr__(self):
         return f"<farside.Area {self.name!r}: {self.dtype}{list(self.shape)} {self.units}>"
@@ -151,6 +229,27 @@ class Area:
     def __getitem__(self, select):
         return self.get(select)
 
+    def put(self, values, select=""):
+        """Writes elements: an array of the shape that is selected, or one number for all places.
+
+        Returns the last step before the change, or None if it was made at once.
+        """
+        text = _text(select)
+        values = np.asarray(values)
+        if not np.can_cast(values.dtype, self.dtype, "same_kind") and not _fits(values, self.dtype):
+            raise Error(f"values of {values.dtype} do not fit {self.name!r}, which has {self.dtype}: convert them")
+        # The shape that is selected is that of numpy, of an array that takes no memory.
+        place = _places(text)
+        try:
+            shape = np.broadcast_to(np.empty((), self.dtype), self.shape)[place].shape
+            elements = np.ascontiguousarray(np.broadcast_to(values, shape), self.dtype)
+        except (IndexError, ValueError) as error:
+            raise Error(f"cannot write {self.name!r}: {error}") from error
+        return self._session.ask(elements, do="put", area=self.name, select=text)[0]["step"]
+
+    def __setitem__(self, select, values):
+        self.put(values, select)
+
     def watch(self, select="", rate=10.0):
         """Yields each new step, but looks at most `rate` times a second. It ends with the job's error."""
         due, last = time.monotonic(), None
@@ -158,7 +257,7 @@ class Area:
             time.sleep(max(0.0, due - time.monotonic()))
             due = max(due + 1.0 / rate, time.monotonic())
             frame = self.get(select)
-            if frame.step != last:
+            if frame.step is None or frame.step != last:
                 last = frame.step
                 yield frame
 
@@ -169,6 +268,31 @@ def _text(select):
         return select if not select or select.startswith("[") else f"[{select}]"
     parts = select if isinstance(select, tuple) else (select,)
     return "[" + ", ".join(map(_index, parts)) + "]"
+
+
+def _fits(values, dtype):
+    """Whether whole numbers keep their values in another type."""
+    if values.dtype.kind not in "iub" or dtype.kind not in "iub":
+        return False
+    return bool((values.astype(dtype) == values).all())
+
+
+def _places(text):
+    """A selection in the form of a text as numpy takes it."""
+    inner = text.strip()[1:-1].strip().rstrip(",")
+    return tuple(map(_place, inner.split(","))) if inner else ...
+
+
+def _place(part):
+    part = part.strip()
+    try:
+        if part == "...":
+            return ...
+        if ":" in part:
+            return slice(*(int(end) if end.strip() else None for end in part.split(":")))
+        return int(part)
+    except (TypeError, ValueError):
+        raise Error(f"cannot select with {part!r}: use places, slices and ...") from None
 
 
 def _index(part):

@@ -1,6 +1,5 @@
 //! The page and its server, beside a running job.
 
-mod browser;
 mod client;
 mod crowd;
 mod hostile;

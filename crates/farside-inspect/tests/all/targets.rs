@@ -92,6 +92,7 @@ pub(crate) fn target() {
         "steered" => job.run(be_steered),
         "exposed" => job.run(expose_memory),
         "alone" => crate::standalone::play_rank(),
+        "probes" => job.run(answer_probes),
         part if part.starts_with("client ") => crate::steering::play_client(part),
         part => panic!("no part {part}"),
     };
@@ -201,6 +202,31 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
         }
         me.progress()?;
         assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+/// Describes a tree, of which each worker has some nodes, and a board.
+fn answer_probes(me: &Worker) -> farside::Result<()> {
+    let node = |id: &str, parent: &str, label: &str, visits: u32, value: f64, owner: u32| {
+        format!(
+            "{{\"id\":\"{id}\",\"parent\":{parent},\"label\":\"{label}\",\"visits\":{visits},\"value\":{value},\"owner\":{owner}}}"
+        )
+    };
+    let nodes = match me.id().number() {
+        0 => [node("r", "null", "", 10, 0.5, 0), node("a", "\"r\"", "a", 6, 0.5, 1)],
+        _ => [node("c", "\"a\"", "<i>c</i>", 5, 0.25, 1), node("b", "\"r\"", "b", 4, 1.0, 0)],
+    };
+    let tree = format!("{{\"nodes\":[{}]}}", nodes.join(","));
+    let _tree = me.probe("tree", Kind::Tree, move |_, _| tree.clone().into_bytes())?;
+    let board = "{\"size\":3,\"stones\":\"x.....o..\",\"to_move\":\"o\",\"rates\":[null,null,0.5,null,0.625,null,null,null,null],
+        \"visits\":[0,0,10,0,30,0,0,0,0],\"line\":[\"b2\",\"c1\"]}";
+    let show = |me: &Worker| me.probe("board", Kind::HexBoard, move |_, _| board.as_bytes().to_vec());
+    let _board = (me.id().number() == 0).then(|| show(me)).transpose()?;
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        me.progress()?;
+        std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }

@@ -45,6 +45,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod trails;
+mod window;
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -60,6 +61,7 @@ use crate::game::Game;
 pub use error::JobError;
 pub use session::JobSession;
 pub use statistics::{JobReport, WorkerReport};
+pub use window::{Branch, Window};
 
 /// Runs a search on all workers of a job together.
 ///

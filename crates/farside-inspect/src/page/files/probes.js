@@ -4,8 +4,8 @@ import { el } from "/cards.js";
 import { LINE_COLOURS, sharp, short } from "/draw.js";
 import { ask } from "/stream.js";
 
-const TREE_DEPTH = 8;
-const TREE_NODES = 2000;
+const TREE_DEPTH = 12;
+const TREE_NODES = 1000;
 const PERIOD_MS = 500;
 const LEVEL_HIGH = 34;
 
@@ -32,7 +32,7 @@ export class ProbeCard {
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("click", (event) => {
       this.point(event);
-      if (this.area.kind === "tree" && this.found) this.zoom(this.found.id);
+      if (this.area.kind === "tree" && this.found) this.zoom(this.found.id === this.root ? null : this.found.id);
     });
     this.canvas.addEventListener("keydown", (event) => { if (event.key === "Backspace") this.zoom(null); });
     new ResizeObserver(() => this.redraw()).observe(this.canvas);
@@ -41,8 +41,7 @@ export class ProbeCard {
   topic(key) {
     // A probe without a picture is not asked again and again.
     if (!this.isPicture) return null;
-    const question = this.area.kind === "tree"
-      ? JSON.stringify({ root: this.root, depth: TREE_DEPTH, limit: TREE_NODES }) : "";
+    const question = this.area.kind === "tree" ? JSON.stringify({ limit: TREE_NODES }) : "";
     return { key, watch: "probe", job: this.job, probe: this.area.name, question, period_ms: PERIOD_MS };
   }
 
@@ -72,7 +71,7 @@ export class ProbeCard {
   zoom(root) {
     this.root = root;
     this.up.hidden = root === null;
-    this.onChange();
+    this.redraw();
   }
 
   redraw() {
@@ -101,7 +100,7 @@ export class ProbeCard {
     for (const { answer } of this.answers) for (const node of answer.nodes) nodes.set(String(node.id), { ...node, children: [] });
     const tops = [];
     for (const node of nodes.values()) (nodes.get(String(node.parent))?.children ?? tops).push(node);
-    const top = tops.sort((a, b) => b.visits - a.visits)[0];
+    const top = nodes.get(String(this.root)) ?? tops.sort((a, b) => b.visits - a.visits)[0];
     if (!top) throw new Error("it has no node");
     const depth = (node, level = 1) => level > TREE_DEPTH ? level : Math.max(level, ...node.children.map((child) => depth(child, level + 1)));
     const levels = Math.min(depth(top), TREE_DEPTH + 1);

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use farside_inspect::{At, Selection};
+use farside_testbed::browser::{BED, Browser};
 use serde_json::json;
 
-use crate::page::browser::{BED, Browser};
 use crate::page::client::{PATIENCE, serve, token};
 use crate::targets::{BOARD, COLUMNS, ROWS, Target};
 
@@ -302,5 +302,48 @@ fn a_job_is_steered_from_the_page() {
     while paused().is_some() {
         assert!(Instant::now() < until, "the job goes on");
     }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A tree and a board that a program describes are drawn.
+#[test]
+fn trees_and_boards_are_drawn() {
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let mut target = Target::start("probes", &[]);
+    target.inspect(2);
+    let page = serve(&target.name);
+    let browser = Browser::start(1200, 900);
+    browser.open(&page.url());
+    // Both workers' nodes make one tree.
+    let tree = "article[data-area=tree]";
+    browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText == '4 nodes shown · 10 visits · owners 0, 1'"));
+    let point_at = |selector: &str, x: f64, y: f64| {
+        let place = browser.run(&format!(
+            "const canvas = document.querySelector('{selector} canvas'); canvas.scrollIntoView({{ block: 'center' }});
+             const box = canvas.getBoundingClientRect(); return [box.x + box.width * {x}, box.y + box.height * {y}]"
+        ));
+        (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+    };
+    let says = |selector: &str, text: &str| {
+        browser.wait_for(&format!("document.querySelector('{selector} output').innerText.startsWith({text:?})"));
+    };
+    // The third level: the child of the second node, which has six tenths of the width.
+    let (x, y) = point_at(tree, 0.1, 0.9);
+    browser.mouse(x, y, false);
+    says(tree, "<i>c</i>: 5 visits, value 0.25, worker 1");
+    let (x, y) = point_at(tree, 0.8, 0.5);
+    browser.mouse(x, y, true);
+    says(tree, "b: 4 visits");
+    // A click shows the part below it.
+    browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText.includes('4 visits')"));
+    // The board: an empty cell in the middle, with its rate.
+    let board = "article[data-area=board]";
+    browser.wait_for(&format!("document.querySelector('{board} .facts').innerText == 'white to move · expected b2 c1'"));
+    let (x, y) = point_at(board, 0.5, 0.5);
+    browser.mouse(x, y, false);
+    says(board, "b2: wins 62.5 %, 30 visits");
+    browser.picture("probes");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }

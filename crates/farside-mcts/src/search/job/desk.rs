@@ -28,6 +28,11 @@ impl Desk {
     pub(super) fn check_free(&self) -> Result<(), JobError> {
         if self.seat.is_some() { Err(JobError::InUse) } else { Ok(()) }
     }
+
+    /// The seat, if a search is in progress.
+    pub(super) fn seat(&mut self) -> Option<&mut dyn Any> {
+        self.seat.as_deref_mut()
+    }
 }
 
 /// A part of a search, with the state of the search around it.

@@ -217,6 +217,22 @@ impl<G: Game> Part<G> {
         }
     }
 
+    /// Sets the exploration constant, if it is one.
+    pub(super) fn set_exploration(&mut self, exploration: f32) {
+        if exploration.is_finite() && exploration >= 0.0 {
+            self.tree.set_exploration(exploration);
+        }
+    }
+
+    pub(super) fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// The nodes that other workers know, and their numbers there.
+    pub(super) fn known_nodes(&self) -> impl Iterator<Item = (EntryId, NodeId)> {
+        self.entries.iter()
+    }
+
     pub(super) fn tree(&self) -> &Tree<G::Move, Link> {
         &self.tree
     }

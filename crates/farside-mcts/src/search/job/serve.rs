@@ -39,6 +39,9 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
         let mut clock = Clock { budget, start, shown: 0 };
         for turn in 1.. {
             self.keep_time(address, &mut clock);
+            if let Some(exploration) = self.tuner.as_mut().map(|tuner| tuner()) {
+                at(me, address, |seat: &mut Seat<G>| seat.part.set_exploration(exploration));
+            }
             match at(me, address, |seat: &mut Seat<G>| take_turn(seat, me, address)) {
                 Turn::Over => break,
                 Turn::Worked(work) => {

@@ -30,6 +30,10 @@ impl<S> Entries<S> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, NodeId)> {
+        self.slots.iter().zip(0..).filter_map(|(slot, id)| Some((EntryId(id), slot.as_ref()?.node)))
+    }
+
     /// Returns the number of entries that can be added.
     pub(super) fn room(&self) -> usize {
         self.count_max - self.slots.len() + self.free.len()

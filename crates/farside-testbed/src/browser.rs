@@ -1,4 +1,5 @@
-//! A browser without a screen: Chromium, by the WebDriver protocol.
+//! A browser without a screen: Chromium, by the WebDriver protocol. Its methods panic if something
+//! fails, with the reason.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,19 +8,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_testbed::{ended_with_us, is_privileged};
 use serde_json::{Value, json};
 
-use crate::page::client::{PATIENCE, connect};
+use crate::{ended_with_us, is_privileged};
 
-/// The bed that these tests need.
-pub(crate) const BED: &str = "browser";
+/// The bed that tests with a browser need.
+pub const BED: &str = "browser";
 
+/// The time after which a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The time that a browser has to end.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 /// A browser with one page. Everything that was started for it ends with it.
-pub(crate) struct Browser {
+#[derive(Debug)]
+pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
@@ -27,7 +30,8 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    pub(crate) fn start(width: u32, height: u32) -> Self {
+    /// Starts a browser with a window of this size.
+    pub fn start(width: u32, height: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("farside-browser-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -78,7 +82,8 @@ impl Browser {
     /// Calls the driver.
     fn call(&self, method: &str, path: &str, body: &Value) -> Value {
         let text = if method == "POST" { body.to_string() } else { String::new() };
-        let mut stream = connect(([127, 0, 0, 1], self.port).into());
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -110,27 +115,28 @@ impl Browser {
         self.call(method, &format!("{}{path}", self.session), body)
     }
 
-    pub(crate) fn open(&self, url: &str) {
+    /// Opens a page.
+    pub fn open(&self, url: &str) {
         self.of_session("POST", "/url", &json!({ "url": url }));
     }
 
     /// Shows pages as a device of this size does.
-    pub(crate) fn narrow(&self, width: u32, height: u32) {
+    pub fn narrow(&self, width: u32, height: u32) {
         let device = json!({ "width": width, "height": height, "deviceScaleFactor": 2, "mobile": true });
         let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": device });
         self.of_session("POST", "/goog/cdp/execute", &command);
     }
 
     /// Runs a script in the page and returns its value.
-    pub(crate) fn run(&self, script: &str) -> Value {
+    pub fn run(&self, script: &str) -> Value {
         self.of_session("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Waits until an expression is true.
+    /// Waits until an expression is true. One that fails, for something that is not there, is not.
     #[track_caller]
-    pub(crate) fn wait_for(&self, expression: &str) {
+    pub fn wait_for(&self, expression: &str) {
         let until = Instant::now() + PATIENCE;
-        while self.run(&format!("return Boolean({expression})")) != json!(true) {
+        while self.run(&format!("try {{ return Boolean({expression}) }} catch {{ return false }}")) != json!(true) {
             let text = self.run("return document.body.innerText");
             assert!(Instant::now() < until, "never true: {expression}; the page says {text}");
             std::thread::sleep(Duration::from_millis(20));
@@ -138,7 +144,7 @@ impl Browser {
     }
 
     /// Moves the mouse to a point of the window, and clicks there if told to.
-    pub(crate) fn mouse(&self, x: f64, y: f64, clicks: bool) {
+    pub fn mouse(&self, x: f64, y: f64, clicks: bool) {
         let mut actions = vec![json!({ "type": "pointerMove", "duration": 0, "x": x as i64, "y": y as i64 })];
         if clicks {
             actions.push(json!({ "type": "pointerDown", "button": 0 }));
@@ -149,7 +155,7 @@ impl Browser {
     }
 
     /// Clicks on the first element that a selector of CSS finds.
-    pub(crate) fn click(&self, selector: &str) {
+    pub fn click(&self, selector: &str) {
         let script = format!(
             "const found = document.querySelector({selector:?}); found.scrollIntoView({{ block: 'center' }});
              const box = found.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]"
@@ -159,7 +165,7 @@ impl Browser {
     }
 
     /// Presses keys, one after the other.
-    pub(crate) fn press(&self, keys: &[&str]) {
+    pub fn press(&self, keys: &[&str]) {
         let actions: Vec<Value> = keys
             .iter()
             .flat_map(|key| [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })])
@@ -169,13 +175,13 @@ impl Browser {
     }
 
     /// What the page printed on its console: errors, and what its policy forbade.
-    pub(crate) fn complaints(&self) -> Vec<String> {
+    pub fn complaints(&self) -> Vec<String> {
         let found = self.of_session("POST", "/se/log", &json!({ "type": "browser" }));
         found.as_array().unwrap().iter().map(|entry| entry["message"].to_string()).collect()
     }
 
     /// Keeps a picture of the window, if `FARSIDE_PICTURES` names a folder for it.
-    pub(crate) fn picture(&self, name: &str) {
+    pub fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("FARSIDE_PICTURES") else { return };
         let picture = self.of_session("GET", "/screenshot", &json!({}));
         let path = PathBuf::from(folder).join(format!("{name}.png"));
