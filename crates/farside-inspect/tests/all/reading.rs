@@ -2,7 +2,7 @@
 
 use farside_inspect::{At, ElementType, InspectError, Selection};
 
-use crate::targets::{COLUMNS, ROWS, Target, pattern};
+use crate::targets::{COLUMNS, MANY, ROWS, Target, pattern};
 
 #[test]
 fn what_a_job_shows_is_listed_and_read() {
@@ -77,4 +77,20 @@ fn a_job_whose_doors_are_shut_runs_as_before() {
     assert!(target.wait());
     let mut target = Target::start("brief", &[("FARSIDE_INSPECT", "perhaps")]);
     assert!(!target.wait());
+}
+
+#[test]
+fn ten_thousand_areas_of_each_process_are_listed() {
+    let mut target = Target::start("many", &[]);
+    let job = target.inspect(2);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !job.list().unwrap().iter().any(|area| area.name == "last" && area.parts.len() == 2) {
+        assert!(std::time::Instant::now() < until, "the job shows its last area within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let areas = job.list().unwrap();
+    assert_eq!(areas.iter().filter(|area| area.name.starts_with("gauge")).count(), 2 * MANY);
+    let gauge = job.open::<f64>("gauge 9999 of 1").unwrap();
+    assert_eq!(gauge.get(&Selection::all(), At::Now).unwrap().values, [9999.0]);
+    assert!(target.is_running());
 }

@@ -92,6 +92,7 @@ pub(crate) fn target() {
         "steered" => job.run(be_steered),
         "exposed" => job.run(expose_memory),
         "alone" => crate::standalone::play_rank(),
+        "many" => job.run(show_many),
         "probes" => job.run(answer_probes),
         part if part.starts_with("client ") => crate::steering::play_client(part),
         part => panic!("no part {part}"),
@@ -131,6 +132,28 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
         assert!(Instant::now() < until, "this job was not ended in time");
     }
     me.barrier()
+}
+
+/// The areas of each worker of `many`.
+pub(crate) const MANY: usize = 10_000;
+
+/// Shows as many areas as fit, and one step of them.
+fn show_many(me: &Worker) -> farside::Result<()> {
+    let gauges: Vec<_> =
+        (0..MANY).map(|number| me.gauge(&format!("gauge {number} of {}", me.id().number()))).collect::<Result<_, _>>()?;
+    gauges.iter().zip(0..).for_each(|(gauge, number)| gauge.set(f64::from(number)));
+    let rest: Vec<_> = (0..).map_while(|number| me.gauge(&format!("rest {number}")).ok()).collect();
+    assert_eq!(gauges.len() + rest.len(), 16_384, "the limit of a process");
+    drop(rest);
+    // With its last area, a name is free again.
+    let _last = me.gauge("last")?;
+    let until = Instant::now() + LIMIT;
+    me.barrier()?;
+    while Instant::now() < until {
+        me.progress()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The elements of a row of `board`.
