@@ -28,8 +28,8 @@ impl Default for Settings {
 
 /// Runs the forms of a workload in a job of two processes and prints their figures. The flags are
 /// those of bale: two with the numbers of the workload, which have these defaults; `-b` for the
-/// items of a batch, `-s` for the seed, and `-M` for the forms, as a sum: 1 for `agp`, and 2, 4 or 8
-/// for `exchange`.
+/// items of a batch, `-s` for the seed, and `-M` for the forms, as a sum: 1 for `agp`, and 2, 4 or
+/// 8 for `exchange`.
 pub(crate) fn main(forms: &[(&str, Form)], defaults: [(&str, u32); 2]) -> Result<()> {
     let (mut numbers, mut settings, mut mask) = (defaults.map(|(_, number)| number), Settings::default(), 15);
     let words: Vec<String> = std::env::args().skip(1).collect();
