@@ -465,8 +465,8 @@ impl Bulk<Read> {
     }
 
     /// Copies `bytes` bytes from `offset` on, in a task. While messages are on their way, an
-    /// `async` handler occupies no thread. Memory that needs no messages is copied at once. A caller
-    /// that pulls from memory of a result does so on its thread.
+    /// `async` handler occupies no thread. Memory that needs no messages is copied at once. A
+    /// caller that pulls from memory of a result does so on its thread.
     ///
     /// # Errors
     /// Those of [`pull`](Self::pull).
