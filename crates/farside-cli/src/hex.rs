@@ -176,12 +176,7 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     Ok(())
 }
 
-fn search_on(
-    me: &Worker,
-    task: &Task,
-    progress: Option<Progress>,
-    is_shown: bool,
-) -> Result<Report<Cell>, JobError> {
+fn search_on(me: &Worker, task: &Task, progress: Option<Progress>, is_shown: bool) -> Result<Report<Cell>, JobError> {
     let place = OnJob::new(me)?;
     let mut search = Search::new(task.game).params(task.params).on(place);
     let (mut _shown, mut reports) = (None, None);

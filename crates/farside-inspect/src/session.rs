@@ -121,7 +121,8 @@ impl From<SelectionError> for SessionError {
 /// use serde_json::json;
 ///
 /// let session = Session::new("", std::time::Duration::from_secs(5));
-/// let answer = session.answer(&json!({ "do": "get", "area": "temperature", "select": "[::4, ::4]" }), &[]);
+/// let question = json!({ "do": "get", "area": "temperature", "select": "[::4, ::4]" });
+/// let answer = session.answer(&question, &[]);
 /// println!("step {}: {} bytes", answer.head["step"], answer.body.len());
 /// ```
 #[derive(Debug)]
@@ -304,7 +305,8 @@ impl Session {
             }
             let mut frame = area.get_raw(&selection, at)?;
             // Who changes something and then reads sees the change, and not a copy from before it.
-            let is_before = frame.step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
+            let is_before =
+                frame.step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
             if at == At::Now && is_before && !lock(&self.pauses).contains_key(job) {
                 frame = area.get_raw(&selection, At::Next)?;
             }

@@ -9,8 +9,9 @@ use crate::error::CliError;
 
 /// Show running jobs in a browser, until SIGINT or SIGTERM
 ///
-/// The address that this command prints has a secret behind `#`. Keep it to yourself: whoever has it
-/// sees what your jobs show. Nothing is encrypted, so from another machine, reach the server by ssh.
+/// The address that this command prints has a secret behind `#`. Keep it to yourself: whoever has
+/// it sees what your jobs show. Nothing is encrypted, so from another machine, reach the server by
+/// ssh.
 #[derive(Debug, Args)]
 #[cfg_attr(not(feature = "page"), allow(dead_code, reason = "the command says that it has no page"))]
 pub(crate) struct Arguments {

@@ -225,7 +225,9 @@ fn the_page_shows_who_waits_for_whom() {
     browser.press(&["t"]);
     browser.wait_for("document.querySelectorAll('.workers .bar').length == 6");
     browser.wait_for("document.querySelector('.legend').innerText.includes('workers wait for each other: 2 → 5 → 2')");
-    browser.wait_for(&format!("document.querySelector('.legend').innerText.includes('waiting at a barrier at {FILE}:{BARRIER}')"));
+    browser.wait_for(&format!(
+        "document.querySelector('.legend').innerText.includes('waiting at a barrier at {FILE}:{BARRIER}')"
+    ));
     // Worker 0 waits for most of the time.
     browser.wait_for(
         "[...document.querySelectorAll('.workers .bar')[0].children].some((part) =>
