@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use clap::{Args, Subcommand};
 use farside::Worker;
 use farside::job::FabricChoice;
+use farside_inspect::JobId;
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Report, Search};
 
@@ -149,11 +150,16 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     if let Some(fabric) = &arguments.fabric {
         job = job.force_fabric(fabric.clone());
     }
-    // The processes of the job have the same arguments, and this one starts them.
+    // The process that starts the others serves the page. They have the same arguments.
     let is_launcher = !farside::job::is_member();
-    let _page = arguments.inspect.filter(|_| is_launcher).map(serve::beside_job).transpose()?;
+    let page = |address| serve::beside_job(address, &std::process::id());
+    let _page = arguments.inspect.filter(|_| is_launcher).map(page).transpose()?;
     job.run(|me: &Worker| {
         let is_first = me.id().number() == 0;
+        // Where another launcher started all of them, process 0 serves it.
+        let is_server = is_first && !farside::job::is_reported();
+        let page = |address| serve::beside_job(address, &JobId::own());
+        let _page = arguments.inspect.filter(|_| is_server).map(page).transpose().map_err(other_error)?;
         let progress = is_first.then(|| Progress::new(task.budget));
         let report = search_on(me, task, progress.clone(), arguments.inspect.is_some()).map_err(job_error)?;
         let Some(progress) = progress else { return Ok(()) };
@@ -170,12 +176,7 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     Ok(())
 }
 
-fn search_on(
-    me: &Worker,
-    task: &Task,
-    progress: Option<Progress>,
-    is_shown: bool,
-) -> Result<Report<Cell>, JobError> {
+fn search_on(me: &Worker, task: &Task, progress: Option<Progress>, is_shown: bool) -> Result<Report<Cell>, JobError> {
     let place = OnJob::new(me)?;
     let mut search = Search::new(task.game).params(task.params).on(place);
     let (mut _shown, mut reports) = (None, None);

@@ -50,10 +50,10 @@ enum Question {
     Serve(serve::Arguments),
     /// Answer questions in JSON from the standard input, one a line, until it ends
     ///
-    /// A question is an object: {"do": "jobs"}, {"do": "list"} or {"do": "get", "area": "temperature",
-    /// "select": "[::4, ::4]"}, with "job" if there are several. The answer is one line. Elements
-    /// follow it, in row-major order, if it has their size as "bytes". A failure has "error". The
-    /// document docs/inspect.md says where all questions are.
+    /// A question is an object: {"do": "jobs"}, {"do": "list"} or {"do": "get", "area":
+    /// "temperature", "select": "[::4, ::4]"}, with "job" if there are several. The answer is one
+    /// line. Elements follow it, in row-major order, if it has their size as "bytes". A failure has
+    /// "error". The document docs/inspect.md says where all questions are.
     Session {
         #[command(flatten)]
         job: JobArguments,

@@ -87,7 +87,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     if let Some(Seconds(limit)) = arguments.timeout {
         launch = launch.time_limit(limit);
     }
-    let _page = arguments.inspect.map(serve::beside_job).transpose()?;
+    // The job's number is that of the process that starts it.
+    let page = |address| serve::beside_job(address, &std::process::id());
+    let _page = arguments.inspect.map(page).transpose()?;
     Ok(launch.run().map_err(farside::Error::from)?)
 }
 

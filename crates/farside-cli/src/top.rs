@@ -5,8 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use farside_inspect::session::workers_object;
 use farside_inspect::{InspectError, Inspector, Shares, Site, WorkerCounters, WorkerState, cycles};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::CliError;
 
@@ -81,43 +82,9 @@ impl Interval<'_> {
     }
 
     fn object(&self) -> Value {
-        let worker = |(now, between): (&WorkerState, Option<(Shares, WorkerCounters)>)| {
-            let wait = now.wait.as_ref().map(|wait| {
-                let seconds = now.at.saturating_sub(wait.since).as_secs_f64();
-                let mut object = site_object(&wait.site);
-                object["for"] = wait.whom.to_string().into();
-                object["seconds"] = seconds.into();
-                object
-            });
-            let call = now.call.as_ref().map(|call| {
-                let seconds = call.since.map(|since| now.at.saturating_sub(since).as_secs_f64());
-                json!({ "seconds": seconds, "site": call.site.as_ref().map(site_object) })
-            });
-            let mut object = json!({
-                "process": now.process, "worker": now.worker, "is_of_pool": now.is_of_pool, "wait": wait, "call": call,
-                "replies_pending": now.counters.map(|counters| counters.replies_pending),
-            });
-            if let Some((shares, counted)) = between {
-                let waits = shares.waits.iter().map(|(site, time)| {
-                    let mut object = site_object(site);
-                    object["seconds"] = time.as_secs_f64().into();
-                    object["share"] = share(*time, &shares).into();
-                    object
-                });
-                let waits: Vec<Value> = waits.collect();
-                let more = json!({
-                    "seconds": shares.time.as_secs_f64(), "program": share(shares.program, &shares),
-                    "calls": share(shares.calls, &shares), "waits": waits,
-                    "counted_seconds": counted.at.as_secs_f64(), "sent": counted.calls, "sent_bytes": counted.bytes, "ran": counted.executed,
-                    "stalls": counted.stalls, "queued": counted.staged,
-                });
-                let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) else { return object };
-                object.extend(more);
-            }
-            object
-        };
-        let workers: Vec<Value> = self.workers().map(worker).collect();
-        json!({ "job": self.job, "workers": workers, "cycles": cycles(self.before, self.now) })
+        let mut object = workers_object(self.before, self.now);
+        object["job"] = self.job.clone().into();
+        object
     }
 
     fn text(&self) -> String {
@@ -179,10 +146,6 @@ const WAITS_SHOWN: usize = 10;
 
 fn share(time: Duration, shares: &Shares) -> f64 {
     time.as_secs_f64() / shares.time.as_secs_f64().max(1e-9)
-}
-
-fn site_object(site: &Site) -> Value {
-    json!({ "doing": site.doing, "file": site.file, "line": site.line })
 }
 
 fn doing(now: &WorkerState) -> String {

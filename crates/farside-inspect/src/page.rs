@@ -155,7 +155,7 @@ async fn let_go_when_alone(shared: Arc<Shared>) {
 }
 
 /// What the browser loads: the path, its type, and its text.
-const FILES: [(&str, &str, &str); 8] = [
+const FILES: [(&str, &str, &str); 9] = [
     ("/", "text/html; charset=utf-8", include_str!("page/files/page.html")),
     ("/icon.svg", "image/svg+xml", include_str!("page/files/icon.svg")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/files/page.css")),
@@ -163,6 +163,7 @@ const FILES: [(&str, &str, &str); 8] = [
     ("/draw.js", "text/javascript; charset=utf-8", include_str!("page/files/draw.js")),
     ("/cards.js", "text/javascript; charset=utf-8", include_str!("page/files/cards.js")),
     ("/probes.js", "text/javascript; charset=utf-8", include_str!("page/files/probes.js")),
+    ("/time.js", "text/javascript; charset=utf-8", include_str!("page/files/time.js")),
     ("/stream.js", "text/javascript; charset=utf-8", include_str!("page/files/stream.js")),
 ];
 

@@ -13,6 +13,7 @@
 //! | `set` | `job`, `parameter`, `value` | `step` |
 //! | `act` | `job`, `action` | `step` |
 //! | `ask` | `job`, `probe`, `worker`, `question` | `answers`: `worker` and `answer` of each |
+//! | `workers` | `job` | [`workers_object`], since the last such question |
 //! | `pause` | `job`, `step` | `step` at which the job stands |
 //! | `next` | `job` | the same, one step later |
 //! | `resume` | `job` | – |
@@ -35,6 +36,7 @@ mod encode;
 mod lines;
 mod objects;
 mod question;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,7 +47,8 @@ use serde_json::{Value, json};
 pub use self::lines::serve_lines;
 pub use self::objects::{area_object, job_object, value};
 pub(crate) use self::question::Fields;
-use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, jobs};
+pub use self::workers::workers_object;
+use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, WorkerState, jobs};
 use crate::protocol::Refused;
 use crate::selection::{Selection, SelectionError};
 use crate::sync::lock;
@@ -118,7 +121,8 @@ impl From<SelectionError> for SessionError {
 /// use serde_json::json;
 ///
 /// let session = Session::new("", std::time::Duration::from_secs(5));
-/// let answer = session.answer(&json!({ "do": "get", "area": "temperature", "select": "[::4, ::4]" }), &[]);
+/// let question = json!({ "do": "get", "area": "temperature", "select": "[::4, ::4]" });
+/// let answer = session.answer(&question, &[]);
 /// println!("step {}: {} bytes", answer.head["step"], answer.body.len());
 /// ```
 #[derive(Debug)]
@@ -132,6 +136,8 @@ pub struct Session {
     locks: Mutex<BTreeMap<(String, String), Locked>>,
     /// The last step before the last change of each job by this session.
     changes: Mutex<BTreeMap<String, u64>>,
+    /// The last look at the workers of each job.
+    looks: Mutex<BTreeMap<String, Vec<WorkerState>>>,
 }
 
 impl Session {
@@ -148,6 +154,7 @@ impl Session {
             pauses: Mutex::default(),
             locks: Mutex::default(),
             changes: Mutex::default(),
+            looks: Mutex::default(),
         }
     }
 
@@ -211,6 +218,10 @@ impl Session {
                 fields.end()?;
                 let worker = worker.map(|worker| u32::try_from(worker).unwrap_or(u32::MAX));
                 self.ask(&job, &probe, worker, &question)?
+            }
+            "workers" => {
+                fields.end()?;
+                self.workers(&job)?
             }
             "pause" => {
                 let step = fields.number("step")?;
@@ -294,7 +305,8 @@ impl Session {
             }
             let mut frame = area.get_raw(&selection, at)?;
             // Who changes something and then reads sees the change, and not a copy from before it.
-            let is_before = frame.step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
+            let is_before =
+                frame.step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
             if at == At::Now && is_before && !lock(&self.pauses).contains_key(job) {
                 frame = area.get_raw(&selection, At::Next)?;
             }
@@ -354,6 +366,13 @@ impl Session {
         Ok(json!({ "answers": answers.into_iter().map(answer).collect::<Vec<_>>() }))
     }
 
+    /// What the workers of a job do, and where their time went since the last question for it.
+    pub(crate) fn workers(&self, job: &str) -> Result<Value, SessionError> {
+        let now = self.again_if_lost(job, |inspector| Ok(inspector.workers()?))?;
+        let before = lock(&self.looks).insert(job.into(), now.clone());
+        Ok(workers_object(&before.unwrap_or_default(), &now))
+    }
+
     /// Lets all jobs go on that this session has paused, and undoes its locks.
     pub fn let_go(&self) {
         let (pauses, locks) = (std::mem::take(&mut *lock(&self.pauses)), std::mem::take(&mut *lock(&self.locks)));
@@ -388,6 +407,7 @@ impl Session {
                     lock(&self.jobs).remove(job);
                     lock(&self.pauses).remove(job);
                     lock(&self.changes).remove(job);
+                    lock(&self.looks).remove(job);
                 }
                 lock(&self.areas).retain(|(of, _), _| of != job);
                 self.inspector(job).and_then(|inspector| ask(&inspector))

@@ -18,6 +18,6 @@ mod tree;
 pub use game::{Game, Outcome, Player, Points};
 pub use rng::Rng;
 pub use search::{
-    Branch, Budget, Costs, JobError, JobReport, JobSession, Local, MAX_ROLLOUTS, MoveReport, OnJob, Params, Placement, Report,
-    Search, SearchError, Session, Window, WorkerReport,
+    Branch, Budget, Costs, JobError, JobReport, JobSession, Local, MAX_ROLLOUTS, MoveReport, OnJob, Params, Placement,
+    Report, Search, SearchError, Session, Window, WorkerReport,
 };

@@ -4,8 +4,8 @@
 //! This is a crate of its own for two reasons. The tests of the command kill processes and cut
 //! cables between two network namespaces. `cargo xtask netns` lets a developer do the same by hand,
 //! and neither may depend on the other. Without the feature `browser`, the crate uses only the
-//! standard library, so that `cargo xtask` builds quickly. It runs the programs of util-linux and iproute2 instead of making system
-//! calls.
+//! standard library, so that `cargo xtask` builds quickly. It runs the programs of util-linux and
+//! iproute2 instead of making system calls.
 //!
 //! Every process that is started here ends with the thread that started it, even if that thread is
 //! killed.

@@ -94,7 +94,8 @@ fn tree(me: &Worker, window: Window, question: &str) -> Value {
 /// The board, with what the search has found so far.
 fn board(position: &Position, report: Option<&Report<Cell>>) -> Value {
     let size = position.size();
-    let cells: Vec<Cell> = (0..size).flat_map(|row| (0..size).filter_map(move |column| Cell::new(column, row))).collect();
+    let cells: Vec<Cell> =
+        (0..size).flat_map(|row| (0..size).filter_map(move |column| Cell::new(column, row))).collect();
     let letter = |player: Player| match player {
         Player::First => 'x',
         Player::Second => 'o',

@@ -99,7 +99,7 @@ impl Picture {
         self.values[row * self.columns + column * self.columns / columns]
     }
 
-    /// The shape of a picture with at most so many cells in each dimension.
+    /// The shape of a picture that has no more cells than this.
     fn fit(&self, columns_max: usize, rows_max: usize) -> (usize, usize) {
         (self.rows.unwrap_or(1).min(rows_max), self.columns.min(columns_max))
     }

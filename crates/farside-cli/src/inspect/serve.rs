@@ -9,8 +9,9 @@ use crate::error::CliError;
 
 /// Show running jobs in a browser, until SIGINT or SIGTERM
 ///
-/// The address that this command prints has a secret behind `#`. Keep it to yourself: whoever has it
-/// sees what your jobs show. Nothing is encrypted, so from another machine, reach the server by ssh.
+/// The address that this command prints has a secret behind `#`. Keep it to yourself: whoever has
+/// it sees what your jobs show. Nothing is encrypted, so from another machine, reach the server by
+/// ssh.
 #[derive(Debug, Args)]
 #[cfg_attr(not(feature = "page"), allow(dead_code, reason = "the command says that it has no page"))]
 pub(crate) struct Arguments {
@@ -58,19 +59,16 @@ pub(crate) type Served = farside_inspect::page::Page;
 #[cfg(not(feature = "page"))]
 pub(crate) type Served = std::convert::Infallible;
 
-/// Serves the page for the job that this command is about to start, and says where on the standard
-/// error.
+/// Serves the page for a job, and says where on the standard error.
 #[cfg(feature = "page")]
-pub(crate) fn beside_job(address: SocketAddr) -> Result<Served, CliError> {
-    // The job's number is that of the process that starts it.
-    let job = std::process::id().to_string();
-    let page = Served::start(address, &job, &[]).map_err(|cause| CliError::Page { address, cause })?;
+pub(crate) fn beside_job(address: SocketAddr, job: &impl std::fmt::Display) -> Result<Served, CliError> {
+    let page = Served::start(address, &job.to_string(), &[]).map_err(|cause| CliError::Page { address, cause })?;
     eprint!("farside: {}", invitation(&page));
     Ok(page)
 }
 
 #[cfg(not(feature = "page"))]
-pub(crate) fn beside_job(_: SocketAddr) -> Result<Served, CliError> {
+pub(crate) fn beside_job(_: SocketAddr, _: &impl std::fmt::Display) -> Result<Served, CliError> {
     Err(CliError::NoPage)
 }
 

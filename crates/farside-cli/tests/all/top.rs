@@ -206,3 +206,35 @@ fn lines_are_as_expected() {
     assert!(line(CALL).contains("call_return") && line(RESULT).contains("pending.wait()"));
     assert!(line(CIRCLE).contains("keep)?.wait()"));
 }
+
+/// The page shows the same.
+#[cfg(feature = "page")]
+#[test]
+fn the_page_shows_who_waits_for_whom() {
+    use farside_testbed::browser::{BED, Browser};
+
+    if farside_testbed::is_left_out(BED) {
+        return;
+    }
+    let mut job = Job::start("page");
+    job.wait();
+    let page = farside_inspect::page::Page::start("127.0.0.1:0".parse().unwrap(), &job.name, &[]).unwrap();
+    let browser = Browser::start(1100, 1000);
+    browser.open(&page.url());
+    browser.wait_for("document.querySelector('#job').value");
+    browser.press(&["t"]);
+    browser.wait_for("document.querySelectorAll('.workers .bar').length == 6");
+    browser.wait_for("document.querySelector('.legend').innerText.includes('workers wait for each other: 2 → 5 → 2')");
+    browser.wait_for(&format!(
+        "document.querySelector('.legend').innerText.includes('waiting at a barrier at {FILE}:{BARRIER}')"
+    ));
+    // Worker 0 waits for most of the time.
+    browser.wait_for(
+        "[...document.querySelectorAll('.workers .bar')[0].children].some((part) =>
+           part.title.startsWith('waiting at a barrier') && parseFloat(part.style.width) > 50)",
+    );
+    browser.picture("time");
+    browser.press(&["t"]);
+    browser.wait_for("!document.querySelector('.workers')");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}

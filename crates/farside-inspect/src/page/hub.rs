@@ -32,7 +32,9 @@ pub(super) enum Topic {
     Jobs,
     /// What a job shows.
     List { job: String },
-    /// Elements of an area, once in so many milliseconds.
+    /// What the workers of a job do.
+    Workers { job: String },
+    /// Elements of an area, once in a period.
     Area { job: String, area: String, select: String, period_ms: u64 },
     /// What all workers answer to a probe.
     Probe { job: String, probe: String, question: String, period_ms: u64 },
@@ -45,6 +47,7 @@ impl Topic {
         let topic = match fields.text("watch")?.as_str() {
             "jobs" => Self::Jobs,
             "list" => Self::List { job: fields.text_or_empty("job")? },
+            "workers" => Self::Workers { job: fields.text_or_empty("job")? },
             "area" => Self::Area {
                 job: fields.text_or_empty("job")?,
                 area: fields.text("area")?,
@@ -70,7 +73,7 @@ impl Topic {
 
     fn period(&self) -> Duration {
         match self {
-            Self::Jobs | Self::List { .. } => LIST_PERIOD,
+            Self::Jobs | Self::List { .. } | Self::Workers { .. } => LIST_PERIOD,
             Self::Area { period_ms, .. } | Self::Probe { period_ms, .. } => Duration::from_millis(*period_ms),
         }
     }
@@ -211,6 +214,7 @@ impl Hub {
         match topic {
             Topic::Jobs => self.session.jobs().map(plain),
             Topic::List { job } => self.session.list(job).map(plain),
+            Topic::Workers { job } => self.session.workers(job).map(plain),
             Topic::Probe { job, probe, question, .. } => self.session.ask(job, probe, None, question).map(plain),
             Topic::Area { job, area, select, .. } => self.session.get(job, area, select, At::Now),
         }

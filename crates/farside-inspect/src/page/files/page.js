@@ -3,12 +3,15 @@
 import { Card, el, shapeOf } from "/cards.js";
 import { ProbeCard } from "/probes.js";
 import { Stream, ask } from "/stream.js";
+import { TimeCard } from "/time.js";
 
 const at = (id) => document.getElementById(id);
 const LISTED_MAX = 500;
 const WITHOUT_ELEMENTS = ["action", "probe"];
 // The number of areas that are watched without being chosen, when a job is first shown.
 const FIRST_MAX = 3;
+// No area has this name: names of areas are no symbols.
+const TIME = Symbol("time");
 
 const cards = new Map();
 let jobs = [];
@@ -28,7 +31,7 @@ const nameOf = (job) => `${job.name}/${job.id}`;
 function watch() {
   const topics = [{ key: "jobs", watch: "jobs" }];
   if (job) topics.push({ key: "list", watch: "list", job });
-  for (const [name, card] of cards) topics.push(card.topic(`area ${name}`));
+  for (const [name, card] of cards) topics.push(card.topic(name === TIME ? "time" : `area ${name}`));
   stream.watch(topics.filter(Boolean));
 }
 
@@ -36,7 +39,7 @@ function take(record) {
   const { key } = record.head;
   if (key === "jobs") takeJobs(record.head);
   else if (key === "list") takeList(record.head);
-  else cards.get(key.slice(5))?.take(record);
+  else cards.get(key === "time" ? TIME : key.slice(5))?.take(record);
 }
 
 function takeJobs(head) {
@@ -68,9 +71,7 @@ function choose(name) {
   moved.clear();
   cards.forEach((card) => card.element.remove());
   cards.clear();
-  at("empty").hidden = false;
-  list();
-  watch();
+  shown();
 }
 
 function takeList(head) {
@@ -165,9 +166,28 @@ function toggle(name) {
     cards.set(name, made);
     at("cards").append(made.element);
   }
+  shown();
+}
+
+// The cards have changed.
+function shown() {
   at("empty").hidden = cards.size > 0;
+  at("time").setAttribute("aria-pressed", String(cards.has(TIME)));
   list();
   watch();
+}
+
+function toggleTime() {
+  const card = cards.get(TIME);
+  if (card) {
+    card.element.remove();
+    cards.delete(TIME);
+  } else if (job) {
+    const made = new TimeCard(job, toggleTime);
+    cards.set(TIME, made);
+    at("cards").prepend(made.element);
+  }
+  shown();
 }
 
 function theme(name) {
@@ -182,6 +202,7 @@ const switchTheme = () => {
   localStorage.setItem("theme", document.documentElement.dataset.theme);
 };
 
+at("time").addEventListener("click", toggleTime);
 at("pause").addEventListener("click", pause);
 at("next").addEventListener("click", next);
 at("theme").addEventListener("click", switchTheme);
@@ -192,7 +213,7 @@ addEventListener("hashchange", () => stream.again());
 addEventListener("keydown", (event) => {
   if (event.target.matches("input, select, button, summary") && event.key === " ") return;
   if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const does = { "/": () => at("filter").focus(), d: switchTheme, " ": pause, n: next, "?": () => at("keys").showModal() }[event.key];
+  const does = { "/": () => at("filter").focus(), d: switchTheme, t: toggleTime, " ": pause, n: next, "?": () => at("keys").showModal() }[event.key];
   if (does) {
     event.preventDefault();
     does();

@@ -318,7 +318,9 @@ fn trees_and_boards_are_drawn() {
     browser.open(&page.url());
     // Both workers' nodes make one tree.
     let tree = "article[data-area=tree]";
-    browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText == '4 nodes shown · 10 visits · owners 0, 1'"));
+    browser.wait_for(&format!(
+        "document.querySelector('{tree} .facts').innerText == '4 nodes shown · 10 visits · owners 0, 1'"
+    ));
     let point_at = |selector: &str, x: f64, y: f64| {
         let place = browser.run(&format!(
             "const canvas = document.querySelector('{selector} canvas'); canvas.scrollIntoView({{ block: 'center' }});
@@ -340,7 +342,8 @@ fn trees_and_boards_are_drawn() {
     browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText.includes('4 visits')"));
     // The board: an empty cell in the middle, with its rate.
     let board = "article[data-area=board]";
-    browser.wait_for(&format!("document.querySelector('{board} .facts').innerText == 'white to move · expected b2 c1'"));
+    browser
+        .wait_for(&format!("document.querySelector('{board} .facts').innerText == 'white to move · expected b2 c1'"));
     let (x, y) = point_at(board, 0.5, 0.5);
     browser.mouse(x, y, false);
     says(board, "b2: wins 62.5 %, 30 visits");

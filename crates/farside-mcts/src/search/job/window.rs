@@ -60,8 +60,8 @@ impl Window {
     /// The name of the root's position.
     pub const ROOT: &'static str = "root";
 
-    /// The branches of this worker's nodes that have the most visits: at most `count_max`. There are
-    /// none if no search of this game runs.
+    /// The branches of this worker's nodes that have the most visits: at most `count_max`. There
+    /// are none if no search of this game runs.
     ///
     /// Together with those of all other workers, they are the upper part of the tree.
     ///
