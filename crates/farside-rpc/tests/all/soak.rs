@@ -1,6 +1,7 @@
 //! Thousands of clients that connect, call and die in the middle of a transfer: the server's
 //! memory, descriptors and mappings stay as they were.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
@@ -89,12 +90,22 @@ fn shared_files() -> usize {
     })
 }
 
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // It holds nothing if the server did not start.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Lets processes full of clients connect, call and die. Returns the server's use of the system
 /// after the first ones and in the end.
 fn soak(processes: usize) -> [Usage; 2] {
-    let folder = std::env::temp_dir().join(unique("farside-rpc-soak"));
-    std::fs::create_dir(&folder).unwrap();
-    let (shm, file) = (format!("shm:{}", unique("soak")), folder.join("address"));
+    let folder = Folder(std::env::temp_dir().join(unique("farside-rpc-soak")));
+    std::fs::create_dir(&folder.0).unwrap();
+    let (shm, file) = (format!("shm:{}", unique("soak")), folder.0.join("address"));
     let mut server = Other::start("soak-server", &format!("{shm},{}", file.display()));
     let patient = Client::to(&shm, Credentials::own_user()).unwrap().deadline(Duration::from_secs(60));
     let honest = patient.connect().unwrap();
@@ -128,7 +139,6 @@ fn soak(processes: usize) -> [Usage; 2] {
     }
     let last = usage.call(&()).unwrap();
     server.kill();
-    std::fs::remove_dir_all(folder).unwrap();
     [first.expect("there are enough processes"), last]
 }
 
