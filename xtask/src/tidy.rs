@@ -118,6 +118,7 @@ const CRATES: [Crate; 18] = [
         below: &[
             "farside-mcts",
             "farside-containers",
+            "farside-inspect",
             "farside-kv",
             "farside-rpc",
             "farside",

@@ -52,8 +52,8 @@ impl Edges {
     }
 }
 
-/// Returns the new values of a row: each inner cell comes nearer to the mean of its neighbors by the
-/// rate, or has the temperature of the source there.
+/// Returns the new values of a row: each inner cell comes nearer to the mean of its neighbors by
+/// the rate, or has the temperature of the source there.
 fn compute(above: &Row, row: &Row, below: &Row, source: &Row, rate: f64) -> Row {
     let mut next = *row;
     for column in 1..SIZE - 1 {

@@ -59,6 +59,6 @@ pub use names::JobId;
 pub use protocol::{About, Kind, Refused, Role};
 pub use selection::{Selected, Selection, SelectionError};
 pub use target::{
-    Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown,
-    Standalone, View, ViewBuilder,
+    Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown, Standalone,
+    View, ViewBuilder,
 };

@@ -105,9 +105,9 @@ pub trait Expose {
     /// [`ExposeError`].
     fn gauge(&self, name: &str) -> Result<Gauge, ExposeError>;
 
-    /// Lets readers start something. Workers that publish steps run it at the same step, between two
-    /// publications, and may wait and use collectives in it if all of them have the action. Another
-    /// worker runs it when it makes progress, and must not wait.
+    /// Lets readers start something. Workers that publish steps run it at the same step, between
+    /// two publications, and may wait and use collectives in it if all of them have the action.
+    /// Another worker runs it when it makes progress, and must not wait.
     ///
     /// An error of the action is returned by the publication, or by the wait, in which it ran.
     ///

@@ -1,12 +1,12 @@
 //! What it costs to show data to programs outside of the job, and to read it from there (OpAS).
 //!
 //! - `expose`: exposing memory and ending that. `lock`: locking it and unlocking.
-//! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a reader
-//!   takes one after the other.
+//! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a
+//!   reader takes one after the other.
 //! - `get`, `put`: another process reads or writes exposed memory through the door.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
 //!   read 60 steps a second.
-//! - `trace`: calls while nobody records them, and while a reader does.
+//! - `trace`: calls that no reader records, and calls that one does.
 
 mod trace;
 

@@ -261,8 +261,8 @@ impl Inspector {
         Ok(moved.step)
     }
 
-    /// Locks exposed memory, all workers' parts of it: neither the programs nor others change it. It
-    /// ends when the result is dropped, and after 10 s in any case.
+    /// Locks exposed memory, all workers' parts of it: neither the programs nor others change it.
+    /// It ends when the result is dropped, and after 10 s in any case.
     ///
     /// # Errors
     /// [`InspectError`].
@@ -274,8 +274,8 @@ impl Inspector {
         let attendance = self.attend(&guests)?;
         let reader = attendance.number();
         let mut locked = Locked { guests: Vec::new(), numbers: BTreeMap::new(), _attendance: attendance };
-        // One after the other, in the order of the workers, so that two readers cannot wait for each
-        // other.
+        // One after the other, in the order of the workers, so that two readers cannot wait for
+        // each other.
         for part in &info.parts {
             let Some(guest) = self.guest(part.process) else { continue };
             let taken = guest.until(deadline).lock(name.into(), part.worker, reader).and_then(Pending::wait);
@@ -386,8 +386,8 @@ impl Inspector {
 }
 
 impl<T> Area<T> {
-    /// Writes elements, as bytes in row-major order. Returns the last step that was published before
-    /// the change; `None` if it was made at once.
+    /// Writes elements, as bytes in row-major order. Returns the last step that was published
+    /// before the change; `None` if it was made at once.
     ///
     /// | the area | when, and how |
     /// |---|---|

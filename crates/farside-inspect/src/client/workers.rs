@@ -229,8 +229,8 @@ impl WorkerState {
 }
 
 /// The workers that wait for each other, in circles: each list is one, and each worker in it waits
-/// for the next, the last one for the first. Only waits count in which both looks found the workers,
-/// and that are older than 0.1 s.
+/// for the next, the last one for the first. Only waits count in which both looks found the
+/// workers, and that are older than 0.1 s.
 ///
 /// A worker that waits still runs calls, so a circle is no proof that the job stands still.
 #[must_use]
@@ -307,8 +307,8 @@ impl Inspector {
     /// count; a worker that sleeps is woken for a moment by each look.
     ///
     /// # Errors
-    /// [`InspectError::Silent`] if a process does not answer; [`InspectError::NoJob`] if the job has
-    /// ended.
+    /// [`InspectError::Silent`] if a process does not answer; [`InspectError::NoJob`] if the job
+    /// has ended.
     pub fn workers(&self) -> Result<Vec<WorkerState>, InspectError> {
         let told = self.ask_workers(WATCH_MS)?;
         let sites: Vec<Vec<Site>> = told.iter().map(|(_, now)| now.places.iter().map(Site::from).collect()).collect();

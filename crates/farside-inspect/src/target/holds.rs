@@ -88,8 +88,8 @@ impl State {
         self.hold.as_mut().filter(|hold| !hold.lease.is_over())
     }
 
-    /// Whether a worker stays instead of publishing a step: it has completed one from the hold's on,
-    /// and is not in the middle of this one.
+    /// Whether a worker stays instead of publishing a step: it has completed one from the hold's
+    /// on, and is not in the middle of this one.
     fn keeps(&mut self, worker: u32, step: u64) -> bool {
         let newest = self.workers.get(&worker).and_then(Steps::newest);
         self.hold().is_some_and(|hold| newest.is_some_and(|newest| newest >= hold.after && newest < step))
@@ -192,8 +192,8 @@ impl Holds {
         drop(self.changed.wait_timeout(state, CHANGES_WITHIN));
     }
 
-    /// Has the workers stay after the first step from `after` on. `hold` continues one; `new` is the
-    /// lease of another.
+    /// Has the workers stay after the first step from `after` on. `hold` continues one; `new` is
+    /// the lease of another.
     pub(super) fn begin(self: &Arc<Self>, after: u64, hold: Option<u64>, new: Lease) -> Result<Staying, Refused> {
         let mut state = lock(&self.state);
         let number = match (state.hold(), hold) {

@@ -1,8 +1,8 @@
 //! [`LockedMemory`]: memory as it is now, and the lock that keeps half an update from being seen.
 //!
-//! One word says whether the memory is locked. It is even while it is free, and rises by 1 with each
-//! lock and each end of one. A reader that finds the same even number before and after its copy has
-//! copied no half update; otherwise it copies again.
+//! One word says whether the memory is locked. It is even while it is free, and rises by 1 with
+//! each lock and each end of one. A reader that finds the same even number before and after its
+//! copy has copied no half update; otherwise it copies again.
 //!
 //! | who | locks by | waits for |
 //! |---|---|---|
@@ -34,8 +34,8 @@ const TRIES: u32 = 20;
 #[derive(Debug)]
 pub(super) struct LockedMemory {
     bytes: LocalBytes,
-    /// Odd while the memory is locked. Changed by the program and by the door's threads; each change
-    /// releases what the holder wrote, and each lock acquires it.
+    /// Odd while the memory is locked. Changed by the program and by the door's threads; each
+    /// change releases what the holder wrote, and each lock acquires it.
     word: AtomicU64,
     /// Whether readers wait. Set by them under the mutex, before they look at the word again.
     is_awaited: AtomicBool,
@@ -70,9 +70,9 @@ impl LockedMemory {
     /// Ends the caller's lock.
     #[inline]
     pub(super) fn unlock(&self) {
-        // SYNC: releases what the holder wrote; pairs with the acquires in `try_lock` and `read`. It
-        // is sequentially consistent with `is_awaited`: either this thread sees that a reader waits,
-        // or the reader sees that the memory is free.
+        // SYNC: releases what the holder wrote; pairs with the acquires in `try_lock` and `read`.
+        // It is sequentially consistent with `is_awaited`: either this thread sees that a reader
+        // waits, or the reader sees that the memory is free.
         self.word.fetch_add(1, Ordering::SeqCst);
         if self.is_awaited.load(Ordering::SeqCst) {
             self.wake();

@@ -22,7 +22,8 @@ use crate::protocol::{Kind, Part, Role};
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
 /// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`] with blocks, of which the
-/// worker shows its own; [`Symmetric`] memory, of which it shows that of its process; a [`Segment`].
+/// worker shows its own; [`Symmetric`] memory, of which it shows that of its process; a
+/// [`Segment`].
 pub trait Memory: sealed::Sealed {
     /// The type of the values.
     type Element: Element + Pod;
@@ -87,8 +88,8 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
 /// Memory that readers see as it is now: [`Expose::expose`](crate::Expose::expose).
 ///
 /// Exposing costs nothing afterwards: the door's threads read the memory, and the program takes no
-/// part. A program that changes several values which belong together [locks](Self::lock) the memory,
-/// so that no reader sees half of the change.
+/// part. A program that changes several values which belong together [locks](Self::lock) the
+/// memory, so that no reader sees half of the change.
 ///
 /// Dropping it ends it. So does freeing the memory; readers are then told that it is gone.
 pub struct Exposed<'w, T> {

@@ -166,8 +166,8 @@ impl Shared {
         let mut copies = match self.copies.try_lock() {
             Ok(copies) => copies,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A reader is about to leave a want. It hears at the next step that this one has passed.
-            // Before a hold there is no next step for it.
+            // A reader is about to leave a want. It hears at the next step that this one has
+            // passed. Before a hold there is no next step for it.
             Err(TryLockError::WouldBlock) if self.holds.wants(step) => self.lock(),
             Err(TryLockError::WouldBlock) => return,
         };

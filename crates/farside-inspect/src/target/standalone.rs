@@ -111,12 +111,7 @@ impl Standalone {
     ///
     /// # Errors
     /// [`ExposeError`].
-    pub fn parameter(
-        &self,
-        name: &str,
-        default: f64,
-        bounds: RangeInclusive<f64>,
-    ) -> Result<Parameter, ExposeError> {
+    pub fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError> {
         let host = Host::Alone(self);
         Parameter::show(host, described(host, name, Role::Gauge)?, default, bounds)
     }

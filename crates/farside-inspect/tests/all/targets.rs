@@ -139,8 +139,9 @@ pub(crate) const MANY: usize = 10_000;
 
 /// Shows as many areas as fit, and one step of them.
 fn show_many(me: &Worker) -> farside::Result<()> {
-    let gauges: Vec<_> =
-        (0..MANY).map(|number| me.gauge(&format!("gauge {number} of {}", me.id().number()))).collect::<Result<_, _>>()?;
+    let gauges: Vec<_> = (0..MANY)
+        .map(|number| me.gauge(&format!("gauge {number} of {}", me.id().number())))
+        .collect::<Result<_, _>>()?;
     gauges.iter().zip(0..).for_each(|(gauge, number)| gauge.set(f64::from(number)));
     let rest: Vec<_> = (0..).map_while(|number| me.gauge(&format!("rest {number}")).ok()).collect();
     assert_eq!(gauges.len() + rest.len(), 16_384, "the limit of a process");

@@ -76,8 +76,9 @@ impl Handles {
     /// Makes a handle.
     ///
     /// # Safety
-    /// `bytes` bytes at `base` stay mapped while `keep` exists. Until [`take_back`](Self::take_back)
-    /// is called, all code accesses them by racy copies and atomics only.
+    /// `bytes` bytes at `base` stay mapped while `keep` exists. Until
+    /// [`take_back`](Self::take_back) is called, all code accesses them by racy copies and atomics
+    /// only.
     pub(super) unsafe fn add(&self, base: *mut u8, bytes: u64, keep: Arc<dyn Any + Send + Sync>) -> LocalBytes {
         let place = Arc::new(Mutex::new(Some(Place { base, _keep: keep })));
         let mut all = lock(&self.0);

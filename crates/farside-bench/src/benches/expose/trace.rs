@@ -58,11 +58,13 @@ fn in_turns(me: &Worker, options: Options) -> Result<(Vec<f64>, Vec<f64>), Bench
 }
 
 /// Returns the nanoseconds of one call, made and run.
-fn calls(me: &Worker) -> Result<f64, BenchError> {
+fn calls(me: &Worker) -> farside::Result<f64> {
     let begun = Instant::now();
     for round in 0..CALLS / TOGETHER {
         for number in 0..TOGETHER {
-            me.call(me.id(), round ^ number, |_, number| drop(black_box(number)))?;
+            me.call(me.id(), round ^ number, |_, number| {
+                black_box(number);
+            })?;
         }
         while me.progress()? {}
     }

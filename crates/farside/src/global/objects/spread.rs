@@ -195,8 +195,8 @@ impl Spread {
     /// the piece is not inside.
     pub(super) fn local_bytes(&self, offset: u64, bytes: u64) -> LocalBytes {
         let Some((here, start)) = self.here.as_ref().zip(self.here(offset, bytes)) else { return LocalBytes::empty() };
-        // SAFETY: `here` returned the start of this many bytes in `memory`, which is mapped while it
-        // is kept. They are reached by their address and by `RacySlice` until they are released,
+        // SAFETY: `here` returned the start of this many bytes in `memory`, which is mapped while
+        // it is kept. They are reached by their address and by `RacySlice` until they are released,
         // which `free` does after it has taken the handles back.
         unsafe { self.handles.add(start, bytes, here.memory.clone()) }
     }
