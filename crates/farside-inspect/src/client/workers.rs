@@ -1,5 +1,6 @@
 //! [`WorkerState`]: what the workers of a job are doing, and where their time goes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -213,7 +214,7 @@ impl WorkerState {
         let earlier = |site: &Site| before.in_waits.get(site).copied().unwrap_or_default();
         let mut waits: Vec<_> =
             self.in_waits.iter().map(|(site, total)| (site.clone(), total.saturating_sub(earlier(site)))).collect();
-        waits.sort_by(|one, other| other.1.cmp(&one.1));
+        waits.sort_by_key(|(_, time)| Reverse(*time));
         waits.iter_mut().for_each(|(_, part)| *part = take(*part));
         waits.retain(|(_, part)| !part.is_zero());
         let mut calls = take(self.in_calls.saturating_sub(before.in_calls));

@@ -1,5 +1,6 @@
 //! What a trace says of each place in the program.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -96,7 +97,7 @@ impl Trace {
             CallSite { site: site.cloned(), sent, ran, time, delay: (paired > 0).then(|| delay / paired) }
         };
         let mut sites: Vec<_> = sums.into_iter().map(site).collect();
-        sites.sort_by(|one, other| (other.time, other.sent).cmp(&(one.time, one.sent)));
+        sites.sort_by_key(|site: &CallSite| Reverse((site.time, site.sent)));
         sites
     }
 
@@ -119,11 +120,11 @@ impl Trace {
             .into_values()
             .map(|(mut site, whom)| {
                 site.whom = whom.into_iter().collect();
-                site.whom.sort_by(|one, other| other.1.cmp(&one.1));
+                site.whom.sort_by_key(|(_, time)| Reverse(*time));
                 site
             })
             .collect();
-        sites.sort_by(|one, other| other.time.cmp(&one.time));
+        sites.sort_by_key(|site: &WaitSite| Reverse(site.time));
         sites
     }
 }

@@ -29,6 +29,9 @@ const KNOWN: usize = 128;
 /// The time between two marks for the same receiver: about 0.1 s.
 const MARK_TICKS: u64 = 1 << 28;
 
+/// What was met, each with its number, at the slots of their hashes.
+type Met<T> = Box<[Cell<Option<(T, u16)>>]>;
+
 /// What a worker waits for, and where in the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
@@ -91,8 +94,8 @@ pub(crate) struct Recorder {
     /// Whether this worker is making a mark.
     marks: Cell<bool>,
     /// Places and functions that were met: their hashes' slots.
-    places: Box<[Cell<Option<(Place, u16)>>]>,
-    functions: Box<[Cell<Option<(FunctionId, u16)>>]>,
+    places: Met<Place>,
+    functions: Met<FunctionId>,
     sent: RefCell<Vec<Numbers>>,
     ran: RefCell<Vec<Numbers>>,
 }
