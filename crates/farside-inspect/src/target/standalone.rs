@@ -136,7 +136,15 @@ impl Standalone {
         let area = Area::new(part, Source::Memory(memory.clone()));
         self.doorway.areas().add(&area)?;
         let areas = self.doorway.areas().clone();
-        Ok(OwnMemory { bytes, memory, area, areas, is_locked: Cell::new(false), of: PhantomData })
+        Ok(OwnMemory {
+            bytes,
+            memory,
+            area,
+            areas,
+            is_locked: Cell::new(false),
+            shown_by: PhantomData,
+            of: PhantomData,
+        })
     }
 }
 
@@ -149,7 +157,8 @@ pub struct OwnMemory<'s, T> {
     area: Arc<Area>,
     areas: Arc<Areas>,
     is_locked: Cell<bool>,
-    of: PhantomData<(&'s Standalone, fn() -> T)>,
+    shown_by: PhantomData<&'s Standalone>,
+    of: PhantomData<fn() -> T>,
 }
 
 impl<T: Element + Pod> OwnMemory<'_, T> {
