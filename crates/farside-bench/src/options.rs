@@ -16,11 +16,14 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Whether to measure the programs of peers, where they are installed.
     pub(crate) peers: bool,
+    /// Whether a test measures in a simulation. Its workers run one at a time, so a round trip
+    /// between two that poll has no end.
+    pub(crate) is_simulated: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, runs: None, operations: None, local_size: None, seed: 0, peers: true }
+        Self { quick: false, runs: None, operations: None, local_size: None, seed: 0, peers: true, is_simulated: false }
     }
 }
 
@@ -63,6 +66,13 @@ impl Options {
     #[must_use]
     pub(crate) fn peers(mut self, peers: bool) -> Self {
         self.peers = peers;
+        self
+    }
+
+    /// Says that the measurement runs in a simulation.
+    #[cfg(test)]
+    pub(crate) fn simulated(mut self) -> Self {
+        self.is_simulated = true;
         self
     }
 

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn everything_is_measured_in_simulated_jobs() {
-        let options = Options::new().quick(true).operations(Some(20));
+        let options = Options::new().quick(true).operations(Some(20)).simulated();
         let check = |processes: u32, what: &str, body: &(dyn Fn(&Worker) -> Result<(), BenchError> + Sync)| {
             let result = farside::simulate(processes, 1, 1, |me| Ok(body(me)?));
             result.unwrap_or_else(|error| panic!("{what}: {error}"));
