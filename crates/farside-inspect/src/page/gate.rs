@@ -41,8 +41,8 @@ impl Gate {
         Self { token, hosts }
     }
 
-    /// The refusal of a request that was not meant for this server, or that a page of another origin
-    /// makes.
+    /// The refusal of a request that was not meant for this server, or that a page of another
+    /// origin makes.
     pub(super) fn refuse_origin(&self, head: &Parts) -> Option<Response<Body>> {
         let text = |name| {
             let mut values = head.headers.get_all(name).iter();
