@@ -174,7 +174,7 @@ async fn handle(
     request: Request,
 ) -> Response {
     let (head, body) = request.into_parts();
-    if let Err(refusal) = shared.gate.check_origin(&head) {
+    if let Some(refusal) = shared.gate.refuse_origin(&head) {
         return refusal;
     }
     let path = head.uri.path();
@@ -188,7 +188,7 @@ async fn handle(
     if head.method != Method::POST || !["/ask", "/stream"].contains(&path) {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET of files and POST of questions are answered");
     }
-    if let Err(refusal) = shared.gate.check_token(&head).await {
+    if let Some(refusal) = shared.gate.refuse_token(&head).await {
         return refusal;
     }
     if !standing.prove(&shared.crowd) {

@@ -56,6 +56,9 @@ use crate::sync::lock;
 /// The most opened areas that are kept. Beyond, all are opened again when they are asked for.
 const AREAS_MAX: usize = 1024;
 
+/// Opened areas, by job and name.
+type Opened = BTreeMap<(String, String), Arc<Area<()>>>;
+
 /// The answer to a question.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
@@ -131,7 +134,7 @@ pub struct Session {
     time: Duration,
     bytes_max: u64,
     jobs: Mutex<BTreeMap<String, Inspector>>,
-    areas: Mutex<BTreeMap<(String, String), Arc<Area<()>>>>,
+    areas: Mutex<Opened>,
     pauses: Mutex<BTreeMap<String, Paused>>,
     locks: Mutex<BTreeMap<(String, String), Locked>>,
     /// The last step before the last change of each job by this session.

@@ -49,7 +49,7 @@ impl ShownSearch {
         let mut functions = vec![me.probe("tree", Kind::Tree, describe).map_err(failed)?];
         let (latest, mut rate) = (Latest::default(), None);
         if me.id().number() == 0 {
-            let (known, position) = (latest.clone(), task.position.clone());
+            let (known, position) = (latest.clone(), task.position);
             let describe = move |_: &Worker, _: &str| {
                 let latest = known.lock().unwrap_or_else(PoisonError::into_inner);
                 board(&position, latest.as_ref()).to_string().into_bytes()

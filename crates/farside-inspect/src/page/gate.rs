@@ -41,8 +41,9 @@ impl Gate {
         Self { token, hosts }
     }
 
-    /// Checks that the browser meant this server, and that no page of another origin asks.
-    pub(super) fn check_origin(&self, head: &Parts) -> Result<(), Response<Body>> {
+    /// The refusal of a request that was not meant for this server, or that a page of another
+    /// origin makes.
+    pub(super) fn refuse_origin(&self, head: &Parts) -> Option<Response<Body>> {
         let text = |name| {
             let mut values = head.headers.get_all(name).iter();
             let first = values.next().map(|value| value.to_str().unwrap_or("?").to_ascii_lowercase());
@@ -51,26 +52,24 @@ impl Gate {
         let (host, is_doubled) = text(header::HOST);
         let host = host.filter(|_| !is_doubled).unwrap_or_default();
         if head.uri.authority().is_some() || !self.hosts.iter().any(|known| known == name_of(&host)) {
-            return Err(plain(StatusCode::MISDIRECTED_REQUEST, "this server has another name: see --host"));
+            return Some(plain(StatusCode::MISDIRECTED_REQUEST, "this server has another name: see --host"));
         }
         let (origin, is_doubled) = text(header::ORIGIN);
         let is_own = !is_doubled && origin.is_none_or(|origin| origin == format!("http://{host}"));
         let (site, _) = text(header::HeaderName::from_static("sec-fetch-site"));
-        if !is_own || !site.is_none_or(|site| ["same-origin", "none"].contains(&site.as_str())) {
-            return Err(plain(StatusCode::FORBIDDEN, "a page of another origin may not ask"));
-        }
-        Ok(())
+        let is_own = is_own && site.is_none_or(|site| ["same-origin", "none"].contains(&site.as_str()));
+        (!is_own).then(|| plain(StatusCode::FORBIDDEN, "a page of another origin may not ask"))
     }
 
-    /// Checks the token. A wrong one is answered late.
-    pub(super) async fn check_token(&self, head: &Parts) -> Result<(), Response<Body>> {
+    /// The refusal of a request without the token. It comes late.
+    pub(super) async fn refuse_token(&self, head: &Parts) -> Option<Response<Body>> {
         let given = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
         let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
         if is_same(given, self.token.as_bytes()) {
-            return Ok(());
+            return None;
         }
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
-        Err(plain(StatusCode::UNAUTHORIZED, "wrong token: open the address that the server printed"))
+        Some(plain(StatusCode::UNAUTHORIZED, "wrong token: open the address that the server printed"))
     }
 }
 

@@ -6,3 +6,4 @@ mod positions;
 mod sessions;
 mod shapes;
 mod solving;
+mod window;
