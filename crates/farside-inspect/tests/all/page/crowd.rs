@@ -128,5 +128,5 @@ fn the_end_of_a_job_is_told() {
             break error.to_owned();
         }
     };
-    assert!(["gone", "no job", "refused", "no process"].iter().any(|word| error.contains(word)), "{error}");
+    assert!(["gone", "no job", "no area", "refused", "no process"].iter().any(|word| error.contains(word)), "{error}");
 }
