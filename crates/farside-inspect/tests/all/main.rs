@@ -1,5 +1,6 @@
 //! Jobs in processes of their own, and looks into them.
 
+mod activity;
 mod cuts;
 mod exposed;
 #[cfg(feature = "page")]

@@ -90,6 +90,7 @@ pub(crate) fn target() {
         "pattern" => job.run(|me| publish_patterns(me, u64::MAX)),
         "brief" => job.run(|me| publish_patterns(me, 100)),
         "steered" => job.run(be_steered),
+        "working" => job.run(crate::activity::work),
         "exposed" => job.run(expose_memory),
         "alone" => crate::standalone::play_rank(),
         "many" => job.run(show_many),

@@ -473,3 +473,48 @@ fn take_mark(there: &Worker, (from, session, last): (u32, u32, u32)) {
         Recorder::set(&recorder.ran, from as usize, numbers);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::Result;
+
+    /// A wait in a wait hides it for a while, and their times are not counted twice.
+    #[test]
+    fn waits_may_be_nested() {
+        let body = |me: &Worker| -> Result<()> {
+            let activity = me.activity();
+            activity.watch(Duration::from_secs(60));
+            me.progress()?;
+            let doing = || {
+                let wait = activity.workers()[0].wait?;
+                Some(activity.places()[usize::from(wait.place)].doing)
+            };
+            let time = Duration::from_secs(1);
+            me.wait_until("waiting outside", time, |me| {
+                assert_eq!(doing(), Some("waiting outside"));
+                let inside = me.wait_until("waiting inside", time, |_| {
+                    assert_eq!(doing(), Some("waiting inside"));
+                    std::thread::sleep(Duration::from_millis(20));
+                    Some(Ok(()))
+                });
+                assert_eq!(doing(), Some("waiting outside"));
+                Some(inside)
+            })?;
+            assert_eq!(doing(), None);
+            let waits = activity.workers().remove(0).in_waits;
+            let of = |doing| {
+                let is_it = |(place, _): &&(u16, Duration)| activity.places()[usize::from(*place)].doing == doing;
+                waits.iter().find(is_it).map_or(Duration::ZERO, |(_, time)| *time)
+            };
+            assert!(of("waiting inside") > Duration::from_millis(19), "{waits:?}");
+            let total: Duration = waits.iter().map(|(_, time)| *time).sum();
+            assert!(of("waiting outside") + of("waiting inside") <= total);
+            assert!(of("waiting outside") < of("waiting inside") + Duration::from_millis(20), "{waits:?}");
+            Ok(())
+        };
+        crate::simulate(1, 1, 1, body).unwrap();
+    }
+}

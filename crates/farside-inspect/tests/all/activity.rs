@@ -1,0 +1,84 @@
+//! What workers do is seen from outside.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside::{Worker, WorkerId};
+use farside_inspect::{Awaited, Expose, InspectError, Occurrence};
+
+use crate::targets::Target;
+
+/// A job in which worker 0 calls worker 1 and waits for it, again and again. It shows no area.
+pub(crate) fn work(me: &Worker) -> farside::Result<()> {
+    me.open_door()?;
+    let until = Instant::now() + Duration::from_secs(100);
+    while Instant::now() < until {
+        if me.is_first() {
+            for number in 0..100_u64 {
+                me.call_return(WorkerId::new(1), number, |_, number| number + 1)?.wait()?;
+            }
+            me.call_return(WorkerId::new(1), (), |_, ()| thread::sleep(Duration::from_millis(5)))?.wait()?;
+        }
+        me.barrier()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn workers_without_areas_are_seen_and_traced() {
+    let mut target = Target::start("working", &[]);
+    let job = target.inspect(2);
+    assert!(job.list().unwrap().is_empty());
+    let before = job.workers().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    let now = job.workers().unwrap();
+    assert!(now.iter().map(|worker| (worker.process, worker.worker)).eq([(0, 0), (1, 1)]));
+    let shares = now[0].since(&before[0]).unwrap();
+    assert!(shares.waits.iter().any(|(site, _)| site.file.ends_with("activity.rs")), "{shares:?}");
+    assert!(shares.time >= shares.all_waits() + shares.calls);
+    let ran = now[1].counters.unwrap().since(&before[1].counters.unwrap());
+    assert!(ran.executed > 0 && ran.at > Duration::ZERO, "{ran:?}");
+
+    let trace = job.trace(Duration::from_millis(500)).unwrap();
+    let [of_0, of_1] = &trace.workers[..] else { panic!("two workers are traced") };
+    let is_inside = |at: Duration| at + Duration::from_secs(1) > trace.begin && at <= trace.end;
+    assert!(of_0.events.iter().all(|event| is_inside(event.at)));
+    let is_sent = |what: &Occurrence| matches!(what, Occurrence::Sent { to: 1, number: Some(_), .. });
+    assert!(of_0.events.iter().any(|event| is_sent(&event.what)));
+    let is_run = |what: &Occurrence| matches!(what, Occurrence::Ran { from: Awaited::Worker(0), number: Some(_), .. });
+    assert!(of_1.events.iter().any(|event| is_run(&event.what)));
+    let calls = trace.calls();
+    let paired: Vec<_> = calls.iter().filter(|call| call.delay.is_some()).collect();
+    assert!(paired.len() >= 2, "{calls:?}");
+    assert!(paired.iter().all(|call| call.delay.unwrap() < Duration::from_secs(1)), "{calls:?}");
+}
+
+/// While one client traces, another one is told so. When it is gone, its trace ends by itself.
+#[test]
+fn one_client_traces_at_a_time() {
+    let mut target = Target::start("working", &[]);
+    let job = target.inspect(2);
+    let other = job.clone();
+    let until = Instant::now() + Duration::from_secs(60);
+    // It tries again if the other one was faster.
+    let first = thread::spawn(move || {
+        loop {
+            match other.trace(Duration::from_secs(3)) {
+                Err(InspectError::Traced { .. }) if Instant::now() < until => {}
+                ended => return ended,
+            }
+        }
+    });
+    let error = loop {
+        match job.trace(Duration::from_millis(1)) {
+            Err(error) => break error,
+            // The other one has not begun.
+            Ok(_) => assert!(Instant::now() < until),
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert!(matches!(error, InspectError::Traced { .. }), "{error}");
+    first.join().unwrap().unwrap();
+    job.trace(Duration::from_millis(1)).unwrap();
+    assert!(target.is_running());
+}
