@@ -195,7 +195,8 @@ impl Inspector {
         Ok(all)
     }
 
-    /// Returns whether the job is paused, by whatever reader, and after which step.
+    /// Returns whether the job is paused, by whatever reader, and after which step. There is none
+    /// while workers are on their way to it, or if they publish no steps.
     ///
     /// # Errors
     /// [`InspectError`].
