@@ -146,7 +146,7 @@ fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
     let mut values = vec![0.0; SIDE * SIDE];
     me.barrier()?;
     if !me.is_first() {
-        let job = inspector()?;
+        let job = inspector_when_there()?;
         let area = wait_for(&job, "view")?;
         while done.here().get(0) == 0 {
             area.get(&Selection::all(), At::Next).map_err(failed)?;
