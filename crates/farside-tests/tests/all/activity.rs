@@ -38,7 +38,7 @@ fn a_wait_has_a_place_and_a_cause(me: &Worker) -> Result<()> {
         let (sender, receiver) = mpsc::channel();
         let other = WorkerId::new(1);
         let reader = std::thread::spawn(move || {
-            let at_call = find(&activity, |worker, activity| wait_of(worker, activity));
+            let at_call = find(&activity, wait_of);
             sender.send(()).unwrap();
             caller.call(other, go, |there, go| go.here(there).set(true)).unwrap();
             let at_barrier =
@@ -158,7 +158,6 @@ fn calls_in_a_trace_are_paired(me: &Worker) -> Result<()> {
     }
     me.quiesce()?;
     assert_eq!(ran.here(me).get(), calls * me.worker_count());
-    let taken = PerWorker::new(me, Cell::new(0_usize))?;
     me.barrier()?;
     if me.thread_index() == 0 {
         activity.end_trace();
@@ -166,7 +165,6 @@ fn calls_in_a_trace_are_paired(me: &Worker) -> Result<()> {
         assert_eq!(taken_here.len(), 2);
         check_pairs(&activity, &taken_here, calls);
     }
-    drop(taken);
     me.barrier()
 }
 
