@@ -142,7 +142,8 @@ async function tell(question, done) {
 const pause = () => paused
   ? tell({ do: "resume" }, () => { showPaused(null); return "the job goes on"; })
   : tell({ do: "pause" }, ({ head }) => { showPaused(head); return `paused after step ${head.step ?? "?"}`; });
-const next = () => paused && tell({ do: "next" }, ({ head }) => { showPaused(head); return `paused after step ${head.step ?? "?"}`; });
+// Another viewer may have made the pause, and the list may not say so yet.
+const next = () => tell({ do: "next" }, ({ head }) => { showPaused(head); return `paused after step ${head.step ?? "?"}`; });
 
 function showPaused(head) {
   paused = head;
