@@ -164,15 +164,20 @@ fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
         me.progress()?;
     }
     for _ in 0..options.runs() {
-        let started = Instant::now();
-        let count = 200;
-        for _ in 0..count {
+        // Steps in pauses, as those of a program that computes: only then are many of them read.
+        let (mut spent, mut count) = (Duration::ZERO, 0_u32);
+        let until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < until {
             step += 1;
             values[0] = step as f64;
+            let started = Instant::now();
             view.publish(step, black_box(&values))?;
+            spent += started.elapsed();
+            count += 1;
+            thread::sleep(Duration::from_millis(1));
             me.progress()?;
         }
-        times.push(started.elapsed().as_nanos() as f64 / f64::from(count));
+        times.push(spent.as_nanos() as f64 / f64::from(count));
         let started = Instant::now();
         for _ in 0..20 {
             copy.copy_from_slice(black_box(&values));

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytemuck::checked::CheckedCastError;
 use farside_rpc::bulk::{Bulk, Write, scope};
 use farside_rpc::{CallError, Pending};
 
@@ -315,10 +316,16 @@ impl<T: Element> Area<T> {
     /// process that has ended.
     pub fn get(&self, selection: &Selection, at: At) -> Result<Frame<T>, InspectError> {
         let RawFrame { name, step, element, shape, bytes } = self.get_raw(selection, at)?;
-        let values = bytes.chunks_exact(size_of::<T>()).map(bytemuck::checked::try_pod_read_unaligned);
-        let invalid = |_| InspectError::Value { name, element };
-        let values: Result<Vec<T>, _> = values.collect();
-        Ok(Frame { step, shape, values: values.map_err(invalid)? })
+        let values = match bytemuck::checked::try_cast_slice(&bytes) {
+            Ok(values) => Ok(values.to_vec()),
+            // An allocator may place the bytes where no elements can be.
+            Err(CheckedCastError::PodCastError(_)) => {
+                let values = bytes.chunks_exact(size_of::<T>());
+                values.map(bytemuck::checked::try_pod_read_unaligned).collect::<Result<Vec<T>, _>>()
+            }
+            Err(error) => Err(error),
+        };
+        Ok(Frame { step, shape, values: values.map_err(|_| InspectError::Value { name, element })? })
     }
 }
 
