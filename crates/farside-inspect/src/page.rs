@@ -43,7 +43,7 @@ const ASKING_MAX: usize = 16;
 /// The most bytes of one frame.
 const FRAME_BYTES_MAX: u64 = 64 << 20;
 /// The time that an area has for each frame, and a job for each other answer.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The time for reading a question.
 const QUESTION_TIME: Duration = Duration::from_secs(10);
 
