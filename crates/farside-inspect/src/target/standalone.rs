@@ -52,8 +52,7 @@ const RANKS: [(&str, &str); 4] = [
 /// Readers see processes of one program that have the same parent as one job. `FARSIDE_JOB` names
 /// it. A process shows by one `Standalone`; dropping it shuts the door.
 ///
-/// OpAS's targets are such programs: `opast_init` is [`begin`](Self::begin), `opast_fini` is
-/// dropping it.
+/// OpAS's targets are such programs: its `opast_init` is [`begin`](Self::begin).
 #[derive(Debug)]
 pub struct Standalone {
     rank: u32,
