@@ -66,8 +66,7 @@ pub(super) trait Predicted: Operation {
     /// Returns the bytes of memory in each process that the limit uses.
     fn limit_bytes(self, size: usize) -> usize;
 
-    /// Prepares the memory of the limit for a run, as [`prepare`](Self::prepare) does with the
-    /// container.
+    /// Prepares the memory of the limit for a run, as `prepare` does with the container.
     fn prepare_limit(self, _me: &Worker, _memory: &Shared, _size: usize) {}
 
     /// Performs the instructions that no implementation can do without, as operation `number` of

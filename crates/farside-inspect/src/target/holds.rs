@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -99,13 +99,10 @@ impl State {
         self.workers.values().flat_map(|steps| &steps.views).for_each(|view| view.flag());
     }
 
-    /// Wakes the workers that stay, for another look at the hold.
-    fn wake_workers(&self) {
-        let Some(caller) = &self.caller else { return };
-        for (worker, _) in self.workers.iter().filter(|(_, steps)| steps.stays_after.is_some()) {
-            // An error is the end of the job, and then the worker does not stay.
-            let _ = caller.call(WorkerId::new(*worker), (), |_, ()| ());
-        }
+    /// The workers that stay.
+    fn staying(&self) -> Vec<u32> {
+        let staying = self.workers.iter().filter(|(_, steps)| steps.stays_after.is_some());
+        staying.map(|(worker, _)| *worker).collect()
     }
 
     /// The lowest and the highest step at which workers stay, once all do that publish steps.
@@ -186,6 +183,18 @@ impl Holds {
         }
     }
 
+    /// Wakes the workers that stay, for another look at the hold.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let (caller, staying) = (state.caller.clone(), state.staying());
+        // A call may wait for room, which the workers make. They look at the state meanwhile.
+        drop(state);
+        self.changed.notify_all();
+        for (caller, worker) in caller.iter().flat_map(|caller| staying.iter().map(move |worker| (caller, worker))) {
+            // An error is the end of the job, and then the worker does not stay.
+            let _ = caller.call(WorkerId::new(*worker), (), |_, ()| ());
+        }
+    }
+
     /// Waits until a hold has changed, or for a moment.
     fn wait_for_change(&self) {
         let state = lock(&self.state);
@@ -212,9 +221,7 @@ impl Holds {
         };
         let staying = Staying { holds: self.clone(), number, has_ended: false };
         state.flag();
-        state.wake_workers();
-        drop(state);
-        self.changed.notify_all();
+        self.wake(state);
         std::thread::sleep(STORE_TIME);
         // Of a step that was published before the flags were set, there may be no copy.
         let is_new = hold.is_none();
@@ -241,9 +248,7 @@ impl Holds {
     pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
         let mut state = lock(&self.state);
         if let Some(hold) = state.hold.take_if(|hold| fits(&hold.lease)) {
-            state.wake_workers();
-            drop(state);
-            self.changed.notify_all();
+            self.wake(state);
             hold.wakers.into_iter().for_each(Waker::wake);
         }
     }
