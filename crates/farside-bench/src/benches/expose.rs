@@ -237,11 +237,12 @@ fn transfer(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result
         let (mut times, mut limits, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         // The first run warms up.
         for run in 0..=options.runs() {
+            let mut values = values.clone();
             let once = || {
                 if is_put {
                     area.put(&all, &values).map(drop)
                 } else {
-                    area.get(&all, At::Now).map(|frame| drop(black_box(frame)))
+                    area.get_into(&all, At::Now, black_box(&mut values)).map(drop)
                 }
             };
             let time = time_latency(count, once).map_err(failed)?.median_ns;

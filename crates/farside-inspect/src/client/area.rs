@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytemuck::Pod;
 use bytemuck::checked::CheckedCastError;
 use farside_rpc::bulk::{Bulk, Write, scope};
 use farside_rpc::{CallError, Pending};
@@ -114,22 +115,35 @@ impl<T> Area<T> {
     /// # Errors
     /// Those of [`get`](Area::get).
     pub fn get_raw(&self, selection: &Selection, at: At) -> Result<RawFrame, InspectError> {
-        let deadline = Instant::now() + self.inspector.time();
         let selected = selection.of(&self.info.shape)?;
-        let counts: Vec<u64> = selected.spans.iter().map(|span| span.count).collect();
-        let element_bytes = self.info.element.bytes();
-        let total = elements(&counts, element_bytes).ok_or(InspectError::NoMemory { bytes: u64::MAX })?;
-        let mut pieces = self.pieces(&selected, total as u64)?;
-        let mut bytes = zeroes(total * element_bytes)?;
-        let step = match self.info.role {
-            Role::View => Some(self.read(&mut pieces, &counts, &mut bytes, at, deadline)?),
-            _ => {
-                self.attempt(&pieces, &counts, &mut bytes, 0, deadline)?;
-                None
-            }
-        };
+        let (counts, total) = self.count(&selected)?;
+        let mut bytes = zeroes(total * self.info.element.bytes())?;
+        let step = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
         let (name, element) = (self.info.name.clone(), self.info.element);
         Ok(RawFrame { name, step, element, shape: selected.shape(), bytes })
+    }
+
+    /// The number of elements that are selected, by dimension and in all.
+    fn count(&self, selected: &Selected) -> Result<(Vec<u64>, usize), InspectError> {
+        let counts: Vec<u64> = selected.spans.iter().map(|span| span.count).collect();
+        let total = elements(&counts, self.info.element.bytes());
+        Ok((counts, total.ok_or(InspectError::NoMemory { bytes: u64::MAX })?))
+    }
+
+    /// Reads what is selected into memory of its size. Returns the step.
+    fn fill_bytes(
+        &self,
+        selected: &Selected,
+        counts: &[u64],
+        bytes: &mut [u8],
+        at: At,
+    ) -> Result<Option<u64>, InspectError> {
+        let deadline = Instant::now() + self.inspector.time();
+        let mut pieces = self.pieces(selected, (bytes.len() / self.info.element.bytes()) as u64)?;
+        match self.info.role {
+            Role::View => self.read(&mut pieces, counts, bytes, at, deadline).map(Some),
+            _ => self.attempt(&pieces, counts, bytes, 0, deadline).map(|_| None),
+        }
     }
 
     /// Finds out which places of each worker are meant.
@@ -326,6 +340,39 @@ impl<T: Element> Area<T> {
             Err(error) => Err(error),
         };
         Ok(Frame { step, shape, values: values.map_err(|_| InspectError::Value { name, element })? })
+    }
+
+    /// Reads elements of one step into memory of the caller, and returns the step; `None` if the
+    /// area has no steps. After an error, the memory may have elements of several steps.
+    ///
+    /// *Cost*: that of [`get`](Self::get), without memory that is new each time and a copy. For
+    /// those who read again and again.
+    ///
+    /// ```no_run
+    /// # use farside_inspect::{At, Inspector, Selection};
+    /// let heat = Inspector::connect("heat")?.open::<f64>("temperature")?;
+    /// let mut values = vec![0.0; 128 * 128];
+    /// for _ in 0..100 {
+    ///     heat.get_into(&Selection::all(), At::Next, &mut values)?;
+    /// }
+    /// # Ok::<(), farside_inspect::InspectError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get); [`InspectError::Length`] if another number of elements is
+    /// selected.
+    pub fn get_into(&self, selection: &Selection, at: At, values: &mut [T]) -> Result<Option<u64>, InspectError>
+    where
+        T: Pod,
+    {
+        let selected = selection.of(&self.info.shape)?;
+        let (counts, total) = self.count(&selected)?;
+        if total != values.len() {
+            let expected = (total * size_of::<T>()) as u64;
+            let (name, given) = (self.info.name.clone(), size_of_val(values) as u64);
+            return Err(InspectError::Length { name, given, expected });
+        }
+        self.fill_bytes(&selected, &counts, bytemuck::cast_slice_mut(values), at)
     }
 }
 

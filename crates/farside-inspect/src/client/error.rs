@@ -191,7 +191,7 @@ pub enum InspectError {
         /// The time that they had.
         after: Duration,
     },
-    /// The elements to write have another number of bytes.
+    /// The caller's elements have another number of bytes than those that are selected.
     #[error("{given} bytes were given for {expected} bytes of {name:?}: give as many as are selected")]
     Length {
         /// The area.

@@ -29,6 +29,12 @@ fn what_a_job_shows_is_listed_and_read() {
             places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>()
         );
     }
+    let mut own = vec![0; 2 * ROWS * COLUMNS];
+    let step = area.get_into(&Selection::all(), At::Next, &mut own).unwrap().unwrap();
+    let places = (0..whole[0]).flat_map(|row| (0..whole[1]).map(move |column| (row, column)));
+    assert!(own.iter().copied().eq(places.map(|(row, column)| pattern(step, row, column))));
+    let error = area.get_into(&Selection::all(), At::Next, &mut own[1..]).unwrap_err();
+    assert!(matches!(error, InspectError::Length { .. }), "{error}");
     let frame = area.get(&"[1:5:2, -3::2]".parse().unwrap(), At::Next).unwrap();
     assert_eq!(frame.shape, [2, 2]);
     let expected = [(1, 197), (1, 199), (3, 197), (3, 199)];

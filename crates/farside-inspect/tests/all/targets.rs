@@ -13,7 +13,7 @@ use farside_testbed::ended_with_us;
 /// The variable that makes this test program play a part.
 pub(crate) const PART: &str = "FARSIDE_INSPECT_TEST_PART";
 /// The time after which a job ends by itself.
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(200);
 
 /// The rows that each worker of `pattern` has, and the columns.
 pub(crate) const ROWS: usize = 3;
