@@ -85,12 +85,28 @@ fn compute(time: Duration) -> Duration {
     begun.elapsed()
 }
 
-/// The counted times of waits and calls are those of the program's own clock.
+/// The counted times of waits and calls are those of the program's own clock, within 5 %.
+///
+/// On a busy machine, a thread may lose its processor between the looks at the two clocks. So the
+/// test tries again: some try agrees, unless the times are counted wrongly.
 #[farside::test(processes = 2, threads = 1)]
 fn counted_times_agree_with_the_programs_own(me: &Worker) -> Result<()> {
     let times = PerWorker::new(me, Cell::new(Duration::ZERO))?;
+    me.activity().watch(WATCHDOG);
+    let until = Instant::now() + WATCHDOG / 2;
+    loop {
+        let agrees = compare_times(me, times)?;
+        if me.all_reduce(agrees.is_ok(), |one, other| one && other)? {
+            return Ok(());
+        }
+        assert!(Instant::now() < until, "{agrees:?}");
+    }
+}
+
+/// Compares the times of some calls and waits with those that were counted. Says how they differ.
+fn compare_times(me: &Worker, times: PerWorker<Cell<Duration>>) -> Result<std::result::Result<(), String>> {
     let activity = me.activity();
-    activity.watch(WATCHDOG);
+    times.here(me).set(Duration::ZERO);
     me.barrier()?;
     let (rounds, pause) = (10_u32, Duration::from_millis(10));
     let before = activity.workers().remove(0);
@@ -109,21 +125,19 @@ fn counted_times_agree_with_the_programs_own(me: &Worker) -> Result<()> {
     }
     let after = activity.workers().remove(0);
     let from = before.counted_from.unwrap().abs_diff(after.counted_from.unwrap());
-    assert!(from < Duration::from_millis(1), "{from:?}");
-    let is_near = |counted: Duration, own: Duration| counted.abs_diff(own) < own / 20 + Duration::from_millis(2);
-    if me.is_first() {
+    let (counted, own) = if me.is_first() {
         let counted = |worker: &WorkerActivity| {
             let is_call = |place: &u16| activity.places()[usize::from(*place)].doing.contains("result of a call");
             worker.in_waits.iter().filter(|(place, _)| is_call(place)).map(|(_, time)| *time).sum::<Duration>()
         };
-        let counted = counted(&after) - counted(&before);
-        assert!(is_near(counted, in_waits), "counted {counted:?}, own {in_waits:?}");
+        (counted(&after) - counted(&before), in_waits)
     } else {
-        let (counted, own) = (after.in_calls - before.in_calls, times.here(me).get());
-        assert!(is_near(counted, own), "counted {counted:?}, own {own:?}");
+        let own = times.here(me).get();
         assert!(own >= pause * rounds);
-    }
-    me.barrier()
+        (after.in_calls - before.in_calls, own)
+    };
+    let is_near = counted.abs_diff(own) < own / 20 + Duration::from_millis(2) && from < Duration::from_millis(1);
+    Ok(if is_near { Ok(()) } else { Err(format!("counted {counted:?}, own {own:?}, counted from {from:?}")) })
 }
 
 /// Each call that ran in a trace is paired with the one that was made, and comes after it.
