@@ -92,8 +92,10 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// let map = builder.cost_model(CostModel::CORI).build(me)?;
     /// let m = map.on(me);
     /// println!("{}", m.plan(Op::Insert, Promise::INSERT_ONLY));
+    /// // An insertion into a map that fills up meets other entries.
+    /// assert_eq!(m.plan(Op::Insert, Promise::INSERT_ONLY).choice, Implementation::Call);
     /// assert_eq!(m.plan(Op::Find, Promise::ALL).choice, Implementation::OneSided);
-    /// assert_eq!(m.implementation(), Implementation::OneSided);
+    /// assert_eq!(m.implementation(), Implementation::Call);
     /// # me.barrier()
     /// # }).unwrap();
     /// ```

@@ -124,7 +124,10 @@ fn compare_times(me: &Worker, times: PerWorker<Cell<Duration>>) -> Result<std::r
         me.barrier()?;
     }
     let after = activity.workers().remove(0);
-    let from = before.counted_from.unwrap().abs_diff(after.counted_from.unwrap());
+    let (Some(first), Some(last)) = (before.counted_from, after.counted_from) else {
+        return Ok(Err("this worker does not count yet".into()));
+    };
+    let from = first.abs_diff(last);
     let (counted, own) = if me.is_first() {
         let counted = |worker: &WorkerActivity| {
             let is_call = |place: &u16| activity.places()[usize::from(*place)].doing.contains("result of a call");

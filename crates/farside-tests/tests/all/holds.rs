@@ -73,9 +73,13 @@ fn waits_in_processes_are_held(me: &Worker) -> Result<()> {
     drop(second);
     let ask = |there: &Worker, is_done: Dist<AtomicBool>| is_done.here(there).load(Ordering::Acquire);
     let caller = me.caller();
-    let asker = std::thread::spawn(move || caller.call_return(OTHER, is_done, ask)?.wait_for(short));
-    assert!(me.call_return(OTHER, is_done, ask)?.wait_for(short)?, "worker 1 has waited");
-    assert!(asker.join().unwrap()?, "worker 1 has waited");
+    // A question may arrive before worker 1 sleeps. The next one waits until it has slept.
+    let asker = std::thread::spawn(move || {
+        while !caller.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
+        Ok::<_, Error>(())
+    });
+    while !me.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
+    asker.join().unwrap()?;
     drop(hold);
     let late = me.wait_together(short, || false);
     assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");

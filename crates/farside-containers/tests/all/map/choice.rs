@@ -57,7 +57,9 @@ fn predictions_follow_the_capacity() {
     let run = |me: &Worker| {
         let insertion = |capacity| {
             let map = HashMap::<u64, u64>::builder().capacity(capacity).cost_model(CostModel::CORI).build(me)?;
-            Ok::<_, farside::Error>(map.on(me).plan(Op::Insert, Promise::ALL).predictions[0].ns)
+            let plan = map.on(me).plan(Op::Insert, Promise::ALL);
+            let one_sided = plan.predictions.iter().find(|one| one.implementation == Implementation::OneSided);
+            Ok::<_, farside::Error>(one_sided.unwrap().ns)
         };
         // Of 2 x 1024 slots, three quarters and a little more than three eighths.
         assert!(insertion(1536)? > insertion(800)?);
