@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use farside_inspect::session::workers_object;
-use farside_inspect::{InspectError, Inspector, Shares, Site, WorkerCounters, WorkerState, cycles};
+use farside_inspect::{Awaited, InspectError, Inspector, Shares, Site, WorkerCounters, WorkerState, cycles};
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -155,6 +155,7 @@ fn doing(now: &WorkerState) -> String {
             let what = call.site.as_ref().map_or("runs a call".into(), |site| format!("runs a {site}"));
             call.since.map_or(what.clone(), |since| format!("{what}, {}", age(since)))
         }
+        (None, Some(wait)) if wait.whom == Awaited::Unknown => format!("{}, {}", wait.site, age(wait.since)),
         (None, Some(wait)) => format!("{}, for {}, {}", wait.site, wait.whom, age(wait.since)),
         (None, None) => "computes".into(),
     }

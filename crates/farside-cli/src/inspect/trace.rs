@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farside_inspect::{CallSite, Site, Trace, WaitSite};
+use farside_inspect::{Awaited, CallSite, Site, Trace, WaitSite};
 use serde_json::{Value, json};
 
 use super::JobArguments;
@@ -97,7 +97,8 @@ fn print(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(out, "\n{:>10} {:>10} {:>10}  waits", "count", "ms", "longest ms")?;
     for WaitSite { site, count, time, longest, whom, .. } in trace.waits().into_iter().take(SHOWN) {
-        let whom = whom.first().map(|(whom, _)| format!(", mostly for {whom}")).unwrap_or_default();
+        let known = whom.first().filter(|(whom, _)| *whom != Awaited::Unknown);
+        let whom = known.map(|(whom, _)| format!(", mostly for {whom}")).unwrap_or_default();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         writeln!(out, "{count:>10} {:>10.3} {:>10.3}  {site}{whom}", ms(time), ms(longest))?;
     }
