@@ -205,7 +205,7 @@ pub enum Refused {
         shape: Vec<u64>,
     },
     /// All copies are in use, or as many readers wait as are allowed.
-    #[error("too many readers use this area at once: try again later")]
+    #[error("too many readers use this area at once, or too many changes wait: try again later")]
     Busy,
     /// The process has no memory for a copy.
     #[error("the process has no memory for a copy of {bytes} bytes")]

@@ -263,7 +263,8 @@ impl Inspector {
     }
 
     /// Locks exposed memory, all workers' parts of it: neither the programs nor others change it.
-    /// It ends when the result is dropped, and after 10 s in any case.
+    /// It ends when the result is dropped, and after 10 s in any case. Meanwhile this program
+    /// writes it by [`Area::put_locked`]. All reads wait, its own too.
     ///
     /// # Errors
     /// [`InspectError`].

@@ -107,6 +107,10 @@ impl Handlers {
                 if bytes.len() as u64 > CHANGE_BYTES_MAX {
                     return Err(Refused::TooLarge { bytes: bytes.len() as u64, max: CHANGE_BYTES_MAX });
                 }
+                // Changes wait while workers stay, and for ever in a view without `publish_mut`.
+                if view.edit_bytes() + bytes.len() as u64 > CHANGE_BYTES_MAX {
+                    return Err(Refused::Busy);
+                }
                 if !only_check {
                     view.edit(Edit { spans: spans.clone(), bytes: bytes.clone() });
                 }
@@ -120,6 +124,9 @@ impl Handlers {
                         return Err(Refused::Role { name: action.clone(), wanted: "an action".into() });
                     }
                     reached += 1;
+                    if self.holds.has_many_actions(worker) {
+                        return Err(Refused::Busy);
+                    }
                     if !only_check && !self.holds.order_action(worker, action) {
                         self.act_now(worker, action)?;
                     }
@@ -178,7 +185,7 @@ impl Door for Handlers {
                 push_slot(shared, &slot, &spans, &into)?;
                 return Ok(Some(slot.step));
             }
-            Source::Memory(memory) => memory.read(None, &places(&part, &spans)).await?,
+            Source::Memory(memory) => memory.read(&places(&part, &spans)).await?,
             Source::Number(bits) => bits.load(Ordering::Relaxed).to_ne_bytes().to_vec(),
             Source::Function => return Err(Refused::Role { name, wanted: "something with elements".into() }),
         };

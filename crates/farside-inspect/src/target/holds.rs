@@ -38,6 +38,9 @@ const STORE_TIME: Duration = Duration::from_micros(20);
 /// The longest sleep of a program without a job that stays: the lease of a hold may end silently.
 const CHANGES_WITHIN: Duration = Duration::from_millis(100);
 
+/// The number of actions that may wait until a worker goes on.
+const ACTIONS_MAX: usize = 64;
+
 /// The hold of a process, and its workers.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
@@ -258,6 +261,11 @@ impl Holds {
         let mut state = lock(&self.state);
         let is_held = state.hold().is_some_and(|hold| hold.lease.number() == number);
         if is_held && state.stayed().is_some() { Ok(()) } else { Err(Refused::Over) }
+    }
+
+    /// Whether as many actions as are allowed wait until a worker goes on.
+    pub(super) fn has_many_actions(&self, worker: u32) -> bool {
+        lock(&self.state).workers.get(&worker).is_some_and(|steps| steps.actions.len() >= ACTIONS_MAX)
     }
 
     /// Orders an action of a worker that stays. Returns whether there is one; otherwise the worker

@@ -127,18 +127,16 @@ impl LockedMemory {
         .await
     }
 
-    /// Reads runs of bytes, of which none is in the middle of a locked update: that of the program,
-    /// or of a reader other than the holder of `own`.
-    pub(super) async fn read(&self, own: Option<u64>, runs: &[(usize, usize)]) -> Result<Vec<u8>, Refused> {
+    /// Reads runs of bytes, of which none is in the middle of a locked update.
+    pub(super) async fn read(&self, runs: &[(usize, usize)]) -> Result<Vec<u8>, Refused> {
         let total = runs.iter().map(|(_, bytes)| bytes).sum();
         let mut copy = Vec::new();
         copy.try_reserve_exact(total).map_err(|_| Refused::NoMemory { bytes: total as u64 })?;
         copy.resize(total, 0);
-        let is_own = own.is_some_and(|own| self.is_held_by(own));
         let mut failure = None;
         let mut attempt = || {
             let before = self.word.load(Ordering::Acquire);
-            if !before.is_multiple_of(2) && !is_own {
+            if !before.is_multiple_of(2) {
                 return None;
             }
             let mut rest = copy.as_mut_slice();

@@ -154,6 +154,11 @@ impl Shared {
         }
     }
 
+    /// The number of bytes of the changes that wait for the next publication.
+    pub(super) fn edit_bytes(&self) -> u64 {
+        lock(&self.edits).iter().map(|edit| edit.bytes.len() as u64).sum()
+    }
+
     /// Adds a change for the next publication. Its spans are inside the part, and its bytes are as
     /// many as they need.
     pub(super) fn edit(&self, edit: Edit) {

@@ -39,8 +39,20 @@ fn workers_without_areas_are_seen_and_traced() {
         }
         assert!(Instant::now() < until, "a worker does not answer in a minute: {workers:?}");
     };
-    thread::sleep(Duration::from_millis(300));
-    let now = job.workers().unwrap();
+    // A worker that has no processor for a while has nothing new to say.
+    let has_moved = |now: &WorkerState, before: &WorkerState| {
+        let counters = now.counters.zip(before.counters);
+        counters.is_some_and(|(now, before)| now.since(&before).executed > 0)
+    };
+    let now = loop {
+        thread::sleep(Duration::from_millis(300));
+        let now = job.workers().unwrap();
+        let looks = now[0].since(&before[0]).is_some_and(|shares| !shares.waits.is_empty());
+        if looks && has_moved(&now[1], &before[1]) {
+            break now;
+        }
+        assert!(Instant::now() < until, "the workers have done nothing in a minute: {now:?}");
+    };
     assert!(now.iter().map(|worker| (worker.process, worker.worker)).eq([(0, 0), (1, 1)]));
     let shares = now[0].since(&before[0]).unwrap();
     assert!(shares.waits.iter().any(|(site, _)| site.file.ends_with("activity.rs")), "{shares:?}");

@@ -83,8 +83,11 @@ fn a_pause_is_one_step_of_all_workers() {
     let other = Inspector::connect(&job.job().to_string()).unwrap();
     let error = other.set("dt", 1.0).unwrap_err();
     assert!(matches!(error, InspectError::Refused { refused: Refused::Held { .. }, .. }), "{error}");
-    // This reader changes the job while it is paused.
+    // This reader changes the job while it is paused. What waits is bounded.
     assert_eq!(job.set("dt", 7.0).unwrap(), Some(step));
+    (0..64).for_each(|_| assert_eq!(job.act("count").unwrap(), Some(step)));
+    let error = job.act("count").unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::Busy, .. }), "{error}");
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(seen.get(&all, At::Now).unwrap().step, Some(step), "the pause is kept");
     for more in 1..=3 {
