@@ -21,7 +21,7 @@ pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
 use crate::agreement::{find_unequal, held};
-use crate::cost::{CostModel, Load, Planner};
+use crate::cost::{CostModel, Load, Planner, interval_of_neighbor};
 use crate::promise::{Choice, Implementation, Op, Promise};
 
 /// Types that a queue may hold: plain ones, without padding. What is read is checked to be a value.
@@ -62,6 +62,9 @@ impl Usage {
         }
     }
 }
+
+/// The operations whose costs decide.
+const OPS: [Op; 2] = [Op::Push, Op::Pop];
 
 /// What can be wrong with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -244,8 +247,8 @@ pub struct QueueSet<T: 'static> {
 
 /// What a worker knows of the queues of a set.
 struct State<T> {
-    implementation: Implementation,
-    planner: Planner,
+    /// What the maker asked for.
+    choice: Choice,
     /// The memory of all of them.
     space: RefCell<Option<ByteSpace>>,
     parts: Box<[Rc<Part<T>>]>,
@@ -255,6 +258,8 @@ struct State<T> {
 struct Part<T> {
     /// The process that has the queue, and its first worker.
     host: (ProcessId, WorkerId),
+    implementation: Cell<Implementation>,
+    planner: Cell<Planner>,
     ring: Cell<Ring>,
     /// The real tail, or less. At most one batch of this worker's tickets is above the real limit,
     /// because it takes tickets only if this one is below `limit`.
@@ -294,10 +299,12 @@ struct Part<T> {
 }
 
 impl<T: Item> Part<T> {
-    fn new(me: &Worker, host: ProcessId) -> Self {
+    fn new(me: &Worker, host: ProcessId, implementation: Implementation, planner: Planner) -> Self {
         let worker = me.workers().find(|worker| me.process_of(*worker) == host);
         Self {
             host: (host, worker.unwrap_or(me.id())),
+            implementation: Cell::new(implementation),
+            planner: Cell::new(planner),
             ring: Cell::new(Ring::FREED),
             tail: Cell::default(),
             limit: Cell::default(),
@@ -340,8 +347,9 @@ impl<T: Item> State<T> {
     /// Returns the state of queues that were freed, up to the one with this index.
     fn freed(me: &Worker, index: u32) -> Self {
         let (implementation, planner) = (Implementation::default(), Planner::by(CostModel::CORI));
-        let parts = (0..=index).map(|_| Rc::new(Part::new(me, me.process()))).collect();
-        Self { implementation, planner, space: RefCell::default(), parts }
+        let part = |_| Rc::new(Part::new(me, me.process(), implementation, planner));
+        let parts = (0..=index).map(part).collect();
+        Self { choice: implementation.into(), space: RefCell::default(), parts }
     }
 
     /// Makes memory for the queues. Collective.
@@ -378,10 +386,10 @@ fn make<T: Item>(
     // All use the one queue, but in a set each may use its own.
     let contenders = if count == 1 { f64::from(me.worker_count() - 1) } else { 0.0 };
     let load = Load { own_share: 1.0 / f64::from(me.process_count()), contenders, ..Load::default() };
-    let (implementation, planner) = Planner::decide(me, choice, model, load, [Op::Push, Op::Pop])?;
+    let (implementation, planner) = Planner::decide(me, choice, model, load, OPS)?;
     let hosts = (0..count).map(|distance| ProcessId::new(first.number().saturating_add(distance)));
-    let parts = hosts.map(|host| Rc::new(Part::new(me, host))).collect();
-    let state = State { implementation, planner, space: RefCell::default(), parts };
+    let parts = hosts.map(|host| Rc::new(Part::new(me, host, implementation, planner))).collect();
+    let state = State { choice, space: RefCell::default(), parts };
     let memory = state.allocate(me, capacity)?;
     state.begin(me, memory, start)?;
     // No worker returns before all are here, with their words stored.
@@ -393,10 +401,15 @@ fn agree_on(me: &Worker, arguments: impl Wire + Clone + PartialEq) -> Result<()>
     find_unequal(me, arguments)?.map_or(Ok(()), |worker| Err(QueueError::Unequal { worker }.into()))
 }
 
-/// Moves the items of all queues of a set into new memory. Whatever can fail on one worker alone
-/// does so before the queues change.
-fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker, capacity: u64) -> Result<()> {
-    let here = state.hold(me).ok_or(QueueError::Freed)?;
+/// Moves the items of all queues of a set into new memory, where they may work in another way.
+/// Whatever can fail on one worker alone does so before the queues change.
+fn renew<T: Item>(
+    here: &State<T>,
+    queues: &[Queue<T>],
+    me: &Worker,
+    capacity: u64,
+    implementation: Implementation,
+) -> Result<()> {
     agree_on(me, capacity)?;
     let own: Vec<_> = queues.iter().map(|queue| queue.on(me)).filter(Ends::is_host).collect();
     let contents: Result<Vec<_>> = own.iter().map(Ends::contents).collect();
@@ -413,10 +426,29 @@ fn resize<T: Item>(state: PerWorker<State<T>>, queues: &[Queue<T>], me: &Worker,
         return Err(QueueError::TooSmall { items, capacity }.into());
     }
     let old = here.begin(me, here.allocate(me, capacity)?, 0)?;
+    here.parts.iter().for_each(|part| part.implementation.set(implementation));
     for (ends, items) in own.iter().zip(contents?) {
         ends.refill(items)?;
     }
     old.map_or(Ok(()), |old| old.free(me))
+}
+
+/// Lets worker 0 choose again how all queues of a set work, and moves their items if that changes.
+fn choose_again<T: Item>(here: &State<T>, queues: &[Queue<T>], me: &Worker) -> Result<Implementation> {
+    let interval = interval_of_neighbor(me);
+    // A worker that fails goes on to the collectives, where the others wait.
+    let sum = me.all_reduce(interval.as_ref().copied().unwrap_or_default(), |one, other| one + other)?;
+    let part = &here.parts[0];
+    let planner = part.planner.get().at_interval(sum / me.worker_count());
+    here.parts.iter().for_each(|part| part.planner.set(planner));
+    let now = part.implementation.get();
+    if here.choice == Implementation::Auto {
+        let chosen = planner.choose(me, OPS, Some(now))?;
+        if chosen != now {
+            renew(here, queues, me, part.ring.get().capacity, chosen)?;
+        }
+    }
+    interval.map(|_| part.implementation.get())
 }
 
 fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
@@ -511,8 +543,7 @@ impl<T: Item> Queue<T> {
     #[track_caller]
     pub fn on(self, me: &Worker) -> Ends<'_, T> {
         let state = held(self.state, me, || State::freed(me, self.index));
-        let (implementation, planner) = (state.implementation, state.planner);
-        Ends { me, queue: self, implementation, planner, part: state.parts[self.index as usize].clone() }
+        Ends { me, queue: self, part: state.parts[self.index as usize].clone() }
     }
 
     /// Gives the queue another capacity, and moves its items. If it is one of a set, all of the set
@@ -522,8 +553,31 @@ impl<T: Item> Queue<T> {
     /// [`QueueError::TooSmall`] if the items do not fit, and [`QueueError::Unequal`]: nothing has
     /// changed then. Those of [`new`](Self::new).
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
+        self.set(me)?.resize(me, capacity)
+    }
+
+    /// Chooses the implementation again if the queue was made with [`Implementation::Auto`], moves
+    /// its items if that changes, and returns it. If the queue is one of a set, all of the set
+    /// change. All workers call this, in the same order as other collectives. No operation on the
+    /// queue may run meanwhile, also none in called functions.
+    ///
+    /// Each worker first measures how often the next one looks at its calls, by
+    /// [`Worker::progress_interval`]. With the mean of that, worker 0 predicts the costs. The queue
+    /// changes its implementation if another one costs less than four fifths.
+    ///
+    /// *Cost*: that of [`Worker::progress_interval`], and of [`resize`](Self::resize) if the
+    /// implementation changes.
+    ///
+    /// # Errors
+    /// [`QueueError::Freed`]; those of [`Worker::progress_interval`] and [`resize`](Self::resize).
+    pub fn choose_again(self, me: &Worker) -> Result<Implementation> {
+        self.set(me)?.choose_again(me)
+    }
+
+    /// Returns the set that the queue is one of, or a set of this queue alone.
+    fn set(self, me: &Worker) -> Result<QueueSet<T>> {
         let count = self.state.hold(me).ok_or(QueueError::Freed)?.parts.len() as u32;
-        QueueSet { state: self.state, count }.resize(me, capacity)
+        Ok(QueueSet { state: self.state, count })
     }
 
     /// Frees the memory of the queue, and of its set if it is one of a set. Items in it are
@@ -588,8 +642,21 @@ impl<T: Item> QueueSet<T> {
     /// # Errors
     /// Those of [`Queue::resize`].
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
-        let queues: Vec<_> = (0..self.count).map(|index| Queue { state: self.state, index }).collect();
-        resize(self.state, &queues, me, capacity)
+        let here = self.state.hold(me).ok_or(QueueError::Freed)?;
+        renew(&here, &self.queues(), me, capacity, here.parts[0].implementation.get())
+    }
+
+    /// Chooses the implementation of all queues again: [`Queue::choose_again`].
+    ///
+    /// # Errors
+    /// Those of [`Queue::choose_again`].
+    pub fn choose_again(self, me: &Worker) -> Result<Implementation> {
+        let here = self.state.hold(me).ok_or(QueueError::Freed)?;
+        choose_again(&here, &self.queues(), me)
+    }
+
+    fn queues(self) -> Vec<Queue<T>> {
+        (0..self.count).map(|index| Queue { state: self.state, index }).collect()
     }
 
     /// Frees the memory of all queues: [`Queue::free`].

@@ -12,7 +12,7 @@ use super::one_sided::mask;
 use super::ring::Ring;
 use super::{Item, Part, Queue, QueueError, Usage};
 use crate::announced;
-use crate::cost::{Plan, Planner};
+use crate::cost::Plan;
 use crate::promise::{Implementation, Op, Promise};
 
 /// The time after which a wait looks again by itself: for losses.
@@ -34,8 +34,6 @@ const SHORT_SLICE: Duration = Duration::from_micros(50);
 pub struct Ends<'w, T: 'static> {
     pub(super) me: &'w Worker,
     pub(super) queue: Queue<T>,
-    pub(super) implementation: Implementation,
-    pub(super) planner: Planner,
     pub(super) part: Rc<Part<T>>,
 }
 
@@ -73,7 +71,7 @@ impl<T: Item> Ends<'_, T> {
     pub fn push_with(&self, promise: Promise, item: T) -> Result<Result<(), T>> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
         self.announce(&ring, usage)?;
-        let pushed = match (self.implementation, usage) {
+        let pushed = match (self.implementation(), usage) {
             (Implementation::Call, _) => self.push_by_call([item])? == 1,
             (_, Usage::Local) => self.push_locally(&ring, &item)?,
             _ => self.push_some(&ring, usage, std::slice::from_ref(&item))? == 1,
@@ -92,7 +90,7 @@ impl<T: Item> Ends<'_, T> {
     pub fn pop_with(&self, promise: Promise) -> Result<Option<T>> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
         self.announce(&ring, usage)?;
-        let popped = match (self.implementation, usage) {
+        let popped = match (self.implementation(), usage) {
             (Implementation::Call, _) => self.pop_by_call(),
             (_, Usage::Local) => self.pop_locally(&ring),
             (_, Usage::PopOnly) => self.pop_settled(&ring),
@@ -127,10 +125,10 @@ impl<T: Item> Ends<'_, T> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
         self.announce(&ring, usage)?;
         let mut pushed = 0;
-        if self.implementation == Implementation::Call {
+        if self.implementation() == Implementation::Call {
             pushed = self.push_by_call(items.to_vec())? as usize;
         }
-        while pushed < items.len() && self.implementation != Implementation::Call {
+        while pushed < items.len() && self.implementation() != Implementation::Call {
             let more = match usage {
                 Usage::Local => self.push_locally(&ring, &items[pushed])?.into(),
                 _ => self.push_some(&ring, usage, &items[pushed..])?,
@@ -167,12 +165,12 @@ impl<T: Item> Ends<'_, T> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
         self.announce(&ring, usage)?;
         let mut items = Vec::new();
-        if self.implementation == Implementation::Call {
+        if self.implementation() == Implementation::Call {
             items = self.pop_many_by_call(most)?;
         }
-        while items.len() < most && self.implementation != Implementation::Call {
+        while items.len() < most && self.implementation() != Implementation::Call {
             let before = items.len();
-            match (self.implementation, usage) {
+            match (self.implementation(), usage) {
                 (Implementation::OneSided | Implementation::Checksum, Usage::All) => {
                     self.pop_some(&ring, (most - before) as u64, &mut items)?;
                 }
@@ -229,15 +227,16 @@ impl<T: Item> Ends<'_, T> {
     }
 
     /// Returns how the queue works.
+    #[inline]
     pub fn implementation(&self) -> Implementation {
-        self.implementation
+        self.part.implementation.get()
     }
 
     /// Predicts what an operation costs by each implementation, and says which is the cheapest and
     /// why. The prediction is for operations of all processes. At a single queue, all workers
     /// operate at the same time; at a set, each alone. With [`Implementation::Auto`], the owner
-    /// looks at its calls as often as the next worker did when the queue was made; otherwise it
-    /// waits for them. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    /// looks at its calls as often as the next worker did when the queue was made or [chose
+    /// again](Queue::choose_again); otherwise it waits for them. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
     ///
     /// A queue that was made with neither [`Implementation::Auto`] nor a [cost
     /// model](Queue::with_cost_model) follows [`CostModel::CORI`](crate::CostModel::CORI), and the
@@ -248,7 +247,7 @@ impl<T: Item> Ends<'_, T> {
     #[track_caller]
     pub fn plan(&self, op: Op, promise: Promise) -> Plan {
         assert!(matches!(op, Op::Push | Op::Pop), "queues have no {op:?}: plan a push or a pop");
-        self.planner.plan(op, promise)
+        self.part.planner.get().plan(op, promise)
     }
 
     /// Returns the number of slots that are never used again, after losses and failed pushes. As
@@ -345,7 +344,7 @@ impl<T: Item> Ends<'_, T> {
 
     /// Reads an item from the bytes that another worker has written.
     pub(super) fn value(&self, ticket: u64, bytes: &mut [u8]) -> Result<T> {
-        if self.implementation == Implementation::Checksum {
+        if self.implementation() == Implementation::Checksum {
             mask(bytes, ticket);
         }
         try_pod_read_unaligned(bytes).map_err(|_| QueueError::NoValue { ticket }.into())
@@ -355,7 +354,7 @@ impl<T: Item> Ends<'_, T> {
     /// that answers its calls.
     pub(super) fn contents(&self) -> Result<Vec<T>> {
         let ring = self.ring()?;
-        if self.implementation == Implementation::Call {
+        if self.implementation() == Implementation::Call {
             return Ok(self.part.items.borrow().iter().copied().collect());
         }
         let tickets = ring.head().load(self.me)?..ring.tail().load(self.me)?;
@@ -367,7 +366,7 @@ impl<T: Item> Ends<'_, T> {
     pub(super) fn refill(&self, items: Vec<T>) -> Result<()> {
         let ring = self.ring()?;
         self.part.items.borrow_mut().clear();
-        if self.implementation == Implementation::Call {
+        if self.implementation() == Implementation::Call {
             return self.take_in(items).map(drop);
         }
         items.iter().try_for_each(|item| self.push_locally(&ring, item).map(drop))
@@ -438,6 +437,6 @@ impl<T: Item> Ends<'_, T> {
 
 impl<T: 'static> fmt::Debug for Ends<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ends").field("implementation", &self.implementation).finish_non_exhaustive()
+        f.debug_struct("Ends").field("implementation", &self.part.implementation.get()).finish_non_exhaustive()
     }
 }

@@ -63,7 +63,7 @@ impl<T: Item> Ends<'_, T> {
             let ticket = ring.tail().fetch_add(self.me, count).inspect_err(|_| self.doubt())?;
             self.part.open.set((ticket, ticket.wrapping_add(count)));
             let written = self.write(ring, usage, ticket, &items[..count as usize]);
-            if written.is_err() && self.implementation != Implementation::OneSidedPublished {
+            if written.is_err() && self.implementation() != Implementation::OneSidedPublished {
                 // The first error says more than one of the clean-up.
                 let _ = self.give_up(ring, ticket, count);
             }
@@ -101,7 +101,7 @@ impl<T: Item> Ends<'_, T> {
     #[cold]
     fn look_for_room(&self, ring: &Ring) -> Result<()> {
         let part = &*self.part;
-        let freed = match self.implementation {
+        let freed = match self.implementation() {
             Implementation::OneSidedPublished => ring.taken(),
             _ => ring.head(),
         };
@@ -149,7 +149,7 @@ impl<T: Item> Ends<'_, T> {
             [item] => self.write_one(ring, ticket, item)?,
             items => self.write_many(ring, ticket, items)?,
         }
-        if self.implementation == Implementation::OneSidedPublished {
+        if self.implementation() == Implementation::OneSidedPublished {
             self.publish(ring, usage, ticket, items.len() as u64)?;
         }
         Ok(items.len() as u64)
@@ -158,7 +158,7 @@ impl<T: Item> Ends<'_, T> {
     #[inline]
     pub(super) fn write_one(&self, ring: &Ring, ticket: u64, item: &T) -> Result<()> {
         let (address, bytes) = (ring.item(ticket), bytes_of(item));
-        match self.implementation {
+        match self.implementation() {
             Implementation::OneSidedPublished => self.me.put_bytes(address, bytes),
             Implementation::Checksum => {
                 let mut buffer = self.part.outgoing.borrow_mut();
@@ -183,7 +183,7 @@ impl<T: Item> Ends<'_, T> {
         if !second.is_empty() {
             self.me.put_bytes(ring.slot(ticket.wrapping_add(before_end as u64)).address(), second)?;
         }
-        match self.implementation {
+        match self.implementation() {
             Implementation::OneSided => {
                 let signal = Signal::Set(stamp(ticket, 0));
                 self.me.put_signal(ring.item(ticket), &first[STAMP..], ring.slot(ticket), signal)
@@ -204,7 +204,7 @@ impl<T: Item> Ends<'_, T> {
     fn fill(&self, slot: &mut [u8], ticket: u64, place: u64, item: &T) {
         let (mark, bytes) = slot[..STAMP + size_of::<T>()].split_at_mut(STAMP);
         bytes.copy_from_slice(bytes_of(item));
-        let stamp = match self.implementation {
+        let stamp = match self.implementation() {
             Implementation::Checksum => {
                 mask(bytes, ticket);
                 xxh3_64_with_seed(bytes, stamp(ticket, 0))
@@ -218,7 +218,7 @@ impl<T: Item> Ends<'_, T> {
     fn fits(&self, ring: &Ring, slot: &[u8], ticket: u64) -> Result<bool> {
         let (mark, item) = slot.split_at(STAMP);
         let mark = pod_read_unaligned(mark);
-        match self.implementation {
+        match self.implementation() {
             Implementation::OneSidedPublished => Ok(true),
             Implementation::Checksum => Ok(mark == xxh3_64_with_seed(&item[..size_of::<T>()], stamp(ticket, 0))),
             _ => self.is_whole(ring, ticket, mark),
@@ -254,7 +254,7 @@ impl<T: Item> Ends<'_, T> {
     /// Reads the item of a ticket into the buffer, if it is there.
     #[inline]
     fn read(&self, ring: &Ring, ticket: u64, slot: &mut [u8]) -> Result<bool> {
-        if self.implementation == Implementation::Checksum {
+        if self.implementation() == Implementation::Checksum {
             self.look(ring.slot(ticket).address(), slot)?;
             return self.fits(ring, slot, ticket);
         }
@@ -317,7 +317,7 @@ impl<T: Item> Ends<'_, T> {
             }
             if count > 0 {
                 let slots = &mut slots[..count * slot_bytes];
-                if self.implementation == Implementation::OneSided {
+                if self.implementation() == Implementation::OneSided {
                     // SYNC: as in `read`. A stamp says nothing about bytes that were read with it.
                     fence(Ordering::Acquire);
                     self.look(ring.slot(head).address(), slots)?;
@@ -372,7 +372,7 @@ impl<T: Item> Ends<'_, T> {
     pub(super) fn pop_settled(&self, ring: &Ring) -> Result<Option<T>> {
         while let Some(ticket) = self.claim(ring, ring.tail())? {
             let item = self.settled(ring, ticket)?;
-            if self.implementation == Implementation::OneSidedPublished {
+            if self.implementation() == Implementation::OneSidedPublished {
                 ring.taken().fetch_add(self.me, 1)?;
             }
             if item.is_some() {
@@ -419,7 +419,7 @@ impl<T: Item> Ends<'_, T> {
             tail = tail.wrapping_add(1);
             ring.tail().put(self.me, tail)?;
             self.part.tail.set(tail);
-            if self.implementation == Implementation::OneSidedPublished {
+            if self.implementation() == Implementation::OneSidedPublished {
                 ring.published().put(self.me, tail)?;
             }
             if !is_retired {
@@ -440,7 +440,7 @@ impl<T: Item> Ends<'_, T> {
                 self.retire(ring, ticket)?;
             }
             ring.head().put(self.me, head)?;
-            if self.implementation == Implementation::OneSidedPublished {
+            if self.implementation() == Implementation::OneSidedPublished {
                 ring.taken().put(self.me, head)?;
             }
             if item.is_some() {

@@ -1,5 +1,7 @@
 //! The choice of an implementation, and the predictions that it follows from.
 
+use std::time::Duration;
+
 use farside::{ProcessId, Result, Simulation, Worker};
 use farside_containers::queue::{Queue, QueueSet};
 use farside_containers::{CostModel, Implementation, Op, Promise};
@@ -61,6 +63,46 @@ fn the_cheapest_is_chosen() {
         assert_eq!(queue.on(me).implementation(), asked);
         assert_eq!(queue.on(me).plan(Op::Pop, Promise::ALL).choice, Implementation::Call);
         queue.free(me)
+    };
+    Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
+}
+
+/// Calls are cheapest while owners wait for them, and not while owners compute. Queues that choose
+/// again follow that, keep their items and their order, and bear ends that were made before. One
+/// that was not to choose does not change.
+#[test]
+fn queues_choose_again() {
+    use Implementation::{Call, OneSided};
+    let run = |me: &Worker| {
+        let model = CostModel { call: 7000.0, ..CALLS_ARE_DEAR };
+        let set = QueueSet::<u64>::with_cost_model(me, 100, Implementation::Auto, model)?;
+        let asked = Queue::<u64>::with_cost_model(me, ProcessId::new(0), 100, Call, model)?;
+        let next = set.at(me.process_of(me.neighbor(1))).on(me);
+        assert_eq!(next.implementation(), Call);
+        let mut pushed = 0;
+        for (round, expected) in [OneSided, OneSided, Call].into_iter().enumerate() {
+            for _ in 0..10 {
+                assert_eq!(next.push(pushed)?, Ok(()));
+                pushed += 1;
+            }
+            me.barrier()?;
+            // In the first two rounds, all but worker 0 compute.
+            if round < 2 && !me.is_first() {
+                for _ in 0..400 {
+                    me.charge(Duration::from_micros(128));
+                    me.progress()?;
+                }
+            }
+            assert_eq!(set.choose_again(me)?, expected, "round {round}");
+            assert_eq!(next.implementation(), expected);
+            assert_eq!(asked.choose_again(me)?, Call);
+            let own = set.at(me.process()).on(me);
+            assert_eq!(own.len()?, 8 * round as u64 + 10);
+            assert_eq!(own.pop_many(2)?, [2 * round as u64, 2 * round as u64 + 1]);
+            me.barrier()?;
+        }
+        set.free(me)?;
+        asked.free(me)
     };
     Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
 }
