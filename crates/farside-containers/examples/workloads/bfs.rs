@@ -151,11 +151,11 @@ fn time(
     clock.time(me, |round| search(graph.key(round)), check)
 }
 
-/// Returns the edges of the vertices of this worker that a search has reached. Each edge has two
-/// ends. The rules count them.
-fn edges_of(reached: impl Iterator<Item = usize>, neighbors: &[Rows]) -> u64 {
-    let ends = |vertex| neighbors.iter().map(|rows| rows.row(vertex as u32).len() as u64).sum::<u64>();
-    reached.map(ends).sum::<u64>() / 2
+/// Returns the edges of the vertices of this worker that a search has reached. Each vertex has this
+/// number of rows of neighbors, and each edge two ends. The rules count them.
+fn edges_of(reached: impl Iterator<Item = usize>, neighbors: &Rows, rows_of_vertex: usize) -> u64 {
+    let rows = reached.flat_map(|vertex| vertex * rows_of_vertex..(vertex + 1) * rows_of_vertex);
+    rows.map(|row| neighbors.row(row as u32).len() as u64).sum::<u64>() / 2
 }
 
 /// One word at a time: a worker claims vertices, and searches on from those that it was first to
@@ -163,8 +163,8 @@ fn edges_of(reached: impl Iterator<Item = usize>, neighbors: &[Rows]) -> u64 {
 pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     let graph = Graph::new(me, clock.settings.seed, numbers);
     let own_edges = owned(me, graph.edges()).map(|number| graph.edge(number));
-    let rows = [distribute(me, graph.vertices, own_edges.flat_map(|(from, to)| [(from, to), (to, from)]))?];
-    let neighbors = GlobalRows::new(me, &rows[0])?;
+    let rows = distribute(me, graph.vertices, own_edges.flat_map(|(from, to)| [(from, to), (to, from)]))?;
+    let neighbors = GlobalRows::new(me, &rows)?;
     let parents = me.global_array_as::<u32>(graph.vertices as usize, Distribution::CYCLIC)?;
     let search = |key: u32| {
         parents.local(me).fill(NONE);
@@ -188,7 +188,7 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
             now = next;
         }
         let reached = parents.local(me).iter().enumerate().filter(|(_, parent)| *parent != NONE);
-        Ok(edges_of(reached.map(|(vertex, _)| vertex), &rows))
+        Ok(edges_of(reached.map(|(vertex, _)| vertex), &rows, 1))
     };
     time(me, graph, &parents, clock, search)?;
     neighbors.free(me)?;
@@ -199,50 +199,51 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
 /// vertex once.
 pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside::Result<()> {
     let graph = Graph::new(me, clock.settings.seed, numbers);
-    let own_count = owned(me, graph.vertices).len();
+    let (own_count, workers) = (owned(me, graph.vertices).len(), me.worker_count());
     let neighbors = neighbors(me, graph)?;
     let parents: Rc<Vec<Cell<u32>>> = Rc::new((0..own_count).map(|_| Cell::new(NONE)).collect());
     let level = Rc::new(RefCell::new(Vec::new()));
     let (all, next) = (parents.clone(), level.clone());
-    let reach = move |vertex: u32, parent: u32, next: &mut Vec<u32>| {
-        let of_vertex = &all[vertex as usize];
+    let reach = |parents: &[Cell<u32>], vertex: u32, parent: u32, next: &mut Vec<u32>| {
+        let of_vertex = &parents[vertex as usize];
         if of_vertex.get() == NONE {
             of_vertex.set(parent);
             next.push(vertex);
         }
     };
-    let reach_own = reach.clone();
     let all_parents = me.global_array_as::<u32>(graph.vertices as usize, Distribution::CYCLIC)?;
     let reaching = clock.exchange(me, move |_, reached: Items<'_, (u32, u32)>| {
         let mut next = next.borrow_mut();
-        reached.for_each(|(vertex, parent)| reach(vertex, parent, &mut next));
+        reached.for_each(|(vertex, parent)| reach(&all, vertex, parent, &mut next));
     })?;
 
     // A bit for each vertex of another worker, which may have one more than this one.
     let words_of_part = (own_count + 1).div_ceil(64);
+    let told = RefCell::new(vec![vec![0_u64; words_of_part]; workers as usize]);
     let search = |key: u32| {
         parents.iter().for_each(|parent| parent.set(NONE));
-        let mut was_told = vec![vec![0_u64; words_of_part]; me.worker_count() as usize];
+        let mut was_told = told.borrow_mut();
+        was_told.iter_mut().for_each(|words| words.fill(0));
         me.barrier()?;
         let (owner, vertex) = place(me, key);
         let mut now = Vec::new();
         if owner == me.id() {
-            reach_own(vertex, key, &mut now);
+            reach(&parents, vertex, key, &mut now);
         }
         while me.all_reduce(now.len(), |a, b| a + b)? > 0 {
             let tell = || {
                 let sender = reaching.on(me);
                 for vertex in &now {
-                    let parent = vertex * me.worker_count() + me.id().number();
-                    for (owner, (neighbors, was_told)) in
-                        (0..).map(WorkerId::new).zip(neighbors.iter().zip(&mut was_told))
-                    {
+                    let parent = vertex * workers + me.id().number();
+                    for (owner, was_told) in (0..).map(WorkerId::new).zip(was_told.iter_mut()) {
+                        let others = neighbors.row(vertex * workers + owner.number());
                         if owner == me.id() {
-                            let mut next = level.borrow_mut();
-                            neighbors.row(*vertex).iter().for_each(|other| reach_own(*other, parent, &mut next));
+                            let (own, mut next) = (&parents[..], level.borrow_mut());
+                            others.iter().for_each(|other| reach(own, *other, parent, &mut next));
                             continue;
                         }
-                        for other in neighbors.row(*vertex) {
+                        let was_told = &mut was_told[..];
+                        for other in others {
                             let (word, bit) = (&mut was_told[*other as usize / 64], 1 << (other % 64));
                             if *word & bit == 0 {
                                 *word |= bit;
@@ -258,22 +259,21 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
         // For the check.
         all_parents.local(me).write(0, &Vec::from_iter(parents.iter().map(Cell::get)));
         let reached = (0..own_count).filter(|vertex| parents[*vertex].get() != NONE);
-        Ok(edges_of(reached, &neighbors))
+        Ok(edges_of(reached, &neighbors, workers as usize))
     };
     time(me, graph, &all_parents, clock, search)?;
     all_parents.free(me)
 }
 
-/// Returns the neighbors of this worker's vertices, for each owner of the neighbors apart.
-fn neighbors(me: &Worker, graph: Graph) -> farside::Result<Vec<Rows>> {
-    let pairs = Rc::new(RefCell::new(vec![Vec::new(); me.worker_count() as usize]));
+/// Returns the neighbors of this worker's vertices: a row for each vertex and owner of neighbors.
+fn neighbors(me: &Worker, graph: Graph) -> farside::Result<Rows> {
+    let pairs = Rc::new(RefCell::new(Vec::new()));
     let arrived = pairs.clone();
     let exchange = Exchange::new(me, move |me, ends: Items<'_, (u32, u32)>| {
-        let mut arrived = arrived.borrow_mut();
-        for (vertex, other) in ends {
+        arrived.borrow_mut().extend(ends.map(|(vertex, other)| {
             let (owner, other) = place(me, other);
-            arrived[owner.index()].push((vertex, other));
-        }
+            (vertex * me.worker_count() + owner.number(), other)
+        }));
     })?;
     let sender = exchange.on(me);
     for number in owned(me, graph.edges()) {
@@ -284,6 +284,6 @@ fn neighbors(me: &Worker, graph: Graph) -> farside::Result<Vec<Rows>> {
         }
     }
     me.quiesce()?;
-    let own_count = owned(me, graph.vertices).len();
-    Ok(pairs.take().iter().map(|pairs| Rows::new(own_count, pairs)).collect())
+    let rows = owned(me, graph.vertices).len() * me.worker_count() as usize;
+    Ok(Rows::new(rows, &pairs.take()))
 }
