@@ -470,7 +470,9 @@ impl Connection {
     /// Whether calls can be made. A connection that was idle may have ended without a word.
     fn is_alive(&self, now: Instant) -> bool {
         let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
-        let used_us = self.used_us.swap(now_us, Ordering::Relaxed);
+        // Of threads that call at once, any may be the last.
+        let used_us = self.used_us.load(Ordering::Relaxed);
+        self.used_us.store(now_us, Ordering::Relaxed);
         let was_idle = now_us.saturating_sub(used_us) > IDLE.as_micros() as u64;
         if was_idle { self.link.look() } else { self.link.end().is_none() }
     }

@@ -236,7 +236,8 @@ impl<T: Item> Ends<'_, T> {
     /// why. The prediction is for operations of all processes. At a single queue, all workers
     /// operate at the same time; at a set, each alone. With [`Implementation::Auto`], the owner
     /// looks at its calls as often as the next worker did when the queue was made or [chose
-    /// again](Queue::choose_again); otherwise it waits for them. [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
+    /// again](Queue::choose_again); otherwise it waits for them.
+    /// [`CostModel::plan`](crate::CostModel::plan) predicts other circumstances.
     ///
     /// A queue that was made with neither [`Implementation::Auto`] nor a [cost
     /// model](Queue::with_cost_model) follows [`CostModel::CORI`](crate::CostModel::CORI), and the

@@ -244,6 +244,8 @@ pub(super) struct Sent {
     pub(super) number: u64,
     /// The memory that the server may access until the call ends.
     pub(super) exposed: Vec<u64>,
+    /// The memory of an answer that was read. The slot gets it back.
+    pub(super) body: Vec<u8>,
     /// The deadline under which tasks wait for it.
     pub(super) watched: Option<Instant>,
     /// The time that each access to memory of the result has.
@@ -273,6 +275,9 @@ impl Drop for Sent {
         if was_waiting || self.slot.is_answered() {
             release_result(link, state.status, &state.body);
             state.status = 0;
+            if state.body.capacity() == 0 {
+                state.body = std::mem::take(&mut self.body);
+            }
             if state.body.capacity() > SPARE_BYTES_MAX {
                 state.body = Vec::new();
             }
@@ -498,7 +503,7 @@ impl Sent {
     /// came beside it.
     #[inline]
     pub(super) fn finish<R>(
-        self,
+        mut self,
         patience: &Patience,
         read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
@@ -516,7 +521,7 @@ impl Sent {
             return Ok(read(status & !(BY_BULK | STREAMED | MEMORY), &body, Some(beside)));
         }
         let result = read(status, &body, None);
-        lock(&slot.state).body = body;
+        self.body = body;
         Ok(result)
     }
 

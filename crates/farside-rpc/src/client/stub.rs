@@ -63,6 +63,12 @@ impl Signature {
 /// stands on this.
 #[derive(Clone, Debug)]
 pub struct Stub {
+    // Each call that is under way has a clone.
+    parts: Arc<Parts>,
+}
+
+#[derive(Clone, Debug)]
+struct Parts {
     client: Client,
     signature: Arc<Signature>,
     provider: u16,
@@ -98,22 +104,22 @@ impl Stub {
     /// The procedures of a service at a provider.
     #[must_use]
     pub fn new(client: Client, signature: Arc<Signature>, provider: u16) -> Self {
-        Self { client, signature, provider, bound: Arc::default() }
+        Self { parts: Arc::new(Parts { client, signature, provider, bound: Arc::default() }) }
     }
 
     /// The client.
     #[must_use]
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.parts.client
     }
 
     /// The same procedures, through another client.
     #[must_use]
     pub fn with_client(&self, client: Client) -> Self {
         // What the server of another connection has is another matter.
-        let is_same = Arc::ptr_eq(&client.shared, &self.client.shared);
-        let bound = if is_same { self.bound.clone() } else { Arc::default() };
-        Self { client, bound, ..self.clone() }
+        let is_same = Arc::ptr_eq(&client.shared, &self.parts.client.shared);
+        let bound = if is_same { self.parts.bound.clone() } else { Arc::default() };
+        Self { parts: Arc::new(Parts { client, bound, ..Parts::clone(&self.parts) }) }
     }
 
     /// Begins a call of the procedure `index`, counted in the order of the [`Signature`].
@@ -168,12 +174,12 @@ impl Stub {
     /// The deadline of a call that begins now. A call of a handler has no more time than the call
     /// that it handles.
     fn deadline(&self, now: Instant) -> Instant {
-        let own = now + self.client.deadline;
+        let own = now + self.parts.client.deadline;
         call::deadline().map_or(own, |outer| own.min(outer))
     }
 
     pub(super) fn is_idempotent(&self, index: usize) -> bool {
-        self.signature.procedures[index].is_idempotent
+        self.parts.signature.procedures[index].is_idempotent
     }
 
     /// Waits for the answer of a call. Makes the call again when its connection was lost, if it did
@@ -212,17 +218,9 @@ impl Stub {
         deadline: Instant,
     ) -> Result<Sent, CallError<Never>> {
         loop {
-            let sent = self.bind(index, now, deadline).and_then(|(connection, number)| {
-                send(&connection, number, self.provider, request, now, deadline).inspect_err(|error| {
-                    if matches!(error, CallError::Lost { .. }) {
-                        // A path that cannot send has ended. What arrived before is still received.
-                        if let Some(mut lead) = connection.link.try_lead() {
-                            (0..STEPS_MAX).find(|_| connection.link.step(&mut lead).is_err());
-                        }
-                        connection.link.close(crate::LinkEnd::ByPeer);
-                    }
-                })
-            });
+            let sent = self
+                .bind(index, now, deadline)
+                .and_then(|(connection, number)| send(connection, number, self.parts.provider, request, now, deadline));
             match sent {
                 Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => now = Instant::now(),
                 Ok(mut sent) => {
@@ -237,11 +235,11 @@ impl Stub {
     /// The span of a call that was sent. The handler's has the same server, connection and call.
     #[inline]
     fn span(&self, index: usize, sent: &Sent) -> Span {
-        let Signature { service, procedures } = &*self.signature;
+        let Signature { service, procedures } = &*self.parts.signature;
         let welcome = &sent.connection.welcome;
         tracing::debug_span!(
             "call",
-            procedure = format_args!("{service}/{}/{}", self.provider, procedures[index].name),
+            procedure = format_args!("{service}/{}/{}", self.parts.provider, procedures[index].name),
             server = welcome.incarnation,
             connection = welcome.connection,
             call = sent.number
@@ -251,7 +249,7 @@ impl Stub {
     /// The connection, and the number of a procedure there.
     #[inline]
     fn bind(&self, index: usize, now: Instant, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
-        let bound = lock(&self.bound);
+        let bound = lock(&self.parts.bound);
         if let Some(Binding { connection, procedures }) = &*bound
             && let Bound::Procedure { number } = procedures[index]
             && connection.is_alive(now)
@@ -264,16 +262,16 @@ impl Stub {
 
     #[cold]
     fn bind_anew(&self, index: usize, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
-        let connection = self.client.connection(deadline)?;
+        let connection = self.parts.client.connection(deadline)?;
         let procedures = self.ask(&connection, deadline).map_err(|error| match error {
             // The call itself was not sent.
             CallError::Lost { cause, .. } => CallError::Lost { ran: Ran::No, cause },
             CallError::Deadline { .. } => CallError::Deadline { stage: Stage::Sending },
             error => error,
         })?;
-        *lock(&self.bound) = Some(Binding { connection: connection.clone(), procedures: procedures.clone() });
-        let Expected { name, shape, .. } = &self.signature.procedures[index];
-        let name = || format!("{}/{}/{name}", self.signature.service, self.provider);
+        *lock(&self.parts.bound) = Some(Binding { connection: connection.clone(), procedures: procedures.clone() });
+        let Expected { name, shape, .. } = &self.parts.signature.procedures[index];
+        let name = || format!("{}/{}/{name}", self.parts.signature.service, self.parts.provider);
         match &procedures[index] {
             Bound::Procedure { number } => Ok((connection, *number)),
             Bound::Unknown { served } => Err(CallError::Unknown { name: name(), served: served.clone() }),
@@ -285,14 +283,14 @@ impl Stub {
 
     /// Asks the server for the numbers of the procedures.
     fn ask(&self, connection: &Arc<Connection>, deadline: Instant) -> Result<Arc<[Bound]>, CallError<Never>> {
-        let procedures = self.signature.procedures.iter();
+        let procedures = self.parts.signature.procedures.iter();
         let procedures = procedures.map(|expected| (expected.name.clone(), expected.shape.clone())).collect();
-        let bind = Bind { service: self.signature.service.clone(), provider: self.provider, procedures };
+        let bind = Bind { service: self.parts.signature.service.clone(), provider: self.parts.provider, procedures };
         let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), ..Request::default() };
-        let sent = send(connection, 0, 0, &request, Instant::now(), deadline)?;
+        let sent = send(connection.clone(), 0, 0, &request, Instant::now(), deadline)?;
         let bound: Vec<Bound> = sent.finish(&Patience { deadline, cancelled: None }, incoming::read)??;
-        if bound.len() != self.signature.procedures.len() {
-            let cause = format!("{} answers for {} names", bound.len(), self.signature.procedures.len());
+        if bound.len() != self.parts.signature.procedures.len() {
+            let cause = format!("{} answers for {} names", bound.len(), self.parts.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });
         }
         Ok(bound.into())
@@ -300,8 +298,9 @@ impl Stub {
 }
 
 /// Sends a call on a connection.
+#[inline]
 fn send(
-    connection: &Arc<Connection>,
+    connection: Arc<Connection>,
     procedure: u32,
     provider: u16,
     request: &Request,
@@ -315,16 +314,17 @@ fn send(
     }
     let time = deadline.saturating_duration_since(now);
     let (number, slot) = connection.register(*is_one_way, &Patience { deadline, cancelled: None })?;
-    let link = &connection.link;
     let mut sent = Sent {
-        connection: connection.clone(),
+        connection,
         slot,
         number,
         exposed: Vec::new(),
+        body: Vec::new(),
         watched: None,
         time,
         span: Span::none(),
     };
+    let link = &sent.connection.link;
     let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     (head.procedure, head.provider) = (procedure, provider);
     let mut described = Vec::new();
@@ -334,7 +334,14 @@ fn send(
         head.status |= WITH_MEMORY;
         described = farside_wire::encode(&descriptions, described);
     }
-    let lost = |cause| CallError::Lost { ran: Ran::No, cause };
+    let lost = |cause| {
+        // A path that cannot send has ended. What arrived before is still received.
+        if let Some(mut lead) = link.try_lead() {
+            (0..STEPS_MAX).find(|_| link.step(&mut lead).is_err());
+        }
+        link.close(crate::LinkEnd::ByPeer);
+        CallError::Lost { ran: Ran::No, cause }
+    };
     if described.len() + arguments.len() <= BODY_BYTES_MAX {
         link.send(head, &[&described, arguments]).map_err(lost)?;
     } else {
