@@ -420,6 +420,10 @@ impl<T: Item> Ends<'_, T> {
     /// for waits.
     fn take_in(&self, items: impl IntoIterator<Item = T>) -> Result<u64> {
         let (ring, mut queue) = (self.ring()?, self.part.items.borrow_mut());
+        if self.implementation() != Implementation::Call {
+            // The caller gave this call up before the queue chose another way to work.
+            return Ok(0);
+        }
         let before = queue.len();
         queue.extend(items.into_iter().take((ring.capacity as usize).saturating_sub(before)));
         let count = (queue.len() - before) as u64;
@@ -439,5 +443,24 @@ impl<T: Item> Ends<'_, T> {
 impl<T: 'static> fmt::Debug for Ends<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ends").field("implementation", &self.part.implementation.get()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that was given up may come after its queue has changed from calls to memory.
+    #[test]
+    fn a_late_call_adds_no_item() {
+        farside::simulate(1, 1, 1, |me| {
+            let queue = Queue::<u64>::with_implementation(me, me.process(), 10, Implementation::Call)?;
+            let ends = queue.on(me);
+            assert_eq!((ends.take_in([1])?, ends.len()?), (1, 1));
+            ends.part.implementation.set(Implementation::OneSided);
+            assert_eq!((ends.take_in([2])?, ends.len()?), (0, 1));
+            queue.free(me)
+        })
+        .unwrap();
     }
 }
