@@ -11,8 +11,9 @@
 //! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
 //! result; below 1, its ratio of seconds says that two processes are faster. The rounds of bfs are
 //! searches from different vertices, 64 as in Graph500, or 16 with `--quick`. Its metric
-//! `teps_harmonic_mean` counts the edges of all processes. The peers of histo and ig are programs
-//! for Open MPI and for its OpenSHMEM: one-sided operations, and buffers exchanged in step.
+//! `teps_harmonic_mean` counts the edges of all processes. The peers of histo, ig, gups and
+//! randperm are programs for Open MPI and for its OpenSHMEM: one-sided operations, and buffers
+//! exchanged in step.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -55,6 +56,11 @@ struct Plan {
 }
 
 impl Plan {
+    /// Whether there are programs for Open MPI and OpenSHMEM that do the same.
+    fn has_peers(&self) -> bool {
+        ["histo/", "ig/", "gups/", "randperm/"].iter().any(|workload| self.name.starts_with(workload))
+    }
+
     fn is_search(&self) -> bool {
         self.name.starts_with("bfs/")
     }
@@ -118,9 +124,9 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         let of_peers = plan.clone();
         let around = move |options, run_once: RunOnce<'_>| {
             let measure_peers = |options| measure_peers(&of_peers, options);
-            let (mut metrics, of_peers) = match of_peers.limit {
-                Some(_) => peers::in_turns(options, run_once, measure_peers)?,
-                None => (run_once(options)?, Vec::new()),
+            let (mut metrics, of_peers) = match of_peers.has_peers() {
+                true => peers::in_turns(options, run_once, measure_peers)?,
+                false => (run_once(options)?, Vec::new()),
             };
             metrics.extend(of_peers);
             Ok(metrics)
@@ -130,13 +136,15 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     plans.into_iter().map(case).collect()
 }
 
-/// Measures the programs for Open MPI and OpenSHMEM, which have the workloads with a limit.
+/// Measures the programs for Open MPI and OpenSHMEM.
 fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
     let &[workload, form, ..] = &plan.name.split('/').collect::<Vec<_>>()[..] else { return Ok(Vec::new()) };
-    let [operations, words] = plan.numbers(options);
-    // One word takes it several times as long.
-    let operations = if form == "agp" { operations.div_ceil(10) } else { operations };
-    let numbers = [u64::from(operations), u64::from(words), runs(options).into()].map(|number| number.to_string());
+    let [mut first, second] = plan.numbers(options);
+    // One word takes them several times as long. The number of words in a table stays.
+    if form == "agp" && plan.limit.is_some() {
+        first = first.div_ceil(10);
+    }
+    let numbers = [first, second, runs(options)].map(|number| number.to_string());
     let arguments = [&[workload, form].map(str::to_owned)[..], &numbers].concat();
     let mut metrics = peers::measure(peers::IRREGULAR, 2, &arguments, options)?;
     metrics.extend(peers::measure(peers::IRREGULAR_SHMEM, 2, &arguments, options)?);

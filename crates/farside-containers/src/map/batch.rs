@@ -7,7 +7,7 @@ use farside::{Function, PerWorker, Result, Worker, WorkerId};
 use super::MapError;
 use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, lacks_memory};
 use super::operations::{Get, Insert, Map, Operation, Upsert, caught};
-use super::slot::{Part, Slot};
+use super::slot::{Part, Slot, Spot};
 use super::state::{Answer, State};
 use crate::exchange::{Exchange, Sender};
 use crate::query::Query;
@@ -227,11 +227,16 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
 pub(super) fn exchange<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V>>) -> Result<Exchange<(K, V)>> {
     Exchange::new(me, move |me, mut items| {
         let core = Core::on(state, me);
-        while let Some((key, value)) = items.next() {
-            if let Some((later, _)) = items.as_slice().get(AHEAD) {
-                core.prefetch(later, For::Inserting);
+        let prefetch = |(key, _): &(K, V)| core.prefetch(key, For::Inserting);
+        let mut spots = [Spot::in_part(0); AHEAD];
+        spots.iter_mut().zip(items.as_slice()).for_each(|(spot, item)| *spot = prefetch(item));
+        let mut next = (0..AHEAD).cycle();
+        while let (Some((key, value)), Some(place)) = (items.next(), next.next()) {
+            let spot = spots[place];
+            if let Some(later) = items.as_slice().get(AHEAD - 1) {
+                spots[place] = prefetch(later);
             }
-            let is_done = core.do_here::<Insert>(&key, value);
+            let is_done = core.do_here::<Insert>(spot, &key, value);
             core.keep_rest(is_done, (key, value, None));
         }
     })
@@ -242,7 +247,7 @@ pub(super) fn changes<K: Slot, V: Slot>(me: &Worker, state: PerWorker<State<K, V
     Exchange::new(me, move |me, items| {
         let core = Core::on(state, me);
         for (key, value, change) in items {
-            let is_done = caught(me, || core.do_here::<Upsert>(&key, (change, value)));
+            let is_done = caught(me, || core.do_here::<Upsert>(core.spot(&key), &key, (change, value)));
             core.keep_rest(is_done, (key, value, Some(change)));
         }
     })
@@ -279,8 +284,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
 
     /// Carries out an operation in the part of this worker, in a handler. Returns whether it did
     /// so.
-    fn do_here<O: Operation<K, V>>(&self, key: &K, arguments: O::Arguments) -> Result<bool> {
-        let spot = self.spot(key);
+    fn do_here<O: Operation<K, V>>(&self, spot: Spot, key: &K, arguments: O::Arguments) -> Result<bool> {
         let mut effort = Effort::FIRST;
         for _ in 0..TRIES {
             match O::attempt(self, effort, spot, key, arguments.clone()) {

@@ -196,9 +196,10 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if part.slots == 0 { Err(MapError::Freed.into()) } else { Ok(part) }
     }
 
-    /// Asks for the first slot of a key, which an operation will access soon.
+    /// Asks for the first slot of a key, which an operation will access soon. Returns where the key
+    /// belongs.
     #[inline]
-    pub(super) fn prefetch(&self, key: &K, why: For) {
+    pub(super) fn prefetch(&self, key: &K, why: For) -> Spot {
         let spot = self.spot(key);
         let part = self.state.parts[spot.owner].get();
         let first = spot.probes(part).next().filter(|_| part.is_mapped);
@@ -208,6 +209,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
                 For::Changing | For::Inserting => slot.prefetch_to_write(self.me),
             }
         }
+        spot
     }
 
     /// Refuses an operation outside of the promise.
