@@ -7,6 +7,9 @@
 //!
 //! Memory that peers map is different: they write it, too. So this process accesses it only by
 //! racy copies.
+//!
+//! Memory that a handler passes on to another server is an area without bytes: its [`Relay`] gets
+//! them from their owner.
 
 use std::any::Any;
 use std::io::IoSliceMut;
@@ -15,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farside_sys::racy;
 
 use crate::memory::Allocated;
+use crate::relay::Relay;
+use crate::remote::Remote;
 use crate::segments;
 
 /// Memory that a peer reads or writes through this side.
@@ -23,6 +28,8 @@ pub(crate) struct Area {
     state: Mutex<State>,
     bytes: u64,
     may_write: bool,
+    /// What gets the bytes, if they are those of another process.
+    relay: Option<Arc<Relay>>,
 }
 
 /// Why a part of an [`Area`] cannot be accessed.
@@ -137,7 +144,20 @@ impl Area {
         let bytes = bytes as u64;
         let state =
             State { segments, holds, is_gone: false, withdrawals: Withdrawals::default(), kept: Kept::default() };
-        Self { state: Mutex::new(state), bytes, may_write }
+        Self { state: Mutex::new(state), bytes, may_write, relay: None }
+    }
+
+    /// Passes memory of a peer on.
+    pub(crate) fn relayed(remote: Arc<Remote>) -> Self {
+        let (bytes, may_write) = (remote.memory.bytes, remote.memory.may_write);
+        let area = Self::new(Vec::new(), Holds::Owned(Vec::new()), may_write);
+        Self { bytes, relay: Some(Arc::new(Relay::new(remote))), ..area }
+    }
+
+    /// What gets the bytes of memory that is passed on. Such an area refuses all accesses but
+    /// [`copy_out`](Self::copy_out).
+    pub(crate) fn relay(&self) -> Option<&Arc<Relay>> {
+        self.relay.as_ref()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -199,6 +219,9 @@ impl Area {
 
     /// The memory of which the area consists, if peers may map it.
     pub(crate) fn allocated(&self) -> Option<Arc<Allocated>> {
+        if let Some(relay) = &self.relay {
+            return relay.mapping();
+        }
         match &self.lock().holds {
             Holds::Mapped(memory) => Some(memory.clone()),
             Holds::Owned(_) | Holds::Lent => None,
@@ -211,8 +234,11 @@ impl Area {
         state.segments.iter().map(|segment| (segment.start.expose_provenance(), segment.bytes)).collect()
     }
 
-    /// Copies the bytes from `offset` on.
+    /// Copies the bytes from `offset` on. Those of another process are gone if it had to be asked.
     pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Refusal> {
+        if let Some(relay) = &self.relay {
+            return relay.copy_out(offset, into).ok_or(Refusal::Gone);
+        }
         let state = self.lock();
         self.each_part(&state, offset, into.len(), |start, at, bytes| {
             // SAFETY: `each_part` passes `bytes` bytes of one segment. The memory behind a segment
@@ -281,7 +307,7 @@ impl Area {
         bytes: usize,
         mut part: impl FnMut(*mut u8, usize, usize) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        if state.is_gone {
+        if state.is_gone || self.relay.is_some() {
             return Err(Refusal::Gone);
         }
         if offset.checked_add(bytes as u64).is_none_or(|end| end > self.bytes) {

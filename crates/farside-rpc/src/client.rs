@@ -20,13 +20,13 @@ use self::pending::{Heard, Slot, lost};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
 use crate::answer::{BY_BULK, DONE, MEMORY, MORE, STREAMED};
-use crate::bulk;
 use crate::dial::dial;
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
 use crate::path::{LinkEnd, Path};
+use crate::remote::Description;
 use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
 use crate::table::Table;
 
@@ -205,8 +205,8 @@ impl Upper for Handle {
 /// Tells the server that a long result will not be fetched, and that no one uses memory in it.
 fn release_result(link: &Link, status: u8, body: &[u8]) {
     let mut input = Decoder::new(body);
-    let long = if status & BY_BULK == 0 { None } else { bulk::Description::decode(&mut input).ok() };
-    let memory = if status & MEMORY == 0 { None } else { Vec::<Option<bulk::Description>>::decode(&mut input).ok() };
+    let long = if status & BY_BULK == 0 { None } else { Description::decode(&mut input).ok() };
+    let memory = if status & MEMORY == 0 { None } else { Vec::<Option<Description>>::decode(&mut input).ok() };
     for described in memory.into_iter().flatten().flatten().chain(long) {
         described.release(link);
     }

@@ -9,12 +9,13 @@ use proptest::prelude::*;
 
 use crate::address::Address;
 use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_MEMORY};
-use crate::bulk::{self, Bulk, Description};
+use crate::bulk::{self, Bulk};
 use crate::dial::dial;
 use crate::door::{Door, Guest, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, Proof, Reply};
 use crate::path::Path;
+use crate::remote::Description;
 use crate::segments;
 use crate::stream::WINDOW;
 use crate::{Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};

@@ -30,6 +30,7 @@
 //! | [`Address`], `frame`, `table`, `area`, `segments` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer; that of a peer |
 //! | `path` | what carries frames: shared memory, TCP, a simulated network |
 //! | `link` | one connection: exposed memory, transfers, waiting |
+//! | `remote`, `relay` | memory of the peer; passing it on to a third party |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
 //! | [`bulk`], [`Stream`], `call`, `service`, `answer` | what handlers see, and what travels |
 //! | [`server`], `client` | the two ends |
@@ -57,6 +58,8 @@ mod link;
 mod memory;
 mod path;
 mod peer;
+mod relay;
+mod remote;
 mod segments;
 pub mod server;
 mod service;

@@ -11,6 +11,7 @@ mod waiting;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker as Task};
@@ -27,6 +28,7 @@ use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, T
 use crate::memory::Allocated;
 use crate::path::shm::SHARED_MAX;
 use crate::path::{LinkEnd, Path};
+use crate::relay::{Relay, Request};
 use crate::segments::Segments;
 use crate::table::{Table, index};
 
@@ -278,7 +280,7 @@ impl Link {
 
     /// Whether a transfer may go on: little waits to be sent. Otherwise [`step`](Self::step) wakes
     /// the waiting threads as soon as it may.
-    fn may_go_on(&self) -> bool {
+    pub(crate) fn may_go_on(&self) -> bool {
         self.has_paused.store(true, Ordering::Relaxed);
         // SYNC: either this look finds what the step has sent, or the step's finds the flag.
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -314,10 +316,7 @@ impl Link {
             Kind::Fetch => self.accept_fetch(head.id, decode(body)?)?,
             Kind::Take if self.limits.serves => return Err(LinkEnd::protocol("a `Take` frame from a client")),
             Kind::Take => self.serve_take(head, decode(body)?)?,
-            Kind::Settle => {
-                let status = self.area(head.value).and_then(|area| area.copy_in(0, &[])).map_or_else(status_of, |()| 0);
-                self.send(Head::new(Kind::Ack, head.id).with_status(status), &[])?;
-            }
+            Kind::Settle => self.settle(head)?,
             Kind::Ack => self.operation_ended(head.id, head.status),
             Kind::Release => drop(self.withdraw(head.id)),
             Kind::Forget => {
@@ -417,8 +416,13 @@ impl Link {
         lock(&self.exposed).get(number).and_then(|exposed| exposed.area.clone()).ok_or(Refusal::Gone)
     }
 
-    fn data_arrived(&self, head: Head, body: &[u8]) {
-        let done = self.area(head.id).and_then(|area| area.copy_in(head.value, body));
+    fn data_arrived(self: &Arc<Self>, head: Head, body: &[u8]) {
+        let area = self.area(head.id);
+        if let Some(relay) = relay_of(&area) {
+            let write = Request::Write { offset: head.value, bytes: body.to_vec() };
+            return relay.accept(self, head.id, write);
+        }
+        let done = area.and_then(|area| area.copy_in(head.value, body));
         let mut table = lock(&self.exposed);
         let Some(exposed) = table.get(head.id) else { return };
         match done {
@@ -438,6 +442,25 @@ impl Link {
         self.tell_followers();
     }
 
+    fn settle(self: &Arc<Self>, head: Head) -> Result<(), LinkEnd> {
+        let area = self.area(head.value);
+        if let Some(relay) = relay_of(&area) {
+            relay.accept(self, head.value, Request::Settle { operation: head.id });
+            return Ok(());
+        }
+        self.acknowledge(head.id, area.and_then(|area| area.copy_in(0, &[])).map_err(status_of))
+    }
+
+    /// Ends an operation of the peer.
+    pub(crate) fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
+        self.send(Head::new(Kind::Ack, operation).with_status(done.err().unwrap_or(0)), &[])
+    }
+
+    /// Whether the peer may still access the memory.
+    pub(crate) fn is_exposed(&self, number: u64) -> bool {
+        lock(&self.exposed).get(number).is_some()
+    }
+
     fn operation_ended(&self, number: u64, status: u8) {
         let task = lock(&self.exposed).get(number).and_then(|exposed| {
             exposed.ended = Some(status);
@@ -448,7 +471,7 @@ impl Link {
     }
 
     /// Serves a `Fetch`, or defers it while much waits to be sent.
-    fn accept_fetch(&self, number: u64, fetch: Fetch) -> Result<(), LinkEnd> {
+    fn accept_fetch(self: &Arc<Self>, number: u64, fetch: Fetch) -> Result<(), LinkEnd> {
         let mut deferred = lock(&self.deferred);
         if deferred.is_empty() && !self.is_full() {
             drop(deferred);
@@ -460,11 +483,11 @@ impl Link {
             return Ok(());
         }
         drop(deferred);
-        self.send(Head::new(Kind::Ack, fetch.into).with_status(CROWDED), &[])
+        self.acknowledge(fetch.into, Err(CROWDED))
     }
 
     /// Serves what was deferred, as far as there is room.
-    fn serve_deferred(&self) -> Result<(), LinkEnd> {
+    fn serve_deferred(self: &Arc<Self>) -> Result<(), LinkEnd> {
         while !self.is_full() {
             let Some((number, fetch)) = lock(&self.deferred).pop_front() else {
                 self.has_deferred.store(false, Ordering::Relaxed);
@@ -475,15 +498,17 @@ impl Link {
         Ok(())
     }
 
-    fn serve_fetch(&self, number: u64, fetch: &Fetch) -> Result<(), LinkEnd> {
-        match self.send_pieces(number, fetch) {
-            Ok(sent) => sent,
-            Err(status) => self.send(Head::new(Kind::Ack, fetch.into).with_status(status), &[]),
+    fn serve_fetch(self: &Arc<Self>, number: u64, fetch: &Fetch) -> Result<(), LinkEnd> {
+        let area = self.area(number);
+        if let Some(relay) = relay_of(&area) {
+            relay.accept(self, number, Request::Fetch(*fetch));
+            return Ok(());
         }
+        let sent = area.map_err(status_of).and_then(|area| self.send_pieces(&area, fetch));
+        sent.unwrap_or_else(|status| self.acknowledge(fetch.into, Err(status)))
     }
 
-    fn send_pieces(&self, number: u64, fetch: &Fetch) -> Result<Result<(), LinkEnd>, u8> {
-        let area = self.area(number).map_err(status_of)?;
+    fn send_pieces(&self, area: &Area, fetch: &Fetch) -> Result<Result<(), LinkEnd>, u8> {
         if area.may_write() {
             return Err(READ_ONLY);
         }
@@ -505,13 +530,27 @@ impl Link {
         Ok(Ok(()))
     }
 
-    fn serve_take(&self, head: Head, take: Take) -> Result<(), LinkEnd> {
-        let status = self.take(head, &take).err().unwrap_or(0);
-        self.send(Head::new(Kind::Ack, take.operation).with_status(status), &[])
+    fn serve_take(self: &Arc<Self>, head: Head, take: Take) -> Result<(), LinkEnd> {
+        let area = self.area(head.id);
+        if let Some(relay) = relay_of(&area) {
+            relay.accept(self, head.id, Request::Take { offset: head.value, take });
+            return Ok(());
+        }
+        let taken = area
+            .map_err(status_of)
+            .and_then(|area| self.take(&take, |bytes, read| area.fill(head.value, bytes, |parts| read(parts))));
+        self.acknowledge(take.operation, taken)
     }
 
-    fn take(&self, head: Head, take: &Take) -> Result<(), u8> {
-        let area = self.area(head.id).map_err(status_of)?;
+    /// Reads memory that the peer offers. `fill` gets the number of bytes, and what reads them.
+    pub(crate) fn take(
+        &self,
+        take: &Take,
+        fill: impl FnOnce(
+            usize,
+            &mut dyn FnMut(&mut [IoSliceMut<'_>]) -> std::io::Result<()>,
+        ) -> Result<(), FillError<std::io::Error>>,
+    ) -> Result<(), u8> {
         let direct = self.path.direct().ok_or(UNREADABLE)?;
         let segments = Segments::unpack(&take.segments).ok_or(OUT_OF_RANGE)?;
         let bytes = segments.bytes();
@@ -519,13 +558,16 @@ impl Link {
             return Err(OUT_OF_RANGE);
         }
         let segments: Vec<_> = segments.range(0, bytes).collect();
-        let filled =
-            area.fill(head.value, bytes, |parts| direct.read(index(take.operation), take.operation, &segments, parts));
+        let filled = fill(bytes, &mut |parts| direct.read(index(take.operation), take.operation, &segments, parts));
         filled.map_err(|error| match error {
             FillError::Refused(refusal) => status_of(refusal),
             FillError::Failed(_) => UNREADABLE,
         })
     }
+}
+
+fn relay_of(area: &Result<Arc<Area>, Refusal>) -> Option<&Arc<Relay>> {
+    area.as_ref().ok()?.relay()
 }
 
 fn decode<T: Wire>(body: &[u8]) -> Result<T, LinkEnd> {

@@ -9,8 +9,8 @@ use farside_sys::shm::{Mapping, MemoryPreference, PageKind};
 pub use farside_sys::shm::ShmError;
 
 use crate::area::Area;
-use crate::bulk::Remote;
 use crate::link::{Link, lock};
+use crate::remote::Remote;
 use crate::segments::Segment;
 
 /// Memory for bulk data that is allocated by Farside.
@@ -43,7 +43,7 @@ use crate::segments::Segment;
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Allocated>);
 
-/// The memory behind the handles.
+/// The memory behind the handles, or memory that a peer has shared.
 #[derive(Debug)]
 pub(crate) struct Allocated {
     pub(crate) mapping: Mapping,
@@ -83,7 +83,7 @@ pub enum MemoryError {
 /// the [offset](Self::offset) on.
 #[derive(Clone, Debug)]
 pub struct Mapped {
-    mapping: Arc<Mapping>,
+    memory: Arc<Allocated>,
     offset: usize,
     bytes: usize,
     /// Holds the memory at the peer.
@@ -93,10 +93,10 @@ pub struct Mapped {
 impl Mapped {
     /// Maps memory that is one segment.
     pub(crate) fn of(remote: &Arc<Remote>) -> Option<Self> {
-        let (mapping, offset, bytes) = (remote.mapping()?, remote.offset()?, usize::try_from(remote.bytes()).ok()?);
+        let (memory, offset, bytes) = (remote.mapping()?, remote.offset()?, usize::try_from(remote.bytes()).ok()?);
         // No correct peer describes other memory than it shares.
-        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= mapping.bytes());
-        is_inside.then(|| Self { mapping, offset, bytes, _remote: remote.clone() })
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes);
+        is_inside.then(|| Self { memory, offset, bytes, _remote: remote.clone() })
     }
 
     /// The size.
@@ -123,13 +123,13 @@ impl Mapped {
         if end > self.bytes {
             return Err(wrong);
         }
-        self.mapping.read(self.offset + offset, into).map_err(|_| wrong)
+        self.memory.mapping.read(self.offset + offset, into).map_err(|_| wrong)
     }
 }
 
 impl AsFd for Mapped {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.mapping.fd()
+        self.memory.mapping.fd()
     }
 }
 
@@ -153,7 +153,7 @@ impl Memory {
     fn allocate(bytes: usize, is_ours_to_write: bool) -> Result<Self, ShmError> {
         let preference = MemoryPreference { pages: PageKind::Transparent, is_ours_to_write, ..Default::default() };
         let mapping = Mapping::create("farside-bulk", bytes, preference)?;
-        Ok(Self(Arc::new(Allocated { mapping, bytes, shares: Mutex::default() })))
+        Ok(Self(Arc::new(Allocated::new(mapping, bytes))))
     }
 
     /// The size.
@@ -207,6 +207,10 @@ impl Memory {
 }
 
 impl Allocated {
+    pub(crate) fn new(mapping: Mapping, bytes: usize) -> Self {
+        Self { mapping, bytes, shares: Mutex::default() }
+    }
+
     /// The offsets of segments of the memory that are given by their addresses.
     pub(crate) fn offsets(&self, mut segments: Vec<Segment>) -> Vec<Segment> {
         let base = self.mapping.base().as_ptr().addr();

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use farside_sys::shm::Mapping;
 
 use crate::frame::Head;
+use crate::memory::Allocated;
 use crate::segments::Segment;
 
 /// Why a connection has ended.
@@ -127,7 +128,7 @@ pub(crate) trait Direct {
     fn share(&self, number: u64, memory: &Mapping) -> bool;
 
     /// Memory that the peer has shared under this number.
-    fn shared(&self, number: u64) -> Option<Arc<Mapping>>;
+    fn shared(&self, number: u64) -> Option<Arc<Allocated>>;
 
     /// Unmaps memory that the peer has shared.
     fn forget(&self, number: u64);

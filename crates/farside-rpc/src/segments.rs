@@ -45,12 +45,23 @@ impl Run {
 /// Describes segments that are not empty in at most `bytes_max` bytes. `None` if that is too
 /// little.
 pub(crate) fn pack(segments: impl IntoIterator<Item = Segment>, bytes_max: usize) -> Option<Vec<u8>> {
-    let (mut packed, mut end) = (Vec::new(), 0);
     let mut segments = segments.into_iter();
     let mut next = segments.next();
-    while let Some((start, bytes)) = next {
-        let mut run = Run { start, bytes, stride: 0, count: 1 };
-        next = segments.find(|segment| !run.extend(*segment));
+    pack_runs(
+        std::iter::from_fn(|| {
+            let (start, bytes) = next?;
+            let mut run = Run { start, bytes, stride: 0, count: 1 };
+            next = segments.find(|segment| !run.extend(*segment));
+            Some(run)
+        }),
+        bytes_max,
+    )
+}
+
+fn pack_runs(runs: impl Iterator<Item = Run>, bytes_max: usize) -> Option<Vec<u8>> {
+    let (mut packed, mut end) = (Vec::new(), 0);
+    for run in runs {
+        let Run { start, bytes, .. } = run;
         push_distance(&mut packed, start.wrapping_sub(end));
         push_number(&mut packed, (bytes as u64) << 1 | u64::from(run.count > 1));
         if run.count > 1 {
@@ -90,6 +101,11 @@ impl Segments {
             runs.push(run);
         }
         Some(Self(runs))
+    }
+
+    /// Describes them as [`pack`] does.
+    pub(crate) fn pack(&self, bytes_max: usize) -> Option<Vec<u8>> {
+        pack_runs(self.0.iter().copied(), bytes_max)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -34,10 +34,11 @@ impl Socket {
 
     /// Sends a message. The first messages of a connection always find room.
     pub(crate) fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<()> {
-        match &self.stream {
+        let sent = match &self.stream {
             Stream::Unix(socket) => socket.send(message, fd),
             Stream::Tcp(stream) => send_tcp(stream, message),
-        }
+        };
+        sent
     }
 
     /// Takes a message and the descriptor that came with it. `None` if none has arrived whole.
@@ -51,7 +52,9 @@ impl Socket {
             Stream::Tcp(stream) => receive_tcp(stream, &mut self.partial).map(|message| (message, None)),
         };
         match received {
-            Ok(message) => Ok(Some(message)),
+            Ok(message) => {
+                Ok(Some(message))
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }

@@ -15,11 +15,12 @@ use super::incoming::{self, Arrived, Incoming};
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
 use crate::answer::{BY_BULK, MEMORY, STREAMED};
-use crate::bulk::{Description, Holder, Received, pull_described};
+use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::link::{Link, Patience, TransferError, WaitEnd, lock};
 use crate::path::LinkEnd;
+use crate::remote::{Description, Holder, pull_described};
 
 /// The most memory for an answer that a slot keeps for the next call.
 const SPARE_BYTES_MAX: usize = 4096;

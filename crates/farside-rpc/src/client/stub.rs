@@ -13,11 +13,12 @@ use super::pending::{Pending, Sent};
 use super::{Client, Connection};
 use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
-use crate::bulk::{Received, attached, expose};
+use crate::bulk::{Received, attached};
 use crate::call;
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Patience, lock};
+use crate::remote::expose;
 use crate::service::shape;
 
 /// The most steps in which the last answers of a connection are received.

@@ -222,9 +222,9 @@ fn shared_memory_is_mapped_until_it_is_forgotten() {
         let [one, two] = [1, 2].map(|number| reader.shared(number).unwrap());
         open.write(5000, b"shared").unwrap();
         let mut found = [0; 6];
-        one.read(5000, &mut found).unwrap();
-        assert_eq!((&found, one.may_write(), two.may_write()), (b"shared", true, false));
-        one.write(0, b"answer").unwrap();
+        one.mapping.read(5000, &mut found).unwrap();
+        assert_eq!((&found, one.mapping.may_write(), two.mapping.may_write()), (b"shared", true, false));
+        one.mapping.write(0, b"answer").unwrap();
         open.read(0, &mut found).unwrap();
         assert_eq!(&found, b"answer");
         reader.forget(1);

@@ -28,6 +28,7 @@ use farside_wire::{Decoder, Wire};
 use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+use crate::memory::Allocated;
 use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.
@@ -127,7 +128,7 @@ pub(crate) struct ShmPath {
     /// The peer's number, if this process may read its memory.
     peer_pid: Option<i32>,
     /// What the peer has shared. Locked while a message is taken from the socket.
-    shared_by_peer: Mutex<HashMap<u64, Arc<Mapping>>>,
+    shared_by_peer: Mutex<HashMap<u64, Arc<Allocated>>>,
     /// Read by the peer.
     _secret: Box<[u8; 16]>,
 }
@@ -193,7 +194,7 @@ impl ShmPath {
     }
 
     /// Returns whether there was a message.
-    fn take_from_socket(&self, shared_by_peer: &mut HashMap<u64, Arc<Mapping>>) -> bool {
+    fn take_from_socket(&self, shared_by_peer: &mut HashMap<u64, Arc<Allocated>>) -> bool {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         match self.socket.receive(&mut buffer) {
             Ok(Some(message)) => {
@@ -203,7 +204,8 @@ impl ShmPath {
                     && shared_by_peer.len() < MAPPED_MAX
                     && let Ok(mapping) = Mapping::of_stranger(fd)
                 {
-                    shared_by_peer.insert(number, Arc::new(mapping));
+                    let bytes = mapping.bytes();
+                    shared_by_peer.insert(number, Arc::new(Allocated::new(mapping, bytes)));
                 }
                 return true;
             }
@@ -396,10 +398,11 @@ impl Direct for ShmPath {
     }
 
     fn share(&self, number: u64, memory: &Mapping) -> bool {
-        self.socket.send(&farside_wire::encode(&number, Vec::new()), Some(memory.fd())).is_ok()
+        let is_sent = self.socket.send(&farside_wire::encode(&number, Vec::new()), Some(memory.fd())).is_ok();
+        is_sent
     }
 
-    fn shared(&self, number: u64) -> Option<Arc<Mapping>> {
+    fn shared(&self, number: u64) -> Option<Arc<Allocated>> {
         let mut shared_by_peer = lock(&self.shared_by_peer);
         // A peer that sends without end holds up its own transfers alone.
         for _ in 0..MESSAGES_AT_ONCE {

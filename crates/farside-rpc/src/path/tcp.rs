@@ -51,7 +51,8 @@ impl TcpPath {
     /// Writes as much as the system takes now. Returns the number of bytes.
     fn write(&self, parts: &[IoSlice<'_>]) -> Result<usize, LinkEnd> {
         loop {
-            match (&self.stream).write_vectored(parts) {
+            let written = (&self.stream).write_vectored(parts);
+            match written {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -19,12 +19,13 @@ use super::task::Task;
 use super::times::Times;
 use crate::answer::{BY_BULK, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
-use crate::bulk::{self, Holder, Received};
+use crate::bulk::Received;
 use crate::call::{self, Call};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::link::{Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
 use crate::peer::Peer;
+use crate::remote::{self, Description, Holder};
 use crate::service::{Beside, Handling, Outcome};
 use crate::stream::drop_quietly;
 
@@ -351,12 +352,12 @@ impl Session {
         let mut input = Decoder::new(body);
         let mut pulled = Vec::new();
         if head.status & BY_BULK != 0 {
-            let arguments = bulk::Description::decode(&mut input).map_err(invalid)?;
+            let arguments = Description::decode(&mut input).map_err(invalid)?;
             let max = self.shared.policy.bytes_max;
             if arguments.bytes > max {
                 return Err(Refused::TooLarge { is_result: false, bytes: arguments.bytes, max });
             }
-            pulled = bulk::pull_described(link, &arguments, &call.patience()).map_err(|error| match error {
+            pulled = remote::pull_described(link, &arguments, &call.patience()).map_err(|error| match error {
                 TransferError::Deadline => Refused::Expired,
                 TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
                 other => Refused::Undecodable { cause: other.to_string() },
@@ -364,7 +365,7 @@ impl Session {
         }
         let memory = match head.status & WITH_MEMORY {
             0 => Vec::new(),
-            _ => Vec::<bulk::Description>::decode(&mut input).map_err(invalid)?,
+            _ => Vec::<Description>::decode(&mut input).map_err(invalid)?,
         };
         if head.status & BY_BULK != 0 {
             input = Decoder::new(&pulled);
@@ -392,7 +393,7 @@ impl Session {
         let (mut body, mut exposed) = (Vec::new(), Vec::new());
         if memory.iter().any(Option::is_some) {
             status |= MEMORY;
-            let described = bulk::expose_in_result(link, memory);
+            let described = remote::expose_in_result(link, memory);
             exposed.extend(described.iter().flatten().map(|memory| memory.number));
             body = farside_wire::encode(&described, body);
         }
@@ -400,7 +401,7 @@ impl Session {
             body.extend(result);
         } else {
             status |= BY_BULK;
-            let long = bulk::expose(link, &[Arc::new(Area::owned(result, false))]).remove(0);
+            let long = remote::expose(link, &[Arc::new(Area::owned(result, false))]).remove(0);
             exposed.push(long.number);
             body.splice(0..0, farside_wire::encode(&long, Vec::new()));
         }

@@ -8,12 +8,12 @@ use farside_rpc::{CallError, Handling, Service, TransferError};
 
 use crate::everywhere;
 
-fn pattern(bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 % 253) as u8).collect()
 }
 
 /// A service that takes and fills memory.
-fn mover(builder: Builder) -> Builder {
+pub(crate) fn mover(builder: Builder) -> Builder {
     let text = |error: TransferError| error.to_string();
     let service = Service::new("mover")
         .procedure("sum", Handling::Pooled, move |_, memory: Bulk<Read>| {
@@ -58,7 +58,7 @@ fn mover(builder: Builder) -> Builder {
     builder.provider(0, service)
 }
 
-const SIZES: [usize; 9] = [0, 1, 4096, 4097, 65_536, 65_537, 1 << 20, (1 << 20) + 1, (9 << 20) + 3];
+pub(crate) const SIZES: [usize; 9] = [0, 1, 4096, 4097, 65_536, 65_537, 1 << 20, (1 << 20) + 1, (9 << 20) + 3];
 
 #[test]
 fn memory_is_pulled() {
@@ -313,7 +313,7 @@ fn ranges_outside_mapped_memory_are_refused() {
 
 /// The number of mappings of bulk memory that have this size. Client and server are the same
 /// process here.
-fn mappings_of(bytes: usize) -> usize {
+pub(crate) fn mappings_of(bytes: usize) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let bulk = maps.lines().filter(|line| line.contains("farside-bulk"));
     let size = |line: &str| {

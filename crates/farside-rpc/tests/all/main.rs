@@ -9,6 +9,7 @@ mod macros;
 mod one_way;
 mod operation;
 mod processes;
+mod relay;
 mod results;
 mod simulated;
 mod soak;

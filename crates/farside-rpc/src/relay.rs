@@ -1,0 +1,264 @@
+//! [`Relay`]: memory of one peer that this process passes on to another.
+//!
+//! The third party asks this process as if the memory were its own. What needs no word of the owner
+//! is copied at once: memory that this process maps or reads directly. All else is asked of the
+//! owner piece by piece, by a thread that lives while there is something to do. The thread that
+//! receives for the third party must not wait for the owner, for it serves other calls, too.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::sync::{Arc, Mutex};
+
+use crate::area::FillError;
+use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
+use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, READ_ONLY, TransferError, lock};
+use crate::memory::Allocated;
+use crate::path::LinkEnd;
+use crate::remote::{Remote, pull_alone};
+use crate::segments::Segments;
+
+/// The most requests that wait for the owner.
+const WAITING_MAX: usize = 4096;
+/// The most bytes that wait to be written there. A push has at most 4 MiB under way.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Memory of a peer that is passed on.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    remote: Arc<Remote>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    waiting_bytes: usize,
+    /// A thread does what waits, and then ends.
+    is_running: bool,
+    /// Why bytes were not written. All later operations end with it: they wait for earlier writes.
+    failure: Option<u8>,
+}
+
+/// A request of the third party, its connection, and the number of the memory there.
+#[derive(Debug)]
+struct Job {
+    link: Arc<Link>,
+    number: u64,
+    request: Request,
+}
+
+/// What a third party asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Bytes of the memory.
+    Fetch(Fetch),
+    /// Bytes for the memory.
+    Write { offset: u64, bytes: Vec<u8> },
+    /// An answer when all earlier bytes are in place.
+    Settle { operation: u64 },
+    /// To read memory of the third party, for the memory.
+    Take { offset: u64, take: Take },
+}
+
+impl Relay {
+    pub(crate) fn new(remote: Arc<Remote>) -> Self {
+        Self { remote, state: Mutex::default() }
+    }
+
+    /// The memory, if this process maps it. The third party may map it as well.
+    pub(crate) fn mapping(&self) -> Option<Arc<Allocated>> {
+        self.remote.mapping()
+    }
+
+    pub(crate) fn segments(&self) -> &Segments {
+        &self.remote.segments
+    }
+
+    /// Copies bytes, if the owner need not be asked.
+    pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()> {
+        let Remote { link, memory, segments, .. } = &*self.remote;
+        self.check(offset, into.len() as u64).ok()?;
+        pull_alone(link, memory, segments, offset, into, &self.remote.patience())?.ok()
+    }
+
+    /// Does what the third party asks for, at once or when the owner has answered.
+    pub(crate) fn accept(self: &Arc<Self>, link: &Arc<Link>, number: u64, request: Request) {
+        let mut state = lock(&self.state);
+        let mut job = Job { link: link.clone(), number, request };
+        if !state.is_running && job.run(self, false, &mut state.failure) {
+            return;
+        }
+        let bytes = job.bytes();
+        if state.waiting.len() >= WAITING_MAX || state.waiting_bytes + bytes > WAITING_BYTES_MAX {
+            return job.refuse(CROWDED, &mut state.failure);
+        }
+        state.waiting_bytes += bytes;
+        match (state.waiting.back_mut(), &mut job.request) {
+            // A block of a push arrives in pieces. It goes on as one.
+            (
+                Some(Job { request: Request::Write { offset, bytes }, number: last, .. }),
+                Request::Write { offset: next, bytes: more },
+            ) if *last == number
+                && bytes.len() + more.len() <= FETCH_BYTES_MAX as usize
+                && offset.checked_add(bytes.len() as u64) == Some(*next) =>
+            {
+                bytes.append(more);
+            }
+            _ => state.waiting.push_back(job),
+        }
+        if !state.is_running {
+            let relay = self.clone();
+            state.is_running =
+                std::thread::Builder::new().name("farside rpc relay".into()).spawn(move || relay.work()).is_ok();
+            if !state.is_running {
+                let State { waiting, waiting_bytes, failure, .. } = &mut *state;
+                *waiting_bytes = 0;
+                waiting.drain(..).for_each(|job| job.refuse(CROWDED, failure));
+            }
+        }
+    }
+
+    /// Does what waits.
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        while let Some(mut job) = state.waiting.pop_front() {
+            state.waiting_bytes -= job.bytes();
+            let mut failure = state.failure;
+            drop(state);
+            if job.link.is_exposed(job.number) {
+                job.run(self, true, &mut failure);
+            } else {
+                // The call to the third party is over. The memory may be passed on once more.
+                job.refuse(GONE, &mut None);
+            }
+            state = lock(&self.state);
+            state.failure = state.failure.or(failure);
+        }
+        state.is_running = false;
+    }
+
+    fn check(&self, offset: u64, bytes: u64) -> Result<(), u8> {
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.remote.memory.bytes);
+        if is_inside { Ok(()) } else { Err(OUT_OF_RANGE) }
+    }
+
+    /// Reads bytes. `None` if the owner must be asked, and this may not wait.
+    fn read(&self, offset: u64, bytes: u64, may_wait: bool) -> Option<Result<Vec<u8>, u8>> {
+        let Remote { link, memory, segments, .. } = &*self.remote;
+        if memory.may_write {
+            return Some(Err(READ_ONLY));
+        }
+        if bytes > FETCH_BYTES_MAX || self.check(offset, bytes).is_err() {
+            return Some(Err(OUT_OF_RANGE));
+        }
+        let (mut found, patience) = (vec![0; bytes as usize], self.remote.patience());
+        let done = match pull_alone(link, memory, segments, offset, &mut found, &patience) {
+            None if may_wait => link.fetch(memory.number, offset, &mut found, &patience),
+            done => done?,
+        };
+        Some(done.map(|()| found).map_err(|error| status_of(&error)))
+    }
+
+    /// Writes bytes, as [`read`](Self::read) reads them.
+    fn write(&self, offset: u64, bytes: &[u8], may_wait: bool) -> Option<Result<(), u8>> {
+        let Remote { link, memory, .. } = &*self.remote;
+        if !memory.may_write {
+            return Some(Err(READ_ONLY));
+        }
+        if self.check(offset, bytes.len() as u64).is_err() {
+            return Some(Err(OUT_OF_RANGE));
+        }
+        let done = match self.remote.write_mapped(offset, bytes) {
+            None if may_wait => link.push(memory.number, offset, bytes, &self.remote.patience()),
+            done => done?,
+        };
+        Some(done.map_err(|error| status_of(&error)))
+    }
+}
+
+impl Job {
+    /// The bytes that it holds.
+    fn bytes(&self) -> usize {
+        if let Request::Write { bytes, .. } = &self.request { bytes.len() } else { 0 }
+    }
+
+    /// Does what is asked for. Returns false if the owner must be asked, and this may not wait.
+    fn run(&mut self, relay: &Relay, may_wait: bool, failure: &mut Option<u8>) -> bool {
+        let Self { link, request, .. } = self;
+        let refused = failure.map_or(Ok(()), Err);
+        // A connection that has ended needs no answer.
+        let _ = match request {
+            Request::Fetch(fetch) => match relay.read(fetch.offset, fetch.bytes, may_wait) {
+                Some(Ok(found)) => send(link, relay, fetch, &found, may_wait),
+                Some(Err(status)) => link.acknowledge(fetch.into, Err(status)),
+                None => return false,
+            },
+            Request::Write { .. } if refused.is_err() => Ok(()),
+            Request::Write { offset, bytes } => match relay.write(*offset, bytes, may_wait) {
+                Some(done) => {
+                    *failure = done.err();
+                    Ok(())
+                }
+                None => return false,
+            },
+            Request::Settle { operation } => link.acknowledge(*operation, refused),
+            // The bytes are to be written without a word of the owner, or by a thread that may wait.
+            Request::Take { .. } if !may_wait && !relay.mapping().is_some_and(|memory| memory.mapping.may_write()) => {
+                return false;
+            }
+            Request::Take { offset, take } => {
+                let mut found = Vec::new();
+                let taken = refused.and_then(|()| {
+                    link.take(take, |bytes, read| {
+                        found.resize(bytes, 0);
+                        read(&mut [IoSliceMut::new(&mut found)]).map_err(FillError::Failed)
+                    })
+                });
+                let written = taken.and_then(|()| relay.write(*offset, &found, may_wait).unwrap_or(Err(GONE)));
+                link.acknowledge(take.operation, written)
+            }
+        };
+        true
+    }
+
+    /// Ends it without doing it.
+    fn refuse(self, status: u8, failure: &mut Option<u8>) {
+        // A connection that has ended needs no answer.
+        let _ = match self.request {
+            Request::Write { .. } => {
+                failure.get_or_insert(status);
+                Ok(())
+            }
+            Request::Fetch(Fetch { into: operation, .. })
+            | Request::Settle { operation }
+            | Request::Take { take: Take { operation, .. }, .. } => self.link.acknowledge(operation, Err(status)),
+        };
+    }
+}
+
+/// Sends bytes that were asked for.
+fn send(link: &Arc<Link>, relay: &Relay, fetch: &Fetch, found: &[u8], may_wait: bool) -> Result<(), LinkEnd> {
+    if may_wait {
+        // A third party that takes nothing holds up its own transfers, and fills no memory.
+        let room = link.wait(&relay.remote.patience(), || link.may_go_on().then_some(()));
+        if room.is_err() {
+            return link.acknowledge(fetch.into, Err(GONE));
+        }
+    }
+    let pieces = found.chunks(PIECE_BYTES).zip((0..).step_by(PIECE_BYTES));
+    pieces.into_iter().try_for_each(|(piece, at)| {
+        let head = Head::new(Kind::Data, fetch.into).with_value(fetch.into_offset.wrapping_add(at));
+        link.send(head, &[piece])
+    })
+}
+
+/// How the third party learns of a failure at the owner.
+fn status_of(error: &TransferError) -> u8 {
+    match error {
+        TransferError::OutOfRange { .. } => OUT_OF_RANGE,
+        TransferError::ReadOnly => READ_ONLY,
+        TransferError::Crowded => CROWDED,
+        // The call of the owner is over, or its connection.
+        _ => GONE,
+    }
+}

@@ -1,0 +1,244 @@
+//! [`Remote`]: memory of the peer, and what travels in place of memory.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use farside_wire::Wire;
+
+use crate::area::Area;
+use crate::call::Call;
+use crate::frame::{Head, Kind};
+use crate::link::{Link, Patience, TransferError};
+use crate::memory::Allocated;
+use crate::path::Direct;
+use crate::segments::{self, Segments};
+use crate::table::index;
+
+/// The most bytes that travel with the call itself.
+const INLINE_BYTES_MAX: u64 = 4096;
+/// The same for all memory of one call.
+const INLINE_BYTES_PER_CALL: u64 = 4 * INLINE_BYTES_MAX;
+/// The most bytes in which the segments of one call are described: any number at regular distances,
+/// some ten thousand others. Memory of more is read by messages.
+const SEGMENTS_BYTES_MAX: usize = 40 << 10;
+
+/// The size below which segments are read by messages, if that is their average: the system takes
+/// longer to find a small segment in another process than its owner takes to copy it.
+const SEGMENT_BYTES_MIN: u64 = 1024;
+
+/// Memory of the peer.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) holder: Holder,
+    pub(crate) link: Arc<Link>,
+    pub(crate) memory: Description,
+    pub(crate) segments: Segments,
+}
+
+/// The holder of memory of the peer.
+#[derive(Clone, Debug)]
+pub(crate) enum Holder {
+    /// The handler of a call, until the call ends.
+    Handler(Call),
+    /// The caller that got it in a result, until it releases it.
+    Caller {
+        /// The time that each access has.
+        time: Duration,
+        /// Kept while the memory is used.
+        _connection: Arc<dyn Any + Send + Sync>,
+    },
+}
+
+impl Remote {
+    pub(crate) fn patience(&self) -> Patience {
+        match &self.holder {
+            Holder::Handler(call) => call.patience(),
+            Holder::Caller { time, .. } => Patience { deadline: Instant::now() + *time, cancelled: None },
+        }
+    }
+
+    /// The mapping, if this side maps the memory.
+    pub(crate) fn mapping(&self) -> Option<Arc<Allocated>> {
+        mapping_of(&self.link, &self.memory, &self.segments)
+    }
+
+    /// Writes to the mapping, if this side may.
+    pub(crate) fn write_mapped(&self, offset: u64, from: &[u8]) -> Option<Result<(), TransferError>> {
+        let memory = self.mapping().filter(|memory| memory.mapping.may_write())?;
+        let parts = self.segments.range(offset as usize, from.len());
+        let copy = |at: usize, to, bytes| memory.mapping.write(to, &from[at..at + bytes]);
+        Some(self.link.copy_mapped(self.memory.number, parts, &self.patience(), copy))
+    }
+
+    /// Where the memory begins in its mapping, if it is one segment.
+    pub(crate) fn offset(&self) -> Option<usize> {
+        let mut segments = self.segments.range(0, usize::MAX);
+        segments.next().filter(|_| segments.next().is_none()).map(|(offset, _)| offset)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
+    /// Whether the peer still holds the memory ready.
+    pub(crate) fn is_valid(&self) -> bool {
+        let is_wanted = match &self.holder {
+            Holder::Handler(call) => !call.is_cancelled() && self.link.end().is_none(),
+            Holder::Caller { .. } => self.link.look(),
+        };
+        let is_there = |direct: &dyn Direct| direct.is_marked(index(self.memory.number), self.memory.number);
+        is_wanted && (self.segments.is_empty() || self.link.path().direct().is_none_or(is_there))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if matches!(self.holder, Holder::Caller { .. }) {
+            self.memory.release(&self.link);
+        }
+    }
+}
+
+/// What travels in place of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Description {
+    /// The caller's number for it.
+    pub(crate) number: u64,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// The bytes themselves, if they are few.
+    pub(crate) inline: Option<Vec<u8>>,
+    /// Its segments at the caller, [packed](crate::segments). Empty if they cannot be of use.
+    pub(crate) segments: Vec<u8>,
+    /// The number of the shared memory in which the segments lie. They begin at offsets then.
+    pub(crate) shared: Option<u64>,
+    pub(crate) may_write: bool,
+}
+
+impl Description {
+    /// Tells the peer that its memory is no longer used.
+    pub(crate) fn release(&self, link: &Link) {
+        // A peer that is gone needs no word.
+        let _ = link.send(Head::new(Kind::Release, self.number), &[]);
+    }
+}
+
+/// Exposes memory that was attached to arguments.
+pub(crate) fn expose(link: &Arc<Link>, areas: &[Arc<Area>]) -> Vec<Description> {
+    describe(link, areas.iter(), false)
+}
+
+/// Exposes memory that was attached to a result, among other things.
+pub(crate) fn expose_in_result(link: &Arc<Link>, things: &[Option<Arc<Area>>]) -> Vec<Option<Description>> {
+    let mut described = describe(link, things.iter().flatten(), true).into_iter();
+    things.iter().map(|thing| thing.as_ref().and_then(|_| described.next())).collect()
+}
+
+fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is_in_result: bool) -> Vec<Description> {
+    let (mut inline_left, mut segments_left) = (INLINE_BYTES_PER_CALL, SEGMENTS_BYTES_MAX);
+    areas
+        .map(|area| {
+            let bytes = area.bytes();
+            let mut inline = None;
+            // The caller may want to see later what allocated memory in a result holds then.
+            let is_shown = is_in_result && area.allocated().is_some();
+            if !area.may_write() && !is_shown && bytes <= INLINE_BYTES_MAX.min(inline_left) {
+                inline_left -= bytes;
+                let mut copied = vec![0; bytes as usize];
+                inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
+            }
+            let (number, is_marked) =
+                if is_in_result { link.expose_in_result(area.clone()) } else { link.expose(area.clone()) };
+            let is_direct = is_marked && inline.is_none();
+            let shared = area.allocated().filter(|_| is_direct).and_then(|memory| Some((link.share(&memory)?, memory)));
+            let segments = match (&shared, area.relay()) {
+                (Some(_), Some(relay)) => relay.segments().pack(segments_left),
+                (Some((_, memory)), None) => segments::pack(memory.offsets(area.segments()), segments_left),
+                // The third party cannot read the owner's memory by itself.
+                (None, Some(_)) => None,
+                (None, None) if is_direct && !area.may_write() => {
+                    let segments = area.segments();
+                    let is_scattered = segments.len() > 1 && bytes / (segments.len() as u64) < SEGMENT_BYTES_MIN;
+                    if is_scattered { None } else { segments::pack(segments, segments_left) }
+                }
+                (None, None) => None,
+            };
+            let segments = segments.unwrap_or_default();
+            segments_left -= segments.len();
+            let shared = shared.map(|(number, _)| number);
+            Description { number, bytes, inline, segments, shared, may_write: area.may_write() }
+        })
+        .collect()
+}
+
+/// Reads a part of memory of the peer, which lies inside it.
+pub(crate) fn pull(
+    link: &Arc<Link>,
+    memory: &Description,
+    segments: &Segments,
+    offset: u64,
+    into: &mut [u8],
+    patience: &Patience,
+) -> Result<(), TransferError> {
+    let done = pull_alone(link, memory, segments, offset, into, patience);
+    done.unwrap_or_else(|| link.fetch(memory.number, offset, into, patience))
+}
+
+/// Reads as [`pull`] does, if the peer need not take part.
+pub(crate) fn pull_alone(
+    link: &Arc<Link>,
+    memory: &Description,
+    segments: &Segments,
+    offset: u64,
+    into: &mut [u8],
+    patience: &Patience,
+) -> Option<Result<(), TransferError>> {
+    if let Some(inline) = &memory.inline {
+        let from = offset as usize;
+        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone);
+        return Some(bytes.map(|bytes| into.copy_from_slice(bytes)));
+    }
+    if let Some(shared) = mapping_of(link, memory, segments) {
+        let parts = segments.range(offset as usize, into.len());
+        let copy = |at: usize, from, bytes| shared.mapping.read(from, &mut into[at..at + bytes]);
+        return Some(link.copy_mapped(memory.number, parts, patience, copy));
+    }
+    if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
+        match link.read_directly(memory.number, segments, offset, into, patience) {
+            Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
+            done => return Some(done),
+        }
+    }
+    None
+}
+
+/// The mapping of shared memory, if it can be of use.
+fn mapping_of(link: &Link, memory: &Description, segments: &Segments) -> Option<Arc<Allocated>> {
+    let is_whole = !segments.is_empty() && segments.bytes() as u64 == memory.bytes;
+    let number = memory.shared.filter(|_| is_whole)?;
+    link.path().direct()?.shared(number)
+}
+
+/// Reads all bytes of described memory: arguments or a result that are too long for a frame.
+pub(crate) fn pull_described(
+    link: &Arc<Link>,
+    memory: &Description,
+    patience: &Patience,
+) -> Result<Vec<u8>, TransferError> {
+    let segments = Segments::unpack(&memory.segments).unwrap_or_default();
+    let mut bytes = room_for(memory.bytes)?;
+    pull(link, memory, &segments, 0, &mut bytes, patience)?;
+    Ok(bytes)
+}
+
+/// Memory for a size that the peer claims.
+pub(crate) fn room_for(bytes: u64) -> Result<Vec<u8>, TransferError> {
+    let mut room = Vec::new();
+    let length = usize::try_from(bytes).map_err(|_| TransferError::NoMemory { bytes })?;
+    room.try_reserve_exact(length).map_err(|_| TransferError::NoMemory { bytes })?;
+    room.resize(length, 0);
+    Ok(room)
+}

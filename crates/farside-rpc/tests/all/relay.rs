@@ -1,0 +1,209 @@
+//! Memory of a caller that a handler passes on to another server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
+use farside_rpc::server::Builder;
+use farside_rpc::{CallError, Client, Handling, Server, Service};
+
+use crate::bulk::{SIZES, mappings_of, mover, pattern};
+use crate::{credentials, tokens, unique};
+
+type Fill = (Bulk<Write>, u64, u64);
+
+/// A service that passes everything on to a mover.
+fn forwarder(builder: Builder, to: &Client) -> Builder {
+    let text = |error: CallError<String>| error.to_string();
+    let sums = ["sum", "sum_async", "pipeline"].map(|name| to.procedure::<Bulk<Read>, u64, String>("mover", 0, name));
+    let pipeline = to.procedure::<(Bulk<Read>, u64), u64, String>("mover", 0, "pipeline");
+    let fills = ["fill", "fill_async"].map(|name| to.procedure::<Fill, (), String>("mover", 0, name));
+    let [sum, sum_async, _] = sums;
+    let [fill, fill_async] = fills;
+    let service = Service::new("forwarder")
+        .procedure("sum", Handling::Pooled, move |_, memory: Bulk<Read>| sum.call(&memory).map_err(text))
+        .procedure("pipeline", Handling::Pooled, move |_, all: (Bulk<Read>, u64)| pipeline.call(&all).map_err(text))
+        .procedure("fill", Handling::Pooled, move |_, all: Fill| fill.call(&all).map_err(text))
+        .async_procedure("sum_async", move |_, memory: Bulk<Read>| {
+            let sent = sum_async.start(&memory);
+            async move { sent.map_err(text)?.await.map_err(text) }
+        })
+        .async_procedure("fill_async", move |_, all: Fill| {
+            let sent = fill_async.start(&all);
+            async move { sent.map_err(text)?.await.map_err(text) }
+        });
+    builder.provider(0, service)
+}
+
+fn start(path: &str, serve: impl FnOnce(Builder) -> Builder) -> (Server, String) {
+    let address = if path == "shm" { format!("shm:{}", unique("relay")) } else { "tcp://127.0.0.1:0".into() };
+    let builder = Server::builder().listen(address).unwrap().tokens(tokens()).pool(3);
+    let server = serve(builder).start().unwrap();
+    let address = server.addresses()[0].to_string();
+    (server, address)
+}
+
+fn connect(address: &str) -> Client {
+    Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap()
+}
+
+/// Runs a test over each pair of paths: from the client to the forwarder, and on to the third party.
+fn everywhere(test: impl Fn(&Client, [&str; 2])) {
+    for paths in [["shm", "shm"], ["shm", "tcp"], ["tcp", "shm"], ["tcp", "tcp"]] {
+        let (third, address) = start(paths[1], mover);
+        let to = connect(&address);
+        let (server, address) = start(paths[0], |builder| forwarder(builder, &to));
+        let client = connect(&address);
+        test(&client, paths);
+        drop((client, to));
+        let until = Instant::now() + Duration::from_secs(60);
+        assert_eq!((server.shutdown(until), third.shutdown(until)), (0, 0));
+    }
+}
+
+#[test]
+fn memory_that_is_passed_on_is_pulled() {
+    everywhere(|client, paths| {
+        let sums = ["sum", "sum_async"].map(|name| client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, name));
+        let pipeline = client.procedure::<(Bulk<Read>, u64), u64, String>("forwarder", 0, "pipeline");
+        for bytes in SIZES {
+            let sent = pattern(bytes);
+            let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+            let memory = Memory::new_read_only(bytes + 9).unwrap();
+            memory.write(9, &sent).unwrap();
+            for sum in &sums {
+                assert_eq!(sum.call(&sent.clone().into()), Ok(expected), "{paths:?} {bytes} bytes");
+                // Many small segments travel by messages, also on one machine.
+                scope(|scope| {
+                    assert_eq!(sum.call(&scope.lend(&sent)), Ok(expected), "{paths:?} {bytes} bytes lent");
+                    let pieces = scope.lend_all(sent.chunks(700));
+                    assert_eq!(sum.call(&pieces), Ok(expected), "{paths:?} {bytes} bytes in pieces");
+                });
+                assert_eq!(sum.call(&memory.to_read(9..bytes + 9).unwrap()), Ok(expected), "{paths:?} {bytes} mapped");
+            }
+            scope(|scope| assert_eq!(pipeline.call(&(scope.lend(&sent), 100_000)), Ok(expected), "{paths:?} {bytes}"));
+        }
+    });
+}
+
+#[test]
+fn memory_that_is_passed_on_is_pushed() {
+    everywhere(|client, paths| {
+        for name in ["fill", "fill_async"] {
+            let fill = client.procedure::<Fill, (), String>("forwarder", 0, name);
+            for bytes in SIZES {
+                let mut room = vec![255; bytes + 20];
+                scope(|scope| fill.call(&(scope.lend_mut(&mut room), 10, bytes as u64))).unwrap();
+                assert!(room[10..bytes + 10] == pattern(bytes), "{paths:?} {name} {bytes} bytes");
+                assert!(room[..10].iter().chain(&room[bytes + 10..]).all(|byte| *byte == 255), "{paths:?} {bytes}");
+                let memory = Memory::new(bytes + 20).unwrap();
+                let parts = [0..5, 5..bytes + 20];
+                fill.call(&(memory.to_write_all(parts).unwrap(), 10, bytes as u64)).unwrap();
+                let mut found = vec![255; bytes + 20];
+                memory.read(0, &mut found).unwrap();
+                assert!(found[10..bytes + 10] == pattern(bytes), "{paths:?} {name} {bytes} bytes mapped");
+                assert!(found[..10].iter().chain(&found[bytes + 10..]).all(|byte| *byte == 0), "{paths:?} {bytes}");
+            }
+        }
+        let fill = client.procedure::<Fill, (), String>("forwarder", 0, "fill");
+        let mut room = [0; 10];
+        let error = scope(|scope| fill.call(&(scope.lend_mut(&mut room), 1, 10))).unwrap_err();
+        assert!(matches!(&error, CallError::Service(text) if text.contains("not inside")), "{error}");
+    });
+}
+
+/// On one machine, the third party maps what the client has allocated, until its end.
+#[test]
+fn all_three_map_the_memory() {
+    let (_third, address) = start("shm", mover);
+    let to = connect(&address);
+    let (_server, address) = start("shm", |builder| forwarder(builder, &to));
+    let client = connect(&address);
+    let sum = client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, "sum");
+    // Nothing else here has this size.
+    let bytes = 41 * 4096;
+    let memory = Memory::new(bytes).unwrap();
+    for _ in 0..10 {
+        memory.write(5, &[1]).unwrap();
+        let parts = (0..1000).map(|part| part * 100..part * 100 + 50);
+        assert_eq!(sum.call(&memory.to_read_all(parts).unwrap()), Ok(1));
+        assert_eq!(mappings_of(bytes), 3);
+    }
+    drop(memory);
+    let until = Instant::now() + Duration::from_secs(60);
+    while mappings_of(bytes) > 0 {
+        assert!(Instant::now() < until, "a server keeps memory that is gone");
+        // The word about it is received with the next frames.
+        assert_eq!(to.ping(1), Ok(1));
+    }
+}
+
+/// The third party's connection serves other calls while a client does not send its memory.
+#[test]
+fn a_slow_client_holds_up_no_other() {
+    let (_third, address) = start("tcp", mover);
+    let to = connect(&address);
+    let (_server, address) = start("tcp", |builder| forwarder(builder, &to));
+    let (slow, quick) = (connect(&address), connect(&address));
+    let sent = pattern(5 << 20);
+    let expected = sent.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    let procedure = |client: &Client| client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, "sum");
+    assert_eq!(procedure(&slow).call(&vec![1; 10].into()), Ok(10));
+    // Nothing receives for this client until it waits, but for a look each second.
+    let pending = procedure(&slow).start(&sent.clone().into()).unwrap();
+    for _ in 0..20 {
+        assert_eq!(procedure(&quick).call(&sent.clone().into()), Ok(expected));
+    }
+    assert_eq!(pending.wait(), Ok(expected));
+}
+
+/// A client that gives its call up, or whose deadline passes, takes the memory from the third party.
+#[test]
+fn a_call_that_ends_takes_its_memory_back() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    static FOUND: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    let late = |builder: Builder| {
+        let service = Service::new("late").procedure("pull", Handling::Pooled, |call, memory: Bulk<Read>| {
+            STARTED.store(true, Ordering::Relaxed);
+            // The end of the memory shows here alone: nobody has cancelled this call.
+            let error = loop {
+                match memory.pull(0, &mut vec![0; 3 << 20]) {
+                    Ok(()) if call.time_left().is_zero() => break "no error".to_string(),
+                    Ok(()) => {}
+                    Err(error) => break error.to_string(),
+                }
+            };
+            FOUND.lock().unwrap().push(error.clone());
+            Err::<u64, _>(error)
+        });
+        builder.provider(0, service)
+    };
+    for paths in [["shm", "shm"], ["shm", "tcp"], ["tcp", "shm"], ["tcp", "tcp"]] {
+        let (third, address) = start(paths[1], late);
+        let to = connect(&address);
+        let pull = to.procedure::<Bulk<Read>, u64, String>("late", 0, "pull");
+        let (server, address) = start(paths[0], |builder| {
+            let forward = move |_: &_, memory: Bulk<Read>| pull.call(&memory).map_err(|error| error.to_string());
+            builder.provider(0, Service::new("forwarder").procedure("pull", Handling::Pooled, forward))
+        });
+        let client = connect(&address);
+        let pull = client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, "pull");
+        let until = Instant::now() + Duration::from_secs(60);
+        STARTED.store(false, Ordering::Relaxed);
+        let sent = pattern(3 << 20);
+        scope(|scope| {
+            let _pending = pull.start(&scope.lend(&sent)).unwrap();
+            while !STARTED.load(Ordering::Relaxed) {
+                assert!(Instant::now() < until, "the call does not arrive");
+                assert_eq!(client.ping(1), Ok(1));
+            }
+        });
+        while FOUND.lock().unwrap().is_empty() {
+            assert!(Instant::now() < until, "{paths:?}: the third party does not notice");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let found = std::mem::take(&mut *FOUND.lock().unwrap());
+        assert!(found[0].contains("gone"), "{paths:?}: {found:?}");
+        assert_eq!((server.shutdown(until), third.shutdown(until)), (0, 0));
+    }
+}
