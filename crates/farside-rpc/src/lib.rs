@@ -54,6 +54,8 @@ mod frame;
 mod greeting;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod kills;
 mod link;
 mod memory;
 mod path;

@@ -38,6 +38,8 @@ impl Socket {
             Stream::Unix(socket) => socket.send(message, fd),
             Stream::Tcp(stream) => send_tcp(stream, message),
         };
+        #[cfg(test)]
+        crate::kills::point();
         sent
     }
 
@@ -53,6 +55,8 @@ impl Socket {
         };
         match received {
             Ok(message) => {
+                #[cfg(test)]
+                crate::kills::point();
                 Ok(Some(message))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),

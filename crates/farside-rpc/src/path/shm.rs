@@ -206,6 +206,8 @@ impl ShmPath {
                 {
                     let bytes = mapping.bytes();
                     shared_by_peer.insert(number, Arc::new(Allocated::new(mapping, bytes)));
+                    #[cfg(test)]
+                    crate::kills::point();
                 }
                 return true;
             }
@@ -229,6 +231,8 @@ impl Out {
             chunk.put_bytes(at, part);
             at += part.len();
         }
+        #[cfg(test)]
+        crate::kills::point();
         let body_bytes = u32::try_from(body_bytes).expect("a body is short");
         self.ring.publish(Header::new(0, body_bytes, bytes), bytes);
         true
@@ -276,7 +280,11 @@ impl Path for ShmPath {
             out.flush(&self.backlog_bytes);
         }
         drop(out);
+        #[cfg(test)]
+        crate::kills::point();
         self.ring_peer();
+        #[cfg(test)]
+        crate::kills::point();
         Ok(())
     }
 
@@ -299,6 +307,8 @@ impl Path for ShmPath {
             ring.chunk().take_bytes(payload + HEAD_BYTES, body);
             ring.consume(end);
             count += 1;
+            #[cfg(test)]
+            crate::kills::point();
             let head = Head::from_bytes(&head).ok_or_else(|| LinkEnd::protocol("a frame of an unknown kind"))?;
             take(head, body);
         }
@@ -378,6 +388,8 @@ impl Direct for ShmPath {
         // the bytes that this thread wrote before.
         self.shared.mark(self.shared.end(), mark).is_some_and(|mark| {
             mark.store(number, Ordering::Release);
+            #[cfg(test)]
+            crate::kills::point();
             true
         })
     }
@@ -385,6 +397,8 @@ impl Direct for ShmPath {
     fn clear_mark(&self, mark: usize) {
         if let Some(mark) = self.shared.mark(self.shared.end(), mark) {
             mark.store(0, Ordering::Relaxed);
+            #[cfg(test)]
+            crate::kills::point();
             // SYNC: pairs with the fence in `is_marked`: a reader that still finds the number has
             // read before the memory changes.
             fence(Ordering::SeqCst);
@@ -399,6 +413,8 @@ impl Direct for ShmPath {
 
     fn share(&self, number: u64, memory: &Mapping) -> bool {
         let is_sent = self.socket.send(&farside_wire::encode(&number, Vec::new()), Some(memory.fd())).is_ok();
+        #[cfg(test)]
+        crate::kills::point();
         is_sent
     }
 
@@ -426,6 +442,8 @@ impl Direct for ShmPath {
     fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
         let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
         process_memory::read_exact(pid, segments, into)?;
+        #[cfg(test)]
+        crate::kills::point();
         let is_there = self.is_marked(mark, number);
         // The number of a process that has ended may be another's.
         self.look_at_socket();

@@ -52,6 +52,8 @@ impl TcpPath {
     fn write(&self, parts: &[IoSlice<'_>]) -> Result<usize, LinkEnd> {
         loop {
             let written = (&self.stream).write_vectored(parts);
+            #[cfg(test)]
+            crate::kills::point();
             match written {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
@@ -156,6 +158,8 @@ impl Path for TcpPath {
         let mut count = 0;
         while count < max {
             let Some((head, body, rest)) = split(left)? else { break };
+            #[cfg(test)]
+            crate::kills::point();
             take(head, body);
             left = rest;
             count += 1;
