@@ -13,11 +13,13 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use farside_sys::process::Origin;
 use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 use crate::area::Area;
 use crate::client::Incoming;
 use crate::link::{Fetching, Link, TransferError, lock};
+use crate::path::LinkEnd;
 use crate::remote::{Description, Holder, Remote, pull, pull_alone, room_for};
 use crate::segments::Segments;
 
@@ -202,6 +204,11 @@ impl<A> Bulk<A> {
 
     fn check(&self, offset: u64, bytes: usize) -> Result<(), TransferError> {
         let (memory_bytes, bytes) = (self.bytes(), bytes as u64);
+        if let Side::There(remote) = &self.side
+            && remote.link.is_forked()
+        {
+            return Err(LinkEnd::Forked.into());
+        }
         match offset.checked_add(bytes) {
             Some(end) if end <= memory_bytes => Ok(()),
             _ => Err(TransferError::OutOfRange { offset, bytes, memory_bytes }),
@@ -232,6 +239,7 @@ impl Bulk<Read> {
     pub fn mapped(&self) -> Option<Mapped> {
         match &self.side {
             Side::Here(_) => None,
+            Side::There(remote) if remote.link.is_forked() => None,
             Side::There(remote) => Mapped::of(remote),
         }
     }
@@ -302,6 +310,7 @@ impl Bulk<Read> {
         mut work: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         assert!(piece_bytes > 0 && depth > 0, "a pipeline has pieces and a depth");
+        self.check(0, 0)?;
         let total = self.bytes();
         let piece_of = |offset: u64| (piece_bytes as u64).min(total - offset) as usize;
         let Some(remote) = self.remote_by_messages() else {
@@ -485,7 +494,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// ```
 pub fn scope<'env, T>(run: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
     // The memory comes back when this is dropped, also if `run` panics.
-    let lent = Lent::default();
+    let lent = Lent(Mutex::default(), Origin::here());
     let scope = Scope { lent: &lent, scope: PhantomData, env: PhantomData };
     run(&scope)
 }
@@ -529,11 +538,15 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 /// The memory that was lent in a scope. Dropping it takes the memory back.
-#[derive(Debug, Default)]
-struct Lent(Mutex<Vec<Arc<Area>>>);
+#[derive(Debug)]
+struct Lent(Mutex<Vec<Arc<Area>>>, Origin);
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        if !self.1.is_here() {
+            // A forked child has memory of its own, and no thread that accesses it.
+            return;
+        }
         for area in lock(&self.0).drain(..) {
             area.revoke();
         }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use farside_sys::process::Origin;
 use farside_wire::{Decoder, Wire};
 
 use self::driver::Driver;
@@ -57,6 +58,7 @@ struct Shared {
     spin: Duration,
     /// Whether it makes one connection and no other.
     is_once: bool,
+    origin: Origin,
     current: Mutex<Current>,
     /// A thread has ended its attempt to connect.
     has_dialled: Condvar,
@@ -267,7 +269,8 @@ impl Connect {
     pub fn lazily(self) -> Client {
         let Self { address, credentials, deadline, spin, is_once } = self;
         let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
-        let shared = Shared { address, credentials, spin, is_once, current, has_dialled, failed };
+        let origin = Origin::here();
+        let shared = Shared { address, credentials, spin, is_once, origin, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -309,6 +312,7 @@ impl Client {
     /// again. `None` without a connection.
     #[must_use]
     pub fn incarnation(&self) -> Option<u64> {
+        self.check_origin().ok()?;
         lock(&self.shared.current).connection.as_ref().map(|connection| connection.welcome.incarnation)
     }
 
@@ -350,6 +354,7 @@ impl Client {
     /// # Errors
     /// [`CallError::Deadline`].
     pub fn flush(&self) -> Result<u64, CallError<Never>> {
+        self.check_origin()?;
         let patience = Patience { deadline: Instant::now() + self.deadline, cancelled: None };
         let connection = lock(&self.shared.current).connection.clone();
         if let Some(Connection { link, calls, .. }) = connection.as_deref() {
@@ -378,6 +383,13 @@ impl Client {
         self.procedure::<(), Dump, NoRight>(BUILT_IN, 0, "dump").call(&())
     }
 
+    /// Refuses to go on in a forked child, before it takes a lock.
+    #[inline]
+    fn check_origin(&self) -> Result<(), ConnectError> {
+        let Shared { origin, address, .. } = &*self.shared;
+        if origin.is_here() { Ok(()) } else { Err(ConnectError::Forked { address: address.to_string() }) }
+    }
+
     /// The connection, which is made if there is none.
     fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
         let mut pause = PAUSE_MIN;
@@ -393,6 +405,7 @@ impl Client {
 
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
+        self.check_origin()?;
         let Shared { address, credentials, spin, is_once, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
         loop {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Listener, MessageSocket, Waker, tcp};
-use farside_sys::process::{random_bytes, user_id};
+use farside_sys::process::{Origin, random_bytes, user_id};
 use farside_wire::{Decoder, Wire};
 
 use crate::address::Address;
@@ -35,6 +35,7 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Door {
     listener: Listening,
     address: Address,
+    origin: Origin,
 }
 
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Door {
                 return Err(Error::new(ErrorKind::InvalidInput, why));
             }
         };
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, origin: Origin::here() })
     }
 
     /// Where it listens. The port is the real one.
@@ -118,7 +119,9 @@ impl AsFd for Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Listening::UnixPath(_, path) = &self.listener {
+        if let Listening::UnixPath(_, path) = &self.listener
+            && self.origin.is_here()
+        {
             // It may have been removed already.
             let _ = std::fs::remove_file(path);
         }

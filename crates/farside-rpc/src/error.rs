@@ -47,6 +47,12 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// The client belongs to the process of which this one is a forked child.
+    #[error("the client of {address} belongs to the process that made it, which has forked this one; make a new one")]
+    Forked {
+        /// The address.
+        address: String,
+    },
     /// The system reported a failure.
     #[error("cannot connect to {address}: {cause}")]
     Failed {
@@ -80,7 +86,7 @@ impl ConnectError {
             Self::Absent { .. } => true,
             Self::Refused { refusal, .. } => matches!(refusal, Refusal::Full { .. } | Refusal::ShuttingDown),
             Self::Failed { .. } => true,
-            Self::TimedOut { .. } | Self::Impostor { .. } | Self::OtherUser { .. } => false,
+            Self::TimedOut { .. } | Self::Impostor { .. } | Self::OtherUser { .. } | Self::Forked { .. } => false,
         }
     }
 }

@@ -18,6 +18,7 @@ use std::task::{Poll, Waker as Task};
 use std::time::Duration;
 
 use farside_sys::net::Waker;
+use farside_sys::process::Origin;
 use farside_wire::Wire;
 
 pub(crate) use self::transfer::Fetching;
@@ -59,6 +60,8 @@ pub(crate) trait Upper: Send + Sync {
 /// One connection.
 pub(crate) struct Link {
     path: Box<dyn Path>,
+    /// A forked child has copies of the locks, and no thread that unlocks them.
+    origin: Origin,
     upper: Box<dyn Upper>,
     exposed: Mutex<Table<Exposed>>,
     /// The number of values in that table, roughly.
@@ -167,6 +170,7 @@ impl Link {
         let poke = if limits.has_loop { None } else { Waker::new().ok() };
         Arc::new(Self {
             path,
+            origin: Origin::here(),
             upper,
             exposed: Mutex::default(),
             exposed_count: AtomicUsize::new(0),
@@ -198,12 +202,23 @@ impl Link {
     }
 
     /// Why the link has ended, if it has.
+    #[inline]
     pub(crate) fn end(&self) -> Option<&LinkEnd> {
-        self.end.get()
+        if self.is_forked() { Some(&LinkEnd::Forked) } else { self.end.get() }
+    }
+
+    /// Whether this process is a forked child of the one to which the link belongs. Then nothing
+    /// else may be done with it.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.origin.is_here()
     }
 
     /// Ends the link on this side.
     pub(crate) fn close(&self, why: LinkEnd) {
+        if self.is_forked() {
+            return;
+        }
         self.note_end(why);
         self.path.close();
         self.poke_leader();
@@ -231,7 +246,7 @@ impl Link {
     /// [`LinkEnd`] if the link has ended.
     #[inline]
     pub(crate) fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
-        if let Some(end) = self.end.get() {
+        if let Some(end) = self.end() {
             return Err(end.clone());
         }
         debug_assert!(body.iter().map(|part| part.len()).sum::<usize>() <= BODY_BYTES_MAX, "bodies are short");
@@ -248,7 +263,7 @@ impl Link {
     /// # Errors
     /// [`LinkEnd`] once the link has ended.
     pub(crate) fn step(self: &Arc<Self>, scratch: &mut Vec<u8>) -> Result<usize, LinkEnd> {
-        if let Some(end) = self.end.get() {
+        if let Some(end) = self.end() {
             return Err(end.clone());
         }
         let mut fault = None;
@@ -576,6 +591,9 @@ fn decode<T: Wire>(body: &[u8]) -> Result<T, LinkEnd> {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
         for exposed in lock(&self.exposed).drain() {
             // The memory may be free after this.
             if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {

@@ -66,6 +66,9 @@ pub enum MemoryError {
         /// The size of the memory.
         memory_bytes: usize,
     },
+    /// The memory belongs to the process of which this one is a forked child.
+    #[error("the memory belongs to the process that allocated it, which has forked this one; allocate it here")]
+    Forked,
     /// The parts have more bytes together than an address space.
     #[error("the parts have more bytes together than an address space; pass fewer")]
     TooLarge,
@@ -123,6 +126,7 @@ impl Mapped {
         if end > self.bytes {
             return Err(wrong);
         }
+        self.memory.check_origin()?;
         self.memory.mapping.read(self.offset + offset, into).map_err(|_| wrong)
     }
 }
@@ -168,6 +172,7 @@ impl Memory {
     /// [`MemoryError::OutOfRange`].
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         self.check(offset, into.len())?;
+        self.0.check_origin()?;
         self.0.mapping.read(offset, into).map_err(|_| self.out_of_range(offset, into.len()))
     }
 
@@ -177,6 +182,7 @@ impl Memory {
     /// [`MemoryError::OutOfRange`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         self.check(offset, from.len())?;
+        self.0.check_origin()?;
         self.0.mapping.write(offset, from).map_err(|_| self.out_of_range(offset, from.len()))
     }
 
@@ -211,6 +217,10 @@ impl Allocated {
         Self { mapping, bytes, shares: Mutex::default() }
     }
 
+    fn check_origin(&self) -> Result<(), MemoryError> {
+        if self.mapping.is_here() { Ok(()) } else { Err(MemoryError::Forked) }
+    }
+
     /// The offsets of segments of the memory that are given by their addresses.
     pub(crate) fn offsets(&self, mut segments: Vec<Segment>) -> Vec<Segment> {
         let base = self.mapping.base().as_ptr().addr();
@@ -228,6 +238,9 @@ impl Allocated {
 
 impl Drop for Allocated {
     fn drop(&mut self) {
+        if !self.mapping.is_here() {
+            return;
+        }
         for (link, number) in lock(&self.shares).drain(..) {
             if let Some(link) = link.upgrade() {
                 link.forget(number);

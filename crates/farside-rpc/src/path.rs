@@ -34,6 +34,9 @@ pub enum LinkEnd {
     /// The system reported a failure.
     #[error("the connection failed: {0}")]
     Failed(String),
+    /// The connection belongs to the process of which this one is a forked child.
+    #[error("the connection belongs to the process that made it, which has forked this one; connect here anew")]
+    Forked,
     /// The peer sent what no correct peer sends.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),

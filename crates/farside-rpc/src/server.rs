@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farside_sys::net::Waker;
-use farside_sys::process::random_bytes;
+use farside_sys::process::{Origin, random_bytes};
 
 use self::deadlines::Deadlines;
 pub use self::dump::{CallDump, ConnectionDump, DUMP_RIGHT, Dump, NoRight};
@@ -223,7 +223,7 @@ impl Builder {
         }
         let thread = std::thread::Builder::new().name("farside rpc".into());
         let receiver = thread.spawn(move || turns.serve())?;
-        Ok(Server { shared, receiver: Some(receiver), threads, addresses })
+        Ok(Server { shared, receiver: Some(receiver), threads, addresses, origin: Origin::here() })
     }
 
     /// Prepares a server that does its work when the program calls [`Turns::turn`].
@@ -297,6 +297,8 @@ pub struct Server {
     receiver: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
+    /// A forked child has no such threads.
+    origin: Origin,
 }
 
 impl Server {
@@ -346,6 +348,9 @@ impl Server {
     /// clients have taken their answers, at most until `by`. Returns the number of calls that were
     /// still running then.
     pub fn shutdown(mut self, by: Instant) -> usize {
+        if !self.origin.is_here() {
+            return 0;
+        }
         self.shared.is_closing.store(true, Ordering::Relaxed);
         let mut left = self.shared.queue.unfinished();
         while left > 0 && Instant::now() < by {
@@ -357,6 +362,9 @@ impl Server {
     }
 
     fn end(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
         self.shared.is_closing.store(true, Ordering::Relaxed);
         self.shared.is_ended.store(true, Ordering::Relaxed);
         self.shared.waker.wake();

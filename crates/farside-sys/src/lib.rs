@@ -4,7 +4,8 @@
 //! that another process may write at the same time ([`racy`]). It knows nothing of jobs, rings or
 //! messages.
 //!
-//! Linux on x86-64 only. Nothing here prints, exits, or keeps global state.
+//! Linux on x86-64 only. Nothing here prints, exits, or keeps global state, but for the number of
+//! this process ([`process::Origin`]).
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(
@@ -18,6 +19,7 @@ pub mod image;
 pub mod library;
 pub mod limits;
 pub mod net;
+mod origin;
 pub mod pmix;
 pub mod poller;
 pub mod prefetch;

@@ -9,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::net::{Interest, wait_ready};
+pub use crate::origin::Origin;
 
 /// A process that this one started. Its descriptor becomes readable when the process ends.
 #[derive(Debug)]
@@ -236,6 +237,41 @@ pub fn kill_self() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     loop {
         std::thread::park();
+    }
+}
+
+/// Runs `run` in a forked child of this process, which has this thread alone, and ends with the
+/// status that `run` returns, or is killed after a minute. Tests use this to check what becomes of values in a child.
+///
+/// # Errors
+/// The operating system's error.
+///
+/// # Safety
+/// `run` accesses nothing that another thread may be changing at this moment, but by functions that
+/// are prepared for a fork, as the allocator of the C library is.
+pub unsafe fn in_child(run: impl FnOnce() -> u8) -> std::io::Result<std::process::ExitStatus> {
+    // SAFETY: the caller answers for what the child does.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => {
+            // A child that hangs ends nevertheless.
+            // SAFETY: the call has no preconditions. Without a handler the signal ends the child.
+            unsafe { libc::alarm(60) };
+            let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or(101);
+            // SAFETY: the call has no preconditions, and runs no code of the program.
+            unsafe { libc::_exit(status.into()) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` is a valid place for the result.
+            while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            Ok(std::os::unix::process::ExitStatusExt::from_raw(status))
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use self::pages::HUGE_BYTES;
 use crate::limits;
+use crate::process::Origin;
 use crate::topology::NumaNodeId;
 
 /// From this size on, `create_as` compares the size with the machine's free memory before it
@@ -45,6 +46,8 @@ pub struct SharedMemory {
     bytes: usize,
     pages: Pages,
     node: Option<NumaNodeId>,
+    /// Where the mapping is: forked children do not have it.
+    origin: Origin,
 }
 
 /// Preferred properties of new memory. What the system cannot grant is omitted, except for pages
@@ -284,7 +287,7 @@ impl SharedMemory {
         // memory as if it were this process. If the system refuses, the child gets it.
         // SAFETY: the mapping is new, and only this function knows it; it stays as it is here.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
-        Ok(Self { fd, base, bytes, pages, node: None })
+        Ok(Self { fd, base, bytes, pages, node: None, origin: Origin::here() })
     }
 
     /// The address of the first byte. Other processes may write these bytes at any time: access
@@ -319,6 +322,10 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // Something else may be at these addresses.
+            return;
+        }
         // SAFETY: `base` and `bytes` are those of a mapping that `map` made and that only this
         // function unmaps; code that keeps a pointer into it keeps the `SharedMemory` alive (the
         // duty stated at `base`).

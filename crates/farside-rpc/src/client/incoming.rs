@@ -103,7 +103,8 @@ impl Incoming {
     /// Ready when [`next`](Self::next) need not wait for long.
     pub(crate) fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
         let has_items = self.frame.count > 0 || self.at < self.frame.body.len() || self.frame.status != MORE;
-        if has_items || !self.sent.slot.set_task_of_stream(task) {
+        let is_ready = has_items || self.sent.connection.link.is_forked();
+        if is_ready || !self.sent.slot.set_task_of_stream(task) {
             return Poll::Ready(());
         }
         self.sent.have_task_woken(self.patience.deadline)

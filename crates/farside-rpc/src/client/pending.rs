@@ -215,6 +215,18 @@ enum Progress {
     Over,
 }
 
+impl Progress {
+    /// Refuses to go on in a forked child, before it takes a lock.
+    fn check_origin(&self) -> Result<(), CallError<Never>> {
+        let link = match self {
+            Self::Sent(sent) => &sent.connection.link,
+            Self::Elsewhere(awaited) => &awaited.link,
+            Self::Over => return Ok(()),
+        };
+        if link.is_forked() { Err(lost(WaitEnd::Link(LinkEnd::Forked))) } else { Ok(()) }
+    }
+}
+
 /// A call whose answer takes system calls: the result is long, or the call is made again.
 #[derive(Default)]
 struct Elsewhere {
@@ -230,6 +242,9 @@ struct Awaited {
 
 impl Drop for Awaited {
     fn drop(&mut self) {
+        if self.link.is_forked() {
+            return;
+        }
         self.elsewhere.cancelled.store(true, Ordering::Relaxed);
         self.link.wake_waiting();
         self.link.poke_leader();
@@ -259,6 +274,9 @@ impl Drop for Sent {
     #[inline]
     fn drop(&mut self) {
         let Connection { link, calls, .. } = &*self.connection;
+        if link.is_forked() {
+            return;
+        }
         for number in self.exposed.drain(..) {
             link.withdraw(number);
         }
@@ -314,6 +332,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     /// If the result was awaited before.
     pub fn wait(self) -> Result<T, CallError<E>> {
         let Self { stub, index, request, deadline, progress, .. } = self;
+        progress.check_origin().map_err(|error| error.with_service(|never| match never {}))?;
         match progress {
             Progress::Sent(sent) => {
                 stub.finish(index, &request, &Patience { deadline, cancelled: None }, Ok(sent), incoming::read)
@@ -361,6 +380,9 @@ impl<T: Wire, E: Wire> Future for Pending<T, E> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (index, deadline) = (self.index, self.deadline);
+        if let Err(error) = self.progress.check_origin() {
+            return Poll::Ready(Err(error.with_service(|never| match never {})));
+        }
         if let Progress::Sent(sent) = &mut self.progress {
             if sent.watch(deadline, context.waker()).is_pending() {
                 return Poll::Pending;

@@ -218,6 +218,7 @@ impl Stub {
         mut now: Instant,
         deadline: Instant,
     ) -> Result<Sent, CallError<Never>> {
+        self.parts.client.check_origin()?;
         loop {
             let sent = self
                 .bind(index, now, deadline)

@@ -54,6 +54,9 @@ impl Link {
         patience: &Patience,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, WaitEnd> {
+        if self.is_forked() {
+            return Err(WaitEnd::Link(LinkEnd::Forked));
+        }
         loop {
             if let Some(found) = look() {
                 return Ok(found);
@@ -138,7 +141,9 @@ impl Link {
 
     /// Receives what has arrived, unless another thread receives. Returns whether the link goes on.
     pub(crate) fn look(self: &Arc<Self>) -> bool {
-        if let Some(mut scratch) = self.try_lead() {
+        if !self.is_forked()
+            && let Some(mut scratch) = self.try_lead()
+        {
             self.path.look();
             // A failure is noted in the link.
             let _ = self.step(&mut scratch);

@@ -450,9 +450,3 @@ impl Direct for ShmPath {
         if is_there && self.end().is_none() { Ok(()) } else { Err(ErrorKind::NotConnected.into()) }
     }
 }
-
-impl Drop for ShmPath {
-    fn drop(&mut self) {
-        self.close();
-    }
-}

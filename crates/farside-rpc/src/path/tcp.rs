@@ -196,12 +196,6 @@ impl Path for TcpPath {
     }
 }
 
-impl Drop for TcpPath {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

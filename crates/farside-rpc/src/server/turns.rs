@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farside_sys::poller::{Poller, Ready};
+use farside_sys::process::Origin;
 
 use super::Shared;
 use super::session::{Handle, Session};
@@ -44,6 +45,8 @@ const LOOKS_PER_CLOCK: u32 = 64;
 pub struct Turns {
     shared: Arc<Shared>,
     doors: Vec<Door>,
+    /// A forked child shares the poller.
+    origin: Origin,
     poller: Poller,
     guests: HashMap<u64, Guest>,
     links: HashMap<u64, Connected>,
@@ -94,6 +97,7 @@ impl Turns {
         Ok(Self {
             shared,
             doors,
+            origin: Origin::here(),
             poller,
             guests: HashMap::new(),
             links: HashMap::new(),
@@ -140,6 +144,10 @@ impl Turns {
     /// Handles what has arrived, and waits for it at most for `wait`. Returns the number of frames
     /// and calls that were handled.
     pub fn turn(&mut self, wait: Duration) -> usize {
+        if !self.origin.is_here() {
+            std::thread::sleep(wait);
+            return 0;
+        }
         self.poll(wait);
         let mut handled = 0;
         let mut index = 0;
@@ -416,6 +424,8 @@ impl AsFd for Turns {
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        self.close();
+        if self.origin.is_here() {
+            self.close();
+        }
     }
 }

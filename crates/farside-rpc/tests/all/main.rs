@@ -4,6 +4,7 @@ mod bulk;
 mod calls;
 mod compile_fail;
 mod doors;
+mod forks;
 mod left_alone;
 mod macros;
 mod one_way;

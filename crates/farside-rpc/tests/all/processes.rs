@@ -22,6 +22,18 @@ impl Other {
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
 
+    /// Whether the process ends well within two minutes.
+    pub(crate) fn succeeds(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(120);
+        loop {
+            match self.0.try_wait().unwrap() {
+                Some(status) => return status.success(),
+                None if Instant::now() >= until => return false,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
     pub(crate) fn kill(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -103,6 +115,7 @@ fn other() {
                 scope(|scope| push.call(&scope.lend_mut(&mut room)).unwrap());
             }
         }
+        "forker" => crate::forks::fork(address),
         "soak-server" => crate::soak::serve(address),
         "crowd" => crate::soak::crowd(address),
         part => panic!("unknown part {part}"),

@@ -27,7 +27,8 @@ pub struct Mapping {
     may_write: bool,
 }
 
-/// A range that does not lie inside a mapping, or that may not be written.
+/// A range that does not lie inside a mapping, that may not be written, or that this process does
+/// not have because it was forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inaccessible;
 
@@ -104,8 +105,16 @@ impl Mapping {
         Ok(())
     }
 
+    /// Whether this process has the mapping. A forked child has the value alone.
+    pub fn is_here(&self) -> bool {
+        self.memory.origin.is_here()
+    }
+
     /// The address of a range of the mapping.
     fn place(&self, offset: usize, bytes: usize) -> Result<*mut u8, Inaccessible> {
+        if !self.is_here() {
+            return Err(Inaccessible);
+        }
         let end = offset.checked_add(bytes).ok_or(Inaccessible)?;
         let is_inside = end <= self.memory.bytes();
         is_inside.then(|| self.memory.base().as_ptr().wrapping_add(offset)).ok_or(Inaccessible)

@@ -1,0 +1,131 @@
+//! Clients and servers in a forked child, while other threads of the parent use them.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read, scope};
+use farside_rpc::{
+    CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service, Stream, TransferError,
+};
+
+use crate::processes::Other;
+use crate::{credentials, tokens, unique};
+
+const BYTES: usize = 100_000;
+
+fn service(memory: &Memory) -> Service {
+    let shown = memory.clone();
+    Service::new("forks")
+        .procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
+        .procedure("wait", Handling::Pooled, |call, ()| {
+            while !call.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok::<_, Never>(())
+        })
+        .procedure("count", Handling::Pooled, |_, ()| Ok::<_, Never>(Stream::new(0_u64..)))
+        .procedure("bytes", Handling::Pooled, |_, memory: Bulk<Read>| Ok::<_, Never>(memory.bytes()))
+        .procedure("show", Handling::Pooled, move |_, ()| Ok::<_, Never>(shown.to_read(0..BYTES).unwrap()))
+}
+
+fn connect(address: &str) -> Client {
+    Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap()
+}
+
+/// Forks, in a process that has no other tests.
+pub(crate) fn fork(address: &str) {
+    let memory = Memory::new(BYTES).unwrap();
+    let builder = Server::builder().listen(address).unwrap().tokens(tokens()).provider(0, service(&memory));
+    let server = RefCell::new(Some(builder.pool(2).start().unwrap()));
+    let address = server.borrow().as_ref().unwrap().addresses()[0].to_string();
+    let path = std::env::temp_dir().join(unique("forks"));
+    let turns = Server::builder().listen(format!("shm:{}", path.display())).unwrap().turns().unwrap();
+    let turns = RefCell::new(Some(turns));
+
+    let client = connect(&address);
+    let pending = RefCell::new(Some(client.procedure::<(), (), Never>("forks", 0, "wait").start(&()).unwrap()));
+    let stream = client.procedure::<(), Stream<u64>, Never>("forks", 0, "count").call(&()).unwrap();
+    let stream = RefCell::new(Some(stream));
+    assert_eq!(stream.borrow_mut().as_mut().unwrap().next(), Some(Ok(0)));
+    let shown = client.procedure::<(), Bulk<Read>, Never>("forks", 0, "show").call(&()).unwrap();
+    shown.pull(0, &mut [0]).unwrap();
+    let mapped = shown.mapped();
+    assert_eq!(mapped.is_some(), address.starts_with("shm"));
+    let shown = RefCell::new(Some(shown));
+    let is_over = AtomicBool::new(false);
+    let lent = vec![3; BYTES];
+
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let echo = client.procedure::<u64, u64, Never>("forks", 0, "echo");
+                let bytes = client.procedure::<Bulk<Read>, u64, Never>("forks", 0, "bytes");
+                for number in 0.. {
+                    assert_eq!(echo.call(&number), Ok(number));
+                    assert_eq!(bytes.call(&vec![1; BYTES].into()), Ok(BYTES as u64));
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        for _ in 0..30 {
+            let in_child = || {
+                let forked = ConnectError::Forked { address: client.address().to_string() };
+                assert_eq!(client.ping(1), Err(CallError::Connect(forked.clone())));
+                assert_eq!(client.flush(), Err(CallError::Connect(forked)));
+                assert_eq!(client.incarnation(), None);
+                let lost = CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::Forked };
+                assert_eq!(pending.take().unwrap().wait(), Err(lost.clone()));
+                let mut stream = stream.take().unwrap();
+                assert_eq!(stream.find_map(Result::err), Some(lost));
+                let shown = shown.take().unwrap();
+                assert_eq!(shown.pull(0, &mut [0]), Err(TransferError::Link(LinkEnd::Forked)));
+                assert!(!shown.is_valid() && shown.mapped().is_none());
+                if let Some(mapped) = &mapped {
+                    assert_eq!(mapped.copy_to(0, &mut [0]), Err(MemoryError::Forked));
+                }
+                assert_eq!(memory.write(0, &[1]), Err(MemoryError::Forked));
+                assert_eq!(memory.read(0, &mut [1]), Err(MemoryError::Forked));
+                assert_eq!(scope(|scope| scope.lend(&lent).bytes()), BYTES as u64);
+                drop((stream, shown));
+                assert_eq!(turns.borrow_mut().as_mut().unwrap().turn(Duration::ZERO), 0);
+                drop(turns.take());
+                assert_eq!(server.take().unwrap().shutdown(Instant::now()), 0);
+                // A client of its own works as usual.
+                assert_eq!(connect(&address).ping(7), Ok(7));
+                0
+            };
+            // SAFETY: what other threads of the parent may be changing has an origin in the parent,
+            // by which the library keeps away from it. That is what is tested.
+            let status = unsafe { farside_sys::process::in_child(in_child) }.unwrap();
+            assert!(status.success(), "{status}");
+            // The parent goes on.
+            assert_eq!(client.ping(2), Ok(2));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let mut stream = stream.take().unwrap();
+    for number in 1..10_000 {
+        assert_eq!(stream.next(), Some(Ok(number)));
+    }
+    memory.write(0, &[9]).unwrap();
+    let mut found = [0];
+    shown.take().unwrap().pull(0, &mut found).unwrap();
+    assert_eq!(found, [9]);
+    drop(stream);
+    pending.take().unwrap().cancel();
+    assert!(path.exists());
+    drop(turns.take());
+    assert!(!path.exists());
+    drop((client, mapped));
+    assert_eq!(server.take().unwrap().shutdown(Instant::now() + Duration::from_secs(60)), 0);
+}
+
+#[test]
+fn a_forked_child_is_refused_and_disturbs_nothing() {
+    for address in [format!("shm:{}", unique("forks")), "tcp://127.0.0.1:0".to_string()] {
+        assert!(Other::start("forker", &address).succeeds(), "{address}");
+    }
+}
