@@ -35,6 +35,9 @@ pub(crate) fn mover(builder: Builder) -> Builder {
         .procedure("fill", Handling::Pooled, move |_, (memory, offset, bytes): (Bulk<Write>, u64, u64)| {
             memory.push(offset, &pattern(bytes as usize)).map_err(text)
         })
+        .procedure("paint", Handling::Pooled, move |_, (memory, color): (Bulk<Write>, u8)| {
+            memory.push(0, &vec![color; memory.bytes() as usize]).map_err(text)
+        })
         .procedure("copy", Handling::Pooled, move |_, (from, to): (Bulk<Read>, Bulk<Write>)| {
             to.push(0, &from.pull_all().map_err(text)?).map_err(text)
         })
@@ -210,6 +213,43 @@ fn memory_comes_back_with_its_scope() {
                 Err(CallError::Service(text)) => assert!(text.contains("gone"), "{text}"),
                 Err(error) => panic!("{error}"),
             }
+        }
+    });
+}
+
+/// Nothing is pushed to memory whose scope has ended, also by a handler that has begun.
+#[test]
+fn nothing_is_pushed_after_the_scope() {
+    everywhere(mover, |client| {
+        let paint = client.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
+        for _ in 0..20 {
+            let mut room = vec![0; 3 << 20];
+            let pending = scope(|scope| paint.start(&(scope.lend_mut(&mut room), 7)).unwrap());
+            room.fill(9);
+            match pending.wait() {
+                Ok(()) => {}
+                Err(CallError::Service(text)) => assert!(text.contains("gone"), "{text}"),
+                Err(error) => panic!("{error}"),
+            }
+            assert!(room.iter().all(|byte| *byte == 9));
+        }
+    });
+}
+
+/// Each byte is one of those that were pushed.
+#[test]
+fn pushes_to_one_place_leave_bytes_of_either() {
+    everywhere(mover, |client| {
+        let paint = client.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
+        let memory = Memory::new(3 << 20).unwrap();
+        for _ in 0..5 {
+            memory.write(0, &vec![0; 3 << 20]).unwrap();
+            let start = |color| paint.start(&(memory.to_write(0..3 << 20).unwrap(), color)).unwrap();
+            let both = [1, 2].map(start);
+            both.into_iter().for_each(|call| call.wait().unwrap());
+            let mut found = vec![0; 3 << 20];
+            memory.read(0, &mut found).unwrap();
+            assert!(found.iter().all(|byte| matches!(byte, 1 | 2)));
         }
     });
 }
