@@ -93,6 +93,11 @@ pub(crate) fn deadline() -> Option<Instant> {
     DEADLINE.get()
 }
 
+/// Whether this thread is in a handler.
+pub(crate) fn is_handling() -> bool {
+    DEADLINE.get().is_some()
+}
+
 /// Runs a handler. Calls that it makes on this thread end with its own.
 pub(crate) fn handle<T>(call: &Call, handler: impl FnOnce() -> T) -> T {
     struct Restore(Option<Instant>);

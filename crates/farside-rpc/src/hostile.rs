@@ -14,6 +14,7 @@ use crate::dial::dial;
 use crate::door::{Door, Guest, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, Proof, Reply};
+use crate::link::{OUT_OF_RANGE, READ_ONLY};
 use crate::path::Path;
 use crate::remote::Description;
 use crate::segments;
@@ -385,5 +386,111 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
         }
         drop(honest);
         assert_eq!(server.shutdown(until), 0);
+    }
+}
+
+/// A third party that asks for, and writes, what lies outside of the memory that was passed on to
+/// it, or what it may not. It is told so, and the memory stays as it is.
+#[test]
+fn a_third_party_stays_inside_the_memory() {
+    const BYTES: usize = 100_000;
+    let address = |what| format!("shm:{what}-{}", std::process::id());
+    let name: Address = address("third").parse().unwrap();
+    let door = Door::open(&name).unwrap();
+    std::thread::scope(|scope| {
+        let third = scope.spawn(|| play_third_party(&door, BYTES as u64));
+        let to = Client::connect(name.to_string(), Credentials::own_user()).unwrap();
+        let read = to.procedure::<Bulk<bulk::Read>, u8, Never>("target", 0, "read");
+        let write = to.procedure::<Bulk<bulk::Write>, u8, Never>("target", 0, "write");
+        let text = |error: crate::CallError<Never>| error.to_string();
+        let forwarder = Service::new("forwarder")
+            .procedure("read", Handling::Pooled, move |_, memory: Bulk<bulk::Read>| read.call(&memory).map_err(text))
+            .procedure("write", Handling::Pooled, move |_, memory: Bulk<bulk::Write>| {
+                write.call(&memory).map_err(text)
+            });
+        let server = Server::builder().listen(address("forwarder")).unwrap().provider(0, forwarder).start().unwrap();
+        let client = Client::connect(address("forwarder"), Credentials::own_user()).unwrap();
+        let read = client.procedure::<Bulk<bulk::Read>, u8, String>("forwarder", 0, "read");
+        let write = client.procedure::<Bulk<bulk::Write>, u8, String>("forwarder", 0, "write");
+        let mut room = vec![5; BYTES];
+        bulk::scope(|scope| {
+            assert_eq!(read.call(&scope.lend(&room)), Ok(0));
+            // These travel by messages, also on one machine.
+            assert_eq!(read.call(&scope.lend_all(room.chunks(100))), Ok(0));
+        });
+        assert_eq!(bulk::scope(|scope| write.call(&scope.lend_mut(&mut room))), Ok(0));
+        assert!(room.iter().all(|byte| *byte == 5));
+        let memory = bulk::Memory::new(2 * BYTES).unwrap();
+        assert_eq!(read.call(&memory.to_read(0..BYTES).unwrap()), Ok(0));
+        assert_eq!(write.call(&memory.to_write(0..BYTES).unwrap()), Ok(0));
+        let mut found = vec![1; 2 * BYTES];
+        memory.read(0, &mut found).unwrap();
+        assert!(found.iter().all(|byte| *byte == 0));
+        drop((client, read, write));
+        drop(server);
+        third.join().unwrap();
+    });
+}
+
+/// Answers two binds and five calls. Each answer comes after requests that must be refused.
+fn play_third_party(door: &Door, bytes: u64) {
+    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20 };
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut guest = loop {
+        assert!(Instant::now() < until, "no client comes");
+        match door.accept() {
+            Ok(guest) => break guest,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let path = loop {
+        guest = match guest.advance(&policy) {
+            Progress::Waiting(guest) => guest,
+            Progress::Greeted(greeted) => break greeted.path,
+            Progress::Gone => panic!("the client went"),
+        };
+    };
+    let send = |head: Head, body: &[u8]| path.send(head, &[body]).unwrap();
+    let mut calls = 0;
+    while calls < 5 {
+        let mut found = None;
+        assert!(Instant::now() < until, "no call comes");
+        path.receive(&mut Vec::new(), 1, &mut |head, body| {
+            found = (head.kind == Kind::Call).then(|| (head, body.to_vec()));
+        })
+        .unwrap();
+        let Some((head, body)) = found else { continue };
+        let answer = Head::new(Kind::Answer, head.id);
+        if head.procedure == 0 {
+            send(answer, &farside_wire::encode(&vec![Bound::Procedure { number: 1 }], Vec::new()));
+            continue;
+        }
+        calls += 1;
+        let memory: Vec<Description> = Vec::decode(&mut Decoder::new(&body)).unwrap();
+        let number = memory[0].number;
+        let refused = |expected: &[u8]| {
+            let status = receive(&*path, |head| {
+                assert_ne!(head.kind, Kind::Data, "bytes from outside");
+                (head.kind == Kind::Ack && head.id == 77).then_some(head.status)
+            });
+            let status = status.unwrap();
+            assert!(expected.contains(&status), "{status}, not {expected:?}");
+        };
+        for (offset, count) in [(0, 1 << 40), (u64::MAX, 2), (bytes, 1), (bytes - 1, 2)] {
+            let fetch = Fetch { offset, bytes: count, into: 77, into_offset: 0 };
+            send(Head::new(Kind::Fetch, number), &farside_wire::encode(&fetch, Vec::new()));
+            refused(&[OUT_OF_RANGE, READ_ONLY]);
+        }
+        for segments in [vec![0xff; 5], segments::pack([(1 << 40, 8 << 20)], 100).unwrap()] {
+            let take = Take { operation: 77, segments };
+            send(Head::new(Kind::Take, number).with_value(0), &farside_wire::encode(&take, Vec::new()));
+            refused(&[OUT_OF_RANGE, READ_ONLY]);
+        }
+        for offset in [bytes - 1, bytes, u64::MAX] {
+            send(Head::new(Kind::Data, number).with_value(offset), b"ab");
+            send(Head::new(Kind::Settle, 77).with_value(number), &[]);
+            refused(&[OUT_OF_RANGE, READ_ONLY]);
+        }
+        send(answer, &[0]);
     }
 }

@@ -23,7 +23,7 @@ use farside_wire::Wire;
 
 pub(crate) use self::transfer::Fetching;
 pub use self::transfer::TransferError;
-pub(crate) use self::waiting::{Patience, WaitEnd};
+pub(crate) use self::waiting::{Patience, WaitEnd, follow_turns};
 use crate::area::{Area, FillError, Refusal};
 use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::memory::Allocated;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::area::FillError;
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
-use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, READ_ONLY, TransferError, lock};
+use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, READ_ONLY, TransferError, follow_turns, lock};
 use crate::memory::Allocated;
 use crate::path::LinkEnd;
 use crate::remote::{Remote, pull_alone};
@@ -70,6 +70,11 @@ impl Relay {
         self.remote.mapping()
     }
 
+    /// The connection of the owner, if this thread alone receives for it at the moment.
+    pub(crate) fn link_led_here(&self) -> Option<&Arc<Link>> {
+        Some(&self.remote.link).filter(|link| link.is_led_here())
+    }
+
     pub(crate) fn segments(&self) -> &Segments {
         &self.remote.segments
     }
@@ -85,7 +90,9 @@ impl Relay {
     pub(crate) fn accept(self: &Arc<Self>, link: &Arc<Link>, number: u64, request: Request) {
         let mut state = lock(&self.state);
         let mut job = Job { link: link.clone(), number, request };
-        if !state.is_running && job.run(self, false, &mut state.failure) {
+        // In a server in turns, this thread alone receives for the owner while it is in a handler.
+        let may_wait = self.link_led_here().is_some();
+        if !state.is_running && job.run(self, may_wait, &mut state.failure) {
             return;
         }
         let bytes = job.bytes();
@@ -120,6 +127,7 @@ impl Relay {
 
     /// Does what waits.
     fn work(&self) {
+        follow_turns();
         let mut state = lock(&self.state);
         while let Some(mut job) = state.waiting.pop_front() {
             state.waiting_bytes -= job.bytes();
@@ -238,7 +246,8 @@ impl Job {
 
 /// Sends bytes that were asked for.
 fn send(link: &Arc<Link>, relay: &Relay, fetch: &Fetch, found: &[u8], may_wait: bool) -> Result<(), LinkEnd> {
-    if may_wait {
+    // A thread that receives for the third party must not wait for room.
+    if may_wait && !relay.remote.link.is_led_here() {
         // A third party that takes nothing holds up its own transfers, and fills no memory.
         let room = link.wait(&relay.remote.patience(), || link.may_go_on().then_some(()));
         if room.is_err() {

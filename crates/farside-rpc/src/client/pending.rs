@@ -523,16 +523,22 @@ impl Sent {
     }
 
     /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with what
-    /// came beside it.
+    /// came beside it. Also receives for the connection `beside`, whose memory was passed on.
     #[inline]
     pub(super) fn finish<R>(
         mut self,
         patience: &Patience,
+        beside: Option<&Arc<Link>>,
         read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
         let Self { connection, slot, .. } = &self;
         if !slot.is_answered() {
-            connection.link.wait(patience, || slot.is_answered().then_some(())).map_err(lost)?;
+            let look = || slot.is_answered().then_some(());
+            let waited = match beside {
+                None => connection.link.wait(patience, look),
+                Some(beside) => connection.link.wait_beside(patience, beside, look),
+            };
+            waited.map_err(lost)?;
         }
         let mut state = lock(&slot.state);
         // What is long is released here.

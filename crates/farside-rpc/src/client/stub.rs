@@ -194,8 +194,9 @@ impl Stub {
         mut sent: Result<Sent, CallError<Never>>,
         read: impl Fn(u8, &[u8], Option<Received>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
+        let beside = request.memory.iter().find_map(|area| area.relay()?.link_led_here());
         loop {
-            let error = match sent.and_then(|sent| sent.finish(patience, &read)) {
+            let error = match sent.and_then(|sent| sent.finish(patience, beside, &read)) {
                 Ok(result) => return result,
                 Err(error) => error,
             };
@@ -290,7 +291,7 @@ impl Stub {
         let bind = Bind { service: self.parts.signature.service.clone(), provider: self.parts.provider, procedures };
         let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), ..Request::default() };
         let sent = send(connection.clone(), 0, 0, &request, Instant::now(), deadline)?;
-        let bound: Vec<Bound> = sent.finish(&Patience { deadline, cancelled: None }, incoming::read)??;
+        let bound: Vec<Bound> = sent.finish(&Patience { deadline, cancelled: None }, None, incoming::read)??;
         if bound.len() != self.parts.signature.procedures.len() {
             let cause = format!("{} answers for {} names", bound.len(), self.parts.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });

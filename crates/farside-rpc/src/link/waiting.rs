@@ -5,6 +5,7 @@
 //! of them leads. So a single caller receives its answer without a switch between threads. On a
 //! server, a loop leads.
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, MutexGuard, TryLockError};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use farside_sys::net::{Interest, wait_ready};
 
 use super::{Link, lock};
+use crate::call;
 use crate::path::LinkEnd;
 
 /// How long a thread waits.
@@ -41,6 +43,18 @@ pub(crate) enum WaitEnd {
     Link(LinkEnd),
 }
 
+thread_local! {
+    /// Whether this thread leads no link of a server in turns: its turns may lead at any time.
+    static FOLLOWS_TURNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has this thread leave it to a server's turns to receive for it.
+pub(crate) fn follow_turns() {
+    FOLLOWS_TURNS.set(true);
+}
+
+/// The time between two looks at a link for which nothing else receives.
+const LOOK_BESIDE: Duration = Duration::from_millis(1);
 /// The number of looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 
@@ -67,7 +81,7 @@ impl Link {
             if patience.is_cancelled() {
                 return Err(WaitEnd::Cancelled);
             }
-            let lead = if self.limits.has_loop { None } else { self.try_lead() };
+            let lead = if self.may_lead() { self.try_lead() } else { None };
             if let Some(mut scratch) = lead {
                 let found = self.lead(patience, &mut scratch, &mut look);
                 drop(scratch);
@@ -82,6 +96,35 @@ impl Link {
                 return look().ok_or(WaitEnd::Deadline);
             }
         }
+    }
+
+    /// Waits as [`wait`](Self::wait) does, and looks now and then what another link has received.
+    pub(crate) fn wait_beside<T>(
+        self: &Arc<Self>,
+        patience: &Patience,
+        other: &Arc<Self>,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<T, WaitEnd> {
+        loop {
+            let deadline = patience.deadline.min(Instant::now() + LOOK_BESIDE);
+            let short = Patience { deadline, cancelled: patience.cancelled.clone() };
+            match self.wait(&short, &mut look) {
+                Err(WaitEnd::Deadline) if deadline < patience.deadline => {
+                    other.look();
+                }
+                waited => return waited,
+            }
+        }
+    }
+
+    fn may_lead(&self) -> bool {
+        !self.limits.has_loop && !(self.limits.serves && FOLLOWS_TURNS.get())
+    }
+
+    /// Whether this thread is in a handler of a server in turns, and so must receive by itself what
+    /// it waits for.
+    pub(crate) fn is_led_here(&self) -> bool {
+        self.limits.serves && !self.limits.has_loop && call::is_handling()
     }
 
     /// Receives until `look` returns something, the deadline passes, or the link ends.
@@ -182,7 +225,7 @@ impl Link {
         // SYNC: pairs with the fence in `tell_followers`.
         fence(Ordering::SeqCst);
         let found = look();
-        let may_lead = !self.limits.has_loop && self.try_lead().is_some();
+        let may_lead = self.may_lead() && self.try_lead().is_some();
         if found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled() {
             let left = patience.deadline.saturating_duration_since(Instant::now());
             // Cancelling tells the followers, too.

@@ -112,6 +112,86 @@ fn memory_that_is_passed_on_is_pushed() {
     });
 }
 
+/// The forwarder has no thread but the one that calls `turn`.
+#[test]
+fn a_forwarder_in_turns_passes_memory_on() {
+    for paths in [["shm", "shm"], ["tcp", "tcp"]] {
+        let (third, address) = start(paths[1], mover);
+        let to = connect(&address);
+        let address = if paths[0] == "shm" { format!("shm:{}", unique("relay")) } else { "tcp://127.0.0.1:0".into() };
+        let builder = Server::builder().listen(address).unwrap().tokens(tokens());
+        let mut turns = forwarder(builder, &to).turns().unwrap();
+        let address = turns.addresses()[0].to_string();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let client = connect(&address);
+                let sent = pattern(5 << 20);
+                let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+                for suffix in ["", "_async", "", "_async"] {
+                    let sum = client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, &format!("sum{suffix}"));
+                    let fill = client.procedure::<Fill, (), String>("forwarder", 0, &format!("fill{suffix}"));
+                    scope(|scope| {
+                        assert_eq!(sum.call(&scope.lend(&sent)), Ok(expected), "{paths:?} {suffix}");
+                        assert_eq!(sum.call(&scope.lend_all(sent.chunks(700))), Ok(expected), "{paths:?} {suffix}");
+                    });
+                    let mut room = vec![0; 5 << 20];
+                    scope(|scope| fill.call(&(scope.lend_mut(&mut room), 0, 5 << 20))).unwrap();
+                    assert!(room == sent, "{paths:?} {suffix}");
+                    assert_eq!(client.ping(1), Ok(1));
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let until = Instant::now() + Duration::from_secs(60);
+            while !is_over.load(Ordering::Relaxed) {
+                turns.turn(Duration::from_millis(100));
+                assert!(Instant::now() < until, "the client did not end in a minute");
+            }
+        });
+        drop((turns, to));
+        assert_eq!(third.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+    }
+}
+
+/// Memory of a server in a result is passed on, too: as a result, and as an argument.
+#[test]
+fn memory_of_a_result_is_passed_on() {
+    for paths in [["shm", "shm"], ["shm", "tcp"], ["tcp", "shm"], ["tcp", "tcp"]] {
+        let memory = Memory::new(3 << 20).unwrap();
+        memory.write(0, &pattern(3 << 20)).unwrap();
+        let shown = memory.clone();
+        let (third, address) = start(paths[1], |builder| {
+            let service = Service::new("shower")
+                .procedure("owned", Handling::Pooled, |_, ()| Ok::<Bulk<Read>, String>(pattern(3 << 20).into()))
+                .procedure("mapped", Handling::Pooled, move |_, ()| {
+                    shown.to_read(0..3 << 20).map_err(|error| error.to_string())
+                });
+            mover(builder).provider(0, service)
+        });
+        let to = connect(&address);
+        let (server, address) = start(paths[0], |builder| {
+            let mut service = Service::new("shower");
+            for name in ["owned", "mapped"] {
+                let show = to.procedure::<(), Bulk<Read>, String>("shower", 0, name);
+                let pass = move |_: &_, ()| show.call(&()).map_err(|error| error.to_string());
+                service = service.procedure(name, Handling::Pooled, pass);
+            }
+            builder.provider(0, service)
+        });
+        let client = connect(&address);
+        let sum = to.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+        let expected = pattern(3 << 20).iter().map(|byte| u64::from(*byte)).sum();
+        for name in ["owned", "mapped"] {
+            let shown = client.procedure::<(), Bulk<Read>, String>("shower", 0, name).call(&()).unwrap();
+            assert!(shown.pull_all().unwrap() == pattern(3 << 20), "{paths:?} {name}");
+            assert_eq!(sum.call(&shown), Ok(expected), "{paths:?} {name}");
+        }
+        drop((client, to, sum));
+        let until = Instant::now() + Duration::from_secs(60);
+        assert_eq!((server.shutdown(until), third.shutdown(until)), (0, 0));
+    }
+}
+
 /// On one machine, the third party maps what the client has allocated, until its end.
 #[test]
 fn all_three_map_the_memory() {
