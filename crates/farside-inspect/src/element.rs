@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytemuck::{CheckedBitPattern, NoUninit};
+use bytemuck::{CheckedBitPattern, NoUninit, Zeroable};
 use farside_rpc::Wire;
 
 /// The type of an area's elements, as it travels.
@@ -93,9 +93,13 @@ impl fmt::Display for ElementType {
 }
 
 /// A type of which an area may consist: numbers, `bool`, and pairs of floats as complex numbers.
-pub trait Element: NoUninit + CheckedBitPattern + Send + Sync + 'static + sealed::Sealed {
+pub trait Element: NoUninit + CheckedBitPattern + Zeroable + Send + Sync + 'static + sealed::Sealed {
     /// The type, as it travels.
     const TYPE: ElementType;
+
+    /// The bytes of elements, if any bytes are elements.
+    #[doc(hidden)]
+    fn bytes_mut(elements: &mut [Self]) -> Option<&mut [u8]>;
 }
 
 mod sealed {
@@ -108,13 +112,26 @@ macro_rules! elements {
             impl sealed::Sealed for $rust {}
             impl Element for $rust {
                 const TYPE: ElementType = ElementType::$name;
+
+                fn bytes_mut(elements: &mut [Self]) -> Option<&mut [u8]> {
+                    Some(bytemuck::cast_slice_mut(elements))
+                }
             }
         )*
     };
 }
 
+impl sealed::Sealed for bool {}
+
+impl Element for bool {
+    const TYPE: ElementType = ElementType::Bool;
+
+    fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
+        None
+    }
+}
+
 elements! {
-    bool => Bool,
     u8 => U8,
     i8 => I8,
     u16 => U16,

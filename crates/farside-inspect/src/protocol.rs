@@ -2,7 +2,7 @@
 
 mod activity;
 
-use farside_rpc::bulk::{Bulk, Read, Write};
+use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::{Call, Never, Wire};
 
 pub(crate) use self::activity::{
@@ -118,6 +118,22 @@ pub struct Wanted {
     pub first: u64,
     /// The places in each dimension of the part.
     pub spans: Vec<Span>,
+    /// Whether the reader copies memory itself, and asks afterwards whether it was
+    /// [unchanged](Door::is_unchanged).
+    pub is_direct: bool,
+}
+
+/// Elements that a reader gets. It holds them as long as it has `elements`, but loses those of a
+/// view when others need the memory.
+#[derive(Debug, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Got {
+    /// The step. `None` if the area has none.
+    pub step: Option<u64>,
+    /// The version of the memory, if the reader copies it itself.
+    pub version: Option<u64>,
+    /// The elements, in row-major order.
+    pub elements: Bulk<Read>,
 }
 
 /// Places of one worker's part.
@@ -295,9 +311,11 @@ pub trait Door {
     /// The step of a part that was published last.
     #[rpc(inline)]
     fn step(&self, cx: &Call, name: String, worker: u32) -> Result<Option<u64>, Refused>;
-    /// Waits for a step, fills memory of the caller with elements in row-major order, and returns
-    /// the number of the step. An area without steps is read as it is now.
-    async fn get(&self, cx: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<Option<u64>, Refused>;
+    /// Waits for a step, and gives its elements. An area without steps is read as it is now.
+    async fn get(&self, cx: &Call, wanted: Wanted) -> Result<Got, Refused>;
+    /// Whether memory is still what it was at a version.
+    #[rpc(inline)]
+    fn is_unchanged(&self, cx: &Call, name: String, worker: u32, version: u64) -> Result<bool, Refused>;
     /// Writes elements of memory, all at once. `lock` is the caller's lock of the area, if it has
     /// one.
     async fn put(&self, cx: &Call, places: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused>;

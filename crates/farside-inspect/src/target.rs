@@ -2,6 +2,7 @@
 
 mod activity;
 mod areas;
+mod atomics;
 mod door;
 mod error;
 mod functions;
@@ -13,8 +14,10 @@ mod locked;
 mod memory;
 mod numbers;
 mod shared;
+mod slots;
 mod standalone;
 mod view;
+mod word;
 
 use std::ops::RangeInclusive;
 

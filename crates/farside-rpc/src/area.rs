@@ -6,14 +6,14 @@
 //! discards (see [`Direct`](crate::path::Direct)); no peer writes it directly.
 //!
 //! Memory that peers map is different: they write it, too. So this process accesses it only by
-//! racy copies.
+//! racy copies. A [`Source`] is accessed by its own function.
 //!
 //! Memory that a handler passes on to another server is an area without bytes: its [`Relay`] gets
 //! them from their owner.
 
 use std::any::Any;
 use std::io::IoSliceMut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farside_sys::racy;
 
@@ -21,6 +21,51 @@ use crate::memory::Allocated;
 use crate::relay::Relay;
 use crate::remote::Remote;
 use crate::segments;
+
+/// Memory that a program keeps in a way of its own and shows to its peers: see
+/// [`Bulk::of_source`](crate::Bulk::of_source).
+pub trait Source: Send + Sync + 'static {
+    /// The size.
+    fn bytes(&self) -> u64;
+
+    /// Copies the bytes from `offset` on into `into`; the range lies inside the memory. Returns
+    /// false if the memory is gone. It runs on a thread of the library and must not wait.
+    fn read(&self, offset: u64, into: &mut [u8]) -> bool;
+
+    /// The address of the first byte, for peers that read this process's memory by system calls.
+    /// `None` keeps them from it.
+    ///
+    /// No peer writes there. What a peer reads after the memory was freed or reused is not what it
+    /// wanted: [withdraw](Withdrawal::withdraw) the memory before, or let the peer ask afterwards.
+    fn address(&self) -> Option<usize>;
+}
+
+/// Takes memory of this side back from peers: [`Bulk::withdrawal`](crate::Bulk::withdrawal).
+#[derive(Clone, Debug)]
+pub struct Withdrawal(Weak<Area>);
+
+impl Withdrawal {
+    pub(crate) fn of(area: &Arc<Area>) -> Self {
+        Self(Arc::downgrade(area))
+    }
+
+    /// Takes the memory back. A peer's pull that has not ended fails as
+    /// [`Gone`](crate::TransferError::Gone), and so do later ones. What was
+    /// [kept](crate::Bulk::keeping) with the memory is dropped.
+    ///
+    /// *Cost.* It waits for a copy that a thread of this process makes at the moment.
+    pub fn withdraw(&self) {
+        if let Some(area) = self.0.upgrade() {
+            area.revoke();
+        }
+    }
+
+    /// Whether a peer may have the memory still.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
 
 /// Memory that a peer reads or writes through this side.
 #[derive(Debug)]
@@ -55,7 +100,6 @@ struct State {
 }
 
 /// What keeps the memory alive.
-#[derive(Debug)]
 enum Holds {
     /// The area owns it.
     Owned(Vec<u8>),
@@ -63,6 +107,19 @@ enum Holds {
     Lent,
     /// Peers may map it.
     Mapped(Arc<Allocated>),
+    /// The program reads it.
+    Source(Arc<dyn Source>),
+}
+
+impl std::fmt::Debug for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Owned(_) => "Owned",
+            Self::Lent => "Lent",
+            Self::Mapped(_) => "Mapped",
+            Self::Source(_) => "Source",
+        })
+    }
 }
 
 /// What tells those who expose the memory that it is gone.
@@ -131,6 +188,14 @@ impl Area {
         };
         let segments = parts.iter().map(segment).collect();
         Self::new(segments, Holds::Mapped(memory), may_write)
+    }
+
+    /// Takes memory that the program reads.
+    pub(crate) fn of_source(source: Arc<dyn Source>) -> Self {
+        // A size beyond an address space is none. The address is used by other processes alone.
+        let bytes = usize::try_from(source.bytes()).unwrap_or(0);
+        let start = std::ptr::without_provenance_mut(source.address().unwrap_or(0));
+        Self::new(vec![Segment { start, bytes, before: 0 }], Holds::Source(source), false)
     }
 
     fn new(mut segments: Vec<Segment>, holds: Holds, may_write: bool) -> Self {
@@ -202,8 +267,11 @@ impl Area {
         state.is_gone = true;
         state.segments.clear();
         let withdrawals = std::mem::take(&mut state.withdrawals.0);
+        let kept = std::mem::take(&mut state.kept.0);
         drop(state);
         withdrawals.into_iter().for_each(|withdraw| withdraw());
+        // No peer finds the memory from here on.
+        drop(kept);
     }
 
     /// Takes the bytes of an [owned](Self::owned) area, which is gone then.
@@ -213,7 +281,7 @@ impl Area {
         state.segments.clear();
         match std::mem::replace(&mut state.holds, Holds::Lent) {
             Holds::Owned(bytes) => bytes,
-            Holds::Lent | Holds::Mapped(_) => Vec::new(),
+            Holds::Lent | Holds::Mapped(_) | Holds::Source(_) => Vec::new(),
         }
     }
 
@@ -224,13 +292,24 @@ impl Area {
         }
         match &self.lock().holds {
             Holds::Mapped(memory) => Some(memory.clone()),
-            Holds::Owned(_) | Holds::Lent => None,
+            Holds::Owned(_) | Holds::Lent | Holds::Source(_) => None,
         }
     }
 
-    /// The addresses and lengths of the segments, for a peer that reads them directly.
+    /// Whether the program changes the memory while peers have it.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.allocated().is_some() || matches!(self.lock().holds, Holds::Source(_))
+    }
+
+    /// The addresses and lengths of the segments, for a peer that reads them directly. There are
+    /// none if it must not.
     pub(crate) fn segments(&self) -> Vec<segments::Segment> {
         let state = self.lock();
+        if let Holds::Source(source) = &state.holds
+            && source.address().is_none()
+        {
+            return Vec::new();
+        }
         state.segments.iter().map(|segment| (segment.start.expose_provenance(), segment.bytes)).collect()
     }
 
@@ -240,6 +319,10 @@ impl Area {
             return relay.copy_out(offset, into).ok_or(Refusal::Gone);
         }
         let state = self.lock();
+        if let Holds::Source(source) = &state.holds {
+            self.each_part(&state, offset, into.len(), |_, _, _| Ok(()))?;
+            return source.read(offset, into).then_some(()).ok_or(Refusal::Gone);
+        }
         self.each_part(&state, offset, into.len(), |start, at, bytes| {
             // SAFETY: `each_part` passes `bytes` bytes of one segment. The memory behind a segment
             // is valid until `revoke`, which needs the lock that `state` holds: the area keeps it,
@@ -259,8 +342,8 @@ impl Area {
         let state = self.lock();
         self.each_part(&state, offset, from.len(), |start, at, bytes| {
             // SAFETY: as in `copy_out`. The memory may be written: it is mapped, or was owned or
-            // borrowed mutably when the area was made, since `may_write`. So it does not overlap
-            // `from`.
+            // borrowed mutably when the area was made, since `may_write`, which no source has. So
+            // it does not overlap `from`.
             unsafe { racy::copy_out(from[at..at + bytes].as_ptr(), start, bytes) };
             Ok(())
         })
@@ -289,8 +372,8 @@ impl Area {
         self.each_part(&state, offset, bytes, |start, _, bytes| {
             // SAFETY: `each_part` passes `bytes` initialised bytes of one segment. As in
             // `copy_out`, the memory is valid while `state` is locked, which outlives `parts`. It
-            // was owned or borrowed mutably when the area was made, since `may_write`, so nothing
-            // else accesses it, and no two segments overlap.
+            // was owned or borrowed mutably when the area was made, since `may_write`, which no
+            // source has; so nothing else accesses it, and no two segments overlap.
             parts.push(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(start, bytes) }));
             Ok(())
         })

@@ -30,6 +30,7 @@ pub enum Read {}
 #[derive(Clone, Copy, Debug)]
 pub enum Write {}
 
+pub use crate::area::{Source, Withdrawal};
 pub use crate::memory::{Mapped, Memory, MemoryError, ShmError};
 
 /// Memory of a caller, or of a server that returns it. `A` is [`Read`] or [`Write`]: what the other
@@ -217,6 +218,23 @@ impl<A> Bulk<A> {
 }
 
 impl Bulk<Read> {
+    /// Memory that the program keeps in a way of its own. Peers on the same machine read it by
+    /// system calls if it says its address.
+    #[must_use]
+    pub fn of_source(source: Arc<dyn Source>) -> Self {
+        Self::here(Arc::new(Area::of_source(source)))
+    }
+
+    /// What takes memory of this side back after it was returned in a result. Memory of the peer
+    /// cannot be taken back.
+    #[must_use]
+    pub fn withdrawal(&self) -> Option<Withdrawal> {
+        match &self.side {
+            Side::Here(area) => Some(Withdrawal::of(area)),
+            Side::There(_) => None,
+        }
+    }
+
     /// Copies the bytes from `offset` on into `into`.
     ///
     /// # Errors

@@ -348,6 +348,11 @@ impl Link {
 
     /// Exposes memory to the peer. Returns its number, and whether the peer may read it directly.
     pub(crate) fn expose(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+        let may_be_revoked = area.is_lent();
+        self.expose_as(area, may_be_revoked)
+    }
+
+    fn expose_as(self: &Arc<Self>, area: Arc<Area>, may_be_revoked: bool) -> (u64, bool) {
         let exposed = Exposed { area: Some(area.clone()), ..Exposed::default() };
         let mut table = lock(&self.exposed);
         let number = table.insert(exposed);
@@ -357,7 +362,7 @@ impl Link {
             exposed.mark = is_marked.then_some(index(number));
         }
         drop(table);
-        if is_marked && area.is_lent() {
+        if is_marked && may_be_revoked {
             // A peer that reads the memory directly must find out before the memory changes.
             let link = Arc::downgrade(self);
             area.when_revoked(move || drop(link.upgrade().and_then(|link| link.withdraw(number))));
@@ -379,7 +384,7 @@ impl Link {
 
     /// Exposes memory that the peer has until it releases it, or until the link ends.
     pub(crate) fn expose_in_result(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
-        let exposed = self.expose(area);
+        let exposed = self.expose_as(area, true);
         if let Some(exposed) = lock(&self.exposed).get(exposed.0) {
             exposed.is_in_result = true;
         }

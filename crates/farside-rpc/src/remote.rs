@@ -143,8 +143,8 @@ fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is
         .map(|area| {
             let bytes = area.bytes();
             let mut inline = None;
-            // The caller may want to see later what allocated memory in a result holds then.
-            let is_shown = is_in_result && area.allocated().is_some();
+            // The caller may want to see later what such memory in a result holds then.
+            let is_shown = is_in_result && area.is_alive();
             if !area.may_write() && !is_shown && bytes <= INLINE_BYTES_MAX.min(inline_left) {
                 inline_left -= bytes;
                 let mut copied = vec![0; bytes as usize];

@@ -4,6 +4,7 @@
 //! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a
 //!   reader takes one after the other.
 //! - `get`, `put`: another process reads or writes exposed memory through the door.
+//! - `view-get`: it reads a view of a paused program, whose step is in memory that it maps.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
 //!   read 60 steps a second.
 //! - `trace`: calls that no reader records, and calls that one does.
@@ -52,9 +53,9 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     cases.push(Case::job("publish/idle", 1, publish_idle));
     cases.push(Case::job("publish/watched", 2, publish_watched));
     for bytes in SIZES {
-        for is_put in [false, true] {
-            let name = format!("{}/{}", if is_put { "put" } else { "get" }, size_name(bytes));
-            cases.push(Case::job(name, 2, move |me, options| transfer(me, options, bytes, is_put)));
+        for (name, what) in [("get", Access::Get), ("put", Access::Put), ("view-get", Access::ViewGet)] {
+            let name = format!("{name}/{}", size_name(bytes));
+            cases.push(Case::job(name, 2, move |me, options| transfer(me, options, bytes, what)));
         }
     }
     for viewers in VIEWERS {
@@ -84,6 +85,14 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 /// Measures on worker 0 while the others wait.
 fn on_first(me: &Worker, measure: impl FnOnce() -> Result<Vec<Metric>, BenchError>) -> Result<Vec<Metric>, BenchError> {
     me.barrier()?;
+    on_first_alone(me, measure)
+}
+
+/// The same, without waiting for the others before.
+fn on_first_alone(
+    me: &Worker,
+    measure: impl FnOnce() -> Result<Vec<Metric>, BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
     let metrics = if me.is_first() { measure()? } else { Vec::new() };
     me.barrier()?;
     Ok(metrics)
@@ -214,11 +223,22 @@ fn wait_for(job: &Inspector, name: &str) -> Result<farside_inspect::Area<f64>, B
     }
 }
 
-/// Reads or writes memory that worker 1 exposes. Worker 1 waits, and its door's threads work.
-fn transfer(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result<Vec<Metric>, BenchError> {
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    Get,
+    Put,
+    ViewGet,
+}
+
+/// Reads or writes memory that worker 1 exposes, or a view of it. Worker 1 waits, and its door's
+/// threads work.
+fn transfer(me: &Worker, options: Options, bytes: usize, what: Access) -> Result<Vec<Metric>, BenchError> {
     let memory = me.register(vec![1.0_f64; bytes / 8])?;
     let owner = WorkerId::new(1);
-    let shown = (me.id() == owner).then(|| me.expose("memory", &memory).map(|shown| shown.writable())).transpose()?;
+    let is_view = what == Access::ViewGet;
+    let expose = || me.expose("memory", &memory).map(|shown| shown.writable());
+    let shown = (me.id() == owner && !is_view).then(expose).transpose()?;
+    let done = me.symmetric::<u64>(1)?;
     // A call of the same path that does nothing.
     let address = format!("shm:bench-expose-{}", std::process::id());
     let null = Service::new("bench").procedure("null", Handling::Pooled, |_, number: u64| Ok::<_, Never>(number));
@@ -227,8 +247,22 @@ fn transfer(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result
     let address: String = me.broadcast(owner, (me.id() == owner).then(|| address.clone()))?;
     // Keeps the door of this process from being missing.
     let own = me.gauge(&format!("worker {}", me.id().number()))?;
-    let metrics = on_first(me, || {
-        let area = wait_for(&inspector()?, "memory")?;
+    if me.id() == owner && is_view {
+        let view = me.view::<f64>("memory").shape([bytes / 8]).open()?;
+        let values = vec![1.0; bytes / 8];
+        let mut step = 0;
+        while done.here().get(0) == 0 {
+            view.publish(step, &values)?;
+            step += 1;
+            me.progress()?;
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let metrics = on_first_alone(me, || {
+        let job = inspector()?;
+        let area = wait_for(&job, "memory")?;
+        // The step at which the program stays is read again and again.
+        let paused = is_view.then(|| job.pause_at(At::Next)).transpose().map_err(failed)?;
         let client = Client::connect(&address, Credentials::own_user()).map_err(failed)?;
         let null = client.procedure::<u64, u64, Never>("bench", 0, "null");
         let (all, mut values) = (Selection::all(), vec![2.0; bytes / 8]);
@@ -239,7 +273,7 @@ fn transfer(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result
         for run in 0..=options.runs() {
             let mut values = values.clone();
             let once = || {
-                if is_put {
+                if what == Access::Put {
                     area.put(&all, &values).map(drop)
                 } else {
                     area.get_into(&all, At::Now, black_box(&mut values)).map(drop)
@@ -259,6 +293,8 @@ fn transfer(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result
             }
         }
         values[0] = copy[0];
+        drop(paused);
+        done.at(me.process_of(owner))?.put(me, 0, &[1])?;
         let rate = |times: &[f64]| times.iter().map(|ns| bytes as f64 / ns * 1e9).collect::<Vec<_>>();
         Ok(vec![
             Metric::new("bytes_per_s", "B/s", rate(&times)).against("memcpy", rate(&copies)),

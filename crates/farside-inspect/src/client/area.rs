@@ -5,16 +5,14 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytemuck::Pod;
-use bytemuck::checked::CheckedCastError;
-use farside_rpc::bulk::{Bulk, Write, scope};
-use farside_rpc::{CallError, Pending};
+use bytemuck::{Pod, Zeroable};
+use farside_rpc::{CallError, Pending, Ran, Stage, TransferError};
 
 use super::error::{InspectError, Late};
 use super::info::AreaInfo;
 use super::inspector::{Guest, Inspector};
 use crate::element::{Element, ElementType};
-use crate::protocol::{Refused, Role, Wanted};
+use crate::protocol::{Got, Refused, Role, Wanted};
 use crate::selection::{Selected, Selection};
 use crate::spans::{Span, elements, runs};
 
@@ -93,8 +91,16 @@ pub(super) struct Piece {
 }
 
 /// How an attempt to read one step ended, if not with an error.
-enum Attempt {
+pub(super) enum Attempt {
     Step(u64),
+    /// A worker has passed the step, and is at this one.
+    Passed(u64),
+}
+
+/// What the workers gave.
+pub(super) enum Gathered {
+    /// Elements of this step, by piece.
+    Step(u64, Vec<Got>),
     /// A worker has passed the step, and is at this one.
     Passed(u64),
 }
@@ -117,7 +123,7 @@ impl<T> Area<T> {
     pub fn get_raw(&self, selection: &Selection, at: At) -> Result<RawFrame, InspectError> {
         let selected = selection.of(&self.info.shape)?;
         let (counts, total) = self.count(&selected)?;
-        let mut bytes = zeroes(total * self.info.element.bytes())?;
+        let mut bytes: Vec<u8> = zeroes(total * self.info.element.bytes())?;
         let step = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
         let (name, element) = (self.info.name.clone(), self.info.element);
         Ok(RawFrame { name, step, element, shape: selected.shape(), bytes })
@@ -140,10 +146,17 @@ impl<T> Area<T> {
     ) -> Result<Option<u64>, InspectError> {
         let deadline = Instant::now() + self.inspector.time();
         let mut pieces = self.pieces(selected, (bytes.len() / self.info.element.bytes()) as u64)?;
-        match self.info.role {
-            Role::View => self.read(&mut pieces, counts, bytes, at, deadline).map(Some),
-            _ => self.attempt(&pieces, counts, bytes, 0, deadline).map(|_| None),
+        if self.info.role == Role::View {
+            let fill = |pieces: &[Piece], first| self.attempt(pieces, counts, bytes, first, deadline);
+            return self.read(&mut pieces, at, deadline, fill).map(Some);
         }
+        while Instant::now() < deadline {
+            if let Attempt::Step(_) = self.attempt(&pieces, counts, bytes, 0, deadline)? {
+                return Ok(None);
+            }
+        }
+        let process = pieces.first().map_or(0, |piece| piece.process);
+        Err(InspectError::Refused { process, refused: Refused::Busy })
     }
 
     /// Finds out which places of each worker are meant.
@@ -175,17 +188,17 @@ impl<T> Area<T> {
         Ok(pieces)
     }
 
-    fn read(
+    /// Finds a step that can be had, by attempts to get one.
+    pub(super) fn read(
         &self,
         pieces: &mut [Piece],
-        counts: &[u64],
-        bytes: &mut [u8],
         at: At,
         deadline: Instant,
+        mut attempt: impl FnMut(&[Piece], u64) -> Result<Attempt, InspectError>,
     ) -> Result<u64, InspectError> {
         let name = || self.info.name.clone();
         if let At::Step(step) = at {
-            return match self.attempt(pieces, counts, bytes, step, deadline)? {
+            return match attempt(pieces, step)? {
                 Attempt::Step(next) if next == step => Ok(step),
                 Attempt::Step(next) => Err(InspectError::NoStep { name: name(), step, next }),
                 Attempt::Passed(now) => Err(InspectError::Passed { name: name(), step, now }),
@@ -193,7 +206,7 @@ impl<T> Area<T> {
         }
         let mut now = self.ask_steps(pieces, deadline)?;
         if let (At::Now, Some(step)) = (at, now) {
-            match self.attempt(pieces, counts, bytes, step, deadline)? {
+            match attempt(pieces, step)? {
                 Attempt::Step(step) => return Ok(step),
                 Attempt::Passed(step) => now = Some(step),
             }
@@ -201,7 +214,7 @@ impl<T> Area<T> {
         let mut lead = self.lead.load(Ordering::Relaxed);
         while Instant::now() < deadline {
             let first = now.map_or(0, |now| now.saturating_add(lead));
-            match self.attempt(pieces, counts, bytes, first, deadline)? {
+            match attempt(pieces, first)? {
                 Attempt::Step(step) => {
                     // The next reader tries to name a nearer one.
                     self.lead.store(lead - lead / 4, Ordering::Relaxed);
@@ -272,7 +285,7 @@ impl<T> Area<T> {
         Ok(attempt)
     }
 
-    /// Has each worker fill its room.
+    /// Fills the room of each worker's elements.
     fn fill(
         &self,
         pieces: &[Piece],
@@ -280,73 +293,134 @@ impl<T> Area<T> {
         first: u64,
         deadline: Instant,
     ) -> Result<Attempt, InspectError> {
-        scope(|scope| {
-            let ask = |piece: &Piece, into: Bulk<Write>| {
-                let (name, spans) = (self.info.name.clone(), piece.spans.clone());
-                piece.guest.until(deadline).get(Wanted { name, worker: piece.worker, first, spans }, into)
-            };
-            let asked: Vec<_> =
-                pieces.iter().zip(rooms).map(|(piece, room)| ask(piece, scope.lend_mut(room))).collect();
-            let (mut steps, mut late) = (None, Vec::new());
-            for (piece, asked) in pieces.iter().zip(asked) {
-                match asked.and_then(Pending::wait) {
-                    Ok(step) => {
-                        let step = step.unwrap_or(0);
-                        let one = *steps.get_or_insert(step);
-                        if one != step {
-                            return Err(InspectError::Mixed { name: self.info.name.clone(), one, other: step });
-                        }
-                    }
-                    // The other calls are cancelled when this returns.
-                    Err(CallError::Service(Refused::Busy)) => {
-                        std::thread::sleep(BUSY_NAP);
-                        return Ok(Attempt::Passed(first));
-                    }
-                    Err(CallError::Service(Refused::Passed { step })) => return Ok(Attempt::Passed(step)),
-                    Err(CallError::Deadline { .. }) => late.push(piece.late(first)),
-                    Err(error) => return Err(self.failure(piece, error)),
-                }
-            }
-            match steps {
-                Some(step) if late.is_empty() => Ok(Attempt::Step(step)),
-                _ => {
+        let (step, found) = match self.gather(pieces, first, deadline)? {
+            Gathered::Step(step, found) => (step, found),
+            Gathered::Passed(step) => return Ok(Attempt::Passed(step)),
+        };
+        for ((piece, got), room) in pieces.iter().zip(found).zip(rooms) {
+            match self.take(piece, got, room, deadline) {
+                Ok(()) => {}
+                // It took so long that others have the memory now.
+                Err(CallError::Service(Refused::Busy)) => return Ok(Attempt::Passed(step)),
+                Err(CallError::Deadline { .. }) => {
                     let (name, after) = (self.info.name.clone(), self.inspector.time());
-                    Err(InspectError::NotThere { name, after, late })
+                    return Err(InspectError::NotThere { name, after, late: vec![piece.late(first)] });
                 }
+                Err(error) => return Err(self.failure(piece, error)),
             }
-        })
+        }
+        Ok(Attempt::Step(step))
     }
+
+    /// Asks each worker for its elements of the first step from one on.
+    pub(super) fn gather(&self, pieces: &[Piece], first: u64, deadline: Instant) -> Result<Gathered, InspectError> {
+        let asked: Vec<_> = pieces.iter().map(|piece| self.ask(piece, first, true, deadline)).collect();
+        let (mut steps, mut late, mut found) = (None, Vec::new(), Vec::new());
+        for (piece, asked) in pieces.iter().zip(asked) {
+            match asked.and_then(Pending::wait) {
+                Ok(got) => {
+                    let step = got.step.unwrap_or(0);
+                    let one = *steps.get_or_insert(step);
+                    if one != step {
+                        return Err(InspectError::Mixed { name: self.info.name.clone(), one, other: step });
+                    }
+                    found.push(got);
+                }
+                // The other calls are cancelled when this returns.
+                Err(CallError::Service(Refused::Busy)) => {
+                    std::thread::sleep(BUSY_NAP);
+                    return Ok(Gathered::Passed(first));
+                }
+                Err(CallError::Service(Refused::Passed { step })) => return Ok(Gathered::Passed(step)),
+                Err(CallError::Deadline { .. }) => late.push(piece.late(first)),
+                Err(error) => return Err(self.failure(piece, error)),
+            }
+        }
+        match steps {
+            Some(step) if late.is_empty() => Ok(Gathered::Step(step, found)),
+            _ => {
+                let (name, after) = (self.info.name.clone(), self.inspector.time());
+                Err(InspectError::NotThere { name, after, late })
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        piece: &Piece,
+        first: u64,
+        is_direct: bool,
+        deadline: Instant,
+    ) -> Result<Pending<Got, Refused>, CallError<Refused>> {
+        let (name, spans) = (self.info.name.clone(), piece.spans.clone());
+        piece.guest.until(deadline).get(Wanted { name, worker: piece.worker, first, spans, is_direct })
+    }
+
+    /// Copies the elements that a worker shows.
+    fn take(&self, piece: &Piece, got: Got, room: &mut [u8], deadline: Instant) -> Result<(), CallError<Refused>> {
+        pull(&got, room)?;
+        let Some(version) = got.version else { return Ok(()) };
+        let door = piece.guest.until(deadline);
+        if door.is_unchanged(self.info.name.clone(), piece.worker, version)?.wait()? {
+            return Ok(());
+        }
+        // The program changes it often. The door copies it between two changes.
+        let copied = self.ask(piece, 0, false, deadline)?.wait()?;
+        pull(&copied, room)
+    }
+}
+
+/// Copies elements. An error of [`Refused::Busy`] says that the reader has lost them.
+fn pull(got: &Got, room: &mut [u8]) -> Result<(), CallError<Refused>> {
+    let (given, expected) = (got.elements.bytes(), room.len() as u64);
+    if given != expected {
+        let cause = format!("{given} bytes were given and {expected} are selected");
+        return Err(CallError::Service(Refused::Transfer { cause }));
+    }
+    got.elements.pull(0, room).map_err(|error| match error {
+        TransferError::Gone => CallError::Service(Refused::Busy),
+        TransferError::Deadline => CallError::Deadline { stage: Stage::Waiting },
+        TransferError::Link(cause) => CallError::Lost { ran: Ran::Maybe, cause },
+        error => CallError::Service(Refused::Transfer { cause: error.to_string() }),
+    })
 }
 
 impl<T: Element> Area<T> {
     /// Reads elements of one step: those of all workers, put together.
     ///
-    /// *Cost.* Each worker copies its part once, and its door copies what is selected to the
-    /// reader. The program waits for neither.
+    /// *Cost.* Each worker copies its part of a view once, and the reader copies from there what is
+    /// selected. The program does not wait for that. Exposed memory is copied once, by the reader
+    /// itself if the selected elements follow each other and are many.
     ///
     /// # Errors
     /// [`InspectError`]: among others [`NotThere`](InspectError::NotThere), which names the workers
     /// that did not come to the step in time, and [`Lost`](InspectError::Lost), which names a
     /// process that has ended.
     pub fn get(&self, selection: &Selection, at: At) -> Result<Frame<T>, InspectError> {
-        let RawFrame { name, step, element, shape, bytes } = self.get_raw(selection, at)?;
-        let values = match bytemuck::checked::try_cast_slice(&bytes) {
-            Ok(values) => Ok(values.to_vec()),
-            // An allocator may place the bytes where no elements can be.
-            Err(CheckedCastError::PodCastError(_)) => {
-                let values = bytes.chunks_exact(size_of::<T>());
-                values.map(bytemuck::checked::try_pod_read_unaligned).collect::<Result<Vec<T>, _>>()
+        let selected = selection.of(&self.info.shape)?;
+        let (counts, total) = self.count(&selected)?;
+        let mut values: Vec<T> = zeroes(total)?;
+        let step = match T::bytes_mut(&mut values) {
+            Some(bytes) => self.fill_bytes(&selected, &counts, bytes, at)?,
+            None => {
+                let mut bytes = zeroes(total * size_of::<T>())?;
+                let step = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
+                for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size_of::<T>())) {
+                    let (name, element) = (self.info.name.clone(), self.info.element);
+                    let read = bytemuck::checked::try_pod_read_unaligned(bytes);
+                    *value = read.map_err(|_| InspectError::Value { name, element })?;
+                }
+                step
             }
-            Err(error) => Err(error),
         };
-        Ok(Frame { step, shape, values: values.map_err(|_| InspectError::Value { name, element })? })
+        Ok(Frame { step, shape: selected.shape(), values })
     }
 
     /// Reads elements of one step into memory of the caller, and returns the step; `None` if the
     /// area has no steps. After an error, the memory may have elements of several steps.
     ///
-    /// *Cost*: that of [`get`](Self::get), without memory that is new each time and a copy. For
-    /// those who read again and again.
+    /// *Cost*: that of [`get`](Self::get), without memory that is new each time. For those who read
+    /// again and again.
     ///
     /// ```no_run
     /// # use farside_inspect::{At, Inspector, Selection};
@@ -382,10 +456,8 @@ impl Piece {
     }
 }
 
-/// Memory for elements.
-fn zeroes(bytes: usize) -> Result<Vec<u8>, InspectError> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(bytes).map_err(|_| InspectError::NoMemory { bytes: bytes as u64 })?;
-    room.resize(bytes, 0);
-    Ok(room)
+/// Memory for elements, all bytes 0.
+fn zeroes<T: Zeroable>(count: usize) -> Result<Vec<T>, InspectError> {
+    let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+    bytemuck::allocation::try_zeroed_vec(count).map_err(|()| InspectError::NoMemory { bytes })
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::error::ExposeError;
 use super::locked::LockedMemory;
 use super::shared::Shared;
+use super::slots::Budget;
 use crate::protocol::{Part, Refused};
 use crate::sync::lock;
 
@@ -15,7 +16,12 @@ const AREAS_MAX: usize = 16_384;
 
 /// The areas of a process, by name and worker.
 #[derive(Debug, Default)]
-pub(super) struct Areas(Mutex<BTreeMap<(String, u32), Arc<Area>>>);
+pub(super) struct Areas {
+    all: Mutex<BTreeMap<(String, u32), Arc<Area>>>,
+    /// How often memory was shown.
+    memories: AtomicU64,
+    budget: Arc<Budget>,
+}
 
 /// What a worker shows under a name.
 #[derive(Debug)]
@@ -59,7 +65,18 @@ impl Area {
 
 impl Areas {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Arc<Area>>> {
-        lock(&self.0)
+        lock(&self.all)
+    }
+
+    /// A number that no other memory of this process gets.
+    pub(super) fn next_memory(&self) -> u64 {
+        // Relaxed: the number publishes nothing.
+        self.memories.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What counts the mapped slots of this process.
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     /// Adds an area.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::{Activity, WorkerId};
-use farside_rpc::bulk::{Bulk, Read, Write};
+use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::{Call, Never};
 
 use super::activity;
@@ -14,16 +14,20 @@ use super::functions::{self, Questions};
 use super::holds::Holds;
 use super::lease::{Lease, Readers};
 use super::locked::{LEASE_MAX, LockedMemory};
-use super::shared::{Edit, Shared, Slot};
+use super::shared::Edit;
+use super::slots::room;
 use crate::client::Doors;
 use crate::names::JobId;
 use crate::protocol::{
-    About, Door, EventsNow, HeldThing, Order, Part, Places, Refused, Role, Stayed, Wanted, WorkersNow,
+    About, Door, EventsNow, Got, HeldThing, Order, Part, Places, Refused, Role, Stayed, Wanted, WorkersNow,
 };
 use crate::spans::{Span, elements, runs};
 
 /// The most bytes of one change of a view.
 pub(crate) const CHANGE_BYTES_MAX: u64 = 8 << 20;
+/// The size from which a reader copies memory itself. The answer to its question whether the memory
+/// was unchanged takes as long as a copy of these bytes.
+const DIRECT_MIN: usize = 128 << 10;
 /// The time that one process has for its part of a change.
 const CHANGE_TIME: Duration = Duration::from_secs(5);
 
@@ -102,7 +106,7 @@ impl Handlers {
                     return Err(Refused::Role { name: name.clone(), wanted: "a view".into() });
                 };
                 writable(&part)?;
-                check(&part, spans, bytes.len() as u64)?;
+                check_filled(&part, spans, bytes.len() as u64)?;
                 valid(&part, bytes)?;
                 if bytes.len() as u64 > CHANGE_BYTES_MAX {
                     return Err(Refused::TooLarge { bytes: bytes.len() as u64, max: CHANGE_BYTES_MAX });
@@ -174,23 +178,32 @@ impl Door for Handlers {
         activity::events(self.activity()?, session)
     }
 
-    async fn get(&self, _: &Call, wanted: Wanted, into: Bulk<Write>) -> Result<Option<u64>, Refused> {
-        let Wanted { name, worker, first, spans } = wanted;
+    async fn get(&self, _: &Call, wanted: Wanted) -> Result<Got, Refused> {
+        let Wanted { name, worker, first, spans, is_direct } = wanted;
         let area = self.areas.find(&name, worker)?;
         let part = area.part();
-        check(&part, &spans, into.bytes())?;
-        let elements = match &area.source {
+        check(&part, &spans)?;
+        let runs = places(&part, &spans);
+        let now = |elements| Got { step: None, version: None, elements };
+        match &area.source {
             Source::View(shared) => {
                 let slot = shared.clone().wait(first).await?;
-                push_slot(shared, &slot, &spans, &into)?;
-                return Ok(Some(slot.step));
+                Ok(Got { step: Some(slot.step), version: None, elements: slot.show(&runs)? })
             }
-            Source::Memory(memory) => memory.read(&places(&part, &spans)).await?,
-            Source::Number(bits) => bits.load(Ordering::Relaxed).to_ne_bytes().to_vec(),
-            Source::Function => return Err(Refused::Role { name, wanted: "something with elements".into() }),
-        };
-        push(&into, &elements)?;
-        Ok(None)
+            Source::Memory(memory) => match runs[..] {
+                [(offset, bytes)] if is_direct && bytes >= DIRECT_MIN => {
+                    let (version, elements) = memory.show(offset, bytes).await?;
+                    Ok(Got { step: None, version: Some(version), elements })
+                }
+                _ => Ok(now(memory.read(&runs).await?.into())),
+            },
+            Source::Number(bits) => Ok(now(bits.load(Ordering::Relaxed).to_ne_bytes()[..].into())),
+            Source::Function => Err(Refused::Role { name, wanted: "something with elements".into() }),
+        }
+    }
+
+    fn is_unchanged(&self, _: &Call, name: String, worker: u32, version: u64) -> Result<bool, Refused> {
+        Ok(self.memory(&name, worker)?.1.is_unchanged(version))
     }
 
     async fn put(&self, _: &Call, at: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused> {
@@ -198,11 +211,8 @@ impl Door for Handlers {
         let (area, memory) = self.memory(&name, worker)?;
         let part = area.part();
         writable(&part)?;
-        check(&part, &spans, from.bytes())?;
-        let mut bytes = Vec::new();
-        let count = from.bytes() as usize;
-        bytes.try_reserve_exact(count).map_err(|_| Refused::NoMemory { bytes: count as u64 })?;
-        bytes.resize(count, 0);
+        check_filled(&part, &spans, from.bytes())?;
+        let mut bytes = room(from.bytes() as usize)?;
         from.pull(0, &mut bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })?;
         valid(&part, &bytes)?;
         memory.write(lock, &places(&part, &spans), &bytes).await
@@ -290,13 +300,19 @@ fn valid(part: &Part, bytes: &[u8]) -> Result<(), Refused> {
     if are_values { Ok(()) } else { Err(Refused::Value { name: part.name.clone(), element: part.element }) }
 }
 
-/// Checks that the places are inside the part and fill the reader's memory.
-fn check(part: &Part, spans: &[Span], bytes: u64) -> Result<(), Refused> {
-    let Part { shape, element, .. } = part;
+/// Checks that the places are inside the part.
+fn check(part: &Part, spans: &[Span]) -> Result<(), Refused> {
+    let Part { shape, .. } = part;
     let is_inside = spans.len() == shape.len() && spans.iter().zip(shape).all(|(span, length)| span.is_inside(*length));
+    if is_inside { Ok(()) } else { Err(Refused::Places { shape: shape.clone() }) }
+}
+
+/// The same, and that elements for them have so many bytes.
+fn check_filled(part: &Part, spans: &[Span], bytes: u64) -> Result<(), Refused> {
+    check(part, spans)?;
     let counts: Vec<u64> = spans.iter().map(|span| span.count).collect();
-    let fill = || elements(&counts, element.bytes()).map(|count| (count * element.bytes()) as u64);
-    if is_inside && fill() == Some(bytes) { Ok(()) } else { Err(Refused::Places { shape: shape.clone() }) }
+    let filled = elements(&counts, part.element.bytes()).map(|count| (count * part.element.bytes()) as u64);
+    if filled == Some(bytes) { Ok(()) } else { Err(Refused::Places { shape: part.shape.clone() }) }
 }
 
 /// The runs of bytes of places that were [checked](check).
@@ -304,21 +320,4 @@ fn places(part: &Part, spans: &[Span]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     runs(&part.shape, spans, part.element.bytes(), |offset, length| found.push((offset, length)));
     found
-}
-
-/// Moves the elements of a step to the reader: from where they are if they follow each other.
-fn push_slot(shared: &Shared, slot: &Slot, spans: &[Span], into: &Bulk<Write>) -> Result<(), Refused> {
-    let (mut packed, mut pushed) = (Vec::new(), None);
-    runs(shared.shape(), spans, shared.element_bytes(), |offset, length| {
-        let run = &slot.bytes[offset..offset + length];
-        match length as u64 == into.bytes() {
-            true => pushed = Some(push(into, run)),
-            false => packed.extend_from_slice(run),
-        }
-    });
-    pushed.unwrap_or_else(|| push(into, &packed))
-}
-
-fn push(into: &Bulk<Write>, bytes: &[u8]) -> Result<(), Refused> {
-    into.push(0, bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })
 }

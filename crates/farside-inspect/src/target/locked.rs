@@ -1,8 +1,8 @@
 //! [`LockedMemory`]: memory as it is now, and the lock that keeps half an update from being seen.
 //!
-//! One word says whether the memory is locked. It is even while it is free, and rises by 1 with
-//! each lock and each end of one. A reader that finds the same even number before and after its
-//! copy has copied no half update; otherwise it copies again.
+//! The [word](LockWord) says whether the memory is locked. A reader whose copy was no half update
+//! is done; otherwise it copies again. The door copies a few bytes. A long run is copied by the
+//! reader itself, from this process's memory, and the door says afterwards whether it was whole.
 //!
 //! | who | locks by | waits for |
 //! |---|---|---|
@@ -11,14 +11,17 @@
 //! | a reader that locks | the word, with a lease | the same |
 
 use std::future::poll_fn;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use farside::LocalBytes;
+use farside_rpc::bulk::{Bulk, Read, Source};
 
 use super::lease::Lease;
+use super::slots::room;
+use super::word::LockWord;
 use crate::protocol::Refused;
 use crate::sync::lock;
 
@@ -34,9 +37,7 @@ const TRIES: u32 = 20;
 #[derive(Debug)]
 pub(super) struct LockedMemory {
     bytes: LocalBytes,
-    /// Odd while the memory is locked. Changed by the program and by the door's threads; each
-    /// change releases what the holder wrote, and each lock acquires it.
-    word: AtomicU64,
+    word: LockWord,
     /// Whether readers wait. Set by them under the mutex, before they look at the word again.
     is_awaited: AtomicBool,
     outside: Mutex<Outside>,
@@ -51,29 +52,22 @@ struct Outside {
 }
 
 impl LockedMemory {
-    pub(super) fn new(bytes: LocalBytes) -> Self {
-        Self { bytes, word: AtomicU64::new(0), is_awaited: AtomicBool::new(false), outside: Mutex::default() }
+    /// Memory that is free. The number is that of its [word](LockWord::new).
+    pub(super) fn new(bytes: LocalBytes, number: u64) -> Self {
+        let word = LockWord::new(number);
+        Self { bytes, word, is_awaited: AtomicBool::new(false), outside: Mutex::default() }
     }
 
     /// Locks the memory if it is free.
     #[inline]
     pub(super) fn try_lock(&self) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        // SYNC: acquires what the last holder released in `unlock`. The fence keeps the holder's
-        // writes behind the odd word, which `read` looks for.
-        let is_locked = word.is_multiple_of(2)
-            && self.word.compare_exchange(word, word + 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        fence(Ordering::Release);
-        is_locked
+        self.word.try_lock()
     }
 
     /// Ends the caller's lock.
     #[inline]
     pub(super) fn unlock(&self) {
-        // SYNC: releases what the holder wrote; pairs with the acquires in `try_lock` and `read`.
-        // It is sequentially consistent with `is_awaited`: either this thread sees that a reader
-        // waits, or the reader sees that the memory is free.
-        self.word.fetch_add(1, Ordering::SeqCst);
+        self.word.unlock();
         if self.is_awaited.load(Ordering::SeqCst) {
             self.wake();
         }
@@ -129,25 +123,17 @@ impl LockedMemory {
 
     /// Reads runs of bytes, of which none is in the middle of a locked update.
     pub(super) async fn read(&self, runs: &[(usize, usize)]) -> Result<Vec<u8>, Refused> {
-        let total = runs.iter().map(|(_, bytes)| bytes).sum();
-        let mut copy = Vec::new();
-        copy.try_reserve_exact(total).map_err(|_| Refused::NoMemory { bytes: total as u64 })?;
-        copy.resize(total, 0);
+        let mut copy = room(runs.iter().map(|(_, bytes)| bytes).sum())?;
         let mut failure = None;
         let mut attempt = || {
-            let before = self.word.load(Ordering::Acquire);
-            if !before.is_multiple_of(2) {
-                return None;
-            }
+            let before = self.word.version()?;
             let mut rest = copy.as_mut_slice();
             for (offset, bytes) in runs {
                 let (run, behind) = rest.split_at_mut(*bytes);
                 failure = self.bytes.read(*offset as u64, run).err();
                 rest = behind;
             }
-            // SYNC: the copies are before this fence, and a holder's writes behind its odd word.
-            fence(Ordering::Acquire);
-            (self.word.load(Ordering::Relaxed) == before || failure.is_some()).then_some(())
+            (self.word.is_unchanged(before) || failure.is_some()).then_some(())
         };
         // While the program updates the memory again and again, a few more tries are quicker than a
         // wait for the end of its next update.
@@ -155,6 +141,22 @@ impl LockedMemory {
             self.when_free(&mut attempt).await?;
         }
         failure.map_or(Ok(copy), |error| Err(Refused::Failed { cause: error.to_string() }))
+    }
+
+    /// Lets a reader copy a run of bytes itself. Returns the version that it copies then, if the
+    /// memory [is](Self::is_unchanged) the same afterwards.
+    pub(super) async fn show(self: &Arc<Self>, offset: usize, bytes: usize) -> Result<(u64, Bulk<Read>), Refused> {
+        let version = match self.word.version() {
+            Some(version) => version,
+            None => self.when_free(|| self.word.version()).await?,
+        };
+        let run = Run { memory: self.clone(), offset: offset as u64, bytes: bytes as u64 };
+        Ok((version, Bulk::of_source(Arc::new(run))))
+    }
+
+    /// Whether the memory is there and was not locked since it had this version.
+    pub(super) fn is_unchanged(&self, version: u64) -> bool {
+        self.word.is_unchanged(version) && self.bytes.address().is_some()
     }
 
     /// Writes runs of bytes as one update.
@@ -201,5 +203,26 @@ impl LockedMemory {
         if released.is_some() {
             self.unlock();
         }
+    }
+}
+
+/// A run of bytes that a reader copies itself.
+struct Run {
+    memory: Arc<LockedMemory>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Source for Run {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.memory.bytes.read(self.offset + offset, into).is_ok()
+    }
+
+    fn address(&self) -> Option<usize> {
+        self.memory.bytes.address().map(|base| base + self.offset as usize)
     }
 }

@@ -87,8 +87,8 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
 
 /// Memory that readers see as it is now: [`Expose::expose`](crate::Expose::expose).
 ///
-/// Exposing costs nothing afterwards: the door's threads read the memory, and the program takes no
-/// part. A program that changes several values which belong together [locks](Self::lock) the
+/// Exposing costs nothing afterwards: readers or the door's threads copy the memory, and the program
+/// takes no part. A program that changes several values which belong together [locks](Self::lock) the
 /// memory, so that no reader sees half of the change.
 ///
 /// Dropping it ends it. So does freeing the memory; readers are then told that it is gone.
@@ -123,7 +123,7 @@ impl<'w, T: Element> Exposed<'w, T> {
         };
         elements_of(&part)?;
         let doorway = Host::Worker(me).doorway()?;
-        let memory = Arc::new(LockedMemory::new(bytes));
+        let memory = Arc::new(LockedMemory::new(bytes, doorway.areas().next_memory()));
         let area = Area::new(part, Source::Memory(memory.clone()));
         doorway.areas().add(&area)?;
         let (areas, is_locked) = (doorway.areas().clone(), Cell::new(false));

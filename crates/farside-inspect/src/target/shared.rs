@@ -2,8 +2,8 @@
 //!
 //! A reader leaves a *want*: a wish for a step. The program looks at one flag when it publishes.
 //! If it is set, and the lock is free, the program copies the step into a slot for those who want
-//! it. It never waits: not for the lock, and not for a slot. A slot that is being read stays as it
-//! is until the reader has done with it, so a reader has one step or none.
+//! it. It never waits: not for the lock, and not for a [slot](Slots). A slot that is being read
+//! stays as it is, so a reader has one step or none.
 //!
 //! | the program finds | what happens |
 //! |---|---|
@@ -16,17 +16,18 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use farside::Error;
+use farside_rpc::bulk::Withdrawal;
 
 use super::holds::Holds;
 use super::host::Host;
+use super::slots::{Budget, Slot, Slots};
 use crate::protocol::{Part, Refused};
 use crate::spans::{Span, runs};
 use crate::sync::lock;
 
-/// The number of copies of a view.
-const SLOTS: usize = 3;
 /// The number of readers that may wait for a step of one view.
 const WANTS_MAX: usize = 1024;
 
@@ -55,20 +56,13 @@ pub(super) struct Edit {
     pub(super) bytes: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Copies {
-    slots: Vec<Arc<Slot>>,
+    slots: Slots,
     wants: Vec<Want>,
     last_ticket: u64,
     /// The program has dropped its view.
     is_closed: bool,
-}
-
-/// A copy of a step.
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) step: u64,
-    pub(super) bytes: Vec<u8>,
 }
 
 /// A reader that waits for a step.
@@ -82,20 +76,17 @@ struct Want {
 }
 
 impl Shared {
-    pub(super) fn new(part: Part, holds: Arc<Holds>) -> Self {
+    pub(super) fn new(part: Part, holds: Arc<Holds>, budget: Arc<Budget>) -> Self {
         let (next, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { part, next, is_wanted, copies: Mutex::default(), edits: Mutex::default(), holds }
+        let copies = Copies { slots: Slots::new(budget), wants: Vec::new(), last_ticket: 0, is_closed: false };
+        Self { part, next, is_wanted, copies: Mutex::new(copies), edits: Mutex::default(), holds }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.part.name
     }
 
-    pub(super) fn shape(&self) -> &[u64] {
-        &self.part.shape
-    }
-
-    pub(super) fn element_bytes(&self) -> usize {
+    fn element_bytes(&self) -> usize {
         self.part.element.bytes()
     }
 
@@ -178,13 +169,13 @@ impl Shared {
         };
         let Copies { slots, wants, .. } = &mut *copies;
         // The last step before a hold is copied, because readers look at it while all stay.
-        let mut copied = self.holds.wants(step).then(|| copy(slots, step, bytes));
+        let mut copied = self.holds.wants(step).then(|| slots.copy(step, bytes));
         let mut woken = Vec::new();
         for want in wants.iter_mut().filter(|want| want.outcome.is_none()) {
             want.outcome = match want.first {
                 first if first > step => continue,
                 first if first < next => Some(Err(Refused::Passed { step })),
-                _ => Some(copied.get_or_insert_with(|| copy(slots, step, bytes)).clone()),
+                _ => Some(copied.get_or_insert_with(|| slots.copy(step, bytes)).clone()),
             };
             woken.push(want.waker.clone());
         }
@@ -228,29 +219,9 @@ impl Shared {
             return Some(Err(self.unknown()));
         }
         let step = self.step().filter(|step| first <= *step)?;
-        let copy = copies.slots.iter().find(|slot| slot.step == first && first == step);
+        let copy = copies.slots.find(first).filter(|_| first == step);
         Some(copy.cloned().ok_or(Refused::Passed { step }))
     }
-}
-
-/// Copies a step into a slot that is not being read.
-fn copy(slots: &mut Vec<Arc<Slot>>, step: u64, bytes: &[u8]) -> Result<Arc<Slot>, Refused> {
-    let free = slots.iter_mut().filter(|slot| Arc::strong_count(slot) == 1).min_by_key(|slot| slot.step);
-    if let Some(slot) = free
-        && let Some(free) = Arc::get_mut(slot)
-    {
-        free.step = step;
-        free.bytes.copy_from_slice(bytes);
-        return Ok(slot.clone());
-    }
-    if slots.len() >= SLOTS {
-        return Err(Refused::Busy);
-    }
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).map_err(|_| Refused::NoMemory { bytes: bytes.len() as u64 })?;
-    copy.extend_from_slice(bytes);
-    slots.push(Arc::new(Slot { step, bytes: copy }));
-    Ok(slots[slots.len() - 1].clone())
 }
 
 /// Waits for a step of a view. Dropping it takes the want back.
@@ -290,6 +261,9 @@ impl Future for Waiting {
         let ticket = copies.last_ticket;
         copies.wants.push(Want { ticket, first: self.first, waker: context.waker().clone(), outcome: None });
         self.ticket = Some(ticket);
+        let overdue = copies.slots.overdue(Instant::now());
+        drop(copies);
+        overdue.iter().for_each(Withdrawal::withdraw);
         Poll::Pending
     }
 }
@@ -324,7 +298,7 @@ mod tests {
             zero: Vec::new(),
             spacing: Vec::new(),
         };
-        Arc::new(Shared::new(part, Arc::default()))
+        Arc::new(Shared::new(part, Arc::default(), Arc::default()))
     }
 
     fn poll(waiting: &mut Waiting) -> Poll<Result<Arc<Slot>, Refused>> {
@@ -336,10 +310,14 @@ mod tests {
         match polled {
             Poll::Pending => None,
             Poll::Ready(outcome) => Some(outcome.map(|slot| {
-                assert_eq!(slot.bytes, [slot.step as u8], "the bytes are those of the step");
+                assert_eq!(byte_of(&slot), slot.step as u8, "the bytes are those of the step");
                 slot.step
             })),
         }
+    }
+
+    fn byte_of(slot: &Arc<Slot>) -> u8 {
+        slot.show(&[(0, 1)]).unwrap().pull_all().unwrap()[0]
     }
 
     fn publish(shared: &Shared, step: u64) {
@@ -389,7 +367,7 @@ mod tests {
         assert!(poll(&mut more).is_pending());
         publish(&shared, 5);
         assert_eq!(step_of(poll(&mut more)), Some(Ok(5)));
-        assert!(held.iter().map(|slot| u64::from(slot.bytes[0])).eq([1, 3]));
+        assert!(held.iter().map(byte_of).eq([1, 3]));
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Standalone {
         elements_of(&part)?;
         let no_memory = || ExposeError::Shape { name: name.into(), what: "there is no memory for it; make it smaller" };
         let bytes = LocalBytes::new(count * size_of::<T>()).ok_or_else(no_memory)?;
-        let memory = Arc::new(LockedMemory::new(bytes.clone()));
+        let memory = Arc::new(LockedMemory::new(bytes.clone(), self.doorway.areas().next_memory()));
         let area = Area::new(part, Source::Memory(memory.clone()));
         self.doorway.areas().add(&area)?;
         let areas = self.doorway.areas().clone();

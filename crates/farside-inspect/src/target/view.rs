@@ -108,7 +108,7 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         let part = self.part()?;
         let count = elements_of(&part)?;
         let doorway = self.host.doorway()?;
-        let shared = Arc::new(Shared::new(part.clone(), doorway.holds().clone()));
+        let shared = Arc::new(Shared::new(part.clone(), doorway.holds().clone(), doorway.areas().budget().clone()));
         let area = Area::new(part, Source::View(shared.clone()));
         doorway.areas().add(&area)?;
         doorway.holds().add_view(self.host.number(), &shared);
@@ -196,7 +196,7 @@ pub(super) fn elements_of(part: &Part) -> Result<usize, ExposeError> {
 ///
 /// *Cost.* A step that no reader asked for costs a store and a load. A step that one waits for is
 /// copied once, into memory that is allocated with the first such step: up to three copies of the
-/// part. The program never waits for a reader. If all copies are being read, it goes on, and the
+/// part, which readers on this machine map. The program never waits for a reader. If all copies are being read, it goes on, and the
 /// readers get a later step.
 ///
 /// While a reader has the job [pause](crate::Inspector::pause_at), publishing serves other workers

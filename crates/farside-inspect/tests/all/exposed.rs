@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use farside_inspect::{At, InspectError, Refused, Role, Selection};
 
 use crate::steering::start_client;
-use crate::targets::{BOARD, Target};
+use crate::targets::{BOARD, FIELD, Target};
 
 #[test]
 fn memory_is_read_and_written_whole() {
@@ -42,6 +42,29 @@ fn memory_is_read_and_written_whole() {
     let error = own.put(&all, &[0.0; 4]).unwrap_err();
     assert!(matches!(error, InspectError::Refused { refused: Refused::ReadOnly { .. }, .. }), "{error}");
     assert_eq!(job.open::<u16>("loose").unwrap().get(&all, At::Now).unwrap().values, [0; 6]);
+    assert!(target.is_running());
+}
+
+#[test]
+fn large_memory_is_read_whole_while_the_program_changes_it() {
+    let mut target = Target::start("exposed", &[]);
+    let job = target.inspect(2);
+    while !job.open::<u64>("field").is_ok_and(|area| area.info().parts.len() == 2) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let field = job.open::<u64>("field").unwrap();
+    let mut values = vec![0; 2 * FIELD];
+    let (mut changes, mut last) = (0, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    while changes < 30 {
+        field.get_into(&Selection::all(), At::Now, &mut values).unwrap();
+        for worker in values.chunks(FIELD) {
+            assert!(worker.iter().all(|value| *value == worker[0]), "half of a change was read");
+        }
+        changes += u32::from(values[0] != last);
+        last = values[0];
+        assert!(Instant::now() < until, "the program goes on");
+    }
     assert!(target.is_running());
 }
 

@@ -204,6 +204,9 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     Ok(())
 }
 
+/// The elements that each worker has of `field`: so many that readers copy them themselves.
+pub(crate) const FIELD: usize = 1 << 15;
+
 /// Exposes memory, and changes two halves of each worker's part to the same values under a lock.
 fn expose_memory(me: &Worker) -> farside::Result<()> {
     let array = me.global_array::<u64>(2 * BOARD * me.worker_count() as usize)?;
@@ -212,6 +215,8 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
     let _own = me.expose(&format!("own {}", me.id().number()), &own)?;
     let loose = me.symmetric::<u16>(3)?;
     let _loose = me.expose("loose", &loose)?;
+    let field = me.symmetric::<u64>(FIELD)?;
+    let shown_field = me.expose("field", &field)?;
     me.barrier()?;
     let until = Instant::now() + LIMIT;
     for round in 1_u64.. {
@@ -224,6 +229,10 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
         drop(locked);
         if round.is_multiple_of(8) {
             std::thread::sleep(Duration::from_micros(50));
+        }
+        if round.is_multiple_of(32) {
+            let _locked = shown_field.lock()?;
+            (0..FIELD).for_each(|index| field.here().set(index, round));
         }
         me.progress()?;
         assert!(Instant::now() < until, "this job was not ended in time");

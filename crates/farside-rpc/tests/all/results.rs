@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use farside_rpc::bulk::{Bulk, Memory, Read, Write};
+use farside_rpc::bulk::{Bulk, Memory, Read, Source, Withdrawal, Write};
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Client, Handling, Never, Server, Service, Stream, TransferError};
+use farside_rpc::{Call, CallError, Client, Handling, Never, Server, Service, Stream, TransferError};
 
 use crate::{credentials, everywhere, tokens, unique};
 
@@ -274,4 +274,81 @@ fn a_result_has_no_memory_to_write() {
 fn an_error_has_no_memory() {
     let _ =
         Service::new("wrong").procedure("give", Handling::Pooled, |_, ()| Err::<(), Bulk<Read>>(Bulk::from(vec![1])));
+}
+
+/// Memory of a program that reads it in its own way.
+struct Cells {
+    cells: Vec<AtomicU8>,
+    shows_address: bool,
+}
+
+impl Source for Cells {
+    fn bytes(&self) -> u64 {
+        self.cells.len() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        let cells = &self.cells[offset as usize..][..into.len()];
+        into.iter_mut().zip(cells).for_each(|(byte, cell)| *byte = cell.load(Ordering::Relaxed));
+        true
+    }
+
+    fn address(&self) -> Option<usize> {
+        self.shows_address.then(|| self.cells.as_ptr().addr())
+    }
+}
+
+#[test]
+fn a_server_takes_memory_of_a_result_back() {
+    const BYTES: usize = 300_000;
+    let memory = Memory::new_read_only(BYTES).unwrap();
+    memory.write(0, &pattern(BYTES)).unwrap();
+    let cells = |shows_address| -> Arc<Cells> {
+        Arc::new(Cells { cells: pattern(BYTES).into_iter().map(AtomicU8::new).collect(), shows_address })
+    };
+    let (near, far) = (cells(true), cells(false));
+    let (count, pending) = (Arc::default(), Arc::new(Mutex::new(Vec::<Withdrawal>::new())));
+    everywhere(
+        |builder| {
+            let (memory, near, far) = (memory.clone(), near.clone(), far.clone());
+            let (count, pending) = (Arc::clone(&count), pending.clone());
+            let show = move |_: &Call, number: u64| {
+                let part = match number {
+                    0 => memory.to_read(0..BYTES).expect("it is all of it"),
+                    1 => Bulk::of_source(near.clone()),
+                    _ => Bulk::of_source(far.clone()),
+                };
+                pending.lock().unwrap().push(part.withdrawal().expect("it is memory of this side"));
+                Ok::<_, Never>(part.keeping(Guard::new(&count)))
+            };
+            builder.provider(0, Service::new("shower").procedure("show", Handling::Pooled, show))
+        },
+        |client| {
+            let show = client.procedure::<u64, Bulk<Read>, Never>("shower", 0, "show");
+            for number in 0..3 {
+                let part = show.call(&number).unwrap();
+                assert!(part.pull_all().unwrap() == pattern(BYTES) && part.is_valid() && part.withdrawal().is_none());
+                if number > 0 {
+                    let source = if number == 1 { &near } else { &far };
+                    let (mut one, first) = ([0], &source.cells[0]);
+                    first.store(255, Ordering::Relaxed);
+                    part.pull(0, &mut one).unwrap();
+                    assert_eq!(one, [255], "what the memory holds now");
+                    first.store(pattern(1)[0], Ordering::Relaxed);
+                }
+                let withdrawal = pending.lock().unwrap().pop().unwrap();
+                assert!(withdrawal.is_pending() && count.load(Ordering::SeqCst) == 1);
+                withdrawal.withdraw();
+                wait_for(&count, 0);
+                assert_eq!(part.pull_all(), Err(TransferError::Gone), "memory {number}");
+                drop(part);
+                let until = Instant::now() + Duration::from_secs(60);
+                while withdrawal.is_pending() {
+                    assert!(Instant::now() < until, "the client has dropped it");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                withdrawal.withdraw();
+            }
+        },
+    );
 }

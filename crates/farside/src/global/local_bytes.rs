@@ -136,6 +136,14 @@ impl LocalBytes {
         self.bytes
     }
 
+    /// The address of the first byte, for other processes that read the memory of this one by
+    /// system calls. `None` if the memory is gone. It may be freed or used anew at any time later:
+    /// who reads there must look again afterwards.
+    #[must_use]
+    pub fn address(&self) -> Option<usize> {
+        lock(&self.place).as_ref().map(|place| place.base.addr())
+    }
+
     /// Copies bytes from an offset on, until `into` is full.
     ///
     /// # Errors
@@ -195,7 +203,7 @@ mod tests {
             assert_eq!([symmetric.here().get(1), array.local(me).get(1), segment.local().get(1)], [7; 3]);
             let mut last = [1; 4];
             for bytes in &handles {
-                assert_eq!(bytes.bytes(), 16);
+                assert_eq!((bytes.bytes(), bytes.address().is_some()), (16, true));
                 bytes.read(12, &mut last).unwrap();
                 assert_eq!(last, [0; 4]);
                 let outside = LocalBytesError::Outside { offset: 13, count: 4, bytes: 16 };
@@ -207,6 +215,7 @@ mod tests {
             assert_eq!(segment.deregister(me).unwrap(), [0, 7, 0, 0]);
             let read: Vec<_> = handles.iter().map(|bytes| bytes.read(0, &mut last)).collect();
             assert_eq!(read, [Err(LocalBytesError::Gone); 3]);
+            assert!(handles.iter().all(|bytes| bytes.address().is_none()));
             Ok(())
         };
         crate::simulate(1, 1, 1, body).unwrap();
