@@ -14,6 +14,7 @@
 //! | show what a program has that is no job | [`Standalone`] |
 //! | list what a job shows, and read it | [`Inspector`] |
 //! | read a part | [`Selection`] |
+//! | read a step in place | [`Area::pin`] |
 //! | change the job | [`Inspector::set`], [`Area::put`], [`Inspector::act`] |
 //! | have the job pause | [`Inspector::pause_at`] |
 //! | ask in JSON, with the feature `session` | `session::Session` |
@@ -51,13 +52,13 @@ mod target;
 
 pub use client::{
     Area, AreaInfo, At, Awaited, CallSite, CallState, Frame, InspectError, Inspector, JobInfo, Late, Locked, Number,
-    Occurrence, PartInfo, Paused, RawFrame, Shares, Site, Trace, TraceEvent, WaitSite, WaitState, WorkerCounters,
-    WorkerState, WorkerTrace, cycles, jobs,
+    Occurrence, PartInfo, Paused, Pinned, RawFrame, Shares, Site, Trace, TraceEvent, WaitSite, WaitState,
+    WorkerCounters, WorkerState, WorkerTrace, cycles, jobs,
 };
 pub use element::{Element, ElementType};
 pub use names::JobId;
 pub use protocol::{About, Kind, Refused, Role};
-pub use selection::{Selected, Selection, SelectionError};
+pub use selection::{Places, Selected, Selection, SelectionError};
 pub use target::{
     Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown, Standalone,
     View, ViewBuilder,

@@ -94,6 +94,38 @@ impl Selected {
     }
 }
 
+/// The places of one dimension that are selected in a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// One, whose dimension goes away.
+    One(u64),
+    /// Several, at equal distances.
+    Many {
+        /// The first.
+        start: u64,
+        /// The distance of two.
+        step: u64,
+        /// Their number.
+        count: u64,
+    },
+}
+
+impl Selected {
+    /// The number of elements, or the highest number if there are more.
+    pub(crate) fn count(&self) -> u64 {
+        self.spans.iter().fold(1, |product, span| product.saturating_mul(span.count))
+    }
+
+    /// The places of spans in a part.
+    pub(crate) fn places(&self, spans: Vec<Span>) -> Vec<Places> {
+        let place = |(Span { start, step, count }, keeps): (Span, &bool)| match keeps {
+            true => Places::Many { start, step, count },
+            false => Places::One(start),
+        };
+        spans.into_iter().zip(&self.keeps).map(place).collect()
+    }
+}
+
 impl Selection {
     /// Selects all elements.
     #[must_use]

@@ -8,7 +8,9 @@
 //! | `jobs` | – | `jobs`: [`job_object`] of each |
 //! | `list` | `job` | `areas`: [`area_object`] of each; `paused`, if the job is |
 //! | `get` | `job`, `area`, `select`, `step` | `name`, `type`, `shape`, `units`, `step`, and the elements |
-//!
+//! | `map` | `job`, `area`, `select`, `step` | `pin`, `type`, `step`, `file`, `offset`, `shape`, `places` |
+//! | `valid` | `pin` | `valid` |
+//! | `unpin` | `unpin` | – |
 //! | `put` | `job`, `area`, `select`, `values` | `step` |
 //! | `set` | `job`, `parameter`, `value` | `step` |
 //! | `act` | `job`, `action` | `step` |
@@ -29,6 +31,13 @@
 //! until they are undone or the session ends. An answer of a probe that is JSON is part of the
 //! object as such; otherwise it is a text.
 //!
+//! `map` pins a step: it tells where [`Pinned`] elements are, so that the one who asks can read them
+//! in place. `file` is to be opened for reading and mapped; the worker's part begins at `offset`, in
+//! row-major order of `shape`. An item of `places` is one place, or the start, the step and the
+//! number of places. The answer of `valid` says whether the memory has been the step's up to then. A
+//! session keeps 64 pins, and beyond that drops the oldest. Any question may have a list `unpin` of
+//! pins that it ends.
+//!
 //! An answer is an object, and elements behind it, in row-major order and in the machine's order of
 //! bytes. If something failed, the object has the field `error`, with the reason.
 
@@ -48,13 +57,15 @@ pub use self::lines::serve_lines;
 pub use self::objects::{area_object, job_object, value};
 pub(crate) use self::question::Fields;
 pub use self::workers::workers_object;
-use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, WorkerState, jobs};
+use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, Pinned, WorkerState, jobs};
 use crate::protocol::Refused;
-use crate::selection::{Selection, SelectionError};
+use crate::selection::{Places, Selection, SelectionError};
 use crate::sync::lock;
 
 /// The most opened areas that are kept. Beyond, all are opened again when they are asked for.
 const AREAS_MAX: usize = 1024;
+/// The most steps that are pinned.
+const PINS_MAX: usize = 64;
 
 /// Opened areas, by job and name.
 type Opened = BTreeMap<(String, String), Arc<Area<()>>>;
@@ -141,6 +152,14 @@ pub struct Session {
     changes: Mutex<BTreeMap<String, u64>>,
     /// The last look at the workers of each job.
     looks: Mutex<BTreeMap<String, Vec<WorkerState>>>,
+    pins: Mutex<Pins>,
+}
+
+/// Steps that are pinned, by number.
+#[derive(Debug, Default)]
+struct Pins {
+    all: BTreeMap<u64, Pinned>,
+    last: u64,
 }
 
 impl Session {
@@ -158,6 +177,7 @@ impl Session {
             locks: Mutex::default(),
             changes: Mutex::default(),
             looks: Mutex::default(),
+            pins: Mutex::default(),
         }
     }
 
@@ -176,6 +196,9 @@ impl Session {
     fn try_answer(&self, question: &Value, elements: &[u8]) -> Result<Answer, SessionError> {
         let mut fields = Fields::of(question)?;
         let asked = fields.text("do")?;
+        for pin in fields.numbers("unpin")? {
+            lock(&self.pins).all.remove(&pin);
+        }
         if asked == "jobs" {
             fields.end()?;
             return Ok(Answer { head: self.jobs()?, body: Vec::new() });
@@ -191,6 +214,21 @@ impl Session {
                 let step = fields.number("step")?;
                 fields.end()?;
                 return self.get(&job, &area, &select, step.map_or(At::Now, At::Step));
+            }
+            "map" => {
+                let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
+                let step = fields.number("step")?;
+                fields.end()?;
+                self.map(&job, &area, &select, step.map_or(At::Now, At::Step))?
+            }
+            "valid" => {
+                let pin = fields.number("pin")?.ok_or_else(|| SessionError::Question("\"pin\" is missing".into()))?;
+                fields.end()?;
+                json!({ "valid": lock(&self.pins).all.get(&pin).is_some_and(Pinned::is_valid) })
+            }
+            "unpin" => {
+                fields.end()?;
+                json!({})
             }
             "put" => {
                 let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
@@ -318,6 +356,31 @@ impl Session {
                 "name": frame.name, "type": element, "shape": frame.shape, "units": units, "step": frame.step,
             });
             Ok(Answer { head, body: frame.bytes })
+        })
+    }
+
+    /// Pins elements of an area.
+    fn map(&self, job: &str, name: &str, select: &str, at: At) -> Result<Value, SessionError> {
+        let selection = selection(select)?;
+        self.again_if_lost(job, |inspector| {
+            let pinned = self.area(inspector, job, name)?.pin(&selection, at)?;
+            let places = pinned.places().iter().map(|places| match *places {
+                Places::One(place) => json!(place),
+                Places::Many { start, step, count } => json!([start, step, count]),
+            });
+            let mut head = json!({
+                "name": pinned.name(), "type": pinned.element().name(), "step": pinned.step(), "file": pinned.file(),
+                "offset": pinned.offset(), "shape": pinned.shape(), "places": places.collect::<Vec<_>>(),
+            });
+            let mut pins = lock(&self.pins);
+            pins.last += 1;
+            let number = pins.last;
+            pins.all.insert(number, pinned);
+            let oldest = if pins.all.len() > PINS_MAX { pins.all.pop_first() } else { None };
+            drop(pins);
+            drop(oldest);
+            head["pin"] = number.into();
+            Ok(head)
         })
     }
 

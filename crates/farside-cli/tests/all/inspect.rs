@@ -24,6 +24,10 @@ fn job() {
     farside::job().run(if part == STEERED { be_steered } else { publish }).unwrap();
 }
 
+/// The rows that each worker has of the view `wide`, and its columns. Elements count from the step
+/// times a million on.
+const WIDE: u64 = 64;
+
 /// The part of a job that can be changed.
 pub(crate) const STEERED: &str = "steered";
 
@@ -35,8 +39,14 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     let _echo = me.probe("echo", Kind::Plain, |me, question| {
         json!({ "said": question, "by": me.id().number() }).to_string().into_bytes()
     })?;
+    let side = WIDE as usize;
+    let wide = me.view::<u64>("wide").shape([side, side]).part_of([side * count, side], [side * own, 0]).open()?;
     let mut row = [0; 4];
-    publish_and(me, |step| board.publish_mut(step, &mut row))
+    publish_and(me, |step| {
+        let first = step * 1_000_000 + own as u64 * WIDE * WIDE;
+        wide.publish(step, &(first..first + WIDE * WIDE).collect::<Vec<_>>())?;
+        board.publish_mut(step, &mut row)
+    })
 }
 
 fn publish(me: &Worker) -> farside::Result<()> {

@@ -18,7 +18,7 @@ name = sys.argv[1]
 assert any(job["name"] == name and job["process_count"] == 2 for job in farside.jobs())
 with farside.connect(name, timeout=60) as job:
     areas = {area.name: area for area in job.list()}
-    assert sorted(areas) == ["board", "count", "cube", "dt", "echo", "heat"], areas
+    assert sorted(areas) == ["board", "count", "cube", "dt", "echo", "heat", "wide"], areas
     heat = job.area("heat")
     assert (heat.shape, heat.dtype, heat.units) == ((4, 4), numpy.float64, "K"), heat
     expected = numpy.arange(16).reshape(4, 4) + 0.5
@@ -32,6 +32,46 @@ with farside.connect(name, timeout=60) as job:
     steps = [frame.step for _, frame in zip(range(3), heat.watch("[0]", rate=100))]
     assert steps == sorted(set(steps)), steps
     assert (heat.role, heat.kind, heat.writable) == ("view", "plain", False)
+    # A frame that is mapped lies in the memory of the process that published it.
+    wide = job.area("wide")
+    whole = numpy.arange(128 * 64, dtype=numpy.uint64).reshape(128, 64)
+    for select in [numpy.s_[64:], numpy.s_[70:80:3, 5::7], numpy.s_[3], numpy.s_[100, -1]]:
+        frame = wide.map(select)
+        expected = whole[select] + frame.step * 1_000_000
+        assert isinstance(frame, farside.MappedFrame) and frame.shape == expected.shape, select
+        assert (frame == expected).all() and frame.valid(), select
+    def mapped(process):
+        for line in open(f"/proc/{process}/maps"):
+            span, _, _, _, inode, *_ = line.split()
+            start, end = (int(place, 16) for place in span.split("-"))
+            yield start, end, int(inode)
+    frame = wide.map("[64:, ::2]")
+    address = frame.__array_interface__["data"][0]
+    place = next(place for place in mapped("self") if place[0] <= address < place[1])
+    assert place[0] == address and place[2] != 0, place
+    processes = [one["system_process"] for found in farside.jobs() if found["name"] == name for one in found["processes"]]
+    owners = [any(one[2] == place[2] for one in mapped(process)) for process in processes]
+    assert owners == [False, True], owners
+    assert frame.strides == (64 * 8, 16) and not frame.flags.writeable and frame[3].step == frame.step
+    with job.pause() as paused:
+        first, second = wide.map("[64:]"), wide.map("[64:]")
+        assert first.step == second.step == paused.step
+        assert first.__array_interface__["data"] == second.__array_interface__["data"]
+    del first, second
+    # Others wait for 2 s at most: then the oldest frame ends.
+    kept = [frame] + [wide.map("[64:]") for _ in range(2)]
+    later = wide["64"]
+    assert (later == whole[64] + later.step * 1_000_000).all()
+    assert not kept[0].valid() and not kept[0][0].valid()
+    kept[2].release()
+    assert not kept[2].valid()
+    for wrong, words in [(lambda: wide.map(), "several"), (lambda: heat.map("[0]"), "small"), (lambda: job.area("dt").map(), "views")]:
+        try:
+            wrong()
+        except farside.Error as error:
+            assert words in str(error) and "get" in str(error), error
+        else:
+            raise AssertionError(words)
     board = job.area("board")
     assert (board.role, board.writable, board.dtype) == ("view", True, numpy.dtype("u4"))
     board[0, 1:3] = [7, 8]

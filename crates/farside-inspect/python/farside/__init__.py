@@ -10,6 +10,8 @@ All questions go through the command `farside inspect session`, which this modul
 """
 
 import json
+import math
+import mmap
 import os
 import subprocess
 import threading
@@ -17,7 +19,7 @@ import time
 
 import numpy as np
 
-__all__ = ["Area", "Error", "Frame", "Job", "Locked", "Paused", "connect", "jobs"]
+__all__ = ["Area", "Error", "Frame", "Job", "Locked", "MappedFrame", "Paused", "connect", "jobs"]
 
 _DTYPES = {
     "bool": "?", "u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4",
@@ -38,8 +40,65 @@ class Frame(np.ndarray):
         self.step = getattr(other, "step", None)
 
 
+class MappedFrame(Frame):
+    """Elements of one step in the memory of the program's process, which this process maps.
+
+    Nothing was copied, and nothing can be written. The program does not change the memory while the
+    frame is valid. A frame that is kept for longer than 2 s ends when other readers need its memory:
+    then there are elements of a later step. So read or copy first, and then look whether it `valid()`.
+    """
+
+    _pin = None
+
+    def __array_finalize__(self, other):
+        super().__array_finalize__(other)
+        # What was computed is no part of the memory.
+        self._pin = None if self.flags.owndata else getattr(other, "_pin", None)
+
+    def valid(self):
+        """Whether the memory has been this step's up to now."""
+        return self._pin is None or self._pin.is_valid()
+
+    def release(self):
+        """Gives the memory back to the program. The frame is not valid afterwards."""
+        if self._pin is not None:
+            self._pin.release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+
+class _Pin:
+    """A step that is pinned, until no array refers to it."""
+
+    def __init__(self, session, number):
+        self._session = session
+        self._number = number
+
+    def is_valid(self):
+        if self._number is None:
+            return False
+        return self._session.ask(do="valid", pin=self._number)[0]["valid"]
+
+    def release(self):
+        if self._number is not None:
+            self._number, number = None, self._number
+            self._session.ask(do="unpin", unpin=[number])
+
+    def __del__(self):
+        if self._number is not None:
+            # A finalizer asks nothing. The next question takes it along.
+            self._session.unpinned.append(self._number)
+
+
 class _Session:
     """The process that answers questions."""
+
+    # The memories that are kept mapped.
+    _MAPPED_MAX = 8
 
     def __init__(self, job, timeout):
         command = os.environ.get("FARSIDE_COMMAND", "farside")
@@ -52,6 +111,30 @@ class _Session:
                 "into the search path or name it with FARSIDE_COMMAND"
             ) from error
         self.lock = threading.Lock()
+        self.unpinned = []
+        self.mapped = {}
+
+    def map(self, path):
+        """The memory of a file."""
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Error(f"cannot open the memory of the program: {error}; use get") from error
+        try:
+            status = os.fstat(file)
+            key = (status.st_dev, status.st_ino)
+            memory = self.mapped.get(key)
+            if memory is None:
+                while len(self.mapped) >= self._MAPPED_MAX:
+                    # Arrays that refer to it keep it.
+                    self.mapped.pop(next(iter(self.mapped)))
+                memory = mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ)
+                self.mapped[key] = memory
+            return memory
+        except (OSError, ValueError) as error:
+            raise Error(f"cannot map the memory of the program: {error}; use get") from error
+        finally:
+            os.close(file)
 
     def ask(self, elements=None, **question):
         """Asks a question, with an array behind it or without. Returns the answer and, if it has
@@ -59,6 +142,8 @@ class _Session:
         question = {name: value for name, value in question.items() if value is not None}
         if elements is not None:
             question["bytes"] = elements.nbytes
+        if self.unpinned:
+            question["unpin"] = question.get("unpin", []) + [self.unpinned.pop() for _ in range(len(self.unpinned))]
         with self.lock:
             try:
                 self.process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -229,6 +314,20 @@ class Area:
     def __getitem__(self, select):
         return self.get(select)
 
+    def map(self, select="", step=None):
+        """Elements of one step of a view in place, as a `MappedFrame`: no element is copied.
+
+        They must lie in the part of one worker, of more than 4 KiB; otherwise, and for other areas
+        than views, there is an Error that says to use `get`.
+        """
+        answer, _ = self._session.ask(do="map", area=self.name, select=_text(select), step=step)
+        pin = _Pin(self._session, answer["pin"])
+        memory = self._session.map(answer["file"])
+        part = np.frombuffer(memory, self.dtype, math.prod(answer["shape"]), answer["offset"])
+        part = part.reshape(answer["shape"]).view(MappedFrame)
+        part.step, part._pin = answer["step"], pin
+        return part[tuple(_places_of(places) for places in answer["places"]) + (...,)]
+
     def put(self, values, select=""):
         """Writes elements: an array of the shape that is selected, or one number for all places.
 
@@ -268,6 +367,14 @@ def _text(select):
         return select if not select or select.startswith("[") else f"[{select}]"
     parts = select if isinstance(select, tuple) else (select,)
     return "[" + ", ".join(map(_index, parts)) + "]"
+
+
+def _places_of(places):
+    """One place, or its start, step and number."""
+    if isinstance(places, int):
+        return places
+    start, step, count = places
+    return slice(start, start + step * (count - 1) + 1, step)
 
 
 def _fits(values, dtype):

@@ -209,6 +209,14 @@ pub enum InspectError {
         /// The type.
         element: ElementType,
     },
+    /// What is selected is not in one memory that this process can map.
+    #[error("{name:?} cannot be read in place: {why}; copy it with `get`")]
+    NotMapped {
+        /// The name.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// There is no memory for the elements.
     #[error("no memory for {bytes} bytes: select less")]
     NoMemory {

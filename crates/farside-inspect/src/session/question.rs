@@ -42,6 +42,14 @@ impl Fields {
         }
     }
 
+    /// A list of whole numbers that may be left out.
+    pub(crate) fn numbers(&mut self, name: &str) -> Result<Vec<u64>, SessionError> {
+        let wrong = || SessionError::Question(format!("{name:?} is no list of whole numbers"));
+        let Some(value) = self.0.remove(name) else { return Ok(Vec::new()) };
+        let numbers = value.as_array().ok_or_else(wrong)?;
+        numbers.iter().map(|number| number.as_u64().ok_or_else(wrong)).collect()
+    }
+
     /// A number that has to be there.
     pub(crate) fn float(&mut self, name: &str) -> Result<f64, SessionError> {
         let value = self.0.remove(name).and_then(|value| value.as_f64());

@@ -1,6 +1,9 @@
 //! What is shown is listed and read.
 
-use farside_inspect::{At, ElementType, InspectError, Selection};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use farside_inspect::{At, ElementType, InspectError, Pinned, Places, Selection};
 
 use crate::targets::{COLUMNS, MANY, ROWS, Target, pattern};
 
@@ -52,6 +55,56 @@ fn what_a_job_shows_is_listed_and_read() {
     let frame = job.open::<bool>("flags").unwrap().get(&Selection::all(), At::Next).unwrap();
     let even = frame.step.unwrap().is_multiple_of(2);
     assert_eq!(frame.values, [even, true, even, true]);
+}
+
+#[test]
+fn a_step_is_read_in_place_while_it_is_pinned() {
+    let mut target = Target::start("pattern", &[]);
+    let job = target.inspect(2);
+    let area = job.open::<u64>("pattern").unwrap();
+    let selection = "[4, 1::2]".parse().unwrap();
+    let part_of = |pinned: &Pinned| {
+        let mut bytes = vec![0; ROWS * COLUMNS * 8];
+        let is_whole = pinned.copy_to(0, &mut bytes);
+        let mut by_file = vec![0; bytes.len()];
+        File::open(pinned.file()).unwrap().read_exact_at(&mut by_file, pinned.offset() as u64).unwrap();
+        (is_whole && by_file == bytes).then(|| bytemuck::pod_collect_to_vec::<u8, u64>(&bytes))
+    };
+    let expected = |step| {
+        let places = (3..6).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
+        places.map(|(row, column)| pattern(step, row, column)).collect::<Vec<_>>()
+    };
+    // A view has three copies.
+    let pinned: Vec<Pinned> = (0..3).map(|_| area.pin(&selection, At::Next).unwrap()).collect();
+    for one in &pinned {
+        assert_eq!((one.shape(), one.places().len()), (&[3, COLUMNS as u64][..], 2));
+        assert_eq!(one.places()[0], Places::One(1));
+        assert_eq!(one.places()[1], Places::Many { start: 1, step: 2, count: COLUMNS as u64 / 2 });
+    }
+    // Whatever time has passed, what is still valid is the step's.
+    let is_valid = |one: &&Pinned| match part_of(one) {
+        Some(values) => {
+            assert_eq!(values, expected(one.step()));
+            true
+        }
+        None => {
+            assert!(!one.is_valid(), "a copy that is valid can be read");
+            false
+        }
+    };
+    let valid = pinned.iter().filter(is_valid).count();
+    // Others wait for 2 s at most: then the oldest copy is taken away.
+    let frame = area.get(&"[4]".parse().unwrap(), At::Next).unwrap();
+    assert_eq!(frame.values, expected(frame.step.unwrap())[COLUMNS..2 * COLUMNS]);
+    assert!(!pinned[0].is_valid() && !pinned[0].copy_to(0, &mut [0]), "the oldest copy is gone");
+    assert!(pinned.iter().filter(is_valid).count() < valid.max(1));
+    assert!(pinned[0].step() < pinned[1].step() && pinned[1].step() < pinned[2].step());
+    drop(pinned);
+    for (name, selection, why) in [("pattern", "[:]", "several"), ("own 1", "[]", "small")] {
+        let error = job.open_any(name).unwrap().pin(&selection.parse().unwrap(), At::Next).unwrap_err();
+        assert!(matches!(error, InspectError::NotMapped { .. }) && error.to_string().contains(why), "{error}");
+    }
+    assert!(target.is_running());
 }
 
 #[test]
