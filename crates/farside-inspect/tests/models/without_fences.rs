@@ -1,0 +1,10 @@
+//! The lock word with a fence that does nothing.
+
+mod atomics {
+    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+
+    pub(super) fn fence(_: Ordering) {}
+}
+
+#[path = "../../src/target/word.rs"]
+pub(crate) mod word;
