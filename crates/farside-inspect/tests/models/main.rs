@@ -4,6 +4,8 @@
 //! The file of the word is compiled here with the checker's atomics, and once more with a fence
 //! that does nothing, to show that the model finds what is missing then.
 
+#![allow(clippy::duplicate_mod, reason = "the same file, with the checker's fences and without")]
+
 mod checked;
 mod without_fences;
 

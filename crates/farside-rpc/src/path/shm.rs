@@ -9,6 +9,11 @@
 //! with its number and its descriptor. It is sent before the first frame that names the memory, so
 //! the receiver of that frame finds it in the socket.
 
+/// The atomics of the marks. The model checker has its own in their place.
+mod atomics {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+mod mark;
 mod memory;
 
 use std::collections::{HashMap, VecDeque};
@@ -384,10 +389,8 @@ impl Path for ShmPath {
 
 impl Direct for ShmPath {
     fn set_mark(&self, mark: usize, number: u64) -> bool {
-        // SYNC: pairs with the fence in `is_marked`: a reader that finds the number has read
-        // the bytes that this thread wrote before.
-        self.shared.mark(self.shared.end(), mark).is_some_and(|mark| {
-            mark.store(number, Ordering::Release);
+        self.shared.mark(self.shared.end(), mark).is_some_and(|word| {
+            mark::set(word, number);
             #[cfg(test)]
             crate::kills::point();
             true
@@ -395,20 +398,15 @@ impl Direct for ShmPath {
     }
 
     fn clear_mark(&self, mark: usize) {
-        if let Some(mark) = self.shared.mark(self.shared.end(), mark) {
-            mark.store(0, Ordering::Relaxed);
+        if let Some(word) = self.shared.mark(self.shared.end(), mark) {
+            mark::clear(word);
             #[cfg(test)]
             crate::kills::point();
-            // SYNC: pairs with the fence in `is_marked`: a reader that still finds the number has
-            // read before the memory changes.
-            fence(Ordering::SeqCst);
         }
     }
 
     fn is_marked(&self, mark: usize, number: u64) -> bool {
-        // SYNC: pairs with the release store in `set_mark` and the fence in `clear_mark`.
-        fence(Ordering::SeqCst);
-        self.shared.mark(self.shared.end().other(), mark).is_some_and(|word| word.load(Ordering::Acquire) == number)
+        self.shared.mark(self.shared.end().other(), mark).is_some_and(|word| mark::is_set(word, number))
     }
 
     fn share(&self, number: u64, memory: &Mapping) -> bool {
