@@ -108,7 +108,7 @@ const CRATES: [Crate; 18] = [
     },
     Crate {
         name: "farside-inspect",
-        below: &["farside-rpc", "farside", "farside-sys"],
+        below: &["farside-rpc", "farside", "farside-macros", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: true,
         is_package: true,

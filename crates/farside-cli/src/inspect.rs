@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use farside_inspect::session::{Session, area_object, job_object, serve_lines, value};
+use farside_inspect::session::{Session, area_object, job_object, serve_lines, values};
 use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Role, Selection};
 use serde_json::{Value, json};
 
@@ -133,13 +133,7 @@ fn get(arguments: &GetArguments, out: &mut impl Write) -> Result<(), CliError> {
         let written = File::create(path).and_then(|file| frame.write_npy(file));
         return written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause });
     }
-    let numbers = frame.numbers()?;
-    if *json {
-        print_object(&frame, &numbers, area.info(), out)
-    } else {
-        print_text(&frame, &numbers, area.info(), out)
-    }
-    .map_err(CliError::Output)
+    print(&frame, area.info(), *json, out)
 }
 
 fn job_line(job: &JobInfo) -> String {
@@ -149,7 +143,8 @@ fn job_line(job: &JobInfo) -> String {
 }
 
 fn area_line(area: &AreaInfo) -> String {
-    let AreaInfo { name, element, shape, units, .. } = area;
+    let AreaInfo { name, shape, units, .. } = area;
+    let element = area.type_name();
     let units = if units.is_empty() { String::new() } else { format!(" {units}") };
     let what = match (area.role, area.step()) {
         (Role::View, None) => "nothing published".into(),
@@ -169,12 +164,32 @@ fn step_of(frame: &RawFrame) -> String {
     frame.step.map_or(String::new(), |step| format!(", step {step}"))
 }
 
-/// Prints a line with what follows, and then the elements: a row of the last dimension a line, and
-/// an empty line between two planes.
-fn print_text(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
-    let RawFrame { name, element, shape, .. } = frame;
+/// Prints elements: as an object on one line, or as text.
+fn print(frame: &RawFrame, info: &AreaInfo, json: bool, out: &mut impl Write) -> Result<(), CliError> {
+    if json {
+        let values = values(frame)?;
+        return print_object(frame, &values, info, out).map_err(CliError::Output);
+    }
+    let RawFrame { name, shape, .. } = frame;
     let units = if info.units.is_empty() { String::new() } else { format!(" {}", info.units) };
-    writeln!(out, "# {name} {element}{shape:?}{units}{}", step_of(frame))?;
+    let head = format!("# {name} {}{shape:?}{units}{}", info.type_name(), step_of(frame));
+    if frame.fields.is_empty() {
+        return print_text(frame, &frame.numbers()?, &head, out).map_err(CliError::Output);
+    }
+    writeln!(out, "{head}").map_err(CliError::Output)?;
+    for column in frame.columns() {
+        let RawFrame { name, element, shape, .. } = &column;
+        print_text(&column, &column.numbers()?, &format!("## {name} {element}{shape:?}"), out)
+            .map_err(CliError::Output)?;
+    }
+    Ok(())
+}
+
+/// Prints a line, and then the elements: a row of the last dimension a line, and an empty line
+/// between two planes.
+fn print_text(frame: &RawFrame, numbers: &[Number], head: &str, out: &mut impl Write) -> io::Result<()> {
+    let RawFrame { shape, .. } = frame;
+    writeln!(out, "{head}")?;
     let length = |dimension: usize| shape.get(shape.len().wrapping_sub(dimension)).map_or(1, |length| *length as usize);
     let (columns, rows) = (length(1), length(2));
     for (index, row) in numbers.chunks(columns).enumerate() {
@@ -189,19 +204,10 @@ fn print_text(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut i
     Ok(())
 }
 
-fn print_object(frame: &RawFrame, numbers: &[Number], info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
-    let mut values: Vec<Value> = numbers.iter().map(|number| value(*number)).collect();
-    for length in frame.shape.iter().rev() {
-        let mut inner = values.into_iter();
-        let mut outer = Vec::new();
-        while inner.len() > 0 {
-            outer.push(Value::Array(inner.by_ref().take(*length as usize).collect()));
-        }
-        values = outer;
-    }
+fn print_object(frame: &RawFrame, values: &Value, info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
     let RawFrame { name, step, element, shape, .. } = frame;
     let object = json!({
-        "name": name, "type": element.name(), "shape": shape, "units": info.units, "step": step, "values": values.pop(),
+        "name": name, "type": element.name(), "shape": shape, "units": info.units, "step": step, "values": values,
     });
     writeln!(out, "{object}")
 }

@@ -50,12 +50,20 @@ mod spans;
 mod sync;
 mod target;
 
+/// For what macros write, not for programs.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::element::derived::{Sealed, add_field, bytes_of, struct_of};
+}
+
 pub use client::{
     Area, AreaInfo, At, Awaited, CallSite, CallState, Frame, InspectError, Inspector, JobInfo, Late, Locked, Number,
     Occurrence, PartInfo, Paused, Pinned, RawFrame, Shares, Site, Trace, TraceEvent, WaitSite, WaitState,
     WorkerCounters, WorkerState, WorkerTrace, cycles, jobs,
 };
-pub use element::{Element, ElementType};
+pub use element::{Element, ElementType, Field};
+/// Makes a struct an [element](trait@Element).
+pub use farside_macros::Element;
 pub use names::JobId;
 pub use protocol::{About, Kind, Refused, Role};
 pub use selection::{Places, Selected, Selection, SelectionError};

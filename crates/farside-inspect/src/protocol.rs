@@ -8,7 +8,7 @@ use farside_rpc::{Call, Never, Wire};
 pub(crate) use self::activity::{
     CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Thread, WhomNow, WorkerNow, WorkersNow,
 };
-use crate::element::ElementType;
+use crate::element::{ElementType, Field};
 use crate::spans::Span;
 
 /// The process behind a door.
@@ -89,6 +89,8 @@ pub struct Part {
     pub is_writable: bool,
     /// The type of the elements.
     pub element: ElementType,
+    /// Its fields, if it is a struct.
+    pub fields: Vec<Field>,
     /// The shape of the whole area.
     pub whole: Vec<u64>,
     /// Where the part begins in it.

@@ -38,6 +38,9 @@
 //! session keeps 64 pins, and beyond that drops the oldest. Any question may have a list `unpin` of
 //! pins that it ends.
 //!
+//! The elements of the type `struct` have `bytes_each` bytes each, and `fields`: `name`, `type`,
+//! `offset` and `shape` of each.
+//!
 //! An answer is an object, and elements behind it, in row-major order and in the machine's order of
 //! bytes. If something failed, the object has the field `error`, with the reason.
 
@@ -54,7 +57,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 pub use self::lines::serve_lines;
-pub use self::objects::{area_object, job_object, value};
+use self::objects::add_fields;
+pub use self::objects::{area_object, job_object, value, values};
 pub(crate) use self::question::Fields;
 pub use self::workers::workers_object;
 use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, Pinned, WorkerState, jobs};
@@ -352,9 +356,10 @@ impl Session {
                 frame = area.get_raw(&selection, At::Next)?;
             }
             let (element, units) = (frame.element.name(), &info.units);
-            let head = json!({
+            let mut head = json!({
                 "name": frame.name, "type": element, "shape": frame.shape, "units": units, "step": frame.step,
             });
+            add_fields(&mut head, frame.element.bytes(), &frame.fields);
             Ok(Answer { head, body: frame.bytes })
         })
     }
@@ -372,6 +377,7 @@ impl Session {
                 "name": pinned.name(), "type": pinned.element().name(), "step": pinned.step(), "file": pinned.file(),
                 "offset": pinned.offset(), "shape": pinned.shape(), "places": places.collect::<Vec<_>>(),
             });
+            add_fields(&mut head, pinned.element().bytes(), pinned.fields());
             let mut pins = lock(&self.pins);
             pins.last += 1;
             let number = pins.last;

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod element;
 mod options;
 mod service;
 mod test_attribute;
@@ -54,6 +55,35 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn derive_wire(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     wire::derive(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct of numbers an element of areas: `farside_inspect::Element`.
+///
+/// The struct is `#[repr(C)]` and derives bytemuck's `Pod` and `Zeroable`, so it has no padding.
+/// Its fields are elements themselves, or arrays of elements. Those of an inner struct `position`
+/// are named `position.x`, and those of an array of structs `corners.0.x`.
+///
+/// # Errors
+/// Compilation fails for enums, unions, tuple structs, structs with parameters, and structs that are
+/// no `Pod`.
+///
+/// # Examples
+/// ```ignore
+/// use bytemuck::{Pod, Zeroable};
+/// use farside_inspect::Element;
+///
+/// #[derive(Clone, Copy, Pod, Zeroable, Element)]
+/// #[repr(C)]
+/// struct Particle {
+///     position: [f64; 3],
+///     mass: f32,
+///     kind: u32,
+/// }
+/// ```
+#[proc_macro_derive(Element)]
+pub fn derive_element(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    element::derive(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Turns a function into a test that runs as a job of several processes.

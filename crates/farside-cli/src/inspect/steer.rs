@@ -197,6 +197,7 @@ fn encode(text: &str, element: ElementType) -> Result<Vec<u8>, CliError> {
         ElementType::F32 => parse!(f32),
         ElementType::F64 => parse!(f64),
         ElementType::C64 => complex(text).map(|(re, im)| bytes_of([re as f32, im as f32].map(f32::to_ne_bytes))),
+        ElementType::Struct(_) => None,
         ElementType::C128 => complex(text).map(|(re, im)| bytes_of([re, im].map(f64::to_ne_bytes))),
     };
     bytes.ok_or_else(|| CliError::Arguments(format!("invalid value {text:?}: expected a value of {element}")))

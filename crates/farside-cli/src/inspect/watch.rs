@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use farside_inspect::{At, InspectError, Selection};
 
-use super::{JobArguments, print_object, print_text};
+use super::{JobArguments, print};
 use crate::error::CliError;
 
 /// Print elements again and again, each time of one step
@@ -54,18 +54,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
             continue;
         }
         (last, printed) = (frame.step, printed + 1);
-        let numbers = frame.numbers()?;
-        let print = |out: &mut _| {
-            if *json {
-                print_object(&frame, &numbers, area.info(), out)
-            } else {
-                print_text(&frame, &numbers, area.info(), out)
-            }
-        };
-        match print(out).and_then(|()| out.flush()) {
+        let printed = print(&frame, area.info(), *json, out).and_then(|()| out.flush().map_err(CliError::Output));
+        match printed {
             // A program such as `head` has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            printed => printed.map_err(CliError::Output)?,
+            Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            printed => printed?,
         }
     }
     Ok(())

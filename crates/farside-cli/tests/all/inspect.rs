@@ -4,8 +4,9 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bytemuck::{Pod, Zeroable};
 use farside::Worker;
-use farside_inspect::{Expose, Kind, PublishError};
+use farside_inspect::{Element, Expose, Kind, PublishError};
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};
 
@@ -28,6 +29,15 @@ fn job() {
 /// times a million on.
 const WIDE: u64 = 64;
 
+/// An element of the view `particles`.
+#[derive(Clone, Copy, Pod, Zeroable, Element)]
+#[repr(C)]
+struct Particle {
+    position: [f64; 3],
+    mass: f32,
+    kind: u32,
+}
+
 /// The part of a job that can be changed.
 pub(crate) const STEERED: &str = "steered";
 
@@ -39,12 +49,18 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     let _echo = me.probe("echo", Kind::Plain, |me, question| {
         json!({ "said": question, "by": me.id().number() }).to_string().into_bytes()
     })?;
+    let particles = me.view("particles").shape([2]).part_of([2 * count], [2 * own]).writable().open()?;
+    let mut own_particles = [2 * own as u32, 2 * own as u32 + 1].map(|number| {
+        let first = f64::from(number);
+        Particle { position: [first, first + 0.25, first + 0.5], mass: number as f32 / 2.0, kind: number + 10 }
+    });
     let side = WIDE as usize;
     let wide = me.view::<u64>("wide").shape([side, side]).part_of([side * count, side], [side * own, 0]).open()?;
     let mut row = [0; 4];
     publish_and(me, |step| {
         let first = step * 1_000_000 + own as u64 * WIDE * WIDE;
         wide.publish(step, &(first..first + WIDE * WIDE).collect::<Vec<_>>())?;
+        particles.publish_mut(step, &mut own_particles)?;
         board.publish_mut(step, &mut row)
     })
 }
@@ -159,6 +175,26 @@ fn a_running_job_is_found_listed_and_read() {
     assert_eq!((&got["shape"], &got["values"]), (&json!([2]), &json!([12.5, 13.5])));
     let got = object(&job.inspect("get", &["cube[1, 1, 1]", "--json"]));
     assert_eq!((&got["shape"], &got["values"]), (&json!([]), &json!(-7)));
+
+    let mut steered = Job::start_as(STEERED);
+    steered.wait();
+    let list = steered.inspect("list", &[]);
+    assert!(list.contains("particles  struct {position: f64[3], mass: f32, kind: u32}[4]  step "), "{list}");
+    let got = object(&steered.inspect("get", &["particles[3]", "--json"]));
+    assert_eq!(got["values"], json!({ "position": [3.0, 3.25, 3.5], "mass": 1.5, "kind": 13 }));
+    let got = object(&steered.inspect("get", &["particles[:1]", "--json"]));
+    assert_eq!(got["values"], json!([{ "position": [0.0, 0.25, 0.5], "mass": 0.0, "kind": 10 }]));
+    let got = steered.inspect("get", &["particles[::3]"]);
+    let rows = got.split_once('\n').unwrap().1.trim_end();
+    let expected = "## position f64[2, 3]\n0 0.25 0.5\n3 3.25 3.5\n## mass f32[2]\n0 1.5\n## kind u32[2]\n10 13";
+    assert_eq!(rows, expected);
+    for words in [&["plot", "particles"][..], &["put", "particles[0]", "1"]] {
+        let arguments = [&["inspect", words[0], "--job", &steered.name], &words[1..]].concat();
+        let output = std::process::Command::new(FARSIDE.0).args(&arguments).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains("struct"), "{error}");
+    }
+    drop(steered);
 
     let path = std::env::temp_dir().join(format!("farside-{}.npy", job.name));
     assert_eq!(job.inspect("get", &["heat", "--npy", path.to_str().unwrap()]), "");

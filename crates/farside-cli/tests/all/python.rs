@@ -10,7 +10,10 @@ use crate::inspect::{FARSIDE, Job, STEERED};
 const LIMIT: Duration = Duration::from_secs(100);
 
 const SCRIPT: &str = r#"
+import os
+import subprocess
 import sys
+import tempfile
 import numpy
 import farside
 
@@ -18,7 +21,7 @@ name = sys.argv[1]
 assert any(job["name"] == name and job["process_count"] == 2 for job in farside.jobs())
 with farside.connect(name, timeout=60) as job:
     areas = {area.name: area for area in job.list()}
-    assert sorted(areas) == ["board", "count", "cube", "dt", "echo", "heat", "wide"], areas
+    assert sorted(areas) == ["board", "count", "cube", "dt", "echo", "heat", "particles", "wide"], areas
     heat = job.area("heat")
     assert (heat.shape, heat.dtype, heat.units) == ((4, 4), numpy.float64, "K"), heat
     expected = numpy.arange(16).reshape(4, 4) + 0.5
@@ -32,6 +35,18 @@ with farside.connect(name, timeout=60) as job:
     steps = [frame.step for _, frame in zip(range(3), heat.watch("[0]", rate=100))]
     assert steps == sorted(set(steps)), steps
     assert (heat.role, heat.kind, heat.writable) == ("view", "plain", False)
+    particles = job.area("particles")
+    struct = numpy.dtype([("position", "<f8", (3,)), ("mass", "<f4"), ("kind", "<u4")])
+    assert particles.dtype == struct and particles.dtype.itemsize == 32, particles.dtype
+    frame = particles[1:4:2]
+    assert frame["kind"].tolist() == [11, 13] and frame["position"].tolist() == [[1, 1.25, 1.5], [3, 3.25, 3.5]]
+    particles[2] = numpy.array(((7, 8, 9), 0.25, 99), struct)
+    assert particles[2]["position"].tolist() == [7, 8, 9] and particles[3]["kind"] == 13
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "particles.npy")
+        subprocess.run([os.environ["FARSIDE_COMMAND"], "inspect", "get", "--job", name, "particles", "--npy", file], check=True)
+        loaded = numpy.load(file)
+        assert loaded.dtype == struct and (loaded == particles[...]).all(), loaded
     # A frame that is mapped lies in the memory of the process that published it.
     wide = job.area("wide")
     whole = numpy.arange(128 * 64, dtype=numpy.uint64).reshape(128, 64)

@@ -27,6 +27,19 @@ _DTYPES = {
 }
 
 
+def _dtype(described):
+    """The type of elements. Structs have fields."""
+    if described["type"] != "struct":
+        return np.dtype(_DTYPES[described["type"]])
+    fields = described["fields"]
+    return np.dtype({
+        "names": [field["name"] for field in fields],
+        "formats": [(_DTYPES[field["type"]], tuple(field["shape"])) for field in fields],
+        "offsets": [field["offset"] for field in fields],
+        "itemsize": described["bytes_each"],
+    })
+
+
 class Error(Exception):
     """Why a question has no answer."""
 
@@ -162,7 +175,7 @@ class _Session:
         return answer, elements
 
     def _elements(self, answer):
-        array = np.empty(answer["shape"], _DTYPES[answer["type"]])
+        array = np.empty(answer["shape"], _dtype(answer))
         if array.nbytes != answer["bytes"]:
             self.close()
             raise Error("the command that answers is of another version: install this package anew")
@@ -289,7 +302,7 @@ class Area:
     def __init__(self, session, described):
         self._session = session
         self.name = described["name"]
-        self.dtype = np.dtype(_DTYPES[described["type"]])
+        self.dtype = _dtype(described)
         self.shape = tuple(described["shape"])
         self.units = described["units"]
         self.step = described["step"]

@@ -11,7 +11,7 @@ use farside_rpc::{CallError, Pending, Ran, Stage, TransferError};
 use super::error::{InspectError, Late};
 use super::info::AreaInfo;
 use super::inspector::{Guest, Inspector};
-use crate::element::{Element, ElementType};
+use crate::element::{Element, ElementType, Field};
 use crate::protocol::{Got, Refused, Role, Wanted};
 use crate::selection::{Selected, Selection};
 use crate::spans::{Span, elements, runs};
@@ -70,6 +70,8 @@ pub struct RawFrame {
     pub step: Option<u64>,
     /// The type of the elements.
     pub element: ElementType,
+    /// Its fields, if it is a struct.
+    pub fields: Vec<Field>,
     /// The shape of what was selected.
     pub shape: Vec<u64>,
     /// The elements, in row-major order and in this machine's order of bytes.
@@ -126,7 +128,8 @@ impl<T> Area<T> {
         let mut bytes: Vec<u8> = zeroes(total * self.info.element.bytes())?;
         let step = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
         let (name, element) = (self.info.name.clone(), self.info.element);
-        Ok(RawFrame { name, step, element, shape: selected.shape(), bytes })
+        let fields = self.info.fields.clone();
+        Ok(RawFrame { name, step, element, fields, shape: selected.shape(), bytes })
     }
 
     /// The number of elements that are selected, by dimension and in all.

@@ -73,6 +73,24 @@ pub enum InspectError {
         /// The type that was expected.
         wanted: ElementType,
     },
+    /// The elements are other structs.
+    #[error("{name:?} consists of {is}, not of {wanted}: open it with a struct of those fields")]
+    Fields {
+        /// The name.
+        name: String,
+        /// The type of the elements.
+        is: String,
+        /// The type that was expected.
+        wanted: String,
+    },
+    /// The elements are structs, and numbers were wanted.
+    #[error("{name:?} consists of structs with the fields {fields}, not of numbers: read them as text, JSON or .npy")]
+    Structs {
+        /// The name.
+        name: String,
+        /// The names of the fields.
+        fields: String,
+    },
     /// The selection is wrong.
     #[error(transparent)]
     Selection(#[from] SelectionError),

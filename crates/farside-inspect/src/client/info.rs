@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::InspectError;
-use crate::element::ElementType;
+use crate::element::{self, ElementType, Field, with_fields};
 use crate::names::JobId;
 use crate::protocol::{About, Kind, Part, Role};
 use crate::spans::elements;
@@ -30,6 +30,8 @@ pub struct AreaInfo {
     pub name: String,
     /// The type of the elements.
     pub element: ElementType,
+    /// Its fields, if it is a struct.
+    pub fields: Vec<Field>,
     /// The shape of the whole.
     pub shape: Vec<u64>,
     /// The units of the elements. Empty if they have none.
@@ -71,13 +73,19 @@ impl AreaInfo {
         self.parts.iter().map(|part| part.step).min().flatten()
     }
 
+    /// The type of the elements with its fields, such as `f64` or `struct {mass: f32, kind: u32}`.
+    #[must_use]
+    pub fn type_name(&self) -> String {
+        with_fields(self.element, &self.fields)
+    }
+
     /// Whether each worker has a part of the whole, and not all of it.
     pub(super) fn has_parts(&self) -> bool {
         matches!(self.role, Role::View | Role::Memory)
     }
 
     fn described(&self) -> String {
-        format!("{}{:?}", self.element, self.shape)
+        format!("{}{:?}", self.type_name(), self.shape)
     }
 
     /// Returns the area, if all workers show the same under its name and no two have an element in
@@ -112,18 +120,18 @@ impl PartInfo {
 /// Puts the parts of all processes together, by name. Parts of different types or shapes make
 /// different areas.
 pub(super) fn areas(parts: Vec<(u32, Vec<Part>)>) -> Result<Vec<AreaInfo>, InspectError> {
-    let mut areas: BTreeMap<(String, &'static str, Vec<u64>), AreaInfo> = BTreeMap::new();
+    let mut areas: BTreeMap<(String, String, Vec<u64>), AreaInfo> = BTreeMap::new();
     for (process, parts) in parts {
         for part in parts {
             if !is_possible(&part) {
                 return Err(InspectError::Invalid { process, name: part.name });
             }
-            let Part { name, worker, element, whole, origin, shape, units, step, .. } = part;
+            let Part { name, worker, element, fields, whole, origin, shape, units, step, .. } = part;
             let Part { role, kind, is_writable, zero, spacing, .. } = part;
-            let key = (name.clone(), element.name(), whole.clone());
+            let key = (name.clone(), with_fields(element, &fields), whole.clone());
             let area = || {
                 let (shape, origin, parts) = (whole, zero, Vec::new());
-                AreaInfo { name, element, shape, units, role, kind, is_writable, origin, spacing, parts }
+                AreaInfo { name, element, fields, shape, units, role, kind, is_writable, origin, spacing, parts }
             };
             let area = areas.entry(key).or_insert_with(area);
             area.is_writable &= is_writable;
@@ -136,12 +144,13 @@ pub(super) fn areas(parts: Vec<(u32, Vec<Part>)>) -> Result<Vec<AreaInfo>, Inspe
 }
 
 fn is_possible(part: &Part) -> bool {
-    let Part { element, whole, origin, shape, .. } = part;
+    let Part { element, fields, whole, origin, shape, .. } = part;
     let is_inside = |((origin, length), whole): ((&u64, &u64), &u64)| {
         *length > 0 && origin.checked_add(*length).is_some_and(|end| end <= *whole)
     };
     origin.len() == whole.len()
         && shape.len() == whole.len()
+        && element::is_possible(*element, fields)
         && elements(shape, element.bytes()).is_some()
         && origin.iter().zip(shape).zip(whole).all(is_inside)
 }

@@ -11,7 +11,7 @@ use super::area::Area;
 use super::error::InspectError;
 use super::info::{AreaInfo, JobInfo, areas};
 use super::steering::PausedHold;
-use crate::element::Element;
+use crate::element::{Element, with_fields};
 use crate::names::{self, JobId};
 use crate::protocol::{About, DoorClient, Refused};
 
@@ -187,8 +187,12 @@ impl Inspector {
     /// else.
     pub fn open<T: Element>(&self, name: &str) -> Result<Area<T>, InspectError> {
         let info = self.find(name)?;
-        if info.element != T::TYPE {
+        if info.element.name() != T::TYPE.name() {
             return Err(InspectError::Type { name: info.name, is: info.element, wanted: T::TYPE });
+        }
+        if info.element != T::TYPE || info.fields != T::fields() {
+            let (is, wanted) = (info.type_name(), with_fields(T::TYPE, &T::fields()));
+            return Err(InspectError::Fields { name: info.name, is, wanted });
         }
         Ok(Area::new(self.clone(), info))
     }

@@ -7,7 +7,7 @@ use bytemuck::checked::try_pod_read_unaligned;
 
 use super::area::RawFrame;
 use super::error::InspectError;
-use crate::element::{Element, ElementType};
+use crate::element::{Element, ElementType, Field};
 
 /// An element of any type.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +55,8 @@ impl RawFrame {
     /// The elements, in row-major order.
     ///
     /// # Errors
-    /// [`InspectError::Value`] if an element is no value of its type, such as a `bool` of 2.
+    /// [`InspectError::Value`] if an element is no value of its type, such as a `bool` of 2;
+    /// [`InspectError::Structs`] if the elements are structs.
     pub fn numbers(&self) -> Result<Vec<Number>, InspectError> {
         fn all<T: Element>(bytes: &[u8], number: fn(T) -> Number) -> Option<Vec<Number>> {
             let values = bytes.chunks_exact(size_of::<T>());
@@ -78,8 +79,50 @@ impl RawFrame {
                 all(bytes, |[real, imaginary]: [f32; 2]| Number::Complex(real.into(), imaginary.into()))
             }
             ElementType::C128 => all(bytes, |[real, imaginary]: [f64; 2]| Number::Complex(real, imaginary)),
+            ElementType::Struct(_) => {
+                let fields: Vec<&str> = self.fields.iter().map(|field| field.name.as_str()).collect();
+                return Err(InspectError::Structs { name: self.name.clone(), fields: fields.join(", ") });
+            }
         };
         numbers.ok_or_else(|| InspectError::Value { name: self.name.clone(), element: self.element })
+    }
+
+    /// The fields of structs, each as a frame of its own under the field's name. The dimensions of a
+    /// field that is an array follow those of the frame.
+    #[must_use]
+    pub fn columns(&self) -> Vec<Self> {
+        let column = |field: &Field| {
+            let range = field.offset as usize..field.offset as usize + field.bytes() as usize;
+            let bytes = self.bytes.chunks_exact(self.element.bytes()).flat_map(|element| &element[range.clone()]);
+            Self {
+                name: field.name.clone(),
+                step: self.step,
+                element: field.element,
+                fields: Vec::new(),
+                shape: self.shape.iter().copied().chain(field.shape.iter().map(|length| u64::from(*length))).collect(),
+                bytes: bytes.copied().collect(),
+            }
+        };
+        self.fields.iter().map(column).collect()
+    }
+
+    /// The type as numpy writes it in the header of a file.
+    fn numpy(&self) -> String {
+        if self.fields.is_empty() {
+            return format!("'{}'", self.element.numpy());
+        }
+        let field = |Field { name, element, shape, .. }: &Field| {
+            // Python's own escapes.
+            let name = name.chars().map(|c| match c {
+                '\'' | '\\' => format!("\\{c}"),
+                c if c.is_ascii() => c.to_string(),
+                c => format!("\\U{:08x}", u32::from(c)),
+            });
+            let lengths: Vec<String> = shape.iter().map(|length| format!("{length},")).collect();
+            let shape = if shape.is_empty() { String::new() } else { format!(", ({})", lengths.join(" ")) };
+            format!("('{}', '{}'{shape})", name.collect::<String>(), element.numpy())
+        };
+        format!("[{}]", self.fields.iter().map(field).collect::<Vec<_>>().join(", "))
     }
 
     /// Writes the frame as a file of numpy (`.npy`, version 1.0). The step is not in it.
@@ -88,11 +131,11 @@ impl RawFrame {
     /// Those of `out`.
     pub fn write_npy(&self, mut out: impl Write) -> io::Result<()> {
         let lengths: Vec<String> = self.shape.iter().map(|length| format!("{length},")).collect();
-        let (element, shape) = (self.element.numpy(), lengths.join(" "));
-        let described = format!("{{'descr': '{element}', 'fortran_order': False, 'shape': ({shape}), }}");
+        let (element, shape) = (self.numpy(), lengths.join(" "));
+        let described = format!("{{'descr': {element}, 'fortran_order': False, 'shape': ({shape}), }}");
         // The elements begin at a multiple of 64 bytes, behind 10 bytes, the text and a line's end.
         let padding = (10 + described.len() + 1).next_multiple_of(64) - (10 + described.len() + 1);
-        let bytes = u16::try_from(described.len() + padding + 1).expect("8 lengths of 20 digits are short");
+        let bytes = u16::try_from(described.len() + padding + 1).expect("8 lengths and 256 fields are short");
         out.write_all(b"\x93NUMPY\x01\x00")?;
         out.write_all(&bytes.to_le_bytes())?;
         writeln!(out, "{described}{:padding$}", "")?;
@@ -105,7 +148,8 @@ mod tests {
     use super::*;
 
     fn frame(element: ElementType, shape: &[u64], bytes: &[u8]) -> RawFrame {
-        RawFrame { name: "it".into(), step: None, element, shape: shape.to_vec(), bytes: bytes.to_vec() }
+        let (name, fields) = ("it".into(), Vec::new());
+        RawFrame { name, step: None, element, fields, shape: shape.to_vec(), bytes: bytes.to_vec() }
     }
 
     #[test]
@@ -117,6 +161,23 @@ mod tests {
         assert_eq!(text, "0.1");
         assert!(numbers(ElementType::Bool, &[0, 1]).is_ok());
         assert!(matches!(numbers(ElementType::Bool, &[2]), Err(InspectError::Value { .. })));
+    }
+
+    #[test]
+    fn files_of_structs_name_the_fields() {
+        let field = |name: &str, element, offset, shape: &[u32]| Field {
+            name: name.into(),
+            element,
+            offset,
+            shape: shape.to_vec(),
+        };
+        let mut structs = frame(ElementType::Struct(12), &[1], b"twelve bytes");
+        structs.fields = vec![field("a.b", ElementType::F64, 0, &[]), field("\u{e9}", ElementType::U16, 8, &[2])];
+        let mut file = Vec::new();
+        structs.write_npy(&mut file).unwrap();
+        let text = String::from_utf8_lossy(&file);
+        assert!(text.contains("'descr': [('a.b', '<f8'), ('\\U000000e9', '<u2', (2,))],"), "{text}");
+        assert_eq!((file.len() % 64, structs.columns()[1].bytes.as_slice()), (12, &b"ytes"[..]));
     }
 
     #[test]

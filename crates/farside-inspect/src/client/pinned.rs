@@ -8,7 +8,7 @@ use farside_rpc::bulk::{Bulk, Mapped, Read};
 
 use super::area::{Area, At, Attempt, Gathered};
 use super::error::InspectError;
-use crate::element::ElementType;
+use crate::element::{ElementType, Field};
 use crate::protocol::Role;
 use crate::selection::{Places, Selection};
 use crate::spans::Span;
@@ -25,6 +25,7 @@ pub struct Pinned {
     name: String,
     step: u64,
     element: ElementType,
+    fields: Vec<Field>,
     shape: Vec<u64>,
     places: Vec<Places>,
     memory: Bulk<Read>,
@@ -67,8 +68,8 @@ impl<T> Area<T> {
         if mapped.bytes() as u64 != expected {
             return Err(not_mapped("its process describes it in another way, and may run another version"));
         }
-        let (name, element) = (self.info.name.clone(), self.info.element);
-        Ok(Pinned { name, step, element, shape, places, memory, mapped })
+        let (name, element, fields) = (self.info.name.clone(), self.info.element, self.info.fields.clone());
+        Ok(Pinned { name, step, element, fields, shape, places, memory, mapped })
     }
 }
 
@@ -89,6 +90,12 @@ impl Pinned {
     #[must_use]
     pub fn element(&self) -> ElementType {
         self.element
+    }
+
+    /// The fields of that type, if it is a struct.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
     }
 
     /// The shape of the worker's part, which lies in the memory in row-major order.

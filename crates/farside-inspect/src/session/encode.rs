@@ -54,6 +54,7 @@ fn encode_one(value: &Value, element: ElementType) -> Option<Vec<u8>> {
         ElementType::F64 => float()?.to_ne_bytes().to_vec(),
         ElementType::C64 => [(float()? as f32).to_ne_bytes(), [0; 4]].concat(),
         ElementType::C128 => [float()?.to_ne_bytes(), [0; 8]].concat(),
+        ElementType::Struct(_) => return None,
     };
     Some(bytes)
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{AreaInfo, JobInfo, Number};
+use crate::client::{AreaInfo, InspectError, JobInfo, Number, RawFrame};
+use crate::element::Field;
 use crate::protocol::{About, Kind, Role};
 
 /// A job: `name`, `id`, `process_count`, `processes`, `silent`.
@@ -16,7 +17,7 @@ pub fn job_object(job: &JobInfo) -> Value {
     })
 }
 
-/// An area: `name`, `type`, `shape`, `units`, `step`, `parts`, `role`, `kind`, `writable`, and as
+/// An area: `name`, `type` (with `fields` and `bytes_each` of a struct), `shape`, `units`, `step`, `parts`, `role`, `kind`, `writable`, and as
 /// far as the program gave them, `bounds` of a parameter, `origin` and `spacing`.
 #[must_use]
 pub fn area_object(area: &AreaInfo) -> Value {
@@ -50,6 +51,7 @@ pub fn area_object(area: &AreaInfo) -> Value {
         "name": name, "type": element.name(), "shape": shape, "units": units, "step": area.step(), "parts": parts,
         "role": role, "kind": kind, "writable": area.is_writable,
     });
+    add_fields(&mut object, element.bytes(), &area.fields);
     if let Some(bounds) = bounds {
         object["bounds"] = json!(bounds);
     }
@@ -60,6 +62,56 @@ pub fn area_object(area: &AreaInfo) -> Value {
         object["spacing"] = json!(area.spacing);
     }
     object
+}
+
+/// Says of a struct which fields it has: `bytes_each` and `fields`, each with `name`, `type`,
+/// `offset` and `shape`.
+pub(super) fn add_fields(object: &mut Value, bytes: usize, fields: &[Field]) {
+    if fields.is_empty() {
+        return;
+    }
+    let described = fields.iter().map(|Field { name, element, offset, shape }| {
+        json!({ "name": name, "type": element.name(), "offset": offset, "shape": shape })
+    });
+    object["fields"] = described.collect();
+    object["bytes_each"] = bytes.into();
+}
+
+/// The elements of a frame, in lists as its shape says. Structs are objects.
+///
+/// # Errors
+/// [`InspectError::Value`].
+pub fn values(frame: &RawFrame) -> Result<Value, InspectError> {
+    let values: Vec<Value> = match &frame.fields[..] {
+        [] => frame.numbers()?.into_iter().map(value).collect(),
+        fields => {
+            let each = frame.element.bytes();
+            let mut objects: Vec<Value> = (0..frame.bytes.len() / each).map(|_| json!({})).collect();
+            for (column, field) in frame.columns().iter().zip(fields) {
+                let numbers: Vec<Value> = column.numbers()?.into_iter().map(value).collect();
+                let shape: Vec<u64> = field.shape.iter().map(|length| u64::from(*length)).collect();
+                let of_each = numbers.len() / objects.len().max(1);
+                for (object, numbers) in objects.iter_mut().zip(numbers.chunks(of_each.max(1))) {
+                    object[&field.name] = nested(numbers.to_vec(), &shape);
+                }
+            }
+            objects
+        }
+    };
+    Ok(nested(values, &frame.shape))
+}
+
+/// Puts values into lists of a shape.
+fn nested(mut values: Vec<Value>, shape: &[u64]) -> Value {
+    for length in shape.iter().rev() {
+        let mut inner = values.into_iter();
+        let mut outer = Vec::new();
+        while inner.len() > 0 {
+            outer.push(Value::Array(inner.by_ref().take(*length as usize).collect()));
+        }
+        values = outer;
+    }
+    values.pop().unwrap_or(Value::Null)
 }
 
 /// A number. Those that JSON does not have are `"NaN"`, `"inf"` and `"-inf"`.

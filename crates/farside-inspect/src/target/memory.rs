@@ -14,7 +14,7 @@ use super::areas::{Area, Areas, Source};
 use super::error::ExposeError;
 use super::host::Host;
 use super::locked::{LEASE_MAX, LockedMemory};
-use super::view::{described, elements_of};
+use super::view::{described, elements_of, fields_of};
 use crate::element::Element;
 use crate::protocol::{Kind, Part, Role};
 
@@ -116,6 +116,7 @@ impl<'w, T: Element> Exposed<'w, T> {
         }
         let part = Part {
             element: T::TYPE,
+            fields: fields_of::<T>(name)?,
             whole: vec![whole],
             origin: vec![first],
             shape: vec![count],

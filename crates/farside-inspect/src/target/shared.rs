@@ -287,6 +287,7 @@ mod tests {
             name: "x".into(),
             worker: 0,
             element: ElementType::U8,
+            fields: Vec::new(),
             whole: vec![1],
             origin: vec![0],
             shape: vec![1],

@@ -17,7 +17,7 @@ use super::host::Host;
 use super::locked::LockedMemory;
 use super::memory::LockedHere;
 use super::numbers::{Gauge, Parameter};
-use super::view::{ViewBuilder, described, elements_of};
+use super::view::{ViewBuilder, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::protocol::{Part, Role};
 
@@ -123,6 +123,7 @@ impl Standalone {
         let host = Host::Alone(self);
         let part = Part {
             element: T::TYPE,
+            fields: fields_of::<T>(name)?,
             whole: vec![count as u64],
             origin: vec![0],
             shape: vec![count as u64],

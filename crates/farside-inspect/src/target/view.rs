@@ -12,7 +12,7 @@ use super::door::Doorway;
 use super::error::{ExposeError, PublishError};
 use super::host::Host;
 use super::shared::Shared;
-use crate::element::{Element, ElementType};
+use crate::element::{Element, ElementType, Field, is_possible};
 use crate::protocol::{Kind, Part, Role};
 use crate::spans::elements;
 
@@ -145,6 +145,7 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
             kind: *kind,
             is_writable: *is_writable,
             element: T::TYPE,
+            fields: fields_of::<T>(name)?,
             whole: wide(whole),
             origin: wide(origin),
             shape: wide(shape),
@@ -169,6 +170,7 @@ pub(super) fn described(host: Host<'_>, name: &str, role: Role) -> Result<Part, 
         kind: Kind::Plain,
         is_writable: false,
         element: ElementType::F64,
+        fields: Vec::new(),
         whole: Vec::new(),
         origin: Vec::new(),
         shape: Vec::new(),
@@ -177,6 +179,15 @@ pub(super) fn described(host: Host<'_>, name: &str, role: Role) -> Result<Part, 
         spacing: Vec::new(),
         step: None,
     })
+}
+
+/// The fields of a type that can be that of elements.
+pub(super) fn fields_of<T: Element>(name: &str) -> Result<Vec<Field>, ExposeError> {
+    let fields = T::fields();
+    let what = "its elements have more than 256 fields, or one with more than 8 dimensions or a name of \
+        more than 100 bytes; show fewer, or in several areas";
+    let possible = is_possible(T::TYPE, &fields).then_some(fields);
+    possible.ok_or_else(|| ExposeError::Shape { name: name.into(), what })
 }
 
 /// Whether a text can be the units of an area.

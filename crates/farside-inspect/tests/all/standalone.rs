@@ -3,10 +3,36 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use farside_inspect::{At, InspectError, Inspector, Selection, Standalone};
+use bytemuck::{Pod, Zeroable};
+use farside_inspect::{At, Element, ElementType, InspectError, Inspector, Selection, Standalone};
 use farside_testbed::ended_with_us;
 
 use crate::targets::PART;
+
+/// A place, as an element of its own and as a part of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, Element)]
+#[repr(C)]
+struct Place {
+    x: f32,
+    y: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, Element)]
+#[repr(C)]
+struct Cell {
+    at: Place,
+    corners: [Place; 2],
+    weights: [[u16; 2]; 3],
+    r#type: i32,
+}
+
+impl Cell {
+    fn of(number: u8) -> Self {
+        let place = |y: f32| Place { x: number.into(), y };
+        let weights = [[number.into(), 1], [2, 3], [4, 5]];
+        Self { at: place(0.5), corners: [place(1.0), place(2.0)], weights, r#type: -i32::from(number) }
+    }
+}
 
 /// Takes the part of one process: publishes, and changes memory under a lock.
 pub(crate) fn play_rank() -> farside::Result<()> {
@@ -17,11 +43,15 @@ pub(crate) fn play_rank() -> farside::Result<()> {
     let seen = shown.view::<f64>("seen").shape([1]).part_of([2], [rank]).open()?;
     let memory = shown.expose::<u64>(&format!("memory {rank}"), 64)?.writable();
     let gauge = shown.gauge("gauge")?;
+    let cells = shown.view("cells").shape([2]).part_of([4], [2 * rank]).open()?;
+    let places = shown.expose::<Place>(&format!("places {rank}"), 3)?;
+    places.write(1, &[Place { x: 1.5, y: rank as f32 }]);
     let mut values = [0.0; 4];
     let until = Instant::now() + Duration::from_secs(100);
     for step in 1_u64.. {
         view.publish_mut(step, &mut values)?;
         seen.publish(step, &[dt.get()])?;
+        cells.publish(step, &[0, 1].map(|number| Cell::of(2 * rank as u8 + number)))?;
         gauge.set(step as f64);
         let locked = memory.lock();
         (0..64).for_each(|index| memory.write(index, &[step]));
@@ -91,6 +121,26 @@ fn programs_without_a_job_are_seen_and_changed() {
         let memory = job.open::<u64>("memory 1").unwrap().get(&all, At::Now).unwrap().values;
         assert!(memory.iter().all(|value| *value == memory[0]), "half of a change was read: {memory:?}");
     }
+    let cells = job.open::<Cell>("cells").unwrap();
+    assert_eq!(cells.info().element, ElementType::Struct(size_of::<Cell>() as u32));
+    let text = "struct {at.x: f32, at.y: f32, corners.0.x: f32, corners.0.y: f32, corners.1.x: f32, corners.1.y: f32, \
+        weights: u16[3, 2], type: i32}";
+    assert_eq!(cells.info().type_name(), text);
+    let frame = cells.get(&"[1:]".parse().unwrap(), At::Next).unwrap();
+    assert_eq!(frame.values, [1, 2, 3].map(Cell::of));
+    let raw = cells.get_raw(&"[::3]".parse().unwrap(), At::Next).unwrap();
+    let columns = raw.columns();
+    assert_eq!(columns.len(), 8);
+    assert_eq!((columns[6].name.as_str(), &columns[6].shape[..]), ("weights", &[2, 3, 2][..]));
+    let weights: Vec<f64> = columns[6].numbers().unwrap().into_iter().map(|number| number.as_f64()).collect();
+    assert_eq!(weights, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 3.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert!(matches!(raw.numbers(), Err(InspectError::Structs { .. })));
+    let error = job.open::<Place>("cells").unwrap_err();
+    assert!(matches!(error, InspectError::Fields { .. }) && error.to_string().contains(text), "{error}");
+    let error = job.open::<u32>("cells").unwrap_err();
+    assert!(matches!(error, InspectError::Type { .. }), "{error}");
+    let places = job.open::<Place>("places 1").unwrap().get(&all, At::Now).unwrap().values;
+    assert_eq!(places, [Place::zeroed(), Place { x: 1.5, y: 1.0 }, Place::zeroed()]);
     let error = job.ask("dt", None, "").unwrap_err();
     assert!(matches!(error, InspectError::Refused { .. }), "{error}");
     // A door that is gone is found out at once.

@@ -35,11 +35,23 @@ const ARRAYS = {
   i32: Int32Array, u64: BigUint64Array, i64: BigInt64Array, f32: Float32Array, f64: Float64Array,
 };
 
-// The elements of a record. Of complex numbers, the absolute values.
+// The elements of a record. Of complex numbers, the absolute values; of structs, the first field.
 export function elements({ head, body }) {
+  if (head.type === "struct") return firstField(head, body);
   if (head.type !== "c64" && head.type !== "c128") return new ARRAYS[head.type](body.buffer);
   const parts = new ARRAYS[head.type === "c64" ? "f32" : "f64"](body.buffer);
   return Float64Array.from({ length: parts.length / 2 }, (_, at) => Math.hypot(parts[2 * at], parts[2 * at + 1]));
+}
+
+function firstField({ fields: [field], bytes_each }, body) {
+  const bytes = field.shape.reduce((product, length) => product * length, ARRAYS[field.type]?.BYTES_PER_ELEMENT ?? 0);
+  const complex = { c64: 8, c128: 16 }[field.type];
+  const size = complex ?? bytes / field.shape.reduce((product, length) => product * length, 1);
+  const first = new Uint8Array(body.length / bytes_each * size);
+  for (let at = 0; at * bytes_each < body.length; at++) {
+    first.set(body.subarray(at * bytes_each, at * bytes_each + size), at * size);
+  }
+  return elements({ head: { type: field.type }, body: first });
 }
 
 // The least and the greatest number.
