@@ -44,9 +44,7 @@ export function elements({ head, body }) {
 }
 
 function firstField({ fields: [field], bytes_each }, body) {
-  const bytes = field.shape.reduce((product, length) => product * length, ARRAYS[field.type]?.BYTES_PER_ELEMENT ?? 0);
-  const complex = { c64: 8, c128: 16 }[field.type];
-  const size = complex ?? bytes / field.shape.reduce((product, length) => product * length, 1);
+  const size = { c64: 8, c128: 16 }[field.type] ?? ARRAYS[field.type].BYTES_PER_ELEMENT;
   const first = new Uint8Array(body.length / bytes_each * size);
   for (let at = 0; at * bytes_each < body.length; at++) {
     first.set(body.subarray(at * bytes_each, at * bytes_each + size), at * size);
