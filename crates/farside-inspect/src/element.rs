@@ -25,7 +25,7 @@ pub enum ElementType {
     C64,
     /// The same of two `f64`.
     C128,
-    /// A struct of so many bytes. Its [fields](Field) are said beside it.
+    /// A struct of this size in bytes. Its [fields](Field) are said beside it.
     Struct(u32),
 }
 
@@ -136,8 +136,8 @@ impl ElementType {
         }
     }
 
-    /// The type as numpy writes it in the header of a file. Of a struct, it is that of bytes without
-    /// a meaning.
+    /// The type as numpy writes it in the header of a file. Of a struct, it is that of bytes
+    /// without a meaning.
     #[must_use]
     pub fn numpy(self) -> &'static str {
         match self {
@@ -218,7 +218,8 @@ pub(crate) mod derived {
         bytemuck::cast_slice_mut(elements)
     }
 
-    /// Adds a field of the type `T`, or an array of the shape. Those of a struct are added one by one.
+    /// Adds a field of the type `T`, or an array of the shape. Those of a struct are added one by
+    /// one.
     pub fn add_field<T: Element>(fields: &mut Vec<Field>, name: &str, offset: usize, shape: &[usize]) {
         let inner = T::fields();
         let element = T::TYPE;

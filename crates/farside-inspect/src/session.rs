@@ -31,12 +31,12 @@
 //! until they are undone or the session ends. An answer of a probe that is JSON is part of the
 //! object as such; otherwise it is a text.
 //!
-//! `map` pins a step: it tells where [`Pinned`] elements are, so that the one who asks can read them
-//! in place. `file` is to be opened for reading and mapped; the worker's part begins at `offset`, in
-//! row-major order of `shape`. An item of `places` is one place, or the start, the step and the
-//! number of places. The answer of `valid` says whether the memory has been the step's up to then. A
-//! session keeps 64 pins, and beyond that drops the oldest. Any question may have a list `unpin` of
-//! pins that it ends.
+//! `map` pins a step: it tells where [`Pinned`] elements are, so that the client can read them
+//! in place. `file` is to be opened for reading and mapped; the worker's part begins at `offset`,
+//! in row-major order of `shape`. An item of `places` is one place, or the start, the step and the
+//! number of places. The answer of `valid` says whether the memory has been the step's up to then.
+//! A session keeps 64 pins, and beyond that drops the oldest. Any question may have a list `unpin`
+//! of pins that it ends.
 //!
 //! The elements of the type `struct` have `bytes_each` bytes each, and `fields`: `name`, `type`,
 //! `offset` and `shape` of each.

@@ -64,8 +64,8 @@ pub fn derive_wire(input: TokenStream) -> TokenStream {
 /// are named `position.x`, and those of an array of structs `corners.0.x`.
 ///
 /// # Errors
-/// Compilation fails for enums, unions, tuple structs, structs with parameters, and structs that are
-/// no `Pod`.
+/// Compilation fails for enums, unions, tuple structs, structs with parameters, and structs that
+/// are no `Pod`.
 ///
 /// # Examples
 /// ```ignore

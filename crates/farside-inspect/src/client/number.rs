@@ -87,8 +87,8 @@ impl RawFrame {
         numbers.ok_or_else(|| InspectError::Value { name: self.name.clone(), element: self.element })
     }
 
-    /// The fields of structs, each as a frame of its own under the field's name. The dimensions of a
-    /// field that is an array follow those of the frame.
+    /// The fields of structs, each as a frame of its own under the field's name. The dimensions of
+    /// a field that is an array follow those of the frame.
     #[must_use]
     pub fn columns(&self) -> Vec<Self> {
         let column = |field: &Field| {

@@ -118,8 +118,8 @@ impl Pinned {
         self.memory.is_valid()
     }
 
-    /// Copies bytes of the part, from an offset on. Returns false if it is not valid any more, or if
-    /// the range is not inside.
+    /// Copies bytes of the part, from an offset on. Returns false if it is not valid any more, or
+    /// if the range is not inside.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> bool {
         self.mapped.copy_to(offset, into).is_ok() && self.is_valid()
     }

@@ -17,8 +17,9 @@ pub fn job_object(job: &JobInfo) -> Value {
     })
 }
 
-/// An area: `name`, `type` (with `fields` and `bytes_each` of a struct), `shape`, `units`, `step`, `parts`, `role`, `kind`, `writable`, and as
-/// far as the program gave them, `bounds` of a parameter, `origin` and `spacing`.
+/// An area: `name`, `type` (with `fields` and `bytes_each` of a struct), `shape`, `units`, `step`,
+/// `parts`, `role`, `kind`, `writable`, and as far as the program gave them, `bounds` of a
+/// parameter, `origin` and `spacing`.
 #[must_use]
 pub fn area_object(area: &AreaInfo) -> Value {
     let AreaInfo { name, element, shape, units, parts, .. } = area;

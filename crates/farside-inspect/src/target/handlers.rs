@@ -307,7 +307,7 @@ fn check(part: &Part, spans: &[Span]) -> Result<(), Refused> {
     if is_inside { Ok(()) } else { Err(Refused::Places { shape: shape.clone() }) }
 }
 
-/// The same, and that elements for them have so many bytes.
+/// The same, and that elements for them have this size.
 fn check_filled(part: &Part, spans: &[Span], bytes: u64) -> Result<(), Refused> {
     check(part, spans)?;
     let counts: Vec<u64> = spans.iter().map(|span| span.count).collect();

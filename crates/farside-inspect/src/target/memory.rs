@@ -87,9 +87,9 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
 
 /// Memory that readers see as it is now: [`Expose::expose`](crate::Expose::expose).
 ///
-/// Exposing costs nothing afterwards: readers or the door's threads copy the memory, and the program
-/// takes no part. A program that changes several values which belong together [locks](Self::lock) the
-/// memory, so that no reader sees half of the change.
+/// Exposing costs nothing afterwards: readers or the door's threads copy the memory, and the
+/// program takes no part. A program that changes several values which belong together
+/// [locks](Self::lock) the memory, so that no reader sees half of the change.
 ///
 /// Dropping it ends it. So does freeing the memory; readers are then told that it is gone.
 pub struct Exposed<'w, T> {

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | free | no reader has it | – |
 //! | pinned | a reader has it | when the reader lets it go, or its connection ends |
-//! | overdue | its readers have had it for [`PIN_TIME`] | when another reader finds all slots pinned |
+//! | overdue | its readers have had it for [`PIN_TIME`] | when another finds all slots pinned |
 //!
 //! Readers of an overdue slot lose it: their part is withdrawn before the slot is written, so their
 //! copies fail, or `is_valid` tells them. A slot that is young is left out. So readers neither stop
@@ -104,7 +104,7 @@ impl Slots {
         {
             free.step = step;
             free.bytes.write(bytes);
-            // Those who had it have let it go or have lost it.
+            // Its readers have let it go or have lost it.
             free.pins.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
             return Ok(slot.clone());
         }
@@ -116,8 +116,8 @@ impl Slots {
         Ok(slot)
     }
 
-    /// If all slots are pinned and one is overdue, what takes it away from its readers. To be called
-    /// without a lock.
+    /// If all slots are pinned and one is overdue, what takes it away from its readers. To be
+    /// called without a lock.
     pub(super) fn overdue(&self, now: Instant) -> Vec<Withdrawal> {
         if self.all.len() < SLOTS || self.all.iter().any(|slot| Arc::strong_count(slot) == 1) {
             return Vec::new();

@@ -207,8 +207,8 @@ pub(super) fn elements_of(part: &Part) -> Result<usize, ExposeError> {
 ///
 /// *Cost.* A step that no reader asked for costs a store and a load. A step that one waits for is
 /// copied once, into memory that is allocated with the first such step: up to three copies of the
-/// part, which readers on this machine map. The program never waits for a reader. If all copies are being read, it goes on, and the
-/// readers get a later step.
+/// part, which readers on this machine map. The program never waits for a reader. If all copies are
+/// being read, it goes on, and the readers get a later step.
 ///
 /// While a reader has the job [pause](crate::Inspector::pause_at), publishing serves other workers
 /// until the reader lets the job go on.

@@ -40,7 +40,7 @@ impl LockWord {
     #[inline]
     pub(crate) fn unlock(&self) {
         // SYNC: releases what the holder wrote; pairs with the acquires in `try_lock` and
-        // `version`. It is sequentially consistent with the flag of those who wait: either this
+        // `version`. It is sequentially consistent with the flag of waiting readers: either this
         // thread sees that a reader waits, or the reader sees that the memory is free.
         self.0.fetch_add(1, Ordering::SeqCst);
     }

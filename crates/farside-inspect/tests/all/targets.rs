@@ -204,7 +204,7 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     Ok(())
 }
 
-/// The elements that each worker has of `field`: so many that readers copy them themselves.
+/// The elements that each worker has of `field`. Readers copy memory of this size themselves.
 pub(crate) const FIELD: usize = 1 << 15;
 
 /// Exposes memory, and changes two halves of each worker's part to the same values under a lock.

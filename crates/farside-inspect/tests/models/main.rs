@@ -23,7 +23,7 @@ macro_rules! memory_model {
                 let (word, values) = (word.clone(), values.clone());
                 move || {
                     for change in 1..=2 {
-                        assert!(word.try_lock(), "no one else locks it");
+                        assert!(word.try_lock(), "the program alone locks it");
                         values.iter().for_each(|value| value.store(change, Ordering::Relaxed));
                         word.unlock();
                     }

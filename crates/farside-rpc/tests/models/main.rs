@@ -1,8 +1,9 @@
-//! Memory that a peer reads directly, under the model checker: a reader that still finds its mark has
-//! read the bytes of its result, whoever reuses the memory.
+//! Memory that a peer reads directly, under the model checker: a reader that still finds its mark
+//! has read the bytes of its result, whoever reuses the memory.
 //!
-//! Three threads take part: one that takes memory back, one that then writes it anew, and a reader in
-//! another process. `farside-inspect` has them all: a thread of the door, the program, and a viewer.
+//! Three threads take part: one that takes memory back, one that then writes it anew, and a reader
+//! in another process. `farside-inspect` has them all: a thread of the door, the program, and a
+//! viewer.
 
 #![allow(clippy::duplicate_mod, reason = "the same file, with the checker's fences and without")]
 
@@ -23,7 +24,7 @@ macro_rules! model {
         loom::model(|| {
             let bytes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
             let word = Arc::new(AtomicU64::new(0));
-            // The number of those who have the memory, as an `Arc` counts them.
+            // The number of holders of the memory, as an `Arc` counts them.
             let holders = Arc::new(AtomicUsize::new(2));
             bytes.iter().for_each(|byte| byte.store(OLD, Ordering::Relaxed));
             mark::set(&word, NUMBER);
