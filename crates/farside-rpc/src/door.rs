@@ -24,6 +24,9 @@ use crate::socket::{Socket, Stream, send_tcp};
 
 /// The time for a greeting.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// The time after which a client hears that it has not proven a token. Together with
+/// [`OUTSIDERS_MAX`] it bounds how many secrets can be tried.
+const REFUSED_AFTER: Duration = Duration::from_millis(500);
 /// How many connections of other users and machines may be in their greeting. They cannot keep out
 /// the own user.
 pub(crate) const OUTSIDERS_MAX: u32 = 192;
@@ -202,6 +205,8 @@ enum Stage {
         server_proof: Mac32,
         memory: Option<(OwnedFd, Secret)>,
     },
+    /// It has no token or a wrong one, and hears so when its time is over.
+    Unproven(Refusal),
 }
 
 /// A connection that is greeted.
@@ -226,6 +231,13 @@ impl Guest {
     /// When it is sent away.
     pub(crate) fn until(&self) -> Instant {
         self.until
+    }
+
+    /// Ends the guest's time. A guest whose refusal was held back hears it now.
+    pub(crate) fn expire(self) {
+        if let Stage::Unproven(refusal) = &self.stage {
+            self.refuse(refusal.clone());
+        }
     }
 
     pub(crate) fn with_number(self, number: u64) -> Self {
@@ -271,6 +283,9 @@ impl Guest {
     /// Reads what the guest said, and answers.
     pub(crate) fn advance(mut self, policy: &Policy) -> Progress {
         loop {
+            if let Stage::Unproven(_) = self.stage {
+                return Progress::Waiting(self);
+            }
             match self.socket.receive() {
                 Ok(Some((message, fd))) => match self.hear(&message, fd, policy) {
                     Ok(None) => {}
@@ -278,6 +293,10 @@ impl Guest {
                         if self.say(&reply).is_err() {
                             return Progress::Gone;
                         }
+                    }
+                    Err(refusal @ (Refusal::NeedsToken | Refusal::Unproven)) => {
+                        self.stage = Stage::Unproven(refusal);
+                        self.until = Instant::now() + REFUSED_AFTER;
                     }
                     Err(refusal) => {
                         self.refuse(refusal);
@@ -319,9 +338,13 @@ impl Guest {
                 let server_proof = match token.take() {
                     None => [0; 32],
                     Some(name) => {
-                        // A token that is unknown is refused like one whose proof is wrong.
-                        let (secret, rights) = policy.tokens.find(&name).ok_or(Refusal::Unproven)?;
-                        if !secret.is_proven(Side::Client, client, server, &proof) {
+                        // A token that is unknown is refused like one whose proof is wrong, and in
+                        // the same time.
+                        let unknown = (crate::greeting::Secret::new(&[]), Vec::new());
+                        let found = policy.tokens.find(&name);
+                        let (secret, rights) = found.unwrap_or(&unknown);
+                        let is_proven = secret.is_proven(Side::Client, client, server, &proof);
+                        if !is_proven || found.is_none() {
                             return Err(Refusal::Unproven);
                         }
                         self.peer.rights.clone_from(rights);
@@ -332,7 +355,7 @@ impl Guest {
                 self.stage = Stage::Proven { server_proof, memory: fd.zip(secret) };
                 Ok(None)
             }
-            Stage::Proven { .. } => Ok(None),
+            Stage::Proven { .. } | Stage::Unproven(_) => Ok(None),
         }
     }
 

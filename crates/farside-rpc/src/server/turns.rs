@@ -268,7 +268,7 @@ impl Turns {
                 let _ = self.poller.add_readable(door.as_fd(), number);
             }
         }
-        self.guests.retain(|_, guest| guest.until() > now);
+        self.guests.extract_if(|_, guest| guest.until() <= now).for_each(|(_, guest)| guest.expire());
         self.shared.deadlines.expire();
     }
 

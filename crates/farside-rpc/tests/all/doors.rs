@@ -48,7 +48,12 @@ fn an_absent_server_is_an_error_at_once() {
 fn wrong_tokens_are_refused() {
     let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
     let address = server.addresses()[0].to_string();
-    let refused = |credentials| Client::connect(&address, credentials).unwrap_err();
+    let refused = |credentials| {
+        let begun = Instant::now();
+        let error = Client::connect(&address, credentials).unwrap_err();
+        assert!(begun.elapsed() >= Duration::from_millis(500), "trying secrets takes long");
+        error
+    };
     assert_eq!(refusal(&refused(Credentials::own_user())), Some(&Refusal::NeedsToken));
     assert_eq!(refusal(&refused(Credentials::token("tester", "wrong"))), Some(&Refusal::Unproven));
     assert_eq!(refusal(&refused(Credentials::token("nobody", "wrong"))), Some(&Refusal::Unproven));
