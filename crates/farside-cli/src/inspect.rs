@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use farside_inspect::session::{Session, area_object, job_object, serve_lines, values};
-use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Role, Selection};
+use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Role, Selection, Target, create_token_file};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 
-/// Look into a running job of your own on this machine, without stopping it
+/// Look into a running job of your own, on this machine or over the network, without stopping it
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -60,13 +60,52 @@ enum Question {
     },
     /// Record for some time which calls and waits there are, and sum them up by place
     Trace(trace::Arguments),
+    /// Make a file with new tokens, for a job that shows itself on the network
+    ///
+    /// Start the job with FARSIDE_INSPECT=tcp and FARSIDE_INSPECT_TOKEN_FILE=FILE. The file has a
+    /// token with which clients may change things, and one only to look. A client uses the first
+    /// of its own file.
+    Token {
+        /// The file, which must not exist
+        file: PathBuf,
+    },
+}
+
+/// Which job is meant.
+#[derive(Debug, Args)]
+pub(crate) struct TargetArguments {
+    /// The job: its name, its number, NAME/NUMBER, or tcp://HOST:PORT of its process 0; may be left
+    /// out if there is one
+    #[arg(long, default_value = "", hide_default_value = true)]
+    job: String,
+    #[command(flatten)]
+    token: TokenArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenArguments {
+    /// The file with the token for a job on the network; otherwise FARSIDE_INSPECT_TOKEN_FILE names
+    /// it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl TargetArguments {
+    fn target(&self) -> Target {
+        self.token.target(&self.job)
+    }
+}
+
+impl TokenArguments {
+    pub(crate) fn target(&self, job: &str) -> Target {
+        Target::new(job).token_file(self.token_file.clone())
+    }
 }
 
 #[derive(Debug, Args)]
 struct JobArguments {
-    /// The job: its name, its number, or NAME/NUMBER; may be left out if there is one
-    #[arg(long, default_value = "", hide_default_value = true)]
-    job: String,
+    #[command(flatten)]
+    target: TargetArguments,
     /// The time for the answer, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -91,7 +130,7 @@ struct GetArguments {
 
 impl JobArguments {
     fn connect(&self) -> Result<Inspector, CliError> {
-        Ok(Inspector::connect(&self.job)?.deadline(Duration::from_secs(self.timeout)))
+        Ok(Inspector::connect(self.target.target())?.deadline(Duration::from_secs(self.timeout)))
     }
 }
 
@@ -116,10 +155,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
         Question::Plot(arguments) => plot::run(arguments, &mut out)?,
         Question::Serve(arguments) => serve::run(arguments, &mut out)?,
         Question::Session { job } => {
-            let session = Session::new(&job.job, Duration::from_secs(job.timeout));
+            let session = Session::new(job.target.target(), Duration::from_secs(job.timeout));
             serve_lines(&session, io::stdin().lock(), &mut out).map_err(CliError::Session)?;
         }
         Question::Trace(arguments) => trace::run(arguments, &mut out)?,
+        Question::Token { file } => {
+            create_token_file(file).map_err(|cause| CliError::MemoryFile { path: file.clone(), cause })?
+        }
     }
     out.flush().map_err(CliError::Output)
 }
@@ -139,7 +181,10 @@ fn get(arguments: &GetArguments, out: &mut impl Write) -> Result<(), CliError> {
 fn job_line(job: &JobInfo) -> String {
     let JobInfo { id, process_count, processes, silent, .. } = job;
     let silent = if silent.is_empty() { String::new() } else { format!(", no answer from {silent:?}") };
-    format!("{id}  {} of {process_count} processes{silent}", processes.len())
+    // Where others reach it.
+    let first = processes.iter().find(|about| about.process == 0).and_then(|about| about.network.as_ref());
+    let network = first.map_or(String::new(), |address| format!("  {address}"));
+    format!("{id}  {} of {process_count} processes{silent}{network}", processes.len())
 }
 
 fn area_line(area: &AreaInfo) -> String {

@@ -10,13 +10,17 @@ use farside_inspect::{Awaited, InspectError, Inspector, Shares, Site, WorkerCoun
 use serde_json::Value;
 
 use crate::error::CliError;
+use crate::inspect::TokenArguments;
 
 /// Show where the time of a running job's workers goes: in the program, in calls and in waits
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The job: its name, its number, or NAME/NUMBER; may be left out if there is one
+    /// The job: its name, its number, NAME/NUMBER, or tcp://HOST:PORT; may be left out if there is
+    /// one
     #[arg(default_value = "", hide_default_value = true)]
     job: String,
+    #[command(flatten)]
+    token: TokenArguments,
     /// Print one interval and end
     #[arg(long)]
     once: bool,
@@ -39,7 +43,7 @@ fn rate(text: &str) -> Result<f64, String> {
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
-    let inspector = Inspector::connect(&arguments.job)?;
+    let inspector = Inspector::connect(arguments.token.target(&arguments.job))?;
     let mut out = io::stdout().lock();
     let redraws = !arguments.once && !arguments.json && out.is_terminal();
     let mut before = inspector.workers()?;

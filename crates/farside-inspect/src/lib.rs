@@ -2,6 +2,7 @@
 //!
 //! A program shows what it has with [`Expose`]. Another program, of the same user on the same
 //! machine, finds the job and reads it with [`Inspector`]. So does the command `farside inspect`.
+//! From another machine, a [`Target`] says where the job is, and proves a token.
 //! The job itself stays closed: who looks takes no part in its collectives, calls or verdicts.
 //!
 //! | to | use |
@@ -28,8 +29,8 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | `element`, `spans`, `selection` | types of elements; places in arrays; what a reader selects |
-//! | `names`, `protocol` | where doors are; what travels |
+//! | `element`, `spans`, `selection`, `points` | types of elements; places in arrays; what a reader selects; places for tests |
+//! | `names`, `network`, `protocol` | where doors are, on the machine and on the network; what travels |
 //! | `client` | the side of those who look |
 //! | `target` | the side of the program: what it shows, and the door of its process |
 //! | `session` | questions and answers as JSON, for the page, Python and scripts |
@@ -40,8 +41,10 @@
 mod client;
 mod element;
 mod names;
+mod network;
 #[cfg(feature = "page")]
 pub mod page;
+mod points;
 mod protocol;
 mod selection;
 #[cfg(feature = "session")]
@@ -65,6 +68,7 @@ pub use element::{Element, ElementType, Field};
 /// Makes a struct an [element](trait@Element).
 pub use farside_macros::Element;
 pub use names::JobId;
+pub use network::{Target, TokenError, create_token_file, first_secret};
 pub use protocol::{About, Kind, Refused, Role};
 pub use selection::{Places, Selected, Selection, SelectionError};
 pub use target::{

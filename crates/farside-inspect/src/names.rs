@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use farside_rpc::Wire;
 use farside_sys::process::user_id;
 
 /// The variable that names a job.
@@ -17,8 +18,9 @@ const PREFIX: &str = "farside-rpc/inspect/";
 /// The longest name of a job. An address has 90 bytes.
 const NAME_BYTES_MAX: usize = 40;
 
-/// A job on this machine that can be inspected.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A job that can be inspected.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Wire)]
+#[wire(crate = "farside_rpc")]
 pub struct JobId {
     /// The name: `FARSIDE_JOB` in the job's environment, or the file name of its program.
     pub name: String,
@@ -40,6 +42,11 @@ impl JobId {
         let program = || std::env::current_exe().ok()?.file_name().map(std::ffi::OsStr::to_owned);
         let name = chosen.or_else(program).unwrap_or_default();
         Self { name: tidied(&name.to_string_lossy()), id: std::os::unix::process::parent_id() }
+    }
+
+    /// Whether it can be the name of a job, and so be shown in a terminal.
+    pub(crate) fn is_valid(&self) -> bool {
+        tidied(&self.name) == self.name
     }
 
     /// Whether a user who wrote this means the job: by name, by ID, or both as `NAME/ID`.

@@ -34,6 +34,7 @@ use tokio::sync::{Semaphore, oneshot};
 use self::door::{Crowd, Door, Standing};
 use self::gate::{Gate, plain};
 use self::hub::Hub;
+use crate::network::Target;
 use crate::session::Session;
 
 /// The longest question.
@@ -46,6 +47,8 @@ const FRAME_BYTES_MAX: u64 = 64 << 20;
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The time for reading a question.
 const QUESTION_TIME: Duration = Duration::from_secs(10);
+/// The time in which a viewer takes some bytes, or asks for some.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// The time after which a job goes on that viewers had pause, if no viewer is left.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
@@ -61,6 +64,41 @@ pub struct Page {
     shared: Arc<Shared>,
     /// Dropped to end the server.
     _end: oneshot::Sender<()>,
+}
+
+/// Options of a server.
+#[derive(Clone)]
+pub struct Options {
+    token: Option<String>,
+    idle_time: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { token: None, idle_time: IDLE_TIME }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The token is a secret.
+        f.debug_struct("Options").field("idle_time", &self.idle_time).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// The token that viewers prove: 16 or more letters and digits. Pages that are open go on when
+    /// a server is started again at its address and with its token. The default is a new token.
+    #[must_use]
+    pub fn token(self, token: impl Into<String>) -> Self {
+        Self { token: Some(token.into()), ..self }
+    }
+
+    /// The time after which a viewer that takes nothing is cut off. The default is 10 s.
+    #[must_use]
+    pub fn idle_time(self, time: Duration) -> Self {
+        Self { idle_time: time, ..self }
+    }
 }
 
 /// What the handlers of requests share.
@@ -85,8 +123,29 @@ impl Page {
     ///
     /// # Errors
     /// The system's, if it cannot listen there or start a thread.
-    pub fn start(address: SocketAddr, job: &str, hosts: &[String]) -> io::Result<Self> {
-        let token: String = random_bytes::<16>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    pub fn start(address: SocketAddr, job: impl Into<Target>, hosts: &[String]) -> io::Result<Self> {
+        Self::start_with(address, job, hosts, Options::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start); `InvalidInput` if the token cannot stand in an address.
+    pub fn start_with(
+        address: SocketAddr,
+        job: impl Into<Target>,
+        hosts: &[String],
+        options: Options,
+    ) -> io::Result<Self> {
+        let Options { token, idle_time } = options;
+        let token = match token {
+            Some(token) => token,
+            None => random_bytes::<16>()?.iter().map(|byte| format!("{byte:02x}")).collect(),
+        };
+        if token.len() < 16 || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let why = "the token of the page must have 16 or more letters and digits";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -103,7 +162,7 @@ impl Page {
         std::thread::Builder::new().name("farside-page".into()).spawn(move || {
             runtime.block_on(async {
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-                let door = Door::new(listener, Arc::clone(&served.crowd));
+                let door = Door::new(listener, Arc::clone(&served.crowd), idle_time);
                 tokio::spawn(let_go_when_alone(Arc::clone(&served)));
                 let router = Router::new().fallback(handle).with_state(served);
                 let service = router.into_make_service_with_connect_info::<Standing>();

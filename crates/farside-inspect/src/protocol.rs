@@ -9,7 +9,12 @@ pub(crate) use self::activity::{
     CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Thread, WhomNow, WorkerNow, WorkersNow,
 };
 use crate::element::{ElementType, Field};
+use crate::names::JobId;
+use crate::network::Token;
 use crate::spans::Span;
+
+/// The most bytes of one change of views, and of the changes of a view that wait for its next step.
+pub(crate) const CHANGE_BYTES_MAX: u64 = 8 << 20;
 
 /// The process behind a door.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
@@ -21,6 +26,50 @@ pub struct About {
     pub process_count: u32,
     /// Its number in the system.
     pub system_process: u32,
+    /// The job.
+    pub job: JobId,
+    /// Where its door on the network listens, if it has one.
+    pub network: Option<String>,
+    /// A number that no other process has.
+    pub key: u64,
+}
+
+/// The door on the network of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct NetworkDoor {
+    /// Where it listens. The host may be `*`: all devices of its machine.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The addresses by which other machines may reach its machine.
+    pub addresses: Vec<String>,
+    /// The number of the process that no other has.
+    pub key: u64,
+}
+
+/// The doors on the network of all processes of a job, as process 0 knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Neighbors {
+    /// The processes that have answered: their doors, or why they opened none.
+    pub doors: Vec<(u32, Result<NetworkDoor, String>)>,
+    /// The processes that have not answered yet.
+    pub awaited: Vec<u32>,
+    /// The token that the doors ask for, for programs of the own user on the machine.
+    pub token: Option<Token>,
+}
+
+/// How a process is to open its door on the network.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Listen {
+    /// Where. `*` is all devices of the machine.
+    pub host: String,
+    /// The port. 0 is any free one.
+    pub port: u16,
+    /// The tokens to ask for.
+    pub tokens: Vec<Token>,
 }
 
 /// What an area is.
@@ -291,6 +340,12 @@ pub enum Refused {
         /// The type.
         element: ElementType,
     },
+    /// The token lets its owner look only.
+    #[error("this token is only for looking: use one of the kind `write`")]
+    NoRight,
+    /// The job has no doors on the network.
+    #[error("the job has no doors on the network: start it with FARSIDE_INSPECT=tcp")]
+    NoNetwork,
     /// The process has no workers.
     #[error("the process belongs to no job, so it has no workers that could be traced")]
     NoJob,
@@ -308,6 +363,10 @@ pub trait Door {
     /// The process behind the door.
     #[rpc(inline)]
     fn about(&self, cx: &Call) -> Result<About, Never>;
+    /// The doors on the network of all processes. Asks those for one that have none. For process 0.
+    fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused>;
+    /// Has the process open its door on the network, for another process of its user.
+    fn open_on_network(&self, cx: &Call, listen: Listen) -> Result<NetworkDoor, Refused>;
     /// All parts of the process, by name and worker.
     fn parts(&self, cx: &Call) -> Result<Vec<Part>, Never>;
     /// The step of a part that was published last.

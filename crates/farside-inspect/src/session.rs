@@ -62,6 +62,7 @@ pub use self::objects::{area_object, job_object, value, values};
 pub(crate) use self::question::Fields;
 pub use self::workers::workers_object;
 use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, Pinned, WorkerState, jobs};
+use crate::network::Target;
 use crate::protocol::Refused;
 use crate::selection::{Places, Selection, SelectionError};
 use crate::sync::lock;
@@ -145,7 +146,7 @@ impl From<SelectionError> for SessionError {
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    only: String,
+    only: Target,
     time: Duration,
     bytes_max: u64,
     jobs: Mutex<BTreeMap<String, Inspector>>,
@@ -167,10 +168,10 @@ struct Pins {
 }
 
 impl Session {
-    /// Creates a session for one job, or for all jobs if `job` is empty. Each question has this
-    /// time.
+    /// Creates a session for one job, or for all jobs of this machine if `job` is empty. Each
+    /// question has this time.
     #[must_use]
-    pub fn new(job: &str, time: Duration) -> Self {
+    pub fn new(job: impl Into<Target>, time: Duration) -> Self {
         Self {
             only: job.into(),
             time,
@@ -321,8 +322,17 @@ impl Session {
 
     /// The jobs that there are.
     pub(crate) fn jobs(&self) -> Result<Value, SessionError> {
-        let jobs = jobs()?;
-        let is_meant = |job: &&crate::JobInfo| self.only.is_empty() || job.id.is_meant_by(&self.only);
+        if self.only.network().is_some() {
+            let found = self.again_if_lost("", |inspector| Ok(inspector.found()?));
+            return match found {
+                Ok(job) => Ok(json!({ "jobs": [job_object(&job)] })),
+                // It has ended.
+                Err(SessionError::Inspect(InspectError::NoJob { .. })) => Ok(json!({ "jobs": [] })),
+                Err(error) => Err(error),
+            };
+        }
+        let (jobs, only) = (jobs()?, self.only.text());
+        let is_meant = |job: &&crate::JobInfo| only.is_empty() || job.id.is_meant_by(only);
         Ok(json!({ "jobs": jobs.iter().filter(is_meant).map(job_object).collect::<Vec<_>>() }))
     }
 
@@ -492,10 +502,21 @@ impl Session {
         if let Some(inspector) = lock(&self.jobs).get(job) {
             return Ok(inspector.clone());
         }
-        let inspector = Inspector::connect(if job.is_empty() { &self.only } else { job })?.deadline(self.time);
-        if !self.only.is_empty() && !inspector.job().is_meant_by(&self.only) {
-            return Err(SessionError::OtherJob { only: self.only.clone(), wanted: job.into() });
+        let only = &self.only;
+        let other = || SessionError::OtherJob { only: only.text().into(), wanted: job.into() };
+        let is_one = only.network().is_some();
+        let inspector = match job {
+            "" => Inspector::connect(only)?,
+            _ if is_one => self.inspector("")?,
+            // A session that reads jobs of this machine connects to no other.
+            _ if Target::new(job).network().is_some() => return Err(other()),
+            _ => Inspector::connect(job)?,
+        };
+        let meant = if is_one { job } else { only.text() };
+        if !meant.is_empty() && !inspector.job().is_meant_by(meant) {
+            return Err(other());
         }
+        let inspector = inspector.deadline(self.time);
         lock(&self.jobs).insert(job.into(), inspector.clone());
         Ok(inspector)
     }

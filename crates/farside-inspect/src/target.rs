@@ -12,6 +12,7 @@ mod host;
 mod lease;
 mod locked;
 mod memory;
+mod network;
 mod numbers;
 mod shared;
 mod slots;
@@ -20,6 +21,7 @@ mod view;
 mod word;
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use farside::{Error, Worker};
 
@@ -36,9 +38,10 @@ use crate::protocol::{Kind, Part, Role};
 /// What a worker can show to programs outside of the job, and take in from them.
 ///
 /// The first area of a process opens the process's *door*: three threads that sleep until a
-/// reader asks. Only programs of the same user on the same machine get in.
-/// `FARSIDE_INSPECT=off` in the job's environment keeps all doors shut; the calls of this trait
-/// then succeed and cost the same.
+/// reader asks. Only programs of the same user on the same machine get in, unless
+/// `FARSIDE_INSPECT=tcp` in the job's environment opens doors on the network, which ask for a token.
+/// `FARSIDE_INSPECT=off` keeps all doors shut; the calls of this trait then succeed and cost the
+/// same.
 pub trait Expose {
     /// Begins a view: memory of any kind that the program publishes once a step.
     ///
@@ -149,6 +152,14 @@ pub trait Expose {
     /// # Errors
     /// [`ExposeError::Setting`]; [`ExposeError::Door`].
     fn open_door(&self) -> Result<(), ExposeError>;
+
+    /// Opens a door of this process on the network, as `FARSIDE_INSPECT=ADDRESS` does for
+    /// process 0. `address` is `tcp`, or `tcp://HOST:PORT`; the tokens are those of a file of
+    /// [`create_token_file`](crate::create_token_file). A door that is open stays as it is.
+    ///
+    /// # Errors
+    /// [`ExposeError`]: among others `Off` if the environment keeps doors shut.
+    fn open_network_door(&self, address: &str, token_file: &Path) -> Result<(), ExposeError>;
 }
 
 impl Expose for Worker {
@@ -188,5 +199,10 @@ impl Expose for Worker {
 
     fn open_door(&self) -> Result<(), ExposeError> {
         Host::Worker(self).doorway().map(drop)
+    }
+
+    fn open_network_door(&self, address: &str, token_file: &Path) -> Result<(), ExposeError> {
+        let network = Host::Worker(self).doorway()?.network().ok_or(ExposeError::Off)?;
+        network.open(door::listen(address, token_file)?).map(drop)
     }
 }

@@ -3,12 +3,14 @@
 //! - `expose`: exposing memory and ending that. `lock`: locking it and unlocking.
 //! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a
 //!   reader takes one after the other.
-//! - `get`, `put`: another process reads or writes exposed memory through the door.
+//! - `get`, `put`: another process reads or writes exposed memory through the door. `get/16MiB/tcp`:
+//!   through its door on the network.
 //! - `view-get`: it reads a view of a paused program, whose step is in memory that it maps.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
 //!   read 60 steps a second.
 //! - `trace`: calls that no reader records, and calls that one does.
 
+mod network;
 mod trace;
 
 use std::hint::black_box;
@@ -62,6 +64,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         let name = format!("view/{viewers}-at-60Hz");
         cases.push(Case::job(name, 2, move |me, options| view(me, options, viewers)));
     }
+    cases.extend(network::cases());
     cases.extend(trace::cases());
     cases
 }

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 
+use super::TargetArguments;
 use crate::error::CliError;
 
 /// Show running jobs in a browser, until SIGINT or SIGTERM
@@ -15,12 +17,15 @@ use crate::error::CliError;
 #[derive(Debug, Args)]
 #[cfg_attr(not(feature = "page"), allow(dead_code, reason = "the command says that it has no page"))]
 pub(crate) struct Arguments {
-    /// The only job to show: its name, its number, or NAME/NUMBER
-    #[arg(long, default_value = "", hide_default_value = true)]
-    job: String,
+    #[command(flatten)]
+    target: TargetArguments,
     /// Where to listen. Port 0 is any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// The file whose first secret is the token of the page, as `farside inspect token` makes it.
+    /// Pages that are open go on when the command is started again with the same file and address
+    #[arg(long, value_name = "FILE")]
+    page_token: Option<PathBuf>,
     /// A further name by which browsers reach the server. May be given several times
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
@@ -36,13 +41,18 @@ pub(super) fn run(_: &Arguments, _: &mut impl Write) -> Result<(), CliError> {
 
 #[cfg(feature = "page")]
 pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), CliError> {
-    use farside_inspect::page::Page;
+    use farside_inspect::page::{Options, Page};
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
 
-    let Arguments { job, listen, hosts, json } = arguments;
+    let Arguments { target, listen, page_token, hosts, json } = arguments;
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signals)?;
-    let page = Page::start(*listen, job, hosts).map_err(|cause| CliError::Page { address: *listen, cause })?;
+    let mut options = Options::default();
+    if let Some(path) = page_token {
+        options = options.token(farside_inspect::first_secret(path).map_err(farside_inspect::InspectError::from)?);
+    }
+    let page = Page::start_with(*listen, target.target(), hosts, options);
+    let page = page.map_err(|cause| CliError::Page { address: *listen, cause })?;
     let text = if *json {
         format!("{}\n", serde_json::json!({ "url": page.url(), "address": page.address().to_string() }))
     } else {

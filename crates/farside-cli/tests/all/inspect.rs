@@ -98,12 +98,16 @@ impl Job {
     }
 
     pub(crate) fn start_as(part: &str) -> Self {
+        Self::start_with(part, &[])
+    }
+
+    fn start_with(part: &str, settings: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("cli-inspect-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut command = ended_with_us(FARSIDE.0);
         command.args(["run", "-n", "2"]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "inspect::job", "--nocapture", "--quiet"]);
-        command.env(PART, part).env("FARSIDE_JOB", &name).stdout(Stdio::null());
+        command.env(PART, part).env("FARSIDE_JOB", &name).envs(settings.iter().copied()).stdout(Stdio::null());
         Self { launcher: command.spawn().unwrap(), name }
     }
 
@@ -211,4 +215,27 @@ fn a_running_job_is_found_listed_and_read() {
     FARSIDE.assert_refused(&with(&["cold"]), 1, &["cold", "cube, heat"]);
     FARSIDE.assert_refused(&with(&["heat", "--step", "0"]), 1, &["step 0", "over"]);
     FARSIDE.assert_refused(&["inspect", "list", "--job", "no such job"], 1, &["no such job", &job.name]);
+}
+
+/// A job that shows itself on the network, and a file with its tokens.
+#[test]
+fn a_job_is_read_over_the_network_with_a_token() {
+    let file = std::env::temp_dir().join(format!("farside-cli-tokens-{}", std::process::id()));
+    let path = file.to_str().unwrap();
+    assert_eq!(FARSIDE.printed(&["inspect", "token", path]), "");
+    FARSIDE.assert_refused(&["inspect", "token", path], 1, &[path]);
+    let settings = [("FARSIDE_INSPECT", "tcp://127.0.0.1:0"), ("FARSIDE_INSPECT_TOKEN_FILE", path)];
+    let mut job = Job::start_with(STEERED, &settings);
+    job.wait();
+    let jobs = FARSIDE.printed(&["inspect", "jobs"]);
+    let line = jobs.lines().find(|line| line.starts_with(&job.name)).unwrap();
+    let (_, address) = line.split_once("2 of 2 processes  ").unwrap();
+    let at = ["--job", address, "--token-file", path, "--timeout", "60"];
+    let ask = |words: &[&str]| FARSIDE.printed(&[&["inspect"], words, &at[..]].concat());
+    assert!(ask(&["put", "board[1, 2]", "7"]).starts_with("done after step "));
+    assert!(ask(&["get", "board"]).ends_with("0 0 0 0\n0 0 7 0\n"));
+    assert!(ask(&["list"]).contains("parameter from 0 to 10"));
+    FARSIDE.assert_refused(&["inspect", "list", "--job", address], 1, &["--token-file"]);
+    FARSIDE.assert_refused(&["inspect", "list", "--job", "tcp://nowhere", "--token-file", path], 1, &["tcp://nowhere"]);
+    std::fs::remove_file(&file).unwrap();
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::element::ElementType;
 use crate::names::JobId;
+use crate::network::TokenError;
 use crate::protocol::Refused;
 use crate::selection::SelectionError;
 
@@ -16,12 +17,23 @@ pub enum InspectError {
     #[error("cannot read which doors this machine has: {0}")]
     Doors(std::io::Error),
     /// No job is meant by the text.
-    #[error("no job {wanted:?} of this user shows anything on this machine{}", name_jobs(found))]
+    #[error("no job {wanted:?} shows anything to this user{}", name_jobs(found))]
     NoJob {
         /// The text. Empty if any job was meant.
         wanted: String,
         /// The jobs that there are.
         found: Vec<JobId>,
+    },
+    /// There is no token for a job on the network.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A door on the network was not reached.
+    #[error("cannot look into the job at {address}: {cause}")]
+    Unreached {
+        /// The address.
+        address: String,
+        /// The failure.
+        cause: String,
     },
     /// Several jobs are meant by the text.
     #[error("several jobs could be meant{}: name one, with its number", name_jobs(found))]
@@ -194,6 +206,14 @@ pub enum InspectError {
         process: u32,
         /// The name of the area.
         name: String,
+    },
+    /// A change of a view is too large.
+    #[error("{bytes} bytes are too many for one change of a view: write at most {max} at once")]
+    TooLarge {
+        /// The size of the change.
+        bytes: u64,
+        /// The limit.
+        max: u64,
     },
     /// The job has nothing of the name that could do this.
     #[error("nothing was changed: no process has {what}")]

@@ -1,11 +1,12 @@
 //! [`Inspector`]: a job, as those see it who look into it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farside_rpc::{CallError, Client, ConnectError, Credentials, Pending};
+use farside_rpc::{CallError, Client, ConnectError, Credentials, Never, Pending};
 
 use super::area::Area;
 use super::error::InspectError;
@@ -13,10 +14,18 @@ use super::info::{AreaInfo, JobInfo, areas};
 use super::steering::PausedHold;
 use crate::element::{Element, with_fields};
 use crate::names::{self, JobId};
-use crate::protocol::{About, DoorClient, Refused};
+use crate::network::{ADDRESSES_MAX, Target, address, credentials};
+use crate::points::Points;
+use crate::protocol::{About, DoorClient, Neighbors, NetworkDoor, Refused};
 
 /// The time that each question has, unless another is chosen.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// The time in which processes open their doors on the network. Those whose workers compute for
+/// longer are found later.
+const ANSWERS_IN: Duration = Duration::from_secs(1);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// The time that one of several addresses has.
+const ADDRESS_TIME: Duration = Duration::from_secs(2);
 
 /// The jobs of this user on this machine that show something.
 ///
@@ -28,10 +37,10 @@ pub fn jobs() -> Result<Vec<JobInfo>, InspectError> {
     let asked = found.into_iter().map(|(id, processes)| {
         let mut job = JobInfo { id, process_count: 0, processes: Vec::new(), silent: Vec::new() };
         for process in processes {
-            match Guest::connect(&job.id, process, deadline) {
+            match Guest::connect(&job.id, process, &Points::default(), deadline) {
                 Ok(guest) => job.processes.push(guest.about),
-                // It has ended meanwhile.
-                Err(CallError::Connect(ConnectError::Absent { .. })) => {}
+                // It has ended meanwhile, or another user has taken the name of a door.
+                Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::OtherUser { .. })) => {}
                 Err(_) => job.silent.push(process),
             }
         }
@@ -67,10 +76,20 @@ const NAMED_MAX: usize = 1000;
 #[derive(Debug)]
 struct Inner {
     job: JobId,
+    /// Where the job is, if this program came by the network.
+    origin: Option<Origin>,
     guests: Mutex<BTreeMap<u32, Guest>>,
     paused: Mutex<PausedHold>,
     /// The number of the last attendance.
     last: AtomicU64,
+    points: Points,
+}
+
+/// The door of process 0 on the network, and what proves who may look.
+#[derive(Debug)]
+struct Origin {
+    address: String,
+    credentials: Credentials,
 }
 
 /// A connection to the door of a process.
@@ -78,22 +97,40 @@ struct Inner {
 pub(super) struct Guest {
     pub(super) about: About,
     pub(super) door: DoorClient,
+    /// Whether it was found through process 0.
+    is_by_network: bool,
+    points: Points,
 }
 
 impl Guest {
-    fn connect(job: &JobId, process: u32, deadline: Instant) -> Result<Self, CallError<farside_rpc::Never>> {
-        let address = job.address(process);
-        let client = Client::to(&address, Credentials::own_user())
-            .map_err(|error| ConnectError::Failed { address, cause: error.to_string() })?;
+    /// Connects to the door of a process on this machine.
+    fn connect(job: &JobId, process: u32, points: &Points, deadline: Instant) -> Result<Self, CallError<Never>> {
+        Self::dial(&job.address(process), Credentials::own_user(), points, deadline)
+    }
+
+    fn dial(
+        address: &str,
+        credentials: Credentials,
+        points: &Points,
+        deadline: Instant,
+    ) -> Result<Self, CallError<Never>> {
+        points.pass();
+        let failed = |cause: String| ConnectError::Failed { address: address.into(), cause };
+        let client = Client::to(address, credentials).map_err(|error| failed(error.to_string()))?;
+        let time = || deadline.saturating_duration_since(Instant::now());
         // One attempt: a door that is not there belongs to a process that has ended.
-        let client = client.deadline(deadline.saturating_duration_since(Instant::now())).once().connect()?;
+        let client = client.deadline(time()).once().connect()?;
         let door = DoorClient::at(client, 0);
-        let about = door.about()?.wait()?;
-        Ok(Self { about, door })
+        let about = door.deadline(time()).about()?.wait()?;
+        if !about.job.is_valid() {
+            return Err(failed("it has no name that a job can have".into()).into());
+        }
+        Ok(Self { about, door, is_by_network: false, points: points.clone() })
     }
 
     /// The calls of the door, with the time until the deadline.
     pub(super) fn until(&self, deadline: Instant) -> DoorClient {
+        self.points.pass();
         self.door.deadline(deadline.saturating_duration_since(Instant::now()))
     }
 
@@ -112,13 +149,23 @@ impl Guest {
 impl Inspector {
     /// Finds a job of this user on this machine and connects to its doors. `job` is the job's name,
     /// its number, or both as `NAME/NUMBER`; with an empty text it is the only job that there is.
+    /// `tcp://HOST:PORT` is a job on any machine: see [`Target`].
     ///
     /// # Errors
     /// [`InspectError`]: among others if no job is meant by the text, or several are.
-    pub fn connect(job: &str) -> Result<Self, InspectError> {
+    pub fn connect(job: impl Into<Target>) -> Result<Self, InspectError> {
+        let target = job.into();
+        if let Some(address) = target.network() {
+            return Self::connect_by_network(address, credentials(&target.token()?));
+        }
+        let job = target.text();
         let jobs = names::jobs().map_err(InspectError::Doors)?;
         let is_meant = |id: &&JobId| job.is_empty() || id.is_meant_by(job);
         let mut meant: Vec<JobId> = jobs.keys().filter(is_meant).cloned().collect();
+        if meant.len() > 1 {
+            let found: Vec<JobId> = self::jobs()?.into_iter().map(|job| job.id).collect();
+            meant.retain(|job| found.contains(job));
+        }
         let job = match meant.len() {
             0 => return Err(InspectError::NoJob { wanted: job.into(), found: jobs.into_keys().collect() }),
             1 => meant.remove(0),
@@ -129,10 +176,25 @@ impl Inspector {
         Ok(inspector)
     }
 
-    /// A job whose doors are not looked for yet.
+    fn connect_by_network(address: &str, credentials: Credentials) -> Result<Self, InspectError> {
+        let deadline = Instant::now() + DEADLINE;
+        let guest = Guest::dial(address, credentials.clone(), &Points::default(), deadline);
+        let guest = guest.map_err(|error| unreached(address, &error))?;
+        let origin = Origin { address: address.into(), credentials };
+        let inspector = Self::new(guest.about.job.clone(), Some(origin));
+        inspector.guests().insert(guest.about.process, guest);
+        inspector.find_doors(deadline)?;
+        Ok(inspector)
+    }
+
+    /// A job on this machine whose doors are not looked for yet.
     pub(super) fn of(job: JobId) -> Self {
-        let inner = Inner { job, guests: Mutex::default(), paused: Mutex::default(), last: AtomicU64::new(0) };
-        Self { inner: Arc::new(inner), deadline: DEADLINE }
+        Self::new(job, None)
+    }
+
+    fn new(job: JobId, origin: Option<Origin>) -> Self {
+        let ((guests, paused, last), points) = (Default::default(), Points::of("client"));
+        Self { inner: Arc::new(Inner { job, origin, guests, paused, last, points }), deadline: DEADLINE }
     }
 
     /// A number that no other clone of this inspector gets.
@@ -155,6 +217,17 @@ impl Inspector {
     #[must_use]
     pub fn job(&self) -> &JobId {
         &self.inner.job
+    }
+
+    /// The job, with its processes that have a door and are reached now.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn found(&self) -> Result<JobInfo, InspectError> {
+        let guests = self.all_guests(Instant::now() + self.deadline)?;
+        let processes: Vec<About> = guests.values().map(|guest| guest.about.clone()).collect();
+        let process_count = processes.iter().map(|about| about.process_count).max().unwrap_or(0);
+        Ok(JobInfo { id: self.job().clone(), process_count, processes, silent: Vec::new() })
     }
 
     /// Everything that the job shows, by name. Areas that are shown by processes that have ended
@@ -264,26 +337,134 @@ impl Inspector {
 
     /// Connects to the doors that were opened since the last look.
     pub(super) fn find_doors(&self, deadline: Instant) -> Result<(), InspectError> {
+        match &self.inner.origin {
+            None => self.find_doors_here(deadline)?,
+            Some(origin) => self.find_first_door(origin, deadline)?,
+        }
+        // Process 0 knows the doors on the network.
+        let Some(first) = self.guest(0).filter(|first| first.about.network.is_some()) else { return Ok(()) };
+        if self.without_door().is_empty() {
+            return Ok(());
+        }
+        let until = deadline.min(Instant::now() + ANSWERS_IN);
+        loop {
+            let asked = first.until(deadline).neighbors().and_then(Pending::wait);
+            let neighbors = asked.map_err(|error| self.failure(0, &first, error))?;
+            let are_all = neighbors.awaited.is_empty() || Instant::now() >= until;
+            self.meet(&neighbors, deadline)?;
+            if are_all {
+                return Ok(());
+            }
+            std::thread::sleep(ASK_AGAIN_AFTER);
+        }
+    }
+
+    /// Connects to process 0 again, if that connection has ended.
+    fn find_first_door(&self, origin: &Origin, deadline: Instant) -> Result<(), InspectError> {
+        if self.guest(0).is_none() {
+            let found = match Guest::dial(&origin.address, origin.credentials.clone(), &self.inner.points, deadline) {
+                Ok(found) => found,
+                Err(CallError::Connect(ConnectError::Absent { .. })) => {
+                    return Err(InspectError::NoJob { wanted: origin.address.clone(), found: Vec::new() });
+                }
+                Err(error) => return Err(unreached(&origin.address, &error)),
+            };
+            // Another job may listen there now.
+            if found.about.process != 0 || found.about.job != *self.job() {
+                return Err(InspectError::NoJob { wanted: self.job().to_string(), found: vec![found.about.job] });
+            }
+            self.guests().insert(0, found);
+        }
+        Ok(())
+    }
+
+    /// Connects to the doors of this machine.
+    pub(super) fn find_doors_here(&self, deadline: Instant) -> Result<(), InspectError> {
         let mut jobs = names::jobs().map_err(InspectError::Doors)?;
         let there: BTreeSet<u32> = jobs.remove(self.job()).unwrap_or_default();
         if there.is_empty() {
             let wanted = self.job().to_string();
             return Err(InspectError::NoJob { wanted, found: jobs.into_keys().collect() });
         }
-        self.guests().retain(|process, _| there.contains(process));
+        self.guests().retain(|process, guest| guest.is_by_network || there.contains(process));
         for process in there {
             if self.guest(process).is_some() {
                 continue;
             }
-            match Guest::connect(self.job(), process, deadline) {
+            match Guest::connect(self.job(), process, &self.inner.points, deadline) {
                 Ok(guest) => drop(self.guests().insert(process, guest)),
-                // It has ended meanwhile.
-                Err(CallError::Connect(ConnectError::Absent { .. })) => {}
+                // It has ended meanwhile, or another user has taken the name of a door.
+                Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::OtherUser { .. })) => {}
                 Err(error) => {
                     return Err(InspectError::Silent { process, system_process: 0, cause: error.to_string() });
                 }
             }
         }
+        if self.guests().is_empty() {
+            return Err(InspectError::NoJob { wanted: self.job().to_string(), found: jobs.into_keys().collect() });
+        }
         Ok(())
     }
+
+    /// Connects to the doors on the network that it has no connection to.
+    pub(super) fn meet(&self, neighbors: &Neighbors, deadline: Instant) -> Result<(), InspectError> {
+        let origin = self.inner.origin.as_ref();
+        let proof = match (origin, &neighbors.token) {
+            (Some(origin), _) => origin.credentials.clone(),
+            (None, Some(token)) => credentials(token),
+            (None, None) => return Ok(()),
+        };
+        let first = neighbors.doors.iter().find(|(process, _)| *process == 0).and_then(|(_, door)| door.as_ref().ok());
+        for (process, door) in &neighbors.doors {
+            let (Ok(door), None) = (door, self.guest(*process)) else { continue };
+            // A process on the machine of process 0 is reached in the same way as that.
+            let is_beside = first.is_some_and(|first| first.addresses == door.addresses);
+            let known = origin.and_then(|origin| host_of(&origin.address)).filter(|_| is_beside);
+            let dial = |address: &str, until| Guest::dial(address, proof.clone(), &self.inner.points, until);
+            if let Some(guest) = meet_one(*process, door, known, deadline, dial)? {
+                self.guests().insert(*process, guest);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Connects to a door on the network, by whichever of its addresses leads there. `None` if the
+/// process has ended.
+fn meet_one(
+    process: u32,
+    door: &NetworkDoor,
+    known: Option<&str>,
+    deadline: Instant,
+    dial: impl Fn(&str, Instant) -> Result<Guest, CallError<Never>>,
+) -> Result<Option<Guest>, InspectError> {
+    let listed = door.addresses.iter().map(String::as_str).filter(|text| text.parse::<IpAddr>().is_ok());
+    // A door that does not listen at all devices is reached at the host where it listens.
+    let hosts: Vec<&str> = match &*door.host {
+        "*" | "::" | "0.0.0.0" => known.into_iter().chain(listed.take(ADDRESSES_MAX)).collect(),
+        host => known.into_iter().chain([host]).collect(),
+    };
+    let mut failure = None;
+    for host in hosts {
+        let address = address(host, door.port);
+        match dial(&address, deadline.min(Instant::now() + ADDRESS_TIME)) {
+            Ok(guest) if guest.about.key == door.key && guest.about.process == process => {
+                return Ok(Some(Guest { is_by_network: true, ..guest }));
+            }
+            // An address that other machines have, too.
+            Ok(_) | Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::Impostor { .. })) => {}
+            Err(error) => failure = Some(unreached(&address, &error)),
+        }
+    }
+    failure.map_or(Ok(None), Err)
+}
+
+fn unreached(address: &str, error: &CallError<Never>) -> InspectError {
+    InspectError::Unreached { address: address.into(), cause: error.to_string() }
+}
+
+/// The host of an address on the network.
+fn host_of(address: &str) -> Option<&str> {
+    let (host, _) = address.strip_prefix("tcp://")?.rsplit_once(':')?;
+    Some(host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host))
 }

@@ -13,7 +13,9 @@ use super::error::InspectError;
 use super::inspector::{Guest, Inspector};
 use crate::element::Element;
 use crate::names::JobId;
-use crate::protocol::{HeldThing, Order, Places, Refused, Role, Stayed};
+use crate::protocol::{
+    CHANGE_BYTES_MAX, HeldThing, Listen, Neighbors, NetworkDoor, Order, Places, Refused, Role, Stayed,
+};
 use crate::selection::Selection;
 use crate::spans::runs;
 use crate::sync::lock;
@@ -106,6 +108,11 @@ impl Inspector {
 
     /// Makes changes at one step of all workers. Returns the last step before them.
     fn change(&self, orders: &[Order], what: impl FnOnce() -> String) -> Result<Option<u64>, InspectError> {
+        let written = |order: &Order| if let Order::Write { bytes, .. } = order { bytes.len() as u64 } else { 0 };
+        let bytes = orders.iter().map(written).sum();
+        if bytes > CHANGE_BYTES_MAX {
+            return Err(InspectError::TooLarge { bytes, max: CHANGE_BYTES_MAX });
+        }
         let deadline = Instant::now() + self.time();
         let paused = self.paused();
         let mut own = None;
@@ -478,6 +485,29 @@ impl Doors {
         Self { job, inspector: Mutex::new(None) }
     }
 
+    fn inspector(&self) -> Inspector {
+        lock(&self.inspector).get_or_insert_with(|| Inspector::of(self.job.clone())).clone()
+    }
+
+    /// Has processes of this machine open their doors on the network. Returns the answers of those
+    /// that have a door on the machine.
+    pub(crate) fn open_on_network(
+        &self,
+        processes: &[u32],
+        listen: &Listen,
+        time: Duration,
+    ) -> BTreeMap<u32, Result<NetworkDoor, String>> {
+        let deadline = Instant::now() + time;
+        let inspector = self.inspector();
+        // Those that are not found are asked in another way.
+        let _ = inspector.find_doors_here(deadline);
+        let guests = processes.iter().filter_map(|process| Some((*process, inspector.guest(*process)?)));
+        let asked: Vec<_> =
+            guests.map(|(process, guest)| (process, guest.until(deadline).open_on_network(listen.clone()))).collect();
+        let answer = |asked: Result<Pending<_, Refused>, _>| asked.and_then(Pending::wait);
+        asked.into_iter().map(|(process, asked)| (process, answer(asked).map_err(|error| error.to_string()))).collect()
+    }
+
     /// Has several processes make changes, or check them. Returns how many places they reach.
     pub(crate) fn apply_all(
         &self,
@@ -485,15 +515,14 @@ impl Doors {
         orders: &[Order],
         only_check: bool,
         time: Duration,
+        neighbors: Option<&Neighbors>,
     ) -> Result<u64, Refused> {
         let failed = |error: &dyn std::fmt::Display| Refused::Failed { cause: error.to_string() };
-        let mut inspector = lock(&self.inspector);
-        let inspector = match &mut *inspector {
-            Some(inspector) => inspector,
-            none => none.insert(Inspector::of(self.job.clone())),
-        };
         let deadline = Instant::now() + time;
-        inspector.find_doors(deadline).map_err(|error| failed(&error))?;
+        let inspector = self.inspector();
+        let found = inspector.find_doors_here(deadline);
+        let found = found.and_then(|()| neighbors.map_or(Ok(()), |neighbors| inspector.meet(neighbors, deadline)));
+        found.map_err(|error| failed(&error))?;
         let mut asked = Vec::new();
         for (process, hold) in holds {
             let guest = inspector.guest(*process).ok_or_else(|| failed(&format!("process {process} is gone")))?;

@@ -25,8 +25,6 @@ const VIEWERS_MAX: usize = 512;
 const STRANGERS_MAX: usize = 128;
 /// The time in which a connection proves the token.
 const PROOF_TIME: Duration = Duration::from_secs(30);
-/// The time in which a viewer takes some bytes, or asks for some.
-const IDLE_TIME: Duration = Duration::from_secs(10);
 /// The pause after the system refused a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -89,14 +87,15 @@ impl Connected<IncomingStream<'_, Door>> for Standing {
 pub(super) struct Door {
     listener: TcpListener,
     crowd: Arc<Crowd>,
+    idle_time: Duration,
     /// Connections that had not proven the token when this was last looked at, the oldest first.
     /// Dropping the sender ends the connection.
     strangers: VecDeque<(Standing, oneshot::Sender<()>)>,
 }
 
 impl Door {
-    pub(super) fn new(listener: TcpListener, crowd: Arc<Crowd>) -> Self {
-        Self { listener, crowd, strangers: VecDeque::new() }
+    pub(super) fn new(listener: TcpListener, crowd: Arc<Crowd>, idle_time: Duration) -> Self {
+        Self { listener, crowd, idle_time, strangers: VecDeque::new() }
     }
 
     fn admit(&mut self, stream: TcpStream) -> Guest {
@@ -109,7 +108,8 @@ impl Door {
         let _ = stream.set_nodelay(true);
         let (standing, (sender, gives_way)) = (Standing::default(), oneshot::channel());
         self.strangers.push_back((standing.clone(), sender));
-        Guest { stream, standing, gives_way, late: Box::pin(tokio::time::sleep(PROOF_TIME)) }
+        let (idle_time, late) = (self.idle_time, Box::pin(tokio::time::sleep(PROOF_TIME)));
+        Guest { stream, standing, gives_way, late, idle_time }
     }
 }
 
@@ -142,6 +142,8 @@ pub(super) struct Guest {
     gives_way: oneshot::Receiver<()>,
     /// Ready when the time of the connection is over.
     late: Pin<Box<Sleep>>,
+    /// The time in which a viewer takes some bytes, or asks for some.
+    idle_time: Duration,
 }
 
 impl Guest {
@@ -157,7 +159,8 @@ impl Guest {
     /// Notes that bytes have moved.
     fn has_moved(&mut self) {
         if self.standing.is_proven() {
-            self.late.as_mut().reset(Instant::now() + IDLE_TIME);
+            let until = Instant::now() + self.idle_time;
+            self.late.as_mut().reset(until);
         }
     }
 

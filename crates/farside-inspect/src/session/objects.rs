@@ -10,7 +10,7 @@ use crate::protocol::{About, Kind, Role};
 #[must_use]
 pub fn job_object(job: &JobInfo) -> Value {
     let JobInfo { id, process_count, processes, silent, .. } = job;
-    let process = |about: &About| json!({ "process": about.process, "system_process": about.system_process });
+    let process = |about: &About| json!({ "process": about.process, "system_process": about.system_process, "network": about.network });
     let processes: Vec<Value> = processes.iter().map(process).collect();
     json!({
         "name": id.name, "id": id.id, "process_count": process_count, "processes": processes, "silent": silent,

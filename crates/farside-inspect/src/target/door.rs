@@ -1,22 +1,25 @@
 //! [`Doorway`]: the door of a process, and what is behind it.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farside::{Activity, Worker};
 use farside_rpc::Server;
-use farside_rpc::server::StartError;
+use farside_rpc::server::{Builder, StartError};
 
 use super::areas::Areas;
 use super::error::ExposeError;
 use super::functions::Questions;
 use super::handlers::Handlers;
 use super::holds::Holds;
+use super::network::{Network, Place};
 use crate::names::JobId;
-use crate::protocol::{About, DoorServer};
+use crate::network::{TOKEN_FILE, TokenError, listening, read_tokens};
+use crate::protocol::{DoorServer, Listen};
 use crate::sync::lock;
 
-/// The variable that keeps doors shut.
+/// The variable that keeps doors shut, or opens them on the network.
 pub(super) const INSPECT: &str = "FARSIDE_INSPECT";
 
 /// Connections at once, and calls of each.
@@ -34,47 +37,56 @@ const POOL: usize = 2;
 /// The process's state holds it, so it is shut when the process leaves its job.
 #[derive(Debug, Default)]
 pub(super) struct Doorway {
-    server: Mutex<Option<Server>>,
+    opened: Mutex<Option<Opened>>,
     areas: Arc<Areas>,
     holds: Arc<Holds>,
     questions: Arc<Questions>,
 }
 
+#[derive(Debug)]
+struct Opened {
+    /// Ends with the doorway.
+    _server: Server,
+    network: Arc<Network>,
+}
+
 impl Doorway {
-    /// Opens the door unless it is open, or the environment says otherwise.
+    /// Opens the door unless it is open, or the environment says otherwise. Process 0 opens one on
+    /// the network, too, if the environment says so.
     pub(super) fn open(&self, me: &Worker) -> Result<(), ExposeError> {
-        if is_off()? {
-            return Ok(());
-        }
-        let mut server = lock(&self.server);
-        if server.is_none() {
+        let place = Place { process: me.process().number(), process_count: me.process_count() };
+        self.open_as(place, || {
             self.holds.set_caller(me.caller());
-            *server = Some(self.start(me.process().number(), me.process_count(), Some(me.activity()))?);
-        }
-        Ok(())
+            Some(me.activity())
+        })
     }
 
     /// Opens the door of a process without a job.
     pub(super) fn open_alone(&self, process: u32, process_count: u32) -> Result<(), ExposeError> {
-        if !is_off()? {
-            *lock(&self.server) = Some(self.start(process, process_count, None)?);
+        self.open_as(Place { process, process_count }, || None)
+    }
+
+    fn open_as(&self, place: Place, activity: impl FnOnce() -> Option<Activity>) -> Result<(), ExposeError> {
+        let setting = setting()?;
+        let mut opened = lock(&self.opened);
+        if opened.is_some() || matches!(setting, Setting::Off) {
+            return Ok(());
         }
+        let (areas, holds, questions) = (self.areas.clone(), self.holds.clone(), self.questions.clone());
+        let (network, handlers) =
+            Network::new(place, |about, network| Handlers::new(about, areas, holds, questions, activity(), network))?;
+        if let (0, Setting::Network(address)) = (place.process, setting) {
+            let path = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).ok_or(TokenError::None)?;
+            network.open(listen(&address, path.as_ref())?)?;
+        }
+        let server = builder(&JobId::own().address(place.process))?.provider(0, DoorServer::new(handlers)).start()?;
+        *opened = Some(Opened { _server: server, network });
         Ok(())
     }
 
-    fn start(&self, process: u32, process_count: u32, activity: Option<Activity>) -> Result<Server, StartError> {
-        let about = About { process, process_count, system_process: std::process::id() };
-        let (areas, holds, questions) = (self.areas.clone(), self.holds.clone(), self.questions.clone());
-        let handlers = Handlers::new(about, areas, holds, questions, activity);
-        Server::builder()
-            .listen(JobId::own().address(process))?
-            .provider(0, DoorServer::new(handlers))
-            .pool(POOL)
-            .max_connections(CONNECTIONS_MAX)
-            .max_calls(CALLS_MAX)
-            .max_bytes(BYTES_MAX)
-            .max_time(TIME_MAX)
-            .start()
+    /// The door on the network, for those who ask for it. `None` if no door is open.
+    pub(super) fn network(&self) -> Option<Arc<Network>> {
+        lock(&self.opened).as_ref().map(|opened| opened.network.clone())
     }
 
     pub(super) fn areas(&self) -> &Arc<Areas> {
@@ -90,11 +102,47 @@ impl Doorway {
     }
 }
 
-fn is_off() -> Result<bool, ExposeError> {
-    match std::env::var_os(INSPECT) {
-        None => Ok(false),
-        Some(value) if value == "on" || value.is_empty() => Ok(false),
-        Some(value) if value == "off" => Ok(true),
-        Some(value) => Err(ExposeError::Setting { value: value.to_string_lossy().into_owned() }),
+impl Drop for Doorway {
+    fn drop(&mut self) {
+        // Its handlers may hold it for a moment longer, and must not end their own server.
+        if let Some(network) = self.network() {
+            network.shut();
+        }
     }
+}
+
+/// A server at an address, with the limits of a door.
+pub(super) fn builder(address: &str) -> Result<Builder, StartError> {
+    Ok(Server::builder()
+        .listen(address)?
+        .pool(POOL)
+        .max_connections(CONNECTIONS_MAX)
+        .max_calls(CALLS_MAX)
+        .max_bytes(BYTES_MAX)
+        .max_time(TIME_MAX))
+}
+
+/// What the environment says of doors.
+enum Setting {
+    Off,
+    Machine,
+    /// Process 0 listens at this address, too.
+    Network(String),
+}
+
+fn setting() -> Result<Setting, ExposeError> {
+    let Some(value) = std::env::var_os(INSPECT) else { return Ok(Setting::Machine) };
+    let value = value.to_string_lossy();
+    match &*value {
+        "on" | "" => Ok(Setting::Machine),
+        "off" => Ok(Setting::Off),
+        text if listening(text).is_some() => Ok(Setting::Network(text.into())),
+        text => Err(ExposeError::Setting { value: text.into() }),
+    }
+}
+
+/// What a door on the network is to do.
+pub(super) fn listen(address: &str, token_file: &Path) -> Result<Listen, ExposeError> {
+    let (host, port) = listening(address).ok_or_else(|| ExposeError::Setting { value: address.into() })?;
+    Ok(Listen { host, port, tokens: read_tokens(token_file)? })
 }

@@ -1,7 +1,7 @@
 //! [`Handlers`]: what the door does for its clients.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use farside::{Activity, WorkerId};
@@ -12,27 +12,28 @@ use super::activity;
 use super::areas::{Area, Areas, Source};
 use super::functions::{self, Questions};
 use super::holds::Holds;
-use super::lease::{Lease, Readers};
+use super::lease::{Lease, ReaderId, Readers};
 use super::locked::{LEASE_MAX, LockedMemory};
+use super::network::Network;
 use super::shared::Edit;
 use super::slots::room;
 use crate::client::Doors;
-use crate::names::JobId;
+use crate::network::WRITE;
+use crate::points::Points;
 use crate::protocol::{
-    About, Door, EventsNow, Got, HeldThing, Order, Part, Places, Refused, Role, Stayed, Wanted, WorkersNow,
+    About, CHANGE_BYTES_MAX, Door, EventsNow, Got, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part, Places,
+    Refused, Role, Stayed, Wanted, WorkersNow,
 };
 use crate::spans::{Span, elements, runs};
 
-/// The most bytes of one change of a view.
-pub(crate) const CHANGE_BYTES_MAX: u64 = 8 << 20;
 /// The size from which a reader copies memory itself. The answer to its question whether the memory
 /// was unchanged takes as long as a copy of these bytes.
 const DIRECT_MIN: usize = 128 << 10;
 /// The time that one process has for its part of a change.
 const CHANGE_TIME: Duration = Duration::from_secs(5);
 
-/// What the door does for its clients.
-#[derive(Debug)]
+/// What the doors of a process do for their clients. Clones share everything.
+#[derive(Clone, Debug)]
 pub(super) struct Handlers {
     about: About,
     areas: Arc<Areas>,
@@ -41,10 +42,14 @@ pub(super) struct Handlers {
     /// `None` without a job.
     activity: Option<Activity>,
     /// The number of the last hold or lock.
-    last: AtomicU64,
+    last: Arc<AtomicU64>,
     /// The doors of all processes, for changes that this one conducts.
-    doors: Doors,
-    readers: Readers,
+    doors: Arc<Doors>,
+    readers: Arc<Readers>,
+    network: Weak<Network>,
+    /// Whether these are behind the door on the network. Each door numbers its own connections.
+    is_network: bool,
+    points: Points,
 }
 
 impl Handlers {
@@ -54,9 +59,22 @@ impl Handlers {
         holds: Arc<Holds>,
         questions: Arc<Questions>,
         activity: Option<Activity>,
+        network: Weak<Network>,
     ) -> Self {
-        let doors = Doors::new(JobId::own());
-        Self { about, areas, holds, questions, activity, last: AtomicU64::new(0), doors, readers: Readers::default() }
+        let doors = Arc::new(Doors::new(about.job.clone()));
+        let (last, readers) = Default::default();
+        let points = Points::of("target");
+        Self { about, areas, holds, questions, activity, last, doors, readers, network, is_network: false, points }
+    }
+
+    /// The same, behind the door on the network.
+    pub(super) fn on_network(&self) -> Self {
+        Self { is_network: true, ..self.clone() }
+    }
+
+    /// The reader that a call belongs to.
+    fn reader(&self, cx: &Call, number: u64) -> ReaderId {
+        (cx.connection() | if self.is_network { 1 << 63 } else { 0 }, number)
     }
 
     fn activity(&self) -> Result<&Activity, Refused> {
@@ -151,7 +169,24 @@ impl Handlers {
 
 impl Door for Handlers {
     fn about(&self, _: &Call) -> Result<About, Never> {
-        Ok(self.about.clone())
+        let network = self.network.upgrade().and_then(|network| network.address());
+        Ok(About { network, ..self.about.clone() })
+    }
+
+    fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused> {
+        let network = self.network.upgrade().ok_or(Refused::NoNetwork)?;
+        let all = network.ask_neighbors(&self.doors, self.holds.caller().as_ref()).ok_or(Refused::NoNetwork)?;
+        // Who has proven a token has one.
+        Ok(Neighbors { token: all.token.filter(|_| !self.is_network && cx.peer().has_right(WRITE)), ..all })
+    }
+
+    fn open_on_network(&self, cx: &Call, listen: Listen) -> Result<NetworkDoor, Refused> {
+        if self.is_network {
+            return Err(Refused::NoRight);
+        }
+        may_write(cx)?;
+        let network = self.network.upgrade().ok_or(Refused::Over)?;
+        network.open(listen).map_err(|error| Refused::Failed { cause: error.to_string() })
     }
 
     fn parts(&self, _: &Call) -> Result<Vec<Part>, Never> {
@@ -183,30 +218,35 @@ impl Door for Handlers {
         let area = self.areas.find(&name, worker)?;
         let part = area.part();
         check(&part, &spans)?;
+        self.points.pass();
         let runs = places(&part, &spans);
         let now = |elements| Got { step: None, version: None, elements };
-        match &area.source {
+        let got = match &area.source {
             Source::View(shared) => {
                 let slot = shared.clone().wait(first).await?;
-                Ok(Got { step: Some(slot.step), version: None, elements: slot.show(&runs)? })
+                self.points.pass();
+                Got { step: Some(slot.step), version: None, elements: slot.show(&runs)? }
             }
             Source::Memory(memory) => match runs[..] {
                 [(offset, bytes)] if is_direct && bytes >= DIRECT_MIN => {
                     let (version, elements) = memory.show(offset, bytes).await?;
-                    Ok(Got { step: None, version: Some(version), elements })
+                    Got { step: None, version: Some(version), elements }
                 }
-                _ => Ok(now(memory.read(&runs).await?.into())),
+                _ => now(memory.read(&runs).await?.into()),
             },
-            Source::Number(bits) => Ok(now(bits.load(Ordering::Relaxed).to_ne_bytes()[..].into())),
-            Source::Function => Err(Refused::Role { name, wanted: "something with elements".into() }),
-        }
+            Source::Number(bits) => now(bits.load(Ordering::Relaxed).to_ne_bytes()[..].into()),
+            Source::Function => return Err(Refused::Role { name, wanted: "something with elements".into() }),
+        };
+        self.points.pass();
+        Ok(got)
     }
 
     fn is_unchanged(&self, _: &Call, name: String, worker: u32, version: u64) -> Result<bool, Refused> {
         Ok(self.memory(&name, worker)?.1.is_unchanged(version))
     }
 
-    async fn put(&self, _: &Call, at: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused> {
+    async fn put(&self, cx: &Call, at: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused> {
+        may_write(cx)?;
         let Places { name, worker, spans } = at;
         let (area, memory) = self.memory(&name, worker)?;
         let part = area.part();
@@ -215,24 +255,40 @@ impl Door for Handlers {
         let mut bytes = room(from.bytes() as usize)?;
         from.pull(0, &mut bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })?;
         valid(&part, &bytes)?;
-        memory.write(lock, &places(&part, &spans), &bytes).await
+        self.points.pass();
+        memory.write(lock, &places(&part, &spans), &bytes).await?;
+        self.points.pass();
+        Ok(())
     }
 
     async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused> {
+        may_write(cx)?;
         let (area, memory) = self.memory(&name, worker)?;
         writable(&area.part())?;
-        let (number, reader) = (self.next_number(), (cx.connection(), reader));
+        let (number, reader) = (self.next_number(), self.reader(cx, reader));
+        self.readers.arrival(reader).await;
+        self.points.pass();
         memory.lock_outside(|| self.readers.lease(number, reader, Some(LEASE_MAX))).await?;
+        self.points.pass();
         Ok(number)
     }
 
     async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused> {
-        let lease = self.readers.lease(self.next_number(), (cx.connection(), reader), None);
-        self.holds.begin(after, hold, lease)?.await
+        may_write(cx)?;
+        let reader = self.reader(cx, reader);
+        self.readers.arrival(reader).await;
+        let lease = self.readers.lease(self.next_number(), reader, None);
+        self.points.pass();
+        let staying = self.holds.begin(after, hold, lease)?;
+        self.points.pass();
+        let stayed = staying.await;
+        self.points.pass();
+        stayed
     }
 
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never> {
-        let id = (cx.connection(), reader);
+        let id = self.reader(cx, reader);
+        self.points.pass();
         match self.readers.attend(id, || self.release_if(|lease| lease.reader() == id)).await {}
     }
 
@@ -247,20 +303,31 @@ impl Door for Handlers {
         Ok(all)
     }
 
-    fn release(&self, _: &Call, number: u64) {
+    fn release(&self, cx: &Call, number: u64) {
+        // A one-way call has no answer.
+        if may_write(cx).is_err() {
+            return;
+        }
+        self.points.pass();
         self.release_if(|lease| lease.number() == number);
+        self.points.pass();
     }
 
-    fn apply(&self, _: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {
+    fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {
+        may_write(cx)?;
         self.holds.check(hold)?;
+        self.points.pass();
         orders.iter().try_fold(0, |reached, order| Ok(reached + self.order(order, only_check)?))
     }
 
-    fn conduct(&self, _: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused> {
+    fn conduct(&self, cx: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused> {
+        may_write(cx)?;
+        let neighbors = self.network.upgrade().and_then(|network| network.neighbors());
         // All processes check before the first one changes anything.
         let mut reached = 0;
         for only_check in [true, false] {
-            reached = self.doors.apply_all(&holds, &orders, only_check, CHANGE_TIME)?;
+            self.points.pass();
+            reached = self.doors.apply_all(&holds, &orders, only_check, CHANGE_TIME, neighbors.as_ref())?;
         }
         Ok(reached)
     }
@@ -289,6 +356,11 @@ fn set(area: &Area, value: f64, only_check: bool) -> Result<(), Refused> {
         bits.store(value.to_bits(), Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Whether the client may change something.
+fn may_write(cx: &Call) -> Result<(), Refused> {
+    if cx.peer().has_right(WRITE) { Ok(()) } else { Err(Refused::NoRight) }
 }
 
 fn writable(part: &Part) -> Result<(), Refused> {

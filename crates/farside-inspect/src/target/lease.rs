@@ -1,11 +1,13 @@
 //! What readers hold, and that it ends when they are gone.
 //!
 //! A reader that holds something has a call of [`Door::attend`](crate::protocol::Door::attend) open
-//! meanwhile. When the reader is killed, its connection ends and this call with it, and so does all
+//! meanwhile. It sends this call before it takes anything, and gets nothing before the call has
+//! arrived. When the reader is killed, its connection ends and this call with it, and so does all
 //! that it holds. When it is stopped, the call ends by its deadline.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,10 +16,6 @@ use std::time::{Duration, Instant};
 
 use crate::sync::lock;
 
-/// The time in which a reader's call of `attend` is to arrive, which it sends before it takes
-/// anything.
-const ARRIVES_IN: Duration = Duration::from_secs(3);
-
 /// A reader: its connection, and the number that it gave to its calls of `attend`.
 pub(super) type ReaderId = (u64, u64);
 
@@ -25,9 +23,14 @@ pub(super) type ReaderId = (u64, u64);
 #[derive(Debug, Default)]
 pub(super) struct Readers(Mutex<BTreeMap<ReaderId, Arc<Reader>>>);
 
-/// The number of calls of `attend` that a reader has open.
+/// A reader that attends, or is about to.
 #[derive(Debug, Default)]
-struct Reader(AtomicU32);
+struct Reader {
+    /// The number of calls of `attend` that it has open.
+    open: AtomicU32,
+    /// Its calls that wait for the first one.
+    waiting: Mutex<Vec<Waker>>,
+}
 
 impl Readers {
     fn of(&self, id: ReaderId) -> Arc<Reader> {
@@ -37,18 +40,35 @@ impl Readers {
         all.entry(id).or_default().clone()
     }
 
-    /// Returns a lease of a reader's. It lasts until `most` at the latest.
+    /// Returns a lease of a reader's. It lasts until `most` at the latest, and is over at once if
+    /// the reader does not attend.
     pub(super) fn lease(&self, number: u64, id: ReaderId, most: Option<Duration>) -> Lease {
-        let now = Instant::now();
-        let (reader, ends) = (self.of(id), most.map(|most| now + most));
-        Lease { number, id, reader, began: now, ends }
+        let ends = most.map(|most| Instant::now() + most);
+        Lease { number, id, reader: self.of(id), ends }
+    }
+
+    /// Waits until a reader attends.
+    pub(super) async fn arrival(&self, id: ReaderId) {
+        let reader = self.of(id);
+        poll_fn(|context| {
+            let mut waiting = lock(&reader.waiting);
+            if reader.open.load(Ordering::SeqCst) > 0 {
+                return Poll::Ready(());
+            }
+            waiting.retain(|waker| !waker.will_wake(context.waker()));
+            waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Notes that a reader is there, until the result is dropped. `gone` is called when it is there
     /// no longer.
     pub(super) fn attend<G: Fn()>(&self, id: ReaderId, gone: G) -> Attending<G> {
         let reader = self.of(id);
-        reader.0.fetch_add(1, Ordering::SeqCst);
+        reader.open.fetch_add(1, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut *lock(&reader.waiting));
+        waiting.into_iter().for_each(Waker::wake);
         Attending { reader, gone, waker: None }
     }
 }
@@ -73,7 +93,7 @@ impl<G: Fn() + Unpin> Future for Attending<G> {
 
 impl<G: Fn()> Drop for Attending<G> {
     fn drop(&mut self) {
-        if self.reader.0.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.reader.open.fetch_sub(1, Ordering::SeqCst) == 1 {
             (self.gone)();
         }
     }
@@ -85,7 +105,6 @@ pub(super) struct Lease {
     number: u64,
     id: ReaderId,
     reader: Arc<Reader>,
-    began: Instant,
     /// When it ends in any case.
     ends: Option<Instant>,
 }
@@ -100,8 +119,7 @@ impl Lease {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        let now = Instant::now();
-        let is_there = self.reader.0.load(Ordering::SeqCst) > 0 || now < self.began + ARRIVES_IN;
-        !is_there || self.ends.is_some_and(|ends| now >= ends)
+        let is_there = self.reader.open.load(Ordering::SeqCst) > 0;
+        !is_there || self.ends.is_some_and(|ends| Instant::now() >= ends)
     }
 }

@@ -3,6 +3,7 @@
 mod activity;
 mod cuts;
 mod exposed;
+mod network;
 #[cfg(feature = "page")]
 mod page;
 mod reading;

@@ -1,0 +1,343 @@
+//! Jobs that show themselves on the network.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use farside::Worker;
+use farside_inspect::{
+    At, Expose, InspectError, Inspector, JobId, Refused, Selection, Target as Wanted, TokenError, create_token_file,
+};
+use farside_sys::process::enter_network;
+use farside_testbed::netns::{Pair, Rendezvous, Side, with_privileges};
+use farside_testbed::{ended_with_us, is_left_out};
+
+use crate::targets::{BOARD, COLUMNS, PART, ROWS, Target, pattern};
+
+/// More than any step takes on a very busy machine.
+const LONG: Duration = Duration::from_secs(60);
+/// Where process 0 listens between two hosts, whose ports are all free.
+const PORT: u16 = 7078;
+
+/// A folder with a file of tokens, one for looking and one for everything.
+pub(crate) struct Tokens(PathBuf);
+
+impl Tokens {
+    pub(crate) fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("farside-inspect-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let all = Self(folder);
+        create_token_file(&all.path("write")).unwrap();
+        let text = std::fs::read_to_string(all.path("write")).unwrap();
+        all.write("read", &text.lines().filter(|line| line.starts_with("read")).collect::<String>());
+        all.write("wrong", "write 0123456789abcdef0123456789abcdef");
+        all
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file as private as that of the tokens.
+    fn write(&self, name: &str, text: &str) {
+        std::fs::copy(self.path("write"), self.path(name)).unwrap();
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Starts a job that shows itself on the network.
+    pub(crate) fn start(&self, part: &str) -> Target {
+        let file = self.path("write");
+        let settings =
+            [("FARSIDE_INSPECT", "tcp://127.0.0.1:0"), ("FARSIDE_INSPECT_TOKEN_FILE", file.to_str().unwrap())];
+        Target::start(part, &settings)
+    }
+
+    pub(crate) fn connect(&self, address: &str, token: &str) -> Result<Inspector, InspectError> {
+        Ok(Inspector::connect(Wanted::new(address).token_file(Some(self.path(token))))?.deadline(LONG))
+    }
+}
+
+impl Drop for Tokens {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where the door of process 0 of a job on this machine is on the network.
+pub(crate) fn address_of(name: &str) -> String {
+    let jobs = farside_inspect::jobs().unwrap();
+    let job = jobs.into_iter().find(|job| job.id.name == name).unwrap();
+    job.processes.into_iter().find_map(|about| about.network.filter(|_| about.process == 0)).unwrap()
+}
+
+fn is_refused(error: &InspectError) -> bool {
+    matches!(error, InspectError::Refused { refused: Refused::NoRight, .. })
+}
+
+#[test]
+fn a_job_is_read_and_changed_over_the_network() {
+    let tokens = Tokens::new("steered");
+    let mut target = tokens.start("steered");
+    target.inspect(2);
+    let address = address_of(&target.name);
+    let job = tokens.connect(&address, "write").unwrap();
+    assert_eq!(job.job().name, target.name);
+    let all = Selection::all();
+    let board = job.open::<u32>("board").unwrap();
+    let changed: Vec<u32> = (0..2 * BOARD as u32).collect();
+    board.put(&all, &changed).unwrap();
+    assert_eq!(board.get(&all, At::Next).unwrap().values, changed);
+    job.set("dt", 7.0).unwrap();
+    assert_eq!(job.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap().values, [7.0; 2]);
+    assert_eq!(job.ask("echo", Some(1), "x").unwrap(), [(1, b"x to 1".to_vec())]);
+    let paused = job.pause_at(At::Next).unwrap();
+    let step = paused.step().unwrap();
+    assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
+
+    // Who may only look changes nothing, and ends nothing.
+    let reader = tokens.connect(&address, "read").unwrap();
+    let seen = reader.open::<f64>("seen").unwrap();
+    assert_eq!(seen.get(&all, At::Now).unwrap().values, [7.0; 2]);
+    assert!(is_refused(&reader.set("dt", 1.0).unwrap_err()));
+    assert!(is_refused(&reader.act("count").unwrap_err()));
+    assert!(is_refused(&reader.pause_at(At::Next).unwrap_err()));
+    assert!(is_refused(&reader.open::<u32>("board").unwrap().put(&all, &changed).unwrap_err()));
+    reader.resume().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(reader.is_paused().unwrap(), Some(Some(step + 1)));
+    drop(paused);
+    assert!(seen.get(&all, At::Next).unwrap().step.unwrap() > step);
+    assert!(target.is_running());
+    // The end of the job is heard.
+    drop(target);
+    let until = Instant::now() + LONG;
+    while seen.get(&all, At::Next).is_ok() {
+        assert!(Instant::now() < until);
+    }
+    assert!(matches!(tokens.connect(&address, "write"), Err(InspectError::Unreached { .. })));
+}
+
+#[test]
+fn memory_is_locked_and_written_over_the_network() {
+    let tokens = Tokens::new("exposed");
+    let mut target = tokens.start("exposed");
+    target.inspect(2);
+    let address = address_of(&target.name);
+    let (job, reader) = (tokens.connect(&address, "write").unwrap(), tokens.connect(&address, "read").unwrap());
+    let all = Selection::all();
+    let pairs = job.open::<u64>("pairs").unwrap();
+    pairs.put(&all, &[5; 4 * BOARD]).unwrap();
+    let locked = job.lock("pairs").unwrap();
+    assert!(is_refused(&reader.lock("pairs").unwrap_err()));
+    assert!(is_refused(&reader.open::<u64>("pairs").unwrap().put(&all, &[5; 4 * BOARD]).unwrap_err()));
+    drop(locked);
+    let values = reader.open::<u64>("pairs").unwrap().get(&all, At::Now).unwrap().values;
+    assert!(values.chunks(2 * BOARD).all(|part| part.iter().all(|value| *value == part[0])), "{values:?}");
+    assert!(target.is_running());
+}
+
+/// A wrong token, none, and bytes that are no greeting change nothing for those who have one.
+#[test]
+fn who_has_no_token_is_refused_later() {
+    let tokens = Tokens::new("refused");
+    let mut target = tokens.start("pattern");
+    target.inspect(2);
+    let address = address_of(&target.name);
+    let begun = Instant::now();
+    let error = tokens.connect(&address, "wrong").unwrap_err();
+    assert!(matches!(&error, InspectError::Unreached { cause, .. } if cause.contains("token")), "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(500), "guessing is slow");
+    let error = tokens.connect(&address, "absent").unwrap_err();
+    assert!(matches!(error, InspectError::Token(TokenError::Read { .. })), "{error}");
+    let error = Inspector::connect(&address).unwrap_err();
+    assert!(matches!(error, InspectError::Token(TokenError::None)), "{error}");
+    let error = tokens.connect("tcp://127.0.0.1:1", "write").unwrap_err();
+    assert!(matches!(error, InspectError::Unreached { .. }), "{error}");
+    // 300 who say nothing.
+    let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(address.trim_start_matches("tcp://"))).collect();
+    let mut garbage = TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
+    garbage.write_all(&[9; 100]).unwrap();
+    let job = connect_patiently(&tokens, &address);
+    let frame = job.open::<u64>("pattern").unwrap().get(&Selection::all(), At::Next).unwrap();
+    let places = (0..2 * ROWS as u64).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
+    assert!(frame.values.into_iter().eq(places.map(|(row, column)| pattern(frame.step.unwrap(), row, column))));
+    garbage.set_read_timeout(Some(LONG)).unwrap();
+    let _ = garbage.read_to_end(&mut Vec::new());
+    drop(silent);
+    assert!(target.is_running());
+}
+
+/// Connects to a door at which silent connections have all places, for some seconds each.
+fn connect_patiently(tokens: &Tokens, address: &str) -> Inspector {
+    let until = Instant::now() + LONG;
+    loop {
+        match tokens.connect(address, "write") {
+            Ok(job) => return job,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_job_does_not_open_a_door_without_tokens() {
+    let mut target = Target::start("brief", &[("FARSIDE_INSPECT", "tcp")]);
+    assert!(!target.wait(), "the job says that it has no token");
+    let mut target = Target::start("brief", &[("FARSIDE_INSPECT", "tcp://nowhere")]);
+    assert!(!target.wait(), "the job says that the setting has no such value");
+}
+
+/// Ranks on two hosts, and what they print.
+struct Ranks(Vec<Child>);
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts four ranks, the even ones on side A.
+fn start_ranks(pair: &Pair, tokens: &Path, part: &str) -> Ranks {
+    let start = |rank: u32| {
+        let mut command = pair.command(Side::BOTH[rank as usize % 2], std::env::current_exe().unwrap());
+        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
+        command.env(PART, part).env("FARSIDE_FABRIC", "auto").env("FARSIDE_INSPECT_TOKEN_FILE", tokens);
+        command.env("FARSIDE_INSPECT", format!("tcp://*:{PORT}"));
+        Rendezvous { world_size: 4, master: Side::A, port: 7077, secret: "swordfish" }.tell(&mut command, rank);
+        command.spawn().unwrap()
+    };
+    Ranks((0..4).map(start).collect())
+}
+
+/// A reader on the second host reads and changes all processes of a job on both. Then the cable is
+/// cut, and the reader hears who is silent.
+#[test]
+fn a_job_on_two_hosts_is_seen_from_either() {
+    if is_left_out("netns") || is_left_out("fabric") {
+        return;
+    }
+    with_privileges(4 * LONG, || {
+        let tokens = Tokens::new("hosts");
+        let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
+        let _ranks = start_ranks(&pair, &tokens.path("write"), "steered");
+        let look = |side: Side| {
+            enter_network(pair.namespace(side).unwrap().as_fd()).unwrap();
+            let address = format!("tcp://{}:{PORT}", Side::A.address());
+            let until = Instant::now() + LONG;
+            let job = loop {
+                let job = tokens.connect(&address, "write");
+                let has_all = |job: &Inspector| job.find_parts("seen") == 4 && job.find_parts("acted") == 4;
+                match job {
+                    Ok(job) if has_all(&job) => break job,
+                    other => assert!(Instant::now() < until, "{other:?}"),
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            let all = Selection::all();
+            job.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap();
+            job
+        };
+        std::thread::scope(|scope| {
+            let here = scope.spawn(|| look(Side::A).found().unwrap().processes.len());
+            assert_eq!(here.join().unwrap(), 4);
+            let there = scope.spawn(|| {
+                let job = look(Side::B);
+                let all = Selection::all();
+                let board = job.open::<u32>("board").unwrap();
+                let changed: Vec<u32> = (0..4 * BOARD as u32).collect();
+                board.put(&all, &changed).unwrap();
+                assert_eq!(board.get(&all, At::Next).unwrap().values, changed);
+                let seen = job.deadline(Duration::from_secs(5)).open::<f64>("seen").unwrap();
+                pair.cut().unwrap();
+                let begun = Instant::now();
+                (seen.get(&all, At::Next).unwrap_err(), begun.elapsed())
+            });
+            let (error, time) = there.join().unwrap();
+            eprintln!("{error} after {time:?}");
+            let is_named = match &error {
+                InspectError::Silent { process, .. } | InspectError::Lost { process, .. } => process % 2 == 0,
+                InspectError::NotThere { late, .. } => late.iter().all(|late| late.process % 2 == 0),
+                _ => false,
+            };
+            assert!(is_named, "{error}");
+        });
+    });
+}
+
+/// A job whose process 0 looks at all of it over the network. Launchers start it as ranks.
+#[test]
+fn ranks_are_seen_over_the_network() {
+    if std::env::var_os("FARSIDE_INSPECT_TOKEN_FILE").is_none() {
+        // As an ordinary test, it starts itself with the setting.
+        let tokens = Tokens::new("ranks");
+        let mut command = ended_with_us(std::env::current_exe().unwrap());
+        command.args(["--exact", "network::ranks_are_seen_over_the_network", "--nocapture"]);
+        command.env("FARSIDE_INSPECT", "tcp").env("FARSIDE_INSPECT_TOKEN_FILE", tokens.path("write"));
+        let ended = command.stdout(Stdio::null()).status().unwrap();
+        assert!(ended.success(), "{ended}");
+        return;
+    }
+    farside::job().processes(2).time_limit(2 * LONG).run(show_and_look).unwrap();
+}
+
+fn show_and_look(me: &Worker) -> farside::Result<()> {
+    let count = me.worker_count() as usize;
+    let view = me.view::<f64>("place").shape([1]).part_of([count], [me.id().index()]).open()?;
+    let dt = me.parameter("dt", 0.5, 0.0..=9.0)?;
+    let seen = me.view::<f64>("seen").shape([1]).part_of([count], [me.id().index()]).open()?;
+    let guest = (me.id().number() == 0).then(|| std::thread::spawn(move || look_at_own_job(count)));
+    for step in 0_u64.. {
+        view.publish(step, &[f64::from(me.id().number())])?;
+        seen.publish(step, &[dt.get()])?;
+        let has_ended = guest.as_ref().is_some_and(std::thread::JoinHandle::is_finished);
+        if me.all_reduce(has_ended, |one, other| one || other)? {
+            break;
+        }
+    }
+    guest.map_or(Ok(()), |guest| guest.join().map_err(|_| farside::Error::Room("the look failed".into())))
+}
+
+fn look_at_own_job(workers: usize) {
+    let name = JobId::own().to_string();
+    let until = Instant::now() + LONG;
+    let address = loop {
+        let jobs = farside_inspect::jobs().unwrap();
+        let own = jobs.into_iter().find(|job| job.id.to_string() == name);
+        let mut processes = own.into_iter().flat_map(|job| job.processes);
+        if let Some(address) = processes.find_map(|about| about.network.filter(|_| about.process == 0)) {
+            break address.replace('*', "127.0.0.1");
+        }
+        assert!(Instant::now() < until, "process 0 listens");
+    };
+    let job = Inspector::connect(&address).unwrap().deadline(LONG);
+    while job.find_parts("seen") < workers {
+        assert!(Instant::now() < until, "all processes open their doors");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let values = job.open::<f64>("place").unwrap().get(&Selection::all(), At::Next).unwrap().values;
+    assert!(values.iter().copied().eq((0..workers).map(|worker| worker as f64)), "{values:?}");
+    job.set("dt", 2.0).unwrap();
+    let seen = job.open::<f64>("seen").unwrap().get(&Selection::all(), At::Next).unwrap().values;
+    assert_eq!(seen, vec![2.0; workers]);
+}
+
+/// What tests ask of a job.
+trait Parts {
+    /// The number of workers that show an area.
+    fn find_parts(&self, name: &str) -> usize;
+}
+
+impl Parts for Inspector {
+    fn find_parts(&self, name: &str) -> usize {
+        self.list()
+            .ok()
+            .and_then(|areas| Some(areas.into_iter().find(|area| area.name == name)?.parts.len()))
+            .unwrap_or(0)
+    }
+}
