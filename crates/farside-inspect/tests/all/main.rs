@@ -3,10 +3,12 @@
 mod activity;
 mod cuts;
 mod exposed;
+mod failures;
 mod network;
 #[cfg(feature = "page")]
 mod page;
 mod reading;
+mod soak;
 mod standalone;
 mod steering;
 mod targets;

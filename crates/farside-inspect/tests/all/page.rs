@@ -1,5 +1,6 @@
 //! The page and its server, beside a running job.
 
+pub(crate) mod again;
 mod client;
 mod crowd;
 mod hostile;

@@ -63,7 +63,7 @@ pub(crate) fn play_rank() -> farside::Result<()> {
     Ok(())
 }
 
-struct Ranks(Vec<Child>);
+pub(crate) struct Ranks(Vec<Child>);
 
 impl Drop for Ranks {
     fn drop(&mut self) {
@@ -77,10 +77,16 @@ impl Drop for Ranks {
 
 /// Starts two processes, as a launcher of MPI would.
 fn start(name: &str) -> (Ranks, Inspector) {
+    start_with(name, |_| None)
+}
+
+/// The same, with the point at which a rank is killed.
+pub(crate) fn start_with(name: &str, kill: impl Fn(u32) -> Option<String>) -> (Ranks, Inspector) {
     let start = |rank: u32| {
         let mut command = ended_with_us(std::env::current_exe().unwrap());
         command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
         command.env(PART, "alone").env("FARSIDE_JOB", name);
+        command.envs(kill(rank).map(|point| ("FARSIDE_INSPECT_KILL", point)));
         command.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", "2");
         command.spawn().unwrap()
     };

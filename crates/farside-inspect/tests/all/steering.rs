@@ -11,7 +11,7 @@ use crate::targets::{BOARD, Target};
 
 /// The variables that make this test program look into a job.
 const PART: &str = "FARSIDE_INSPECT_TEST_PART";
-const JOB: &str = "FARSIDE_INSPECT_TEST_JOB";
+pub(crate) const JOB: &str = "FARSIDE_INSPECT_TEST_JOB";
 
 /// Reads frames until `done`, and checks that all workers saw the same.
 fn watch(job: &Inspector, name: &str, done: &AtomicBool) -> Vec<f64> {

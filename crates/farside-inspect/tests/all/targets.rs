@@ -92,6 +92,11 @@ pub(crate) fn target() {
         "steered" => job.run(be_steered),
         "working" => job.run(crate::activity::work),
         "exposed" => job.run(expose_memory),
+        "wide" => job.run(show_wide),
+        #[cfg(feature = "page")]
+        "page server" => crate::page::again::play_server(),
+        "crowd" => crate::soak::play_crowd(),
+        "everything" => crate::failures::play_everything(),
         "alone" => crate::standalone::play_rank(),
         "many" => job.run(show_many),
         "probes" => job.run(answer_probes),
@@ -206,6 +211,24 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
 
 /// The elements that each worker has of `field`. Readers copy memory of this size themselves.
 pub(crate) const FIELD: usize = 1 << 15;
+
+/// The rows of each worker of `wide`, and its columns.
+pub(crate) const WIDE: usize = 1024;
+
+/// Publishes 8 MiB, which readers change.
+fn show_wide(me: &Worker) -> farside::Result<()> {
+    let whole = [me.worker_count() as usize * WIDE, WIDE];
+    let view = me.view::<f64>("wide").shape([WIDE, WIDE]).part_of(whole, [me.id().index() * WIDE, 0]).writable();
+    let view = view.open()?;
+    let mut values = vec![0.0; WIDE * WIDE];
+    let until = Instant::now() + LIMIT;
+    for step in 0_u64.. {
+        view.publish_mut(step, &mut values)?;
+        me.barrier()?;
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
 
 /// Exposes memory, and changes two halves of each worker's part to the same values under a lock.
 fn expose_memory(me: &Worker) -> farside::Result<()> {

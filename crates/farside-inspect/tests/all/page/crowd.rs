@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use farside_inspect::page::{Options, Page};
 use serde_json::{Value, json};
 
 use crate::page::client::{PATIENCE, Records, connect, counts, post, serve};
@@ -78,12 +79,16 @@ fn three_hundred_viewers_cost_the_job_one() {
 fn stuck_viewers_are_cut_off_and_slow_ones_skip() {
     let mut target = Target::start("pattern", &[]);
     target.inspect(2);
-    let page = serve(&target.name);
-    let stuck: Vec<_> = (0..20).map(|_| post(&page, "/stream", &watch(8))).collect();
+    let options = Options::default().idle_time(Duration::from_millis(1500));
+    let page = Page::start_with("127.0.0.1:0".parse().unwrap(), &target.name, &[], options).unwrap();
+    // The buffers of a connection take some megabytes before its viewer is stuck, which is soon if
+    // it watches the same often.
+    let topics: Vec<Value> =
+        (0..8).map(|key| json!({ "key": key, "watch": "area", "area": "pattern", "period_ms": 8 })).collect();
+    let often = json!({ "topics": topics });
+    let stuck: Vec<_> = (0..20).map(|_| post(&page, "/stream", &often)).collect();
     let mut slow = Records::of(post(&page, "/stream", &watch(8)));
     let mut skipped = 0;
-    // The buffers of the connections take some megabytes before a viewer is stuck, which takes a
-    // minute on a busy machine.
     let until = Instant::now() + 3 * PATIENCE;
     while skipped == 0 || counts(&page)["viewers"].as_u64().unwrap() > 10 {
         let (head, body) = slow.next();

@@ -1,0 +1,399 @@
+//! Processes that are stopped or killed, other users, and bytes that mean nothing.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_inspect::{At, InspectError, Inspector, Refused, Selection};
+use farside_rpc::{Client, Credentials, Encoded};
+use farside_sys::net::{Interest, Listener, MessageSocket, wait_ready};
+use farside_sys::process::set_thread_user;
+use farside_testbed::ended_with_us;
+
+use crate::network::{Tokens, address_of};
+use crate::standalone;
+use crate::steering::{JOB, start_client};
+use crate::targets::{BOARD, PART, Target, WIDE};
+
+/// More than any step takes on a very busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Sends a signal to a process.
+fn signal(process: u32, name: &str) {
+    let status = std::process::Command::new("sh").args(["-c", &format!("kill -{name} {process}")]).status();
+    assert!(status.is_ok_and(|status| status.success()), "there is a shell");
+}
+
+/// A process that is stopped is named by those who read it, and by those who come meanwhile. When it
+/// goes on, so do they.
+#[test]
+fn a_process_that_is_stopped_is_named() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let all = Selection::all();
+    let seen = job.open::<f64>("seen").unwrap();
+    seen.get(&all, At::Next).unwrap();
+    let stopped = job.found().unwrap().processes.iter().find(|about| about.process == 1).unwrap().system_process;
+    signal(stopped, "STOP");
+    let impatient = job.deadline(Duration::from_secs(1));
+    let error = impatient.open::<f64>("seen").unwrap_err();
+    assert!(matches!(error, InspectError::Silent { process: 1, .. }), "{error}");
+    let error = impatient.set("dt", 1.0).unwrap_err();
+    assert!(matches!(error, InspectError::Silent { process: 1, .. } | InspectError::NotHeld { .. }), "{error}");
+    let error = Inspector::connect(&target.name).unwrap_err();
+    assert!(matches!(error, InspectError::Silent { process: 1, .. }), "{error}");
+    let jobs = farside_inspect::jobs().unwrap();
+    let silent = jobs.into_iter().find(|job| job.id.name == target.name).unwrap().silent;
+    assert_eq!(silent, [1]);
+    signal(stopped, "CONT");
+    assert_eq!(seen.get(&all, At::Next).unwrap().values.len(), 2);
+    job.set("dt", 2.0).unwrap();
+    assert!(target.is_running());
+}
+
+/// Another user of the machine sees no job, is turned away at its doors, and takes no place there.
+/// Nor can it pass for a job of this user.
+#[test]
+fn another_user_is_turned_away() {
+    if !farside_testbed::is_privileged() {
+        eprintln!("left out: another_user_is_turned_away: it needs the right to become another user");
+        return;
+    }
+    let tokens = Tokens::new("stranger");
+    let mut target = tokens.start("steered");
+    let job = target.inspect(2);
+    let (name, address, file) = (target.name.clone(), address_of(&target.name), tokens.path("write"));
+    let door = format!("farside-rpc/inspect/0/{}/0", job.job());
+    let fake = format!("farside-rpc/inspect/0/{}/1/0", target.name);
+    let stranger = std::thread::spawn(move || {
+        // The identity of this thread alone.
+        set_thread_user(65_534).unwrap();
+        assert!(matches!(Inspector::connect(&name), Err(InspectError::NoJob { .. })));
+        for _ in 0..600 {
+            let socket = MessageSocket::connect(door.as_bytes()).unwrap();
+            let receive = || {
+                let until = Instant::now() + LONG;
+                assert!(wait_ready(&[Interest { fd: socket.as_fd(), writable: false }], Some(until)).unwrap()[0]);
+                socket.receive(&mut [0; 1024]).unwrap()
+            };
+            assert!(receive().is_some(), "the door says why");
+            assert!(receive().is_none(), "it has ended the connection");
+        }
+        // It cannot read the tokens.
+        let wanted = farside_inspect::Target::new(&*address).token_file(Some(file));
+        assert!(matches!(Inspector::connect(wanted), Err(InspectError::Token(_))));
+        Listener::bind(fake.as_bytes()).unwrap()
+    });
+    let fake = stranger.join().unwrap();
+    job.set("dt", 3.0).unwrap();
+    // What the stranger pretends to be is no job.
+    let jobs = farside_inspect::jobs().unwrap();
+    assert_eq!(jobs.iter().filter(|job| job.id.name == target.name).count(), 1);
+    Inspector::connect(&target.name).unwrap().set("dt", 4.0).unwrap();
+    drop(fake);
+    assert!(target.is_running());
+}
+
+/// A change of a view has a limit, as have the changes that wait while a job is paused.
+#[test]
+fn large_changes_are_refused_whole() {
+    let mut target = Target::start("wide", &[]);
+    let job = target.inspect(2);
+    let wide = job.open::<f64>("wide").unwrap();
+    let rows = |from: usize, to: usize| format!("[{from}:{to}]").parse::<Selection>().unwrap();
+    // A row has 8 KiB, so 1024 rows are as much as is allowed.
+    let error = wide.put(&rows(0, 1025), &vec![1.0; 1025 * WIDE]).unwrap_err();
+    assert!(matches!(error, InspectError::TooLarge { bytes: 8_396_800, max: 8_388_608 }), "{error}");
+    wide.put(&rows(500, 1524), &vec![2.0; 1024 * WIDE]).unwrap();
+    let column = |at| wide.get(&"[:, 7]".parse().unwrap(), at).unwrap().values;
+    let expected = |value: f64, more: f64| -> Vec<f64> {
+        (0..2 * WIDE)
+            .map(|row| {
+                if row < 500 {
+                    more
+                } else if row < 1524 {
+                    value
+                } else {
+                    0.0
+                }
+            })
+            .collect()
+    };
+    assert_eq!(column(At::Next), expected(2.0, 0.0));
+    let paused = job.pause_at(At::Next).unwrap();
+    wide.put(&rows(0, 500), &vec![3.0; 500 * WIDE]).unwrap();
+    wide.put(&rows(0, 500), &vec![4.0; 500 * WIDE]).unwrap();
+    // The first worker has no room for a third such change, so that none is made at the other one.
+    let error = wide.put(&rows(500, 1500), &vec![5.0; 1000 * WIDE]).unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::Busy, .. }), "{error}");
+    drop(paused);
+    assert_eq!(column(At::Next), expected(2.0, 4.0));
+    assert!(target.is_running());
+}
+
+/// A program that does everything once that a client can do. It is killed at a numbered point.
+pub(crate) fn play_everything() -> farside::Result<()> {
+    let [steered, exposed] =
+        std::env::var(JOB).unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
+    let all = Selection::all();
+    let job = Inspector::connect(&steered).unwrap().deadline(LONG);
+    job.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap();
+    job.open::<u32>("board").unwrap().put(&all, &[9; 2 * BOARD]).unwrap();
+    job.act("count").unwrap();
+    let paused = job.pause_at(At::Next).unwrap();
+    job.set("dt", 5.0).unwrap();
+    paused.go_to_next().unwrap();
+    drop(paused);
+    let job = Inspector::connect(&exposed).unwrap().deadline(LONG);
+    let locked = job.lock("pairs").unwrap();
+    job.open::<u64>("pairs")
+        .unwrap()
+        .put_locked(&all, bytemuck::cast_slice(&[6_u64; 4 * BOARD]), Some(&locked))
+        .unwrap();
+    Ok(())
+}
+
+/// Ends a child that a failed test leaves.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait(child: &mut Kept) -> ExitStatus {
+    let until = Instant::now() + LONG;
+    loop {
+        if let Some(status) = child.0.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < until, "the child does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A client that is killed, wherever it is, holds nothing and leaves no half of a change.
+#[cfg(debug_assertions)]
+#[test]
+fn a_client_that_is_killed_anywhere_leaves_nothing() {
+    let (mut steered, mut exposed) = (Target::start("steered", &[]), Target::start("exposed", &[]));
+    let (job, memory) = (steered.inspect(2), exposed.inspect(2));
+    let all = Selection::all();
+    let (board, pairs) = (job.open::<u32>("board").unwrap(), memory.open::<u64>("pairs").unwrap());
+    let mut points = 0;
+    for point in 1.. {
+        board.put(&all, &[0; 2 * BOARD]).unwrap();
+        let mut command = ended_with_us(std::env::current_exe().unwrap());
+        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
+        command.env(PART, "everything").env(JOB, format!("{} {}", job.job(), memory.job()));
+        let mut client = Kept(command.env("FARSIDE_INSPECT_KILL", format!("client:{point}")).spawn().unwrap());
+        let is_well = wait(&mut client).success();
+        // This waits for the end of what the client held.
+        let until = Instant::now() + LONG;
+        while let Err(error) = job.set("dt", 1.0) {
+            let is_held = matches!(&error, InspectError::Refused { refused: Refused::Held { .. }, .. });
+            assert!(is_held && Instant::now() < until, "killed at point {point}: {error}");
+        }
+        let values = board.get(&all, At::Next).unwrap().values;
+        assert!(values == [0; 2 * BOARD] || values == [9; 2 * BOARD], "killed at point {point}: {values:?}");
+        pairs.put(&all, &[7; 4 * BOARD]).unwrap();
+        assert_eq!(job.is_paused().unwrap(), None, "killed at point {point}");
+        assert!(!memory.is_locked("pairs").unwrap(), "killed at point {point}");
+        points = point;
+        if is_well {
+            break;
+        }
+    }
+    assert!(points > 20, "{points} points");
+    assert!(steered.is_running() && exposed.is_running());
+}
+
+/// A process that is killed in the middle of what a client asks of it: the client gets an error that
+/// names it, and the other process goes on.
+#[cfg(debug_assertions)]
+#[test]
+fn a_process_that_is_killed_anywhere_is_named() {
+    let all = Selection::all();
+    let mut points = 0;
+    for point in 1.. {
+        let name = format!("killed-{}-{point}", std::process::id());
+        let (_ranks, job) = standalone::start_with(&name, |rank| (rank == 1).then(|| format!("target:{point}")));
+        let everything = || {
+            let field = job.open::<f64>("field")?;
+            field.get(&all, At::Next)?;
+            field.put(&all, &[1.0; 8])?;
+            let paused = job.pause_at(At::Next)?;
+            job.set("dt", 2.0)?;
+            paused.go_to_next()?;
+            drop(paused);
+            let locked = job.lock("memory 1")?;
+            let memory = job.open::<u64>("memory 1")?;
+            memory.put_locked(&all, bytemuck::cast_slice(&[1_u64; 64]), Some(&locked))?;
+            drop(locked);
+            memory.get(&all, At::Now).map(drop)
+        };
+        let ended: Result<(), InspectError> = everything();
+        points = point;
+        let Err(error) = ended else { break };
+        let words = ["process 1", "of the 8 elements", "no area", "the call was lost"];
+        assert!(words.iter().any(|word| error.to_string().contains(word)), "killed at point {point}: {error}");
+        // The other goes on: it is read, changed, and not paused.
+        let until = Instant::now() + LONG;
+        let half: Selection = "[0]".parse().unwrap();
+        let is_well = || -> Result<bool, InspectError> {
+            job.set("dt", 3.0)?;
+            let field = job.open::<f64>("field")?;
+            let seen = job.open::<f64>("seen")?.get(&half, At::Next)?;
+            Ok(field.get(&half, At::Next)?.values.len() == 4 && seen.values == [3.0] && job.is_paused()?.is_none())
+        };
+        loop {
+            match is_well() {
+                Ok(true) => break,
+                other => assert!(Instant::now() < until, "killed at point {point}: {other:?}"),
+            }
+        }
+    }
+    assert!(points > 10, "{points} points");
+}
+
+/// A client that takes a pause is killed at once. The job goes on at once, too.
+#[test]
+fn clients_that_come_and_are_killed_leave_no_pause() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    for _ in 0..5 {
+        let mut client = Kept(start_client("client pauses", &job));
+        client.0.kill().unwrap();
+        client.0.wait().unwrap();
+        let until = Instant::now() + LONG;
+        while job.set("dt", 1.0).is_err() {
+            assert!(Instant::now() < until);
+        }
+    }
+    assert!(target.is_running());
+}
+
+/// Numbers of a seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+}
+
+/// Every call of a door with arguments that are none: the door refuses them, and serves others.
+#[test]
+fn arguments_that_are_none_are_refused() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let address = format!("shm:inspect/{}/{}/0", farside_sys::process::user_id(), job.job());
+    let client = Client::connect(&address, Credentials::own_user()).unwrap().deadline(Duration::from_millis(200));
+    let described = client.describe().unwrap();
+    let door = described.iter().find(|found| found.service == "farside.inspect").unwrap();
+    let mut random = Random(7);
+    let mut refused = 0;
+    for round in 0..100 {
+        for (procedure, types) in &door.procedures {
+            let length = if round % 10 == 9 { random.next(100_000) } else { random.next(80) };
+            let bytes = (0..length).map(|_| if random.next(3) == 0 { 0 } else { random.next(256) as u8 }).collect();
+            let call = client.encoded_procedure(&door.service, 0, procedure, types);
+            refused += usize::from(call.call(&Encoded::new(bytes)).is_err());
+        }
+    }
+    assert!(refused > 500, "{refused}");
+    job.set("dt", 8.0).unwrap();
+    assert_eq!(job.open::<f64>("seen").unwrap().get(&Selection::all(), At::Next).unwrap().values, [8.0; 2]);
+    assert!(target.is_running());
+}
+
+/// Passes the bytes of clients on to a door, and spoils them from some place on.
+fn spoil(door: &str, seed: u64, spoiled: &Arc<AtomicUsize>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    let (door, spoiled) = (door.trim_start_matches("tcp://").to_owned(), spoiled.clone());
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&door)) else { return };
+            let mut random = Random(seed + number as u64);
+            let spoiled = spoiled.clone();
+            let (from_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || pass(from_server, to_client, |_| Some(Vec::new())));
+            // Behind the greeting, which has two messages of some hundred bytes.
+            let mut begins_after = 100 + random.next(600);
+            std::thread::spawn(move || {
+                pass(client, server, move |bytes| {
+                    if bytes.len() <= begins_after {
+                        begins_after -= bytes.len();
+                        return Some(Vec::new());
+                    }
+                    spoiled.fetch_add(1, Ordering::Relaxed);
+                    let at = begins_after;
+                    begins_after = random.next(2000);
+                    match random.next(5) {
+                        0 => bytes[at] ^= 1 << random.next(8),
+                        1 => bytes[at..].iter_mut().for_each(|byte| *byte = random.next(256) as u8),
+                        2 => bytes[at..].fill(255),
+                        3 => return Some((0..random.next(70_000)).map(|_| random.next(256) as u8).collect()),
+                        _ => return None,
+                    }
+                    Some(Vec::new())
+                });
+            });
+        }
+    });
+    address
+}
+
+/// Passes bytes on until either end closes, or `change` says so. It returns bytes to send behind.
+fn pass(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&mut [u8]) -> Option<Vec<u8>>) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let more = change(&mut buffer[..count]);
+        if to.write_all(&buffer[..count]).is_err() || more.is_none_or(|more| to.write_all(&more).is_err()) {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+/// Connections whose bytes are spoiled end with an error or go on. No other connection notices, and
+/// none of them holds anything afterwards.
+#[test]
+fn spoiled_frames_harm_their_connection_alone() {
+    let tokens = Tokens::new("spoiled");
+    let mut target = tokens.start("steered");
+    let job = target.inspect(2);
+    let spoiled = Arc::new(AtomicUsize::new(0));
+    let proxy = spoil(&address_of(&target.name), 1, &spoiled);
+    let all = Selection::all();
+    let until = Instant::now() + 2 * LONG;
+    for round in 0..60 {
+        assert!(Instant::now() < until, "{round} rounds");
+        // The second process is reached beside the proxy.
+        let Ok(guest) = tokens.connect(&proxy, "write") else { continue };
+        let guest = guest.deadline(Duration::from_millis(300));
+        let _ = guest.set("dt", 1.0);
+        let _ = guest.open::<u32>("board").and_then(|board| board.put(&all, &[round; 2 * BOARD]));
+        let _ = guest.open::<f64>("seen").and_then(|seen| seen.get(&all, At::Next));
+        let _ = guest.pause_at(At::Next);
+    }
+    assert!(spoiled.load(Ordering::Relaxed) > 50, "{spoiled:?}");
+    loop {
+        match job.set("dt", 9.0) {
+            Ok(_) => break,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    }
+    assert_eq!(job.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap().values, [9.0; 2]);
+    assert!(target.is_running());
+}
