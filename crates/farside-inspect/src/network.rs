@@ -1,5 +1,6 @@
 //! Doors on the network: which setting opens them, and the tokens that they ask for.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -173,6 +174,12 @@ impl Target {
 impl<T: AsRef<str> + ?Sized> From<&T> for Target {
     fn from(text: &T) -> Self {
         Self::new(text.as_ref())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -323,8 +323,7 @@ impl Session {
     /// The jobs that there are.
     pub(crate) fn jobs(&self) -> Result<Value, SessionError> {
         if self.only.network().is_some() {
-            let found = self.again_if_lost("", |inspector| Ok(inspector.found()?));
-            return match found {
+            return match self.inspector("").and_then(|inspector| Ok(inspector.found()?)) {
                 Ok(job) => Ok(json!({ "jobs": [job_object(&job)] })),
                 // It has ended.
                 Err(SessionError::Inspect(InspectError::NoJob { .. })) => Ok(json!({ "jobs": [] })),

@@ -219,15 +219,29 @@ impl Inspector {
         &self.inner.job
     }
 
-    /// The job, with its processes that have a door and are reached now.
+    /// The job, with its processes that have a door and answer now.
     ///
     /// # Errors
     /// [`InspectError`].
     pub fn found(&self) -> Result<JobInfo, InspectError> {
-        let guests = self.all_guests(Instant::now() + self.deadline)?;
-        let processes: Vec<About> = guests.values().map(|guest| guest.about.clone()).collect();
-        let process_count = processes.iter().map(|about| about.process_count).max().unwrap_or(0);
-        Ok(JobInfo { id: self.job().clone(), process_count, processes, silent: Vec::new() })
+        let deadline = Instant::now() + self.deadline;
+        let guests = self.all_guests(deadline)?;
+        let asked: Vec<_> = guests.iter().map(|(process, guest)| (*process, guest.until(deadline).about())).collect();
+        let mut job = JobInfo { id: self.job().clone(), process_count: 0, processes: Vec::new(), silent: Vec::new() };
+        for (process, asked) in asked {
+            match asked.and_then(Pending::wait) {
+                Ok(about) => job.processes.push(about),
+                Err(error) => match guests[&process].failure(process, &error) {
+                    InspectError::Lost { .. } => self.forget(process),
+                    _ => job.silent.push(process),
+                },
+            }
+        }
+        if job.processes.is_empty() && job.silent.is_empty() {
+            return Err(InspectError::NoJob { wanted: self.job().to_string(), found: Vec::new() });
+        }
+        job.process_count = job.processes.iter().map(|about| about.process_count).max().unwrap_or(0);
+        Ok(job)
     }
 
     /// Everything that the job shows, by name. Areas that are shown by processes that have ended

@@ -139,6 +139,39 @@ fn memory_is_locked_and_written_over_the_network() {
     assert!(target.is_running());
 }
 
+/// A session, and so the page, for a job on the network reads that job alone.
+#[cfg(feature = "session")]
+#[test]
+fn a_session_reads_a_job_on_the_network() {
+    use farside_inspect::session::Session;
+    use serde_json::json;
+
+    let tokens = Tokens::new("session");
+    let mut target = tokens.start("steered");
+    let name = target.inspect(2).job().to_string();
+    let wanted = Wanted::new(address_of(&target.name)).token_file(Some(tokens.path("read")));
+    let session = Session::new(&wanted, LONG);
+    let answer = |question: serde_json::Value| session.answer(&question, &[]);
+    let jobs = answer(json!({ "do": "jobs" })).head;
+    assert_eq!((&jobs["jobs"][0]["name"], &jobs["jobs"][1]), (&json!(target.name), &json!(null)), "{jobs}");
+    for job in ["", &name] {
+        let got = answer(json!({ "do": "get", "job": job, "area": "seen" }));
+        assert_eq!((got.body.len(), &got.head["shape"]), (16, &json!([2])), "{}", got.head);
+    }
+    let error = answer(json!({ "do": "list", "job": "other" })).head["error"].to_string();
+    assert!(error.contains("for the job"), "{error}");
+    let error = answer(json!({ "do": "set", "parameter": "dt", "value": 1 })).head["error"].to_string();
+    assert!(error.contains("only for looking"), "{error}");
+    // A session for jobs of this machine connects to no other.
+    let error = Session::new("", LONG).answer(&json!({ "do": "list", "job": wanted.to_string() }), &[]);
+    assert!(error.head["error"].to_string().contains("tcp://"), "{}", error.head);
+    drop(target);
+    let until = Instant::now() + LONG;
+    while answer(json!({ "do": "jobs" })).head != json!({ "jobs": [] }) {
+        assert!(Instant::now() < until, "the end is told");
+    }
+}
+
 /// A wrong token, none, and bytes that are no greeting change nothing for those who have one.
 #[test]
 fn who_has_no_token_is_refused_later() {

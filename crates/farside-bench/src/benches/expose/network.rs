@@ -59,7 +59,7 @@ fn get(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
             }
         }
         let rate = (READS * BYTES) as f64 / begun.elapsed().as_secs_f64();
-        let limit = stream.per_second(me, READS * BYTES, bytemuck::cast_slice_mut(&mut values))?;
+        let limit = stream.per_second(me, READS * BYTES, farside::bytemuck::cast_slice_mut(&mut values))?;
         if run > 0 {
             rates.push(rate);
             limits.push(limit);
