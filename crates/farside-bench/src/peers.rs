@@ -6,6 +6,9 @@
 //! It writes a line for each sample: the peer, the metric, its unit and the value. Without the
 //! library there are no rows of the peer, and [`missing_peers`] names the packages to install.
 //!
+//! The peers of `rpc-latency` are Rust libraries. Their program has a manifest of its own in
+//! `peers/rpc`, outside of the workspace, and is built by hand into the folder of this one.
+//!
 //! A program that takes too long is asked to end, and so is its launcher when this process ends for
 //! any reason. Asked to end, it removes its files; killed, it could not.
 
@@ -14,6 +17,7 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -52,6 +56,11 @@ const SHMEM: Library = Library { compiler: "oshcc", launcher: "oshrun", header: 
 
 /// The command that installs the compilers, the launchers and the headers.
 const INSTALL: &str = "apt-get install --no-install-recommends openmpi-bin libopenmpi-dev";
+/// The program with other libraries for calls. It is built by hand: they are large.
+const RPC: &str = "farside-bench-rpc-peers";
+const RPC_BENCH: &str = "rpc-latency";
+const RPC_BUILD: &str =
+    "cargo build --release --target-dir target --manifest-path crates/farside-bench/peers/rpc/Cargo.toml";
 /// The smallest program that needs compiler, headers and library.
 const PROBE: Source = Source::for_mpi("probe.c", "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n");
 
@@ -98,14 +107,48 @@ pub(crate) const PIPE: Source = Source::for_mpi("pipe.c", include_str!("../peers
 #[must_use]
 pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
     let is_chosen = |bench: &&str| names.is_empty() || names.iter().any(|name| Name::of(name).bench == *bench);
+    let mut missing = Vec::new();
     let benches: Vec<_> = BENCHES.into_iter().filter(is_chosen).collect();
-    if benches.is_empty() || is_there() {
-        return None;
+    if !benches.is_empty() && !is_there() {
+        let benches = benches.join(", ");
+        missing.push(format!(
+            "{benches} without rows of Open MPI: it or its headers are not installed; on Debian, as root: {INSTALL}"
+        ));
     }
-    let benches = benches.join(", ");
-    Some(format!(
-        "{benches} without rows of Open MPI: it or its headers are not installed; on Debian, as root: {INSTALL}"
-    ))
+    if is_chosen(&RPC_BENCH) && built().is_none() {
+        missing.push(format!("{RPC_BENCH} without rows of iceoryx2 and tarpc: build them: {RPC_BUILD}"));
+    }
+    (!missing.is_empty()).then(|| missing.join("\n"))
+}
+
+/// The program with other libraries for calls, if it was built: it is beside this one.
+fn built() -> Option<PathBuf> {
+    std::env::current_exe().ok().map(|own| own.with_file_name(RPC)).filter(|program| program.is_file())
+}
+
+/// Runs null calls of a library for calls in turns with jobs of Farside, if it was built and is
+/// wanted. Returns the metrics of both.
+///
+/// # Errors
+/// Those of the job; [`BenchError::Peer`].
+pub(crate) fn beside_calls(
+    peer: &str,
+    trips: u64,
+    options: Options,
+    run_once: RunOnce<'_>,
+) -> Result<Vec<Metric>, BenchError> {
+    let Some(program) = built().filter(|_| options.peers) else { return run_once(options) };
+    let (mut own, of_peer) = in_turns(options, run_once, |options| {
+        let numbers = [options.runs() as u64, options.operations_or(trips)].map(|number| number.to_string());
+        let mut command = Command::new(&program);
+        let Some(ended) = run(RPC, command.arg(peer).args(numbers).stdin(Stdio::null()), TIME_LIMIT)? else {
+            return Ok(Vec::new());
+        };
+        ended.check(RPC)?;
+        parse(&ended.printed).ok_or_else(|| failed(RPC, format!("it printed {:?}", start_of(&ended.printed))))
+    })?;
+    own.extend(of_peer);
+    Ok(own)
 }
 
 fn is_there() -> bool {
@@ -158,8 +201,8 @@ pub(crate) fn measure(
     // Open MPI refuses to run as root without these variables.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.arg(path_of(std::process::id(), program.as_raw_fd())).args(arguments).stdin(Stdio::null());
-    let Some(ended) = run(source, &mut command, TIME_LIMIT)? else { return Ok(Vec::new()) };
-    ended.check(source)?;
+    let Some(ended) = run(source.name, &mut command, TIME_LIMIT)? else { return Ok(Vec::new()) };
+    ended.check(source.name)?;
     parse(&ended.printed).ok_or_else(|| source.failed(format!("it printed {:?}", start_of(&ended.printed))))
 }
 
@@ -173,11 +216,11 @@ fn compile(source: Source) -> Result<Option<File>, BenchError> {
     let mut command = Command::new(source.library.compiler);
     command.args(["-std=c11", "-D_GNU_SOURCE", "-O3", "-ffp-contract=off", "-pipe", "-x", "c", "-", "-lm", "-o"]);
     command.arg(path_of(std::process::id(), program.as_raw_fd())).stdin(text);
-    let Some(ended) = run(source, &mut command, TIME_LIMIT)? else { return Ok(None) };
+    let Some(ended) = run(source.name, &mut command, TIME_LIMIT)? else { return Ok(None) };
     if !ended.status.success() && ended.complaints.contains(&format!("{}: No such file", source.library.header)) {
         return Ok(None);
     }
-    ended.check(source).map(|()| Some(program))
+    ended.check(source.name).map(|()| Some(program))
 }
 
 /// The end of a program, and its output.
@@ -189,17 +232,17 @@ struct Ended {
 }
 
 impl Ended {
-    fn check(&self, source: Source) -> Result<(), BenchError> {
+    fn check(&self, program: &'static str) -> Result<(), BenchError> {
         if self.status.success() {
             return Ok(());
         }
-        Err(source.failed(format!("{}: {}", self.status, start_of(&self.complaints))))
+        Err(failed(program, format!("{}: {}", self.status, start_of(&self.complaints))))
     }
 }
 
 /// Runs a command to its end; `None` if the command does not exist.
-fn run(source: Source, command: &mut Command, time_limit: Duration) -> Result<Option<Ended>, BenchError> {
-    let failed = |cause: std::io::Error| source.failed(cause.to_string());
+fn run(program: &'static str, command: &mut Command, time_limit: Duration) -> Result<Option<Ended>, BenchError> {
+    let failed = |cause: std::io::Error| failed(program, cause.to_string());
     let mut output = [nameless("printed").map_err(failed)?, nameless("complaints").map_err(failed)?];
     let [printed, complaints] = &output;
     command.stdout(printed.try_clone().map_err(failed)?).stderr(complaints.try_clone().map_err(failed)?);
@@ -214,7 +257,7 @@ fn run(source: Source, command: &mut Command, time_limit: Duration) -> Result<Op
     let mut running = Running(spawned);
     let in_time = running.has_ended_by(Instant::now() + time_limit).map_err(failed)?;
     if !in_time {
-        return Err(source.failed(format!("it did not end within {} s", time_limit.as_secs())));
+        return Err(self::failed(program, format!("it did not end within {} s", time_limit.as_secs())));
     }
     let status = running.0.child.wait().map_err(failed)?;
     let mut texts = [const { Vec::new() }; 2];
@@ -251,8 +294,12 @@ impl Source {
     }
 
     fn failed(self, why: String) -> BenchError {
-        BenchError::Peer { program: self.name, why }
+        failed(self.name, why)
     }
+}
+
+fn failed(program: &'static str, why: String) -> BenchError {
+    BenchError::Peer { program, why }
 }
 
 /// The beginning of a text, short enough for a message.
@@ -300,14 +347,14 @@ mod tests {
     }
 
     fn shell(script: &str, time_limit: Duration) -> Result<Option<Ended>, BenchError> {
-        run(SHELL, Command::new("sh").args(["-c", script]).stdin(Stdio::null()), time_limit)
+        run(SHELL.name, Command::new("sh").args(["-c", script]).stdin(Stdio::null()), time_limit)
     }
 
     #[test]
     fn outputs_of_programs_are_kept_apart() {
         let ended = shell("echo one; echo two >&2; exit 3", Duration::from_secs(60)).unwrap().unwrap();
         assert_eq!((&*ended.printed, &*ended.complaints), ("one\n", "two\n"));
-        let error = ended.check(SHELL).unwrap_err().to_string();
+        let error = ended.check(SHELL.name).unwrap_err().to_string();
         assert!(error.contains("a shell") && error.contains("exit status: 3: two"), "{error}");
     }
 
@@ -328,7 +375,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_not_an_error() {
         let command = &mut Command::new("no-such-program-anywhere");
-        assert!(run(SHELL, command, Duration::from_secs(60)).unwrap().is_none());
+        assert!(run(SHELL.name, command, Duration::from_secs(60)).unwrap().is_none());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Remote procedure calls between two processes: worker 0 calls, worker 1 serves.
 
+mod awaited;
 mod simulated;
 
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::timing::{Latency, time_latency};
 use crate::turns::{in_turns, once};
-use crate::{BenchError, Options};
+use crate::{BenchError, Options, peers};
 
 pub(crate) const LATENCY: &str = "round trips of remote procedure calls between two processes";
 pub(crate) const RATE: &str = "remote procedure calls a second, with several of them under way";
@@ -80,7 +81,14 @@ pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
     for (over, suffix) in paths(on) {
         for wait in [Wait::Spin, Wait::Block] {
             let name = format!("null/validated/{}{suffix}", wait.name());
-            cases.push(Case::job(name, 2, move |me, options| latency(me, options, over, wait)));
+            let body = move |me: &Worker, options| latency(me, options, over, wait);
+            cases.push(match (over, wait) {
+                (Over::Shm, Wait::Spin) => beside_peer(&name, "iceoryx2", wait.trips(), body),
+                _ => Case::job(name, 2, body),
+            });
+        }
+        if over == Over::Shm {
+            cases.push(beside_peer("null/validated/tokio", "tarpc", BLOCKED_TRIPS, awaited::null));
         }
         for bytes in [64, 4 << 10, 32 << 10, 64 << 10] {
             let name = format!("arguments/{}{suffix}", size_name(bytes));
@@ -88,6 +96,16 @@ pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// A case of null calls beside those of another library.
+fn beside_peer(
+    name: &str,
+    peer: &'static str,
+    trips: u64,
+    body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
+) -> Case {
+    Case::around_job(name, 2, body, move |options, run_once| peers::beside_calls(peer, trips, options, run_once))
 }
 
 pub(crate) fn rate_cases(on: &Fabric) -> Vec<Case> {
