@@ -20,6 +20,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy       [--lower]   the rules that no compiler checks; --lower lowers its allowances
   loom       only the model checker
   lines      the lines of code of each layer, as a table
+  pictures   pictures of the demonstrations in a browser, into docs/pictures
 
 test beds (docs/testing.md):
   setup      install what the beds need, or print how
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         "ci" => steps::ci(&arguments.without),
         "tidy" => tidy::check(arguments.allowances),
         "lines" => lines::print(),
+        "pictures" => steps::pictures(),
         "loom" => steps::loom(),
         "setup" => beds::setup::setup(&arguments.without),
         "netns" => beds::netns::run(&arguments),

@@ -205,3 +205,14 @@ mod tests {
         assert_eq!(failures(&printed), "failures:\n\nwhy\n\nfailures:\n\nother\n");
     }
 }
+
+/// Runs both demonstrations in a browser and keeps pictures of them.
+pub(crate) fn pictures() -> Result<(), String> {
+    beds::setup::install(&[Bed::Browser])?;
+    let folder = std::path::absolute("docs/pictures").map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    run(cargo().args(["build", "--package", "farside-inspect", "--examples"]))?;
+    let mut command = cargo();
+    command.args(["test", "--package", "farside-cli"]).args(FEATURES).args(["--test", "all", "demonstrations::"]);
+    run_tests(command.env("FARSIDE_PICTURES", folder))
+}

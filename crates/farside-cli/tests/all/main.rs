@@ -2,6 +2,8 @@
 
 mod between_hosts;
 mod command;
+#[cfg(feature = "page")]
+mod demonstrations;
 mod htp;
 mod inspect;
 mod kv;

@@ -118,7 +118,7 @@ impl Link {
     }
 
     fn may_lead(&self) -> bool {
-        !self.limits.has_loop && !(self.limits.serves && FOLLOWS_TURNS.get())
+        !(self.limits.has_loop || self.limits.serves && FOLLOWS_TURNS.get())
     }
 
     /// Whether this thread is in a handler of a server in turns, and so must receive by itself what
