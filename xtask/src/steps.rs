@@ -190,6 +190,17 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
 }
 
+/// Runs both demonstrations in a browser and keeps pictures of them.
+pub(crate) fn pictures() -> Result<(), String> {
+    beds::setup::install(&[Bed::Browser])?;
+    let folder = std::path::absolute("docs/pictures").map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    run(cargo().args(["build", "--package", "farside-inspect", "--examples"]))?;
+    let mut command = cargo();
+    command.args(["test", "--package", "farside-cli"]).args(FEATURES).args(["--test", "all", "demonstrations::"]);
+    run_tests(command.env("FARSIDE_PICTURES", folder))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,15 +215,4 @@ mod tests {
         let printed = ["test result: ok.", &one("why"), "test c ... ok", &one("other")].join("\n");
         assert_eq!(failures(&printed), "failures:\n\nwhy\n\nfailures:\n\nother\n");
     }
-}
-
-/// Runs both demonstrations in a browser and keeps pictures of them.
-pub(crate) fn pictures() -> Result<(), String> {
-    beds::setup::install(&[Bed::Browser])?;
-    let folder = std::path::absolute("docs/pictures").map_err(|error| error.to_string())?;
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    run(cargo().args(["build", "--package", "farside-inspect", "--examples"]))?;
-    let mut command = cargo();
-    command.args(["test", "--package", "farside-cli"]).args(FEATURES).args(["--test", "all", "demonstrations::"]);
-    run_tests(command.env("FARSIDE_PICTURES", folder))
 }

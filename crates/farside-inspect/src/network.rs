@@ -25,7 +25,7 @@ pub(crate) const ADDRESSES_MAX: usize = 16;
 /// A right and the secret that gives it.
 pub(crate) type Token = (String, String);
 
-/// Why a file with tokens is of no use.
+/// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -180,12 +180,6 @@ impl<T: AsRef<str> + ?Sized> From<&T> for Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
-    }
-}
-
-impl From<String> for Target {
-    fn from(text: String) -> Self {
-        Self::new(text)
     }
 }
 

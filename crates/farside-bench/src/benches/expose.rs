@@ -3,8 +3,8 @@
 //! - `expose`: exposing memory and ending that. `lock`: locking it and unlocking.
 //! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a
 //!   reader takes one after the other.
-//! - `get`, `put`: another process reads or writes exposed memory through the door. `get/16MiB/tcp`:
-//!   through its door on the network.
+//! - `get`, `put`: another process reads or writes exposed memory through the door.
+//! - `get/16MiB/tcp`: the same through its door on the network.
 //! - `view-get`: it reads a view of a paused program, whose step is in memory that it maps.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
 //!   read 60 steps a second.

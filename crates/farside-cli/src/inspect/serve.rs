@@ -72,7 +72,7 @@ pub(crate) type Served = std::convert::Infallible;
 /// Serves the page for a job, and says where on the standard error.
 #[cfg(feature = "page")]
 pub(crate) fn beside_job(address: SocketAddr, job: &impl std::fmt::Display) -> Result<Served, CliError> {
-    let page = Served::start(address, job.to_string(), &[]).map_err(|cause| CliError::Page { address, cause })?;
+    let page = Served::start(address, &job.to_string(), &[]).map_err(|cause| CliError::Page { address, cause })?;
     eprint!("farside: {}", invitation(&page));
     Ok(page)
 }

@@ -176,7 +176,7 @@ impl Door for Handlers {
     fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused> {
         let network = self.network.upgrade().ok_or(Refused::NoNetwork)?;
         let all = network.ask_neighbors(&self.doors, self.holds.caller().as_ref()).ok_or(Refused::NoNetwork)?;
-        // Who has proven a token has one.
+        // A client on the network has a token already.
         Ok(Neighbors { token: all.token.filter(|_| !self.is_network && cx.peer().has_right(WRITE)), ..all })
     }
 

@@ -28,7 +28,7 @@ fn signal(process: u32, name: &str) {
     assert!(status.is_ok_and(|status| status.success()), "there is a shell");
 }
 
-/// A process that is stopped is named by those who read it, and by those who come meanwhile. When it
+/// A process that is stopped is named to its readers, and to those that come meanwhile. When it
 /// goes on, so do they.
 #[test]
 fn a_process_that_is_stopped_is_named() {
@@ -215,7 +215,7 @@ fn a_client_that_is_killed_anywhere_leaves_nothing() {
     assert!(steered.is_running() && exposed.is_running());
 }
 
-/// A process that is killed in the middle of what a client asks of it: the client gets an error that
+/// A process is killed in the middle of what a client asks of it. The client gets an error that
 /// names it, and the other process goes on.
 #[cfg(debug_assertions)]
 #[test]
