@@ -15,8 +15,8 @@ use crate::inspect::FARSIDE;
 /// More than any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
 /// The sides of the window, and of a phone.
-const WINDOW: (u32, u32) = (1000, 900);
-const PHONE: (u32, u32) = (390, 560);
+const WINDOW: (u32, u32) = (900, 760);
+const PHONE: (u32, u32) = (390, 440);
 
 /// A command that serves the page beside a job, until this is dropped.
 struct Served {
