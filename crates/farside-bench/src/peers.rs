@@ -79,7 +79,7 @@ pub(crate) const FOOTPRINT: Source = Source::for_mpi("footprint.c", include_str!
 
 /// Programs on random words of a table.
 pub(crate) const IRREGULAR: Source = Source {
-    // What Open MPI 4.1.4 takes by itself crashes in a compare-and-swap, and adds at half the speed.
+    // What Open MPI 4.1.4 takes by itself crashes in a compare-and-swap and adds at half the speed.
     settings: &["--mca", "osc", "sm"],
     ..Source::for_mpi(
         "irregular_mpi.c",

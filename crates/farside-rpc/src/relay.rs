@@ -210,7 +210,7 @@ impl Job {
                 None => return false,
             },
             Request::Settle { operation } => link.acknowledge(*operation, refused),
-            // The bytes are to be written without a word of the owner, or by a thread that may wait.
+            // The bytes are written without a word of the owner, or by a thread that may wait.
             Request::Take { .. } if !may_wait && !relay.mapping().is_some_and(|memory| memory.mapping.may_write()) => {
                 return false;
             }

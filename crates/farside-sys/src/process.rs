@@ -241,7 +241,8 @@ pub fn kill_self() -> ! {
 }
 
 /// Runs `run` in a forked child of this process, which has this thread alone, and ends with the
-/// status that `run` returns, or is killed after a minute. Tests use this to check what becomes of values in a child.
+/// status that `run` returns, or is killed after a minute. Tests use this to check what becomes of
+/// values in a child.
 ///
 /// # Errors
 /// The operating system's error.

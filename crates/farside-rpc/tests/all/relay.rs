@@ -47,7 +47,7 @@ fn connect(address: &str) -> Client {
     Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap()
 }
 
-/// Runs a test over each pair of paths: from the client to the forwarder, and on to the third party.
+/// Runs a test over each pair of paths: from the client to the forwarder, and to the third party.
 fn everywhere(test: impl Fn(&Client, [&str; 2])) {
     for paths in [["shm", "shm"], ["shm", "tcp"], ["tcp", "shm"], ["tcp", "tcp"]] {
         let (third, address) = start(paths[1], mover);
@@ -237,7 +237,8 @@ fn a_slow_client_holds_up_no_other() {
     assert_eq!(pending.wait(), Ok(expected));
 }
 
-/// A client that gives its call up, or whose deadline passes, takes the memory from the third party.
+/// A client that gives up its call, or whose deadline passes, takes the memory from the third
+/// party.
 #[test]
 fn a_call_that_ends_takes_its_memory_back() {
     static STARTED: AtomicBool = AtomicBool::new(false);
@@ -245,7 +246,7 @@ fn a_call_that_ends_takes_its_memory_back() {
     let late = |builder: Builder| {
         let service = Service::new("late").procedure("pull", Handling::Pooled, |call, memory: Bulk<Read>| {
             STARTED.store(true, Ordering::Relaxed);
-            // The end of the memory shows here alone: nobody has cancelled this call.
+            // The end of the memory shows here alone: this call was not cancelled.
             let error = loop {
                 match memory.pull(0, &mut vec![0; 3 << 20]) {
                     Ok(()) if call.time_left().is_zero() => break "no error".to_string(),
