@@ -139,10 +139,12 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 /// Measures the programs for Open MPI and OpenSHMEM.
 fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
     let &[workload, form, ..] = &plan.name.split('/').collect::<Vec<_>>()[..] else { return Ok(Vec::new()) };
-    let [mut first, second] = plan.numbers(options);
+    let [mut first, mut second] = plan.numbers(options);
     // One word takes them several times as long. The number of words in a table stays.
-    if form == "agp" && plan.limit.is_some() {
-        first = first.div_ceil(10);
+    match (form, workload) {
+        ("agp", "histo" | "ig") => first = first.div_ceil(10),
+        ("agp", "gups") => second = 1,
+        _ => {}
     }
     let numbers = [first, second, runs(options)].map(|number| number.to_string());
     let arguments = [&[workload, form].map(str::to_owned)[..], &numbers].concat();
