@@ -146,6 +146,10 @@ fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchErro
         ("agp", "gups") => second = 1,
         _ => {}
     }
+    if workload == "gups" {
+        // The table of the example has a power of two words, too.
+        first = 1 << first.max(1).ilog2();
+    }
     let numbers = [first, second, runs(options)].map(|number| number.to_string());
     let arguments = [&[workload, form].map(str::to_owned)[..], &numbers].concat();
     let mut metrics = peers::measure(peers::IRREGULAR, 2, &arguments, options)?;
