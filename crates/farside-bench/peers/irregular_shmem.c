@@ -90,30 +90,20 @@ static void swap(void)
     shmem_alltoall64(in, out, sizeof *out / 8, 0, 0, size, syncs[turn ^= 1]);
 }
 
-/* Has each process have the part of each. */
-static void share(int64_t own)
+/* The sum of what the first processes add. */
+static int64_t sum_of_first(int count, int64_t own)
 {
     shmem_barrier_all();
     for (int to = 0; to < size; to++)
         shmem_int64_p(&parts[rank], own, to);
     shmem_barrier_all();
-}
-
-static int64_t sum_of_all(int64_t own)
-{
-    share(own);
     int64_t sum = 0;
-    for (int of = 0; of < size; of++)
+    for (int of = 0; of < count; of++)
         sum += parts[of];
     return sum;
 }
+
+static int64_t sum_of_all(int64_t own) { return sum_of_first(size, own); }
 
 /* The sum of the processes before this one. */
-static int64_t sum_before(int64_t own)
-{
-    share(own);
-    int64_t sum = 0;
-    for (int of = 0; of < rank; of++)
-        sum += parts[of];
-    return sum;
-}
+static int64_t sum_before(int64_t own) { return sum_of_first(rank, own); }

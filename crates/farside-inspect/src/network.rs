@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use farside_rpc::{Address, Credentials, Tokens};
+use farside_rpc::{Address, Credentials, Tokens, Wire};
 use farside_sys::net::tcp::own_addresses;
 use farside_sys::process::random_bytes;
 
@@ -23,7 +23,19 @@ const FILE_BYTES_MAX: u64 = 4096;
 pub(crate) const ADDRESSES_MAX: usize = 16;
 
 /// A right and the secret that gives it.
-pub(crate) type Token = (String, String);
+#[derive(Clone, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Token {
+    pub(crate) right: String,
+    secret: String,
+}
+
+impl fmt::Debug for Token {
+    /// Does not tell the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("right", &self.right).finish_non_exhaustive()
+    }
+}
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +85,9 @@ pub(crate) fn read_tokens(path: &Path) -> Result<Vec<Token>, TokenError> {
 fn tokens_in(text: &str) -> Option<Vec<Token>> {
     let token = |line: &str| {
         let (right, secret) = line.split_once(' ')?;
-        let is_token = [READ, WRITE].contains(&right) && secret.trim().len() >= SECRET_BYTES_MIN;
-        is_token.then(|| (right.to_owned(), secret.trim().to_owned()))
+        let secret = secret.trim();
+        let is_token = [READ, WRITE].contains(&right) && secret.len() >= SECRET_BYTES_MIN;
+        is_token.then(|| Token { right: right.into(), secret: secret.into() })
     };
     let tokens: Option<Vec<Token>> = text.lines().filter(|line| !line.trim().is_empty()).map(token).collect();
     tokens.filter(|tokens| !tokens.is_empty())
@@ -98,18 +111,18 @@ pub fn create_token_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`TokenError`].
 pub fn first_secret(path: &Path) -> Result<String, TokenError> {
-    Ok(read_tokens(path)?.swap_remove(0).1)
+    Ok(read_tokens(path)?.swap_remove(0).secret)
 }
 
 /// The tokens as a server knows them.
 pub(crate) fn known(tokens: &[Token]) -> Tokens {
-    tokens.iter().fold(Tokens::new(), |all, (right, secret)| {
+    tokens.iter().fold(Tokens::new(), |all, Token { right, secret }| {
         all.with(right, secret, if right == WRITE { &[READ, WRITE][..] } else { &[READ] }.iter().copied())
     })
 }
 
 /// What proves a token.
-pub(crate) fn credentials((right, secret): &Token) -> Credentials {
+pub(crate) fn credentials(Token { right, secret }: &Token) -> Credentials {
     Credentials::token(right, secret)
 }
 
@@ -218,9 +231,10 @@ mod tests {
         create_token_file(&path).unwrap();
         create_token_file(&path).unwrap_err();
         let tokens = read_tokens(&path).unwrap();
-        assert!(tokens.iter().map(|(right, _)| right.as_str()).eq(["write", "read"]));
-        assert!(tokens.iter().all(|(_, secret)| secret.len() == 32));
-        assert_ne!(tokens[0].1, tokens[1].1);
+        assert!(tokens.iter().map(|token| token.right.as_str()).eq(["write", "read"]));
+        assert!(tokens.iter().all(|token| token.secret.len() == 32));
+        assert_ne!(tokens[0].secret, tokens[1].secret);
+        assert!(!format!("{tokens:?}").contains(&tokens[0].secret));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(read_tokens(&path), Err(TokenError::Open { .. })));
         std::fs::remove_dir_all(&folder).unwrap();

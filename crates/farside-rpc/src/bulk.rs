@@ -20,7 +20,7 @@ use crate::area::Area;
 use crate::client::Incoming;
 use crate::link::{Fetching, Link, TransferError, lock};
 use crate::path::LinkEnd;
-use crate::remote::{Description, Holder, Remote, pull, pull_alone, room_for};
+use crate::remote::{Description, Holder, Remote, room_for};
 use crate::segments::Segments;
 
 /// The handler may pull from the memory.
@@ -244,10 +244,7 @@ impl Bulk<Read> {
         self.check(offset, into.len())?;
         match &self.side {
             Side::Here(area) => area.copy_out(offset, into).map_err(|_| TransferError::Gone),
-            Side::There(remote) => {
-                let Remote { link, memory, segments, .. } = &**remote;
-                pull(link, memory, segments, offset, into, &remote.patience())
-            }
+            Side::There(remote) => remote.pull(offset, into),
         }
     }
 
@@ -290,10 +287,10 @@ impl Bulk<Read> {
         self.check(offset, bytes)?;
         let mut piece = room_for(bytes as u64)?;
         let Side::There(remote) = &self.side else { return self.pull(offset, &mut piece).map(|()| piece) };
-        let Remote { link, memory, segments, holder } = &**remote;
-        if let Some(done) = pull_alone(link, memory, segments, offset, &mut piece, &remote.patience()) {
+        if let Some(done) = remote.pull_alone(offset, &mut piece) {
             return done.map(|()| piece);
         }
+        let Remote { link, memory, holder, .. } = &**remote;
         if let Holder::Caller { .. } = holder {
             return link.fetch(memory.number, offset, &mut piece, &remote.patience()).map(|()| piece);
         }

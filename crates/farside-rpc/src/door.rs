@@ -420,10 +420,8 @@ fn begin_shm(
     let ((own, client_wakes), (client_own, peer)) = (Waker::pair()?, Waker::pair()?);
     let identity = socket.peer()?;
     socket.send(&welcome(Some(offer.secret())), Some(client_wakes.as_fd()))?;
-    #[cfg(test)]
     crate::kills::point();
     socket.send(b"w", Some(client_own.as_fd()))?;
-    #[cfg(test)]
     crate::kills::point();
     Ok(Box::new(ShmPath::new(offer, Wakers { own, peer }, socket, identity, peer_secret)))
 }

@@ -82,7 +82,7 @@ fn start(address: &str, third: Option<&Client>) -> Server {
             Ok::<_, String>(bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>())
         })
         .procedure("show", Handling::Pooled, move |_, ()| {
-            Ok::<_, Never>(memory.to_read(0..BYTES).expect("it has so many bytes").keeping(Held::new()))
+            Ok::<_, Never>(memory.to_read(0..BYTES).expect("the range is inside").keeping(Held::new()))
         })
         .procedure("count", Handling::Pooled, |_, ()| {
             let held = Held::new();

@@ -56,6 +56,12 @@ mod greeting;
 mod hostile;
 #[cfg(test)]
 mod kills;
+/// Without tests, no process is killed.
+#[cfg(not(test))]
+mod kills {
+    #[inline(always)]
+    pub(crate) fn point() {}
+}
 mod link;
 mod memory;
 mod path;

@@ -14,7 +14,7 @@ use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
 use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, READ_ONLY, TransferError, follow_turns, lock};
 use crate::memory::Allocated;
 use crate::path::LinkEnd;
-use crate::remote::{Remote, pull_alone};
+use crate::remote::Remote;
 use crate::segments::Segments;
 
 /// The most requests that wait for the owner.
@@ -81,9 +81,8 @@ impl Relay {
 
     /// Copies bytes, if the owner need not be asked.
     pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()> {
-        let Remote { link, memory, segments, .. } = &*self.remote;
         self.check(offset, into.len() as u64).ok()?;
-        pull_alone(link, memory, segments, offset, into, &self.remote.patience())?.ok()
+        self.remote.pull_alone(offset, into)?.ok()
     }
 
     /// Does what the third party asks for, at once or when the owner has answered.
@@ -152,17 +151,16 @@ impl Relay {
 
     /// Reads bytes. `None` if the owner must be asked, and this may not wait.
     fn read(&self, offset: u64, bytes: u64, may_wait: bool) -> Option<Result<Vec<u8>, u8>> {
-        let Remote { link, memory, segments, .. } = &*self.remote;
-        if memory.may_write {
+        if self.remote.memory.may_write {
             return Some(Err(READ_ONLY));
         }
         if bytes > FETCH_BYTES_MAX || self.check(offset, bytes).is_err() {
             return Some(Err(OUT_OF_RANGE));
         }
-        let (mut found, patience) = (vec![0; bytes as usize], self.remote.patience());
-        let done = match pull_alone(link, memory, segments, offset, &mut found, &patience) {
-            None if may_wait => link.fetch(memory.number, offset, &mut found, &patience),
-            done => done?,
+        let mut found = vec![0; bytes as usize];
+        let done = match may_wait {
+            true => self.remote.pull(offset, &mut found),
+            false => self.remote.pull_alone(offset, &mut found)?,
         };
         Some(done.map(|()| found).map_err(|error| status_of(&error)))
     }

@@ -59,9 +59,23 @@ impl Remote {
         }
     }
 
+    fn shown(&self) -> Shown<'_> {
+        Shown { link: &self.link, memory: &self.memory, segments: &self.segments }
+    }
+
     /// The mapping, if this side maps the memory.
     pub(crate) fn mapping(&self) -> Option<Arc<Allocated>> {
-        mapping_of(&self.link, &self.memory, &self.segments)
+        self.shown().mapping()
+    }
+
+    /// Reads a part, which lies inside the memory.
+    pub(crate) fn pull(&self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
+        self.shown().pull(offset, into, &self.patience())
+    }
+
+    /// Reads as [`pull`](Self::pull) does, if the peer need not take part.
+    pub(crate) fn pull_alone(&self, offset: u64, into: &mut [u8]) -> Option<Result<(), TransferError>> {
+        self.shown().pull_alone(offset, into, &self.patience())
     }
 
     /// Writes to the mapping, if this side may.
@@ -174,52 +188,50 @@ fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is
         .collect()
 }
 
-/// Reads a part of memory of the peer, which lies inside it.
-pub(crate) fn pull(
-    link: &Arc<Link>,
-    memory: &Description,
-    segments: &Segments,
-    offset: u64,
-    into: &mut [u8],
-    patience: &Patience,
-) -> Result<(), TransferError> {
-    let done = pull_alone(link, memory, segments, offset, into, patience);
-    done.unwrap_or_else(|| link.fetch(memory.number, offset, into, patience))
+/// Memory of the peer, as it is read.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    link: &'a Arc<Link>,
+    memory: &'a Description,
+    segments: &'a Segments,
 }
 
-/// Reads as [`pull`] does, if the peer need not take part.
-pub(crate) fn pull_alone(
-    link: &Arc<Link>,
-    memory: &Description,
-    segments: &Segments,
-    offset: u64,
-    into: &mut [u8],
-    patience: &Patience,
-) -> Option<Result<(), TransferError>> {
-    if let Some(inline) = &memory.inline {
-        let from = offset as usize;
-        let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone);
-        return Some(bytes.map(|bytes| into.copy_from_slice(bytes)));
+impl Shown<'_> {
+    /// Reads a part, which lies inside the memory.
+    fn pull(self, offset: u64, into: &mut [u8], patience: &Patience) -> Result<(), TransferError> {
+        let done = self.pull_alone(offset, into, patience);
+        done.unwrap_or_else(|| self.link.fetch(self.memory.number, offset, into, patience))
     }
-    if let Some(shared) = mapping_of(link, memory, segments) {
-        let parts = segments.range(offset as usize, into.len());
-        let copy = |at: usize, from, bytes| shared.mapping.read(from, &mut into[at..at + bytes]);
-        return Some(link.copy_mapped(memory.number, parts, patience, copy));
-    }
-    if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
-        match link.read_directly(memory.number, segments, offset, into, patience) {
-            Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
-            done => return Some(done),
+
+    /// Reads as [`pull`](Self::pull) does, if the peer need not take part.
+    fn pull_alone(self, offset: u64, into: &mut [u8], patience: &Patience) -> Option<Result<(), TransferError>> {
+        let Self { link, memory, segments } = self;
+        if let Some(inline) = &memory.inline {
+            let from = offset as usize;
+            let bytes = inline.get(from..from + into.len()).ok_or(TransferError::Gone);
+            return Some(bytes.map(|bytes| into.copy_from_slice(bytes)));
         }
+        if let Some(shared) = self.mapping() {
+            let parts = segments.range(offset as usize, into.len());
+            let copy = |at: usize, from, bytes| shared.mapping.read(from, &mut into[at..at + bytes]);
+            return Some(link.copy_mapped(memory.number, parts, patience, copy));
+        }
+        if memory.shared.is_none() && !segments.is_empty() && !link.cannot_read_peer.load(Ordering::Relaxed) {
+            match link.read_directly(memory.number, segments, offset, into, patience) {
+                Err(TransferError::Unreadable) => link.cannot_read_peer.store(true, Ordering::Relaxed),
+                done => return Some(done),
+            }
+        }
+        None
     }
-    None
-}
 
-/// The mapping of shared memory, if it can be of use.
-fn mapping_of(link: &Link, memory: &Description, segments: &Segments) -> Option<Arc<Allocated>> {
-    let is_whole = !segments.is_empty() && segments.bytes() as u64 == memory.bytes;
-    let number = memory.shared.filter(|_| is_whole)?;
-    link.path().direct()?.shared(number)
+    /// The mapping of shared memory, if it can be of use.
+    fn mapping(self) -> Option<Arc<Allocated>> {
+        let Self { link, memory, segments } = self;
+        let is_whole = !segments.is_empty() && segments.bytes() as u64 == memory.bytes;
+        let number = memory.shared.filter(|_| is_whole)?;
+        link.path().direct()?.shared(number)
+    }
 }
 
 /// Reads all bytes of described memory: arguments or a result that are too long for a frame.
@@ -228,9 +240,9 @@ pub(crate) fn pull_described(
     memory: &Description,
     patience: &Patience,
 ) -> Result<Vec<u8>, TransferError> {
-    let segments = Segments::unpack(&memory.segments).unwrap_or_default();
+    let segments = &Segments::unpack(&memory.segments).unwrap_or_default();
     let mut bytes = room_for(memory.bytes)?;
-    pull(link, memory, &segments, 0, &mut bytes, patience)?;
+    Shown { link, memory, segments }.pull(0, &mut bytes, patience)?;
     Ok(bytes)
 }
 

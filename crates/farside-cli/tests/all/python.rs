@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import numpy
 import farside
 
@@ -73,15 +74,18 @@ with farside.connect(name, timeout=60) as job:
         assert first.step == second.step == paused.step
         assert first.__array_interface__["data"] == second.__array_interface__["data"]
     del first, second
-    # Frames that are kept keep others from nothing.
+    # Others wait for 2 s at most: then the oldest frame ends.
     kept = [frame]
     while len(kept) < 3:
         another = wide.map("[64:]")
         if another.step != kept[-1].step:
             kept.append(another)
     del another
-    later = wide["64"]
-    assert (later == whole[64] + later.step * 1_000_000).all()
+    until = time.monotonic() + 60
+    while kept[0].valid():
+        later = wide["64"]
+        assert (later == whole[64] + later.step * 1_000_000).all() and time.monotonic() < until
+    assert not kept[0][0].valid()
     kept[2].release()
     assert not kept[2].valid()
     for wrong, words in [(lambda: wide.map(), "several"), (lambda: heat.map("[0]"), "small"), (lambda: job.area("dt").map(), "views")]:

@@ -125,7 +125,7 @@ impl Network {
                 None => all.awaited.push(*process),
             }
         }
-        let token = listen.tokens.iter().find(|(right, _)| right == WRITE).or(listen.tokens.first());
+        let token = listen.tokens.iter().find(|token| token.right == WRITE).or(listen.tokens.first());
         all.token = token.cloned();
         Some(all)
     }

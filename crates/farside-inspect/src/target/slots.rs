@@ -176,7 +176,7 @@ impl Bytes {
             mapped.write(bytes);
             return Ok(mapped);
         }
-        let mut own = room(0)?;
+        let mut own = Vec::new();
         own.try_reserve_exact(bytes.len()).map_err(|_| no_memory(bytes.len()))?;
         own.extend_from_slice(bytes);
         Ok(Self::Own(own))

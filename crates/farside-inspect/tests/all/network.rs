@@ -172,7 +172,7 @@ fn a_session_reads_a_job_on_the_network() {
     }
 }
 
-/// A wrong token, none, and bytes that are no greeting change nothing for those who have one.
+/// A wrong token, no token, and bytes that are no greeting: readers with a token notice nothing.
 #[test]
 fn who_has_no_token_is_refused_later() {
     let tokens = Tokens::new("refused");

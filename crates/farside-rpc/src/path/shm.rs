@@ -211,7 +211,6 @@ impl ShmPath {
                 {
                     let bytes = mapping.bytes();
                     shared_by_peer.insert(number, Arc::new(Allocated::new(mapping, bytes)));
-                    #[cfg(test)]
                     crate::kills::point();
                 }
                 return true;
@@ -236,7 +235,6 @@ impl Out {
             chunk.put_bytes(at, part);
             at += part.len();
         }
-        #[cfg(test)]
         crate::kills::point();
         let body_bytes = u32::try_from(body_bytes).expect("a body is short");
         self.ring.publish(Header::new(0, body_bytes, bytes), bytes);
@@ -285,10 +283,8 @@ impl Path for ShmPath {
             out.flush(&self.backlog_bytes);
         }
         drop(out);
-        #[cfg(test)]
         crate::kills::point();
         self.ring_peer();
-        #[cfg(test)]
         crate::kills::point();
         Ok(())
     }
@@ -312,7 +308,6 @@ impl Path for ShmPath {
             ring.chunk().take_bytes(payload + HEAD_BYTES, body);
             ring.consume(end);
             count += 1;
-            #[cfg(test)]
             crate::kills::point();
             let head = Head::from_bytes(&head).ok_or_else(|| LinkEnd::protocol("a frame of an unknown kind"))?;
             take(head, body);
@@ -391,7 +386,6 @@ impl Direct for ShmPath {
     fn set_mark(&self, mark: usize, number: u64) -> bool {
         self.shared.mark(self.shared.end(), mark).is_some_and(|word| {
             mark::set(word, number);
-            #[cfg(test)]
             crate::kills::point();
             true
         })
@@ -400,7 +394,6 @@ impl Direct for ShmPath {
     fn clear_mark(&self, mark: usize) {
         if let Some(word) = self.shared.mark(self.shared.end(), mark) {
             mark::clear(word);
-            #[cfg(test)]
             crate::kills::point();
         }
     }
@@ -411,7 +404,6 @@ impl Direct for ShmPath {
 
     fn share(&self, number: u64, memory: &Mapping) -> bool {
         let is_sent = self.socket.send(&farside_wire::encode(&number, Vec::new()), Some(memory.fd())).is_ok();
-        #[cfg(test)]
         crate::kills::point();
         is_sent
     }
@@ -440,7 +432,6 @@ impl Direct for ShmPath {
     fn read(&self, mark: usize, number: u64, segments: &[Segment], into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
         let pid = self.peer_pid.ok_or(ErrorKind::PermissionDenied)?;
         process_memory::read_exact(pid, segments, into)?;
-        #[cfg(test)]
         crate::kills::point();
         let is_there = self.is_marked(mark, number);
         // The number of a process that has ended may be another's.

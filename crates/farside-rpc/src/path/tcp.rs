@@ -52,7 +52,6 @@ impl TcpPath {
     fn write(&self, parts: &[IoSlice<'_>]) -> Result<usize, LinkEnd> {
         loop {
             let written = (&self.stream).write_vectored(parts);
-            #[cfg(test)]
             crate::kills::point();
             match written {
                 Ok(bytes) => return Ok(bytes),
@@ -158,7 +157,6 @@ impl Path for TcpPath {
         let mut count = 0;
         while count < max {
             let Some((head, body, rest)) = split(left)? else { break };
-            #[cfg(test)]
             crate::kills::point();
             take(head, body);
             left = rest;

@@ -137,8 +137,8 @@ impl LocalBytes {
     }
 
     /// The address of the first byte, for other processes that read the memory of this one by
-    /// system calls. `None` if the memory is gone. It may be freed or used anew at any time later:
-    /// who reads there must look again afterwards.
+    /// system calls. `None` if the memory is gone. It may be freed or used anew at any time later,
+    /// so a reader looks again afterwards.
     #[must_use]
     pub fn address(&self) -> Option<usize> {
         lock(&self.place).as_ref().map(|place| place.base.addr())

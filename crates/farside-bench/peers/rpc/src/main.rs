@@ -16,8 +16,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use futures_util::StreamExt;
-use iceoryx2::prelude::{LogLevel, set_log_level};
-use iceoryx2::prelude::{NodeBuilder, ServiceName, ipc};
+use iceoryx2::prelude::{
+    Config as Iceoryx2Config, FileName, LogLevel, NodeBuilder, Path as Iceoryx2Path, SemanticString, ServiceName, ipc,
+    set_log_level,
+};
 use tarpc::client::Config;
 use tarpc::context::{self, Context};
 use tarpc::serde_transport::unix;
@@ -29,6 +31,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The round trips that are timed together.
 const TOGETHER: u64 = 32;
+/// The looks for an answer after which the client looks for its server.
+const LOOKS: u64 = 1 << 22;
 /// What a child says when it is ready.
 const READY: &str = "ready";
 
@@ -73,12 +77,24 @@ impl Server {
         BufReader::new(child.0.stdout.take().ok_or("no output")?).read_line(&mut said)?;
         if said.trim() == READY { Ok(child) } else { Err(format!("the server of {peer} does not start").into()) }
     }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Waits until it has ended by itself.
+    fn wait(mut self) -> Result<()> {
+        let status = self.0.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("the server ended with {status}").into()) }
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SAFETY: the child was not waited for, so the number is its own.
-        unsafe { libc::kill(self.0.id().cast_signed(), libc::SIGTERM) };
+        if self.is_running() {
+            // SAFETY: the child was not waited for, so the number is its own.
+            unsafe { libc::kill(self.0.id().cast_signed(), libc::SIGTERM) };
+        }
         let _ = self.0.wait();
     }
 }
@@ -88,20 +104,51 @@ fn print(peer: &str, mut batches: Vec<f64>) {
     println!("{peer} rtt_ns ns {}", batches[batches.len() / 2]);
 }
 
+/// What iceoryx2 calls by this name, which it would leave behind.
+struct Traces(String);
+
+impl Traces {
+    fn folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(name)
+    }
+
+    fn config(name: &str) -> Result<Iceoryx2Config> {
+        let mut config = Iceoryx2Config::default();
+        config.global.prefix = FileName::new(name.as_bytes())?;
+        config.global.set_root_path(&Iceoryx2Path::new(Self::folder(name).to_str().ok_or("no text")?.as_bytes())?);
+        Ok(config)
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(Self::folder(&self.0));
+        let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        for file in shared.filter(|file| file.file_name().to_string_lossy().starts_with(&self.0)) {
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
+}
+
 fn call_iceoryx2(runs: u64, trips: u64) -> Result<()> {
-    let name = format!("farside-bench-{}", std::process::id());
-    let server = Server::start("iceoryx2", &name)?;
+    let traces = Traces(format!("farside-bench-{}-", std::process::id()));
+    let name = &traces.0;
+    let mut server = Server::start("iceoryx2", name)?;
     settle(0);
-    let node = NodeBuilder::new().create::<ipc::Service>()?;
-    let service = node.service_builder(&ServiceName::new(&name)?).request_response::<u64, u64>().open()?;
+    let node = NodeBuilder::new().config(&Traces::config(name)?).create::<ipc::Service>()?;
+    let service = node.service_builder(&ServiceName::new(name)?).request_response::<u64, u64>().open()?;
     let client = service.client_builder().create()?;
-    let call = |number: u64| -> Result<u64> {
+    let mut call = |number: u64| -> Result<u64> {
         let pending = client.loan_uninit()?.write_payload(number).send()?;
-        loop {
+        for look in 1_u64.. {
             if let Some(response) = pending.receive()? {
                 return Ok(*response);
             }
+            if look.is_multiple_of(LOOKS) && !server.is_running() {
+                break;
+            }
         }
+        Err("the server has ended".into())
     };
     // The first run warms up.
     for run in 0..=runs {
@@ -119,13 +166,12 @@ fn call_iceoryx2(runs: u64, trips: u64) -> Result<()> {
     }
     // The server takes it as the end, and removes what it has made.
     call(u64::MAX)?;
-    std::mem::forget(server);
-    Ok(())
+    server.wait()
 }
 
 fn serve_iceoryx2(name: &str) -> Result<()> {
     settle(1);
-    let node = NodeBuilder::new().create::<ipc::Service>()?;
+    let node = NodeBuilder::new().config(&Traces::config(name)?).create::<ipc::Service>()?;
     let service = node.service_builder(&ServiceName::new(name)?).request_response::<u64, u64>().create()?;
     let server = service.server_builder().create()?;
     println!("{READY}");
