@@ -74,7 +74,7 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
 
 /// Tests whose jobs have at least two processes on each of two machines, or lose one of three or
 /// four processes. Those of the search are in `farside-mcts`, and those of exchanges, queries, maps
-/// and queues in `farside-containers`.
+/// and queues in `farside-containers-tests`.
 const ON_TWO_MACHINES: [&str; 23] = [
     "atomics::everything_by_processes",
     "exchange::trees::by_processes",
@@ -107,7 +107,7 @@ fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
     println!("xtask: FARSIDE_MACHINES=2 FARSIDE_FABRIC=auto:tcp for the next command");
     let mut command = cargo();
     command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp").args(["test", "--no-fail-fast"]);
-    let packages = ["farside-tests", "farside-mcts", "farside-containers"];
+    let packages = ["farside-tests", "farside-mcts", "farside-containers-tests"];
     command.args(packages.iter().flat_map(|package| ["--package", package])).args(["--test", "all", "--"]);
     run_tests(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
 }

@@ -31,7 +31,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 18] = [
+const CRATES: [Crate; 19] = [
     Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
     Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
     Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
@@ -91,6 +91,13 @@ const CRATES: [Crate; 18] = [
         for_tests: &["farside-testbed"],
         is_safe: true,
         is_package: true,
+    },
+    Crate {
+        name: "farside-containers-tests",
+        below: &[],
+        for_tests: &["farside", "farside-containers", "farside-testbed"],
+        is_safe: true,
+        is_package: false,
     },
     Crate {
         name: "farside-rpc",

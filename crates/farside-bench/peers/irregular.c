@@ -3,22 +3,25 @@
  * usage: irregular WORKLOAD FORM FIRST SECOND RUNS      FORM is agp or exchange
  *
  * WORKLOAD, and what FIRST and SECOND are, all of each process:
- *   histo      adds 1 to words         operations, words
- *   ig         reads words             operations, words
- *   gups       HPCC's RandomAccess     words (a power of two), updates for each word
- *   randperm   a random permutation    darts, slots for each dart
+ *   histo      adds 1 to words               operations, words
+ *   ig         reads words                   operations, words
+ *   gups       HPCC's RandomAccess           words (a power of two), updates for each word
+ *   randperm   a random permutation          darts, slots for each dart
+ *   toposort   sorts a triangular matrix     rows, mean number of ones in each
+ *   triangles  counts triangles of a graph   vertices, mean number of smaller neighbors of each
  *
  * agp: one word at a time, with one-sided operations. exchange: buffers of 1024 items for each process, which all
  * processes exchange in step.
  *
- * This text follows that of a library: irregular_mpi.c or irregular_shmem.c.
+ * The text of the program: that of a library (irregular_mpi.c or irregular_shmem.c), this one, irregular_graphs.c, and
+ * irregular_main.c.
  */
 /* The most updates of gups that a process stores: a buffer has room for them. */
 enum { AHEAD = ITEMS };
 
 static int64_t first, second;
-/* The words of a process, and those of its permutation behind them. */
-static int64_t words, more_words;
+/* The words of a process that the workload names. */
+static int64_t words;
 
 static uint64_t mixed(uint64_t x)
 {
@@ -85,8 +88,9 @@ static int64_t *target, done;
 
 static int64_t value(int64_t owner, int64_t place) { return 3 * (place * size + owner) + 1; }
 
-static void prepare_words(void)
+static int64_t prepare_words(void)
 {
+    words = second;
     owners = allocate(first, sizeof *owners);
     places = allocate(first, sizeof *places);
     target = allocate(first, sizeof *target);
@@ -95,6 +99,7 @@ static void prepare_words(void)
         owners[at] = (uint32_t)(index % size);
         places[at] = (uint32_t)(index / size);
     }
+    return words;
 }
 
 static void histo_begin(void) { memset(table, 0, (size_t)words * 8); }
@@ -208,10 +213,16 @@ static uint64_t power(uint64_t exponent)
 static int owner_of(uint64_t update) { return (int)(update & (uint64_t)(size - 1)); }
 static int64_t place_of(uint64_t update) { return (int64_t)(update / (uint64_t)size & (uint64_t)(words - 1)); }
 
-static void gups_begin(void)
+static int64_t gups_prepare(void)
 {
+    words = first;
     if ((words & (words - 1)) != 0 || (size & (size - 1)) != 0)
         fail("the words and the processes are no powers of two");
+    return words;
+}
+
+static void gups_begin(void)
+{
     for (int64_t place = 0; place < words; place++)
         table[place] = place * size + rank;
 }
@@ -263,11 +274,17 @@ static void gups_check(void)
 
 static int64_t *darts, dart_count, thrown;
 
+/* The permutation lies behind the slots. */
+static int64_t randperm_prepare(void)
+{
+    words = first * second;
+    darts = allocate(first * size, sizeof *darts);
+    return words + first;
+}
+
 static void randperm_begin(void)
 {
-    memset(table, 0, (size_t)(words + more_words) * 8);
-    if (darts == NULL)
-        darts = allocate(first * size, sizeof *darts);
+    memset(table, 0, (size_t)(words + first) * 8);
     for (int64_t dart = 0; dart < first; dart++)
         darts[dart] = rank * first + dart + 1;
     dart_count = first;
@@ -293,7 +310,7 @@ static void randperm_agp(void)
     int64_t index = sum_before(standing());
     for (int64_t slot = 0; slot < words; slot++)
         if (table[slot] != 0) {
-            word_put((int)(index % size), words + index / size, &table[slot]);
+            word_put((int)(index % size), words + index / size, table[slot]);
             index++;
         }
 }
@@ -349,53 +366,4 @@ static void randperm_check(void)
         sum += mixed((uint64_t)table[words + at]) - mixed((uint64_t)(rank * first + at + 1));
     if (sum_of_all((int64_t)sum) != 0)
         fail("a number is lost");
-}
-
-typedef struct {
-    const char *name;
-    void (*begin)(void), (*agp)(void), (*exchange)(void), (*check)(void);
-} workload;
-
-static const workload workloads[] = {
-    {"histo", histo_begin, histo_agp, histo_exchange, histo_check},
-    {"ig", ig_begin, ig_agp, ig_exchange, ig_check},
-    {"gups", gups_begin, gups_agp, gups_exchange, gups_check},
-    {"randperm", randperm_begin, randperm_agp, randperm_exchange, randperm_check},
-};
-
-int main(int count, char **arguments)
-{
-    start(&count, &arguments);
-    const workload *chosen = NULL;
-    for (size_t at = 0; count == 6 && at < sizeof workloads / sizeof *workloads; at++)
-        if (strcmp(arguments[1], workloads[at].name) == 0)
-            chosen = &workloads[at];
-    if (chosen == NULL)
-        fail("usage: irregular histo|ig|gups|randperm agp|exchange FIRST SECOND RUNS");
-    int by_word = strcmp(arguments[2], "agp") == 0, runs = atoi(arguments[5]);
-    first = atoll(arguments[3]), second = atoll(arguments[4]);
-    if (first < 1 || second < 1 || runs < 1)
-        fail("a number is not at least 1");
-    int is_gups = chosen->begin == gups_begin, is_randperm = chosen->begin == randperm_begin;
-    words = is_gups ? first : is_randperm ? first * second : second;
-    more_words = is_randperm ? first : 0;
-    make_table(words + more_words);
-    if (!is_gups && !is_randperm)
-        prepare_words();
-    int64_t operations = is_gups ? words * second : first;
-    /* The first run touches the memory. */
-    for (int run = 0; run <= runs; run++) {
-        chosen->begin();
-        all_done();
-        double begun = now();
-        (by_word ? chosen->agp : chosen->exchange)();
-        all_done();
-        double seconds = now() - begun;
-        chosen->check();
-        all_done();
-        if (rank == 0 && run > 0)
-            printf("%s items_per_s 1/s %.6g\n", LIBRARY, (double)operations / seconds);
-    }
-    fflush(stdout);
-    end();
 }

@@ -1,4 +1,5 @@
 /* What irregular.c needs, for MPI: one-sided operations, and MPI_Alltoall. */
+#include <math.h>
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -59,17 +60,30 @@ static void word_increment(int owner, int64_t place)
     MPI_Accumulate(&one, 1, MPI_INT64_T, owner, place, 1, MPI_INT64_T, MPI_SUM, window);
 }
 
-static void word_xor(int owner, int64_t place, int64_t with)
+/* A number that stays until the operation that takes it is done. */
+static const int64_t *kept(int64_t number)
 {
-    /* A number stays until it has been xored. */
     static int64_t numbers[1024];
     static int count;
     if (count == 1024) {
         MPI_Win_flush_all(window);
         count = 0;
     }
-    numbers[count] = with;
-    MPI_Accumulate(&numbers[count++], 1, MPI_INT64_T, owner, place, 1, MPI_INT64_T, MPI_BXOR, window);
+    numbers[count] = number;
+    return &numbers[count++];
+}
+
+static void word_xor(int owner, int64_t place, int64_t with)
+{
+    MPI_Accumulate(kept(with), 1, MPI_INT64_T, owner, place, 1, MPI_INT64_T, MPI_BXOR, window);
+}
+
+static int64_t word_fetch_add(int owner, int64_t place, int64_t by)
+{
+    int64_t found;
+    MPI_Fetch_and_op(&by, &found, MPI_INT64_T, owner, place, MPI_SUM, window);
+    MPI_Win_flush(owner, window);
+    return found;
 }
 
 static int64_t word_swap(int owner, int64_t place, int64_t expected, int64_t with)
@@ -80,15 +94,24 @@ static int64_t word_swap(int owner, int64_t place, int64_t expected, int64_t wit
     return found;
 }
 
-/* The word stays until `all_done`. */
-static void word_put(int owner, int64_t place, const int64_t *word)
+static void word_put(int owner, int64_t place, int64_t word)
 {
-    MPI_Put(word, 1, MPI_INT64_T, owner, place, 1, MPI_INT64_T, window);
+    MPI_Put(kept(word), 1, MPI_INT64_T, owner, place, 1, MPI_INT64_T, window);
 }
 
+/* The word is there after `all_done`. */
 static void word_get(int64_t *to, int owner, int64_t place)
 {
     MPI_Get(to, 1, MPI_INT64_T, owner, place, 1, MPI_INT64_T, window);
+}
+
+/* Reads a word now. */
+static int64_t word_read(int owner, int64_t place)
+{
+    int64_t word;
+    word_get(&word, owner, place);
+    MPI_Win_flush(owner, window);
+    return word;
 }
 
 /* Waits until the operations of all processes are done and seen by all. */

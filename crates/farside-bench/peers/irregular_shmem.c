@@ -1,4 +1,5 @@
 /* What irregular.c needs, for OpenSHMEM: atomics, puts and gets that wait as bale's do, and shmem_alltoall64. */
+#include <math.h>
 #include <shmem.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -75,9 +76,16 @@ static int64_t word_swap(int owner, int64_t place, int64_t expected, int64_t wit
     return shmem_long_atomic_compare_swap(&table[place], expected, with, owner);
 }
 
-static void word_put(int owner, int64_t place, const int64_t *word) { shmem_long_p(&table[place], *word, owner); }
+static int64_t word_fetch_add(int owner, int64_t place, int64_t by)
+{
+    return shmem_long_atomic_fetch_add(&table[place], by, owner);
+}
+
+static void word_put(int owner, int64_t place, int64_t word) { shmem_long_p(&table[place], word, owner); }
 
 static void word_get(int64_t *to, int owner, int64_t place) { *to = shmem_long_g(&table[place], owner); }
+
+static int64_t word_read(int owner, int64_t place) { return shmem_long_g(&table[place], owner); }
 
 /* Waits until the operations of all processes are done and seen by all. */
 static void all_done(void) { shmem_barrier_all(); }

@@ -77,24 +77,28 @@ pub(crate) struct Source {
 /// Measures the memory of processes.
 pub(crate) const FOOTPRINT: Source = Source::for_mpi("footprint.c", include_str!("../peers/footprint.c"));
 
-/// Programs on random words of a table.
+/// Programs on random words of a table, with what they need of a library.
+macro_rules! irregular {
+    ($library:literal) => {
+        concat!(
+            include_str!(concat!("../peers/", $library)),
+            include_str!("../peers/irregular.c"),
+            include_str!("../peers/irregular_graphs.c"),
+            include_str!("../peers/irregular_main.c")
+        )
+    };
+}
+
+/// Irregular programs with Open MPI.
 pub(crate) const IRREGULAR: Source = Source {
     // What Open MPI 4.1.4 takes by itself crashes in a compare-and-swap and adds at half the speed.
     settings: &["--mca", "osc", "sm"],
-    ..Source::for_mpi(
-        "irregular_mpi.c",
-        concat!(include_str!("../peers/irregular_mpi.c"), include_str!("../peers/irregular.c")),
-    )
+    ..Source::for_mpi("irregular_mpi.c", irregular!("irregular_mpi.c"))
 };
 
 /// The same programs with OpenSHMEM.
-pub(crate) const IRREGULAR_SHMEM: Source = Source {
-    library: SHMEM,
-    ..Source::for_mpi(
-        "irregular_shmem.c",
-        concat!(include_str!("../peers/irregular_shmem.c"), include_str!("../peers/irregular.c")),
-    )
-};
+pub(crate) const IRREGULAR_SHMEM: Source =
+    Source { library: SHMEM, ..Source::for_mpi("irregular_shmem.c", irregular!("irregular_shmem.c")) };
 
 /// Jacobi's iteration.
 pub(crate) const STENCIL: Source = Source::for_mpi("stencil.c", include_str!("../peers/stencil.c"));
@@ -393,9 +397,14 @@ mod tests {
             }
         };
         says(FOOTPRINT, &[], &["start_bytes", "called_bytes", "talked_bytes"].map(|name| ("openmpi", name)));
-        for workload in
-            [["histo", "3000", "100"], ["ig", "3000", "100"], ["gups", "1024", "4"], ["randperm", "3000", "2"]]
-        {
+        for workload in [
+            ["histo", "3000", "100"],
+            ["ig", "3000", "100"],
+            ["gups", "1024", "4"],
+            ["randperm", "3000", "2"],
+            ["toposort", "3000", "5"],
+            ["triangles", "1000", "10"],
+        ] {
             for form in ["agp", "exchange"] {
                 let [name, first, second] = workload;
                 for (source, peer) in [(IRREGULAR, "openmpi"), (IRREGULAR_SHMEM, "openshmem")] {

@@ -118,7 +118,7 @@ fn checks() -> Result<String, String> {
     let folder = words(&["cd", &fabric_test::folder()?.display().to_string()]);
     let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test, fabric_test::MODULE]);
     let program = job_test::build()?.display().to_string();
-    let containers = build_test("farside-containers")?.display().to_string();
+    let containers = build_test("farside-containers-tests")?.display().to_string();
     let job = |setting, program: &str, tests: &[&str]| {
         let options = ["--exact", "--include-ignored", "--test-threads=1"];
         words(&[&["env", SLOW, setting, program], tests, &options].concat())

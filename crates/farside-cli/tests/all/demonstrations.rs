@@ -160,7 +160,8 @@ fn a_search_of_hex_is_looked_into() {
     let browser = Browser::start(WINDOW.0, WINDOW.1);
     let begun = Instant::now();
     let mut command = ended_with_us(FARSIDE.0);
-    let words = ["hex", "--plain", "--size", "5", "--seconds", "120", "--moves", "b4 c2 d2", "--inspect"];
+    // A board that is too large to be solved in this time.
+    let words = ["hex", "--plain", "--size", "9", "--seconds", "120", "--moves", "e5 d6 f4", "--inspect"];
     let served = Served::start(command.args(words).env("FARSIDE_JOB", "hex"));
     browser.open(&served.url);
     browser.wait_for("document.querySelector('#areas button[data-area=board]')");
@@ -172,7 +173,7 @@ fn a_search_of_hex_is_looked_into() {
     ["exploration", "rollouts a second"].iter().for_each(|area| close(&browser, area));
     browser.wait_for(&format!("/owners 0, 1/.test({})", facts("tree")));
     // The expected line has some moves.
-    browser.wait_for(&format!("/expected( [a-e][1-5])+/.test({})", facts("board")));
+    browser.wait_for(&format!("/expected( [a-i][1-9])+/.test({})", facts("board")));
     browser.run("scrollTo(0, 0)");
     browser.picture("hex");
     browser.narrow(PHONE.0, PHONE.1);

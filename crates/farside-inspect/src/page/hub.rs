@@ -21,7 +21,11 @@ const TOPICS_MAX: usize = 64;
 /// The memory of all frames that are sent or kept, in KiB.
 const MEMORY_KIB_MAX: usize = 256 << 10;
 /// The period of topics that are no areas.
-const LIST_PERIOD: Duration = Duration::from_millis(1000);
+const LIST_PERIOD: Duration = Duration::from_secs(1);
+/// The same at first: a program that has just begun shows more from moment to moment.
+const FIRST_LIST_PERIOD: Duration = Duration::from_millis(50);
+/// How long that lasts.
+const FIRST_TIME: Duration = Duration::from_secs(5);
 /// The periods that an area may have, in milliseconds.
 const PERIODS_MS: std::ops::RangeInclusive<u64> = 8..=60_000;
 
@@ -71,8 +75,10 @@ impl Topic {
         }
     }
 
-    fn period(&self) -> Duration {
+    /// The time from one reading to the next, for a topic that has been watched for some time.
+    fn period(&self, watched: Duration) -> Duration {
         match self {
+            Self::Jobs | Self::List { .. } if watched < FIRST_TIME => FIRST_LIST_PERIOD,
             Self::Jobs | Self::List { .. } | Self::Workers { .. } => LIST_PERIOD,
             Self::Area { period_ms, .. } | Self::Probe { period_ms, .. } => Duration::from_millis(*period_ms),
         }
@@ -190,7 +196,8 @@ impl Hub {
 
     /// Reads a topic while someone watches it.
     fn run(&self, topic: &Topic, channel: &Channel) {
-        let mut due = Instant::now();
+        let begun = Instant::now();
+        let mut due = begun;
         while !self.is_deserted(topic, channel) {
             match self.read(topic) {
                 Ok(answer) => self.publish(channel, answer),
@@ -198,7 +205,7 @@ impl Hub {
                 Err(SessionError::Inspect(InspectError::NotThere { .. })) if has_news(channel) => {}
                 Err(error) => self.publish(channel, Answer { head: failure(&error), body: Vec::new() }),
             }
-            due = (due + topic.period()).max(Instant::now());
+            due = (due + topic.period(begun.elapsed())).max(Instant::now());
             let mut state = lock(&channel.state);
             while !self.is_closing.load(Ordering::Relaxed) {
                 let Some(rest) = due.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 fn run(name: &str, flags: &[&str]) -> String {
     let test = std::env::current_exe().unwrap();
     let example = test.ancestors().nth(2).expect("a folder of a target").join("examples").join(name);
+    assert!(example.exists(), "{name} is missing: build it with `cargo build -p farside-containers --examples`");
     let output = Command::new(example).args(flags).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{name}: {}", output.status);
     String::from_utf8(output.stdout).unwrap()
