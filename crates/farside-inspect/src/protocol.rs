@@ -156,6 +156,19 @@ pub struct Part {
     pub step: Option<u64>,
 }
 
+/// The step of a view that a reader wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum Wish {
+    /// The newest, if a copy of it is there; otherwise the next.
+    Newest,
+    /// The next.
+    Next,
+    /// The first that has this number or a higher one. It must not have passed, unless it is the
+    /// newest and a copy of it is there.
+    From(u64),
+}
+
 /// Elements of one worker's part.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
@@ -164,9 +177,8 @@ pub struct Wanted {
     pub name: String,
     /// The worker.
     pub worker: u32,
-    /// The step: the first that has this number or a higher one. It must not have passed, unless it
-    /// is the newest and a copy of it is there.
-    pub first: u64,
+    /// The step, if the area is a view.
+    pub wish: Wish,
     /// The places in each dimension of the part.
     pub spans: Vec<Span>,
     /// Whether the reader copies memory itself, and asks afterwards whether it was

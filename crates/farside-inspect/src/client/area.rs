@@ -12,12 +12,16 @@ use super::error::{InspectError, Late};
 use super::info::AreaInfo;
 use super::inspector::{Guest, Inspector};
 use crate::element::{Element, ElementType, Field};
-use crate::protocol::{Got, Refused, Role, Wanted};
+use crate::protocol::{Got, Refused, Role, Wanted, Wish};
 use crate::selection::{Selected, Selection};
 use crate::spans::{Span, elements, runs};
 
 /// The largest distance of a step that is named to the one at which the program is.
 const LEAD_MAX: u64 = 1 << 40;
+
+/// The time in which a worker says at which step it is, for the error of a reader who has waited in
+/// vain.
+const LATE_TIME: Duration = Duration::from_millis(100);
 
 /// The pause before a worker is asked again whose copies were all in use.
 const BUSY_NAP: Duration = Duration::from_millis(1);
@@ -38,7 +42,8 @@ pub enum At {
 ///
 /// No worker waits for that, and none for another. The reader asks the workers for their steps and
 /// names one a little ahead. Each worker copies its part when it comes there. If a worker has
-/// passed the step already, the reader names one that is further ahead.
+/// passed the step already, the reader names one that is further ahead. What one worker has alone
+/// is read without that, with one call.
 #[derive(Debug)]
 pub struct Area<T> {
     pub(super) inspector: Inspector,
@@ -150,11 +155,11 @@ impl<T> Area<T> {
         let deadline = Instant::now() + self.inspector.time();
         let mut pieces = self.pieces(selected, (bytes.len() / self.info.element.bytes()) as u64)?;
         if self.info.role == Role::View {
-            let fill = |pieces: &[Piece], first| self.attempt(pieces, counts, bytes, first, deadline);
+            let fill = |pieces: &[Piece], wish| self.attempt(pieces, counts, bytes, wish, deadline);
             return self.read(&mut pieces, at, deadline, fill).map(Some);
         }
         while Instant::now() < deadline {
-            if let Attempt::Step(_) = self.attempt(&pieces, counts, bytes, 0, deadline)? {
+            if let Attempt::Step(_) = self.attempt(&pieces, counts, bytes, Wish::Newest, deadline)? {
                 return Ok(None);
             }
         }
@@ -197,19 +202,22 @@ impl<T> Area<T> {
         pieces: &mut [Piece],
         at: At,
         deadline: Instant,
-        mut attempt: impl FnMut(&[Piece], u64) -> Result<Attempt, InspectError>,
+        mut attempt: impl FnMut(&[Piece], Wish) -> Result<Attempt, InspectError>,
     ) -> Result<u64, InspectError> {
         let name = || self.info.name.clone();
         if let At::Step(step) = at {
-            return match attempt(pieces, step)? {
+            return match attempt(pieces, Wish::From(step))? {
                 Attempt::Step(next) if next == step => Ok(step),
                 Attempt::Step(next) => Err(InspectError::NoStep { name: name(), step, next }),
                 Attempt::Passed(now) => Err(InspectError::Passed { name: name(), step, now }),
             };
         }
+        if pieces.len() == 1 {
+            return self.read_one(pieces, if at == At::Now { Wish::Newest } else { Wish::Next }, deadline, attempt);
+        }
         let mut now = self.ask_steps(pieces, deadline)?;
         if let (At::Now, Some(step)) = (at, now) {
-            match attempt(pieces, step)? {
+            match attempt(pieces, Wish::From(step))? {
                 Attempt::Step(step) => return Ok(step),
                 Attempt::Passed(step) => now = Some(step),
             }
@@ -217,7 +225,7 @@ impl<T> Area<T> {
         let mut lead = self.lead.load(Ordering::Relaxed);
         while Instant::now() < deadline {
             let first = now.map_or(0, |now| now.saturating_add(lead));
-            match attempt(pieces, first)? {
+            match attempt(pieces, Wish::From(first))? {
                 Attempt::Step(step) => {
                     // The next reader tries to name a nearer one.
                     self.lead.store(lead - lead / 4, Ordering::Relaxed);
@@ -228,6 +236,31 @@ impl<T> Area<T> {
             lead = (lead * 2).min(LEAD_MAX);
         }
         Err(InspectError::TooFast { name: name(), now: now.unwrap_or(0), after: self.inspector.time() })
+    }
+
+    /// Reads a step of one worker, which agrees with no other.
+    fn read_one(
+        &self,
+        pieces: &mut [Piece],
+        wish: Wish,
+        deadline: Instant,
+        mut attempt: impl FnMut(&[Piece], Wish) -> Result<Attempt, InspectError>,
+    ) -> Result<u64, InspectError> {
+        loop {
+            match attempt(pieces, wish) {
+                Ok(Attempt::Step(step)) => return Ok(step),
+                // All copies are being read.
+                Ok(Attempt::Passed(_)) if Instant::now() < deadline => {}
+                Ok(Attempt::Passed(_)) => {
+                    return Err(InspectError::Refused { process: pieces[0].process, refused: Refused::Busy });
+                }
+                Err(InspectError::NotThere { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.ask_steps(pieces, Instant::now() + LATE_TIME)?;
+        let (name, after, late) = (self.info.name.clone(), self.inspector.time(), vec![pieces[0].late(wish)]);
+        Err(InspectError::NotThere { name, after, late })
     }
 
     /// Asks all workers for their steps. Returns the highest.
@@ -246,13 +279,13 @@ impl<T> Area<T> {
         self.inspector.failure(piece.process, &piece.guest, error)
     }
 
-    /// Reads the first step from one on of all workers.
+    /// Reads a step of all workers.
     fn attempt(
         &self,
         pieces: &[Piece],
         counts: &[u64],
         bytes: &mut [u8],
-        first: u64,
+        wish: Wish,
         deadline: Instant,
     ) -> Result<Attempt, InspectError> {
         let element_bytes = self.info.element.bytes();
@@ -273,10 +306,10 @@ impl<T> Area<T> {
                 let (room, behind) = std::mem::take(&mut rest).split_at_mut(pieces[index].bytes);
                 (rooms[index], rest) = (Some(room), behind);
             }
-            return self.fill(pieces, rooms.into_iter().flatten().collect(), first, deadline);
+            return self.fill(pieces, rooms.into_iter().flatten().collect(), wish, deadline);
         }
         let mut rooms = pieces.iter().map(|piece| zeroes(piece.bytes)).collect::<Result<Vec<_>, _>>()?;
-        let attempt = self.fill(pieces, rooms.iter_mut().map(Vec::as_mut_slice).collect(), first, deadline)?;
+        let attempt = self.fill(pieces, rooms.iter_mut().map(Vec::as_mut_slice).collect(), wish, deadline)?;
         for (piece, room) in pieces.iter().zip(rooms) {
             let mut rest = room.as_slice();
             runs(counts, &piece.block, element_bytes, |offset, length| {
@@ -293,10 +326,10 @@ impl<T> Area<T> {
         &self,
         pieces: &[Piece],
         rooms: Vec<&mut [u8]>,
-        first: u64,
+        wish: Wish,
         deadline: Instant,
     ) -> Result<Attempt, InspectError> {
-        let (step, found) = match self.gather(pieces, first, deadline)? {
+        let (step, found) = match self.gather(pieces, wish, deadline)? {
             Gathered::Step(step, found) => (step, found),
             Gathered::Passed(step) => return Ok(Attempt::Passed(step)),
         };
@@ -307,7 +340,7 @@ impl<T> Area<T> {
                 Err(CallError::Service(Refused::Busy)) => return Ok(Attempt::Passed(step)),
                 Err(CallError::Deadline { .. }) => {
                     let (name, after) = (self.info.name.clone(), self.inspector.time());
-                    return Err(InspectError::NotThere { name, after, late: vec![piece.late(first)] });
+                    return Err(InspectError::NotThere { name, after, late: vec![piece.late(wish)] });
                 }
                 Err(error) => return Err(self.failure(piece, error)),
             }
@@ -315,9 +348,9 @@ impl<T> Area<T> {
         Ok(Attempt::Step(step))
     }
 
-    /// Asks each worker for its elements of the first step from one on.
-    pub(super) fn gather(&self, pieces: &[Piece], first: u64, deadline: Instant) -> Result<Gathered, InspectError> {
-        let asked: Vec<_> = pieces.iter().map(|piece| self.ask(piece, first, true, deadline)).collect();
+    /// Asks each worker for its elements of a step.
+    pub(super) fn gather(&self, pieces: &[Piece], wish: Wish, deadline: Instant) -> Result<Gathered, InspectError> {
+        let asked: Vec<_> = pieces.iter().map(|piece| self.ask(piece, wish, true, deadline)).collect();
         let (mut steps, mut late, mut found) = (None, Vec::new(), Vec::new());
         for (piece, asked) in pieces.iter().zip(asked) {
             match asked.and_then(Pending::wait) {
@@ -332,10 +365,10 @@ impl<T> Area<T> {
                 // The other calls are cancelled when this returns.
                 Err(CallError::Service(Refused::Busy)) => {
                     std::thread::sleep(BUSY_NAP);
-                    return Ok(Gathered::Passed(first));
+                    return Ok(Gathered::Passed(piece.wanted(wish)));
                 }
                 Err(CallError::Service(Refused::Passed { step })) => return Ok(Gathered::Passed(step)),
-                Err(CallError::Deadline { .. }) => late.push(piece.late(first)),
+                Err(CallError::Deadline { .. }) => late.push(piece.late(wish)),
                 Err(error) => return Err(self.failure(piece, error)),
             }
         }
@@ -351,12 +384,12 @@ impl<T> Area<T> {
     fn ask(
         &self,
         piece: &Piece,
-        first: u64,
+        wish: Wish,
         is_direct: bool,
         deadline: Instant,
     ) -> Result<Pending<Got, Refused>, CallError<Refused>> {
         let (name, spans) = (self.info.name.clone(), piece.spans.clone());
-        piece.guest.until(deadline).get(Wanted { name, worker: piece.worker, first, spans, is_direct })
+        piece.guest.until(deadline).get(Wanted { name, worker: piece.worker, wish, spans, is_direct })
     }
 
     /// Copies the elements that a worker shows.
@@ -368,7 +401,7 @@ impl<T> Area<T> {
             return Ok(());
         }
         // The program changes it often. The door copies it between two changes.
-        let copied = self.ask(piece, 0, false, deadline)?.wait()?;
+        let copied = self.ask(piece, Wish::Newest, false, deadline)?.wait()?;
         pull(&copied, room)
     }
 }
@@ -454,8 +487,16 @@ impl<T: Element> Area<T> {
 }
 
 impl Piece {
-    fn late(&self, first: u64) -> Late {
-        Late { worker: self.worker, process: self.process, at: self.step, wanted: first }
+    /// The lowest number that fulfils a wish.
+    fn wanted(&self, wish: Wish) -> u64 {
+        match wish {
+            Wish::From(first) => first,
+            Wish::Newest | Wish::Next => self.step.map_or(0, |step| step + 1),
+        }
+    }
+
+    fn late(&self, wish: Wish) -> Late {
+        Late { worker: self.worker, process: self.process, at: self.step, wanted: self.wanted(wish) }
     }
 }
 

@@ -53,8 +53,8 @@ impl<T> Area<T> {
         let shape = part.map(|part| part.shape.clone()).unwrap_or_default();
         piece.spans = shape.iter().map(|length| Span { start: 0, step: 1, count: *length }).collect();
         let mut pinned = None;
-        let step = self.read(&mut pieces, at, deadline, |pieces, first| {
-            Ok(match self.gather(pieces, first, deadline)? {
+        let step = self.read(&mut pieces, at, deadline, |pieces, wish| {
+            Ok(match self.gather(pieces, wish, deadline)? {
                 Gathered::Passed(step) => Attempt::Passed(step),
                 Gathered::Step(step, got) => {
                     pinned = got.into_iter().next().map(|got| got.elements);

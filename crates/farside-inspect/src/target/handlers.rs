@@ -214,7 +214,7 @@ impl Door for Handlers {
     }
 
     async fn get(&self, _: &Call, wanted: Wanted) -> Result<Got, Refused> {
-        let Wanted { name, worker, first, spans, is_direct } = wanted;
+        let Wanted { name, worker, wish, spans, is_direct } = wanted;
         let area = self.areas.find(&name, worker)?;
         let part = area.part();
         check(&part, &spans)?;
@@ -223,7 +223,7 @@ impl Door for Handlers {
         let now = |elements| Got { step: None, version: None, elements };
         let got = match &area.source {
             Source::View(shared) => {
-                let slot = shared.clone().wait(first).await?;
+                let slot = shared.clone().wait(wish).await?;
                 self.points.pass();
                 Got { step: Some(slot.step), version: None, elements: slot.show(&runs)? }
             }

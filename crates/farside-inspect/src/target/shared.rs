@@ -24,7 +24,7 @@ use farside_rpc::bulk::Withdrawal;
 use super::holds::Holds;
 use super::host::Host;
 use super::slots::{Budget, Slot, Slots};
-use crate::protocol::{Part, Refused};
+use crate::protocol::{Part, Refused, Wish};
 use crate::spans::{Span, runs};
 use crate::sync::lock;
 
@@ -71,6 +71,8 @@ struct Want {
     ticket: u64,
     /// The step: the first that has this number or a higher one.
     first: u64,
+    /// Whether a later one will do, if that one passes without a copy.
+    takes_later: bool,
     waker: Waker,
     outcome: Option<Result<Arc<Slot>, Refused>>,
 }
@@ -174,7 +176,7 @@ impl Shared {
         for want in wants.iter_mut().filter(|want| want.outcome.is_none()) {
             want.outcome = match want.first {
                 first if first > step => continue,
-                first if first < next => Some(Err(Refused::Passed { step })),
+                first if first < next && !want.takes_later => Some(Err(Refused::Passed { step })),
                 _ => Some(copied.get_or_insert_with(|| slots.copy(step, bytes)).clone()),
             };
             woken.push(want.waker.clone());
@@ -209,18 +211,23 @@ impl Shared {
     }
 
     /// Waits for a step.
-    pub(super) fn wait(self: Arc<Self>, first: u64) -> Waiting {
-        Waiting { shared: self, first, ticket: None }
+    pub(super) fn wait(self: Arc<Self>, wish: Wish) -> Waiting {
+        Waiting { shared: self, wish, ticket: None }
     }
 
-    /// What can be said of a want at once.
-    fn at_once(&self, copies: &Copies, first: u64) -> Option<Result<Arc<Slot>, Refused>> {
+    /// What can be said of a wish at once.
+    fn at_once(&self, copies: &Copies, wish: Wish) -> Option<Result<Arc<Slot>, Refused>> {
         if copies.is_closed {
             return Some(Err(self.unknown()));
         }
-        let step = self.step().filter(|step| first <= *step)?;
-        let copy = copies.slots.find(first).filter(|_| first == step);
-        Some(copy.cloned().ok_or(Refused::Passed { step }))
+        let step = self.step()?;
+        let copy = copies.slots.find(step).cloned();
+        match wish {
+            Wish::Newest => copy.map(Ok),
+            Wish::Next => None,
+            Wish::From(first) if first > step => None,
+            Wish::From(first) => Some(copy.filter(|_| first == step).ok_or(Refused::Passed { step })),
+        }
     }
 }
 
@@ -228,7 +235,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Waiting {
     shared: Arc<Shared>,
-    first: u64,
+    wish: Wish,
     /// The number of the want, once it was left.
     ticket: Option<u64>,
 }
@@ -254,12 +261,16 @@ impl Future for Waiting {
         }
         // The flag comes first, so that the program rather finds a want too many.
         shared.is_wanted.store(true, Ordering::Relaxed);
-        if let Some(outcome) = shared.at_once(&copies, self.first) {
+        if let Some(outcome) = shared.at_once(&copies, self.wish) {
             return Poll::Ready(outcome);
         }
         copies.last_ticket += 1;
         let ticket = copies.last_ticket;
-        copies.wants.push(Want { ticket, first: self.first, waker: context.waker().clone(), outcome: None });
+        let (first, takes_later) = match self.wish {
+            Wish::From(first) => (first, false),
+            Wish::Newest | Wish::Next => (shared.step().map_or(0, |step| step + 1), true),
+        };
+        copies.wants.push(Want { ticket, first, takes_later, waker: context.waker().clone(), outcome: None });
         self.ticket = Some(ticket);
         let overdue = copies.slots.overdue(Instant::now());
         drop(copies);
@@ -329,7 +340,7 @@ mod tests {
     fn a_want_gets_its_step_or_hears_that_it_has_passed() {
         let shared = shared();
         publish(&shared, 0);
-        let (mut one, mut three) = (shared.clone().wait(1), shared.clone().wait(3));
+        let (mut one, mut three) = (shared.clone().wait(Wish::From(1)), shared.clone().wait(Wish::From(3)));
         assert_eq!((step_of(poll(&mut one)), step_of(poll(&mut three))), (None, None));
         // The step goes by while the lock is taken.
         let copies = shared.lock();
@@ -342,9 +353,30 @@ mod tests {
         publish(&shared, 3);
         assert_eq!(step_of(poll(&mut three)), Some(Ok(3)));
         // A copy serves those who want the step at which the program is, and no others.
-        assert_eq!(step_of(poll(&mut shared.clone().wait(3))), Some(Ok(3)));
+        assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::From(3)))), Some(Ok(3)));
         publish(&shared, 4);
-        assert_eq!(step_of(poll(&mut shared.clone().wait(3))), Some(Err(Refused::Passed { step: 4 })));
+        assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::From(3)))), Some(Err(Refused::Passed { step: 4 })));
+    }
+
+    #[test]
+    fn the_newest_or_the_next_step_need_no_number() {
+        let shared = shared();
+        let (mut newest, mut next) = (shared.clone().wait(Wish::Newest), shared.clone().wait(Wish::Next));
+        assert_eq!((step_of(poll(&mut newest)), step_of(poll(&mut next))), (None, None));
+        publish(&shared, 0);
+        assert_eq!((step_of(poll(&mut newest)), step_of(poll(&mut next))), (Some(Ok(0)), Some(Ok(0))));
+        // The newest is there at once while it has a copy. The next is not.
+        assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::Newest))), Some(Ok(0)));
+        let mut next = shared.clone().wait(Wish::Next);
+        assert_eq!(step_of(poll(&mut next)), None);
+        // A step goes by without a copy. The one after it will do.
+        let copies = shared.lock();
+        publish(&shared, 1);
+        drop(copies);
+        let mut newest = shared.clone().wait(Wish::Newest);
+        assert_eq!((step_of(poll(&mut next)), step_of(poll(&mut newest))), (None, None));
+        publish(&shared, 2);
+        assert_eq!((step_of(poll(&mut next)), step_of(poll(&mut newest))), (Some(Ok(2)), Some(Ok(2))));
     }
 
     #[test]
@@ -352,19 +384,19 @@ mod tests {
         let shared = shared();
         let mut held = Vec::new();
         for step in 1..=3 {
-            let mut waiting = shared.clone().wait(step);
+            let mut waiting = shared.clone().wait(Wish::From(step));
             assert!(poll(&mut waiting).is_pending());
             publish(&shared, step);
             let Poll::Ready(Ok(slot)) = poll(&mut waiting) else { panic!("there is a copy for step {step}") };
             held.push(slot);
         }
-        let mut more = shared.clone().wait(4);
+        let mut more = shared.clone().wait(Wish::From(4));
         assert!(poll(&mut more).is_pending());
         publish(&shared, 4);
         assert_eq!(step_of(poll(&mut more)), Some(Err(Refused::Busy)));
         assert!(held.iter().map(|slot| slot.step).eq(1..=3));
         held.remove(1);
-        let mut more = shared.clone().wait(5);
+        let mut more = shared.clone().wait(Wish::From(5));
         assert!(poll(&mut more).is_pending());
         publish(&shared, 5);
         assert_eq!(step_of(poll(&mut more)), Some(Ok(5)));
@@ -374,12 +406,12 @@ mod tests {
     #[test]
     fn a_view_that_is_dropped_refuses_all() {
         let shared = shared();
-        let (mut waiting, given_up) = (shared.clone().wait(7), shared.clone().wait(8));
+        let (mut waiting, given_up) = (shared.clone().wait(Wish::From(7)), shared.clone().wait(Wish::From(8)));
         assert!(poll(&mut waiting).is_pending());
         drop(given_up);
         shared.close();
         assert!(matches!(step_of(poll(&mut waiting)), Some(Err(Refused::Unknown { .. }))));
-        assert!(matches!(step_of(poll(&mut shared.clone().wait(0))), Some(Err(Refused::Unknown { .. }))));
+        assert!(matches!(step_of(poll(&mut shared.clone().wait(Wish::From(0)))), Some(Err(Refused::Unknown { .. }))));
         assert!(shared.lock().wants.is_empty());
     }
 }

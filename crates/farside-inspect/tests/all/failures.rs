@@ -28,6 +28,19 @@ fn signal(process: u32, name: &str) {
     assert!(status.is_ok_and(|status| status.success()), "there is a shell");
 }
 
+/// Stops a process, and waits until none of its threads runs any more.
+fn stop(process: u32) {
+    signal(process, "STOP");
+    let until = Instant::now() + LONG;
+    let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+    };
+    while !std::fs::read_dir(format!("/proc/{process}/task")).unwrap().all(is_stopped) {
+        assert!(Instant::now() < until);
+    }
+}
+
 /// A process that is stopped is named to its readers, and to those that come meanwhile. When it
 /// goes on, so do they.
 #[test]
@@ -38,7 +51,7 @@ fn a_process_that_is_stopped_is_named() {
     let seen = job.open::<f64>("seen").unwrap();
     seen.get(&all, At::Next).unwrap();
     let stopped = job.found().unwrap().processes.iter().find(|about| about.process == 1).unwrap().system_process;
-    signal(stopped, "STOP");
+    stop(stopped);
     let impatient = job.deadline(Duration::from_secs(1));
     let error = impatient.open::<f64>("seen").unwrap_err();
     assert!(matches!(error, InspectError::Silent { process: 1, .. }), "{error}");

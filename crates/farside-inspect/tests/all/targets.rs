@@ -194,8 +194,9 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     let mut row = [0_u32; BOARD];
     let until = Instant::now() + LIMIT;
     for step in 1_u64.. {
-        seen.publish(step, &[dt.get()])?;
+        // Changes come in the first publication of a step. The parameter is read behind it.
         board.publish_mut(step, &mut row)?;
+        seen.publish(step, &[dt.get()])?;
         acted.publish(step, &[count.get()])?;
         residual.set(1.0 / step as f64);
         if (step / 16 + own as u64).is_multiple_of(3) {
