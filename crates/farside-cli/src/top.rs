@@ -39,8 +39,10 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Moves the cursor to the upper left corner and clears the screen.
-const CLEAR: &str = "\x1b[H\x1b[J";
+/// Moves the cursor to the upper left corner and clears the screen. Long lines are cut, not wrapped.
+const CLEAR: &str = "\x1b[H\x1b[J\x1b[?7l";
+/// Wraps lines again.
+const WRAP: &str = "\x1b[?7h";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let inspector = Inspector::connect(arguments.token.target(&arguments.job))?;
@@ -56,8 +58,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
         };
         let interval = Interval { job: inspector.job().to_string(), before: &before, now: &now };
         let text = if arguments.json { format!("{}\n", interval.object()) } else { interval.text() };
-        let clear = if redraws { CLEAR } else { "" };
-        write!(out, "{clear}{text}").and_then(|()| out.flush()).map_err(CliError::Output)?;
+        let (clear, wrap) = if redraws { (CLEAR, WRAP) } else { ("", "") };
+        write!(out, "{clear}{text}{wrap}").and_then(|()| out.flush()).map_err(CliError::Output)?;
         if arguments.once {
             return Ok(());
         }

@@ -18,6 +18,15 @@ const SEARCH_PACKAGE: &str = "farside-mcts";
 /// The variable with the path of the tests of the search, for the first process of a cell.
 const SEARCH_PROGRAM: &str = "FARSIDE_XTASK_SEARCH_TESTS";
 
+/// The package of the tests of looks into jobs.
+const INSPECT_PACKAGE: &str = "farside-inspect";
+
+/// The variable with the path of the tests of looks into jobs, for the first process of a cell.
+const INSPECT_PROGRAM: &str = "FARSIDE_XTASK_INSPECT_TESTS";
+
+/// A job whose process 0 looks at all of it over the network.
+const LOOK: &str = "network::ranks_are_seen_over_the_network";
+
 /// What the names of the tests begin with that run as ranks, each with the variable of its program.
 const SUITES: [(&str, &str); 10] = [
     (PROGRAM, "calls::"),
@@ -40,9 +49,13 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     build_test(PACKAGE)
 }
 
-/// Builds both test programs and returns the variables that tell a cell their paths.
-pub(crate) fn build_for_cell() -> Result<[(&'static str, OsString); 2], String> {
-    Ok([(PROGRAM, build()?.into()), (SEARCH_PROGRAM, build_test(SEARCH_PACKAGE)?.into())])
+/// Builds the test programs and returns the variables that tell a cell their paths.
+pub(crate) fn build_for_cell() -> Result<[(&'static str, OsString); 3], String> {
+    Ok([
+        (PROGRAM, build()?.into()),
+        (SEARCH_PROGRAM, build_test(SEARCH_PACKAGE)?.into()),
+        (INSPECT_PROGRAM, build_test(INSPECT_PACKAGE)?.into()),
+    ])
 }
 
 /// Returns the path of the tests of `farside` inside a cell.
@@ -68,6 +81,15 @@ pub(crate) fn suites(setting: &str) -> Result<Vec<Vec<String>>, String> {
         ranks.extend(tests.iter().map(|test| rank(&program, test, setting)));
     }
     Ok(ranks)
+}
+
+/// Returns the command of a rank of a job that shows itself on the network, inside a cell. The file
+/// has the tokens.
+pub(crate) fn look(setting: &str, tokens: &str) -> Result<Vec<String>, String> {
+    let mut rank = rank(&program_of(INSPECT_PROGRAM)?, LOOK, setting);
+    let more = ["FARSIDE_INSPECT=tcp".to_owned(), format!("FARSIDE_INSPECT_TOKEN_FILE={tokens}")];
+    rank.splice(1..1, more);
+    Ok(rank)
 }
 
 /// Returns the command of a rank that runs one test. Each test asks for some number of processes,

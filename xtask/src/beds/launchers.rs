@@ -103,6 +103,10 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     // As two ranks on each of two machines.
     let suites = job_test::suites(TWO_MACHINES)?;
     plans.extend(suites.into_iter().map(|program| Plan { program, proof: Proof::Test }));
+    let tokens = format!("{}/tokens", cell::STATE);
+    let mut make = Command::new(&farside);
+    farside_testbed::run("making tokens", make.args(["inspect", "token", &tokens]), LIMIT)?;
+    plans.push(Plan { program: job_test::look(TWO_MACHINES, &tokens)?, proof: Proof::Test });
     let mut falls = job_test::rank(&tests, SURVIVORS, TWO_MACHINES);
     falls.insert(1, "FARSIDE_TEST_FALLS=1".to_owned());
     plans.push(Plan { program: falls, proof: Proof::Survivors });

@@ -17,8 +17,10 @@ pub struct Gauge(Number);
 
 /// A number that readers set and the program uses: [`Expose::parameter`](crate::Expose::parameter).
 ///
-/// Readers change it at the same step at all workers that [publish](crate::View::publish) steps. A
-/// worker that publishes none sees a change at its next look.
+/// Readers change it at the same step at all workers that [publish](crate::View::publish) steps:
+/// within the first publication of that step. So look at it behind that publication, or publish at
+/// each step what was computed before the change. A worker that publishes none sees a change at its
+/// next look.
 ///
 /// *Cost* of a look: a load. Dropping it ends it.
 pub struct Parameter(Number);

@@ -29,7 +29,7 @@ fn signal(process: u32, name: &str) {
 }
 
 /// Stops a process, and waits until none of its threads runs any more.
-fn stop(process: u32) {
+pub(crate) fn stop(process: u32) {
     signal(process, "STOP");
     let until = Instant::now() + LONG;
     let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use farside_inspect::{At, ElementType, InspectError, Pinned, Places, Selection};
 
+use crate::failures::stop;
+use crate::steering::start_client;
 use crate::targets::{COLUMNS, MANY, ROWS, Target, pattern};
 
 #[test]
@@ -125,6 +127,25 @@ fn a_wrong_question_is_refused_with_what_there_is() {
     assert!(matches!(error, InspectError::Passed { step: 0, .. }), "{error}");
     let error = farside_inspect::Inspector::connect("no such job").unwrap_err();
     assert!(matches!(&error, InspectError::NoJob { found, .. } if found.contains(job.job())), "{error}");
+}
+
+/// A reader that is stopped keeps all copies of a view. Others wait for one of them, not for it.
+#[test]
+fn a_reader_that_is_stopped_keeps_nothing_from_others() {
+    let mut target = Target::start("pattern", &[]);
+    let job = target.inspect(2);
+    let area = job.open::<u64>("pattern").unwrap();
+    let mut client = start_client("client pins", &job);
+    stop(client.id());
+    let mut last = None;
+    for _ in 0..5 {
+        let frame = area.get(&"[4]".parse().unwrap(), At::Next).unwrap();
+        assert!(frame.step > last, "the program goes on");
+        last = frame.step;
+    }
+    assert!(target.is_running());
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
 
 #[test]

@@ -157,6 +157,9 @@ pub(crate) fn play_client(part: &str) -> farside::Result<()> {
     let job = Inspector::connect(&std::env::var(JOB).unwrap()).unwrap();
     let _pause = (part == "client pauses").then(|| job.pause_at(At::Next).unwrap());
     let _lock = (part == "client locks").then(|| job.lock("pairs").unwrap());
+    let pin = |_| job.open_any("pattern").unwrap().pin(&"[4]".parse().unwrap(), At::Next).unwrap();
+    // A view has three copies.
+    let _pins: Vec<_> = (0..if part == "client pins" { 3 } else { 0 }).map(pin).collect();
     println!("ready");
     std::thread::sleep(Duration::from_secs(60));
     Ok(())
