@@ -121,6 +121,10 @@ fn operations_of_containers_stand_beside_others() {
     for (bench, case, limit) in [
         ("hash-map", "load/find-miss", "half full"),
         ("hash-map", "batches/insert", "one by one"),
+        ("hash-map", "promise/insert", "insert-only"),
+        ("hash-map", "miss", "hits"),
+        ("hash-map", "published/find", "published"),
+        ("hash-map", "call/find", "calls"),
         ("hash-map", "from-nothing/insert/batched", "reserved"),
         ("queue", "contended/push/all", "fetch-adds on one word"),
     ] {

@@ -106,7 +106,7 @@ pub struct Load {
     pub contenders: f64,
     /// The time between two looks of the owner at its calls, as
     /// [`Worker::progress_interval`](farside::Worker::progress_interval) returns it. Zero if the
-    /// owner waits or has a pool for calls.
+    /// owner waits.
     pub interval: Duration,
     /// The part of the operations that go to the own process, from 0 to 1.
     pub own_share: f64,

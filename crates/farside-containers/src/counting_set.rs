@@ -167,11 +167,18 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     }
 
     /// Returns an iterator over the keys of this worker and their counts, as they are now. For
-    /// those of all workers use it with [`DistIterator`]. Empty after [`free`](Self::free).
+    /// those of all workers use it with [`DistIterator`].
     ///
     /// *Cost*: a copy of the part.
+    ///
+    /// # Panics
+    /// If the set was freed.
+    #[track_caller]
     pub fn iter(self, me: &Worker) -> impl Iterator<Item = (K, u64)> + use<K> {
         let counts = |part: &mut Part<K>| part.counts.iter().map(|(key, count)| (key.clone(), *count)).collect();
+        if let Err(error) = self.check(me) {
+            panic!("{error}");
+        }
         let counts: Vec<_> = self.with(me, counts);
         counts.into_iter()
     }

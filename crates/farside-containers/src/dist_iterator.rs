@@ -79,12 +79,17 @@ pub trait DistIterator: Iterator + Sized {
         Ok(parts.map(|parts| parts.into_iter().flatten().collect()))
     }
 
-    /// Returns the `k` greatest items, the greatest first.
+    /// Returns the `k` greatest items, the greatest first. If workers give different `k`, the least
+    /// of them counts.
     fn all_top_k(self, me: &Worker, k: usize) -> Result<Vec<Self::Item>>
     where
         Self::Item: Wire + Clone + Ord,
     {
-        me.all_reduce(top_k(self, k), |one, other| top_k(one.into_iter().chain(other), k))
+        let merge = |one: (usize, Vec<_>), other: (usize, Vec<_>)| {
+            let k = one.0.min(other.0);
+            (k, top_k(one.1.into_iter().chain(other.1), k))
+        };
+        me.all_reduce((k, top_k(self, k)), merge).map(|(_, greatest)| greatest)
     }
 }
 

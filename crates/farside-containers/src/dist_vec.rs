@@ -118,20 +118,35 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Runs `work` with the part of this worker.
     ///
     /// # Panics
-    /// Those of [`PerWorker::with`]. Whatever waits inside it returns
+    /// If the vector was freed; those of [`PerWorker::with`]. Whatever waits inside it returns
     /// [`Error::Borrowed`](farside::Error::Borrowed).
     #[track_caller]
     pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Vec<T>) -> R) -> R {
+        self.require(me);
+        self.with_part(me, work)
+    }
+
+    /// Runs `work` with the part of this worker. Calls that arrive after `free` get an empty one.
+    #[track_caller]
+    fn with_part<R>(self, me: &Worker, work: impl FnOnce(&mut Vec<T>) -> R) -> R {
         with_held(self.part, me, Part::new, |part| work(&mut part.items))
+    }
+
+    #[track_caller]
+    fn require(self, me: &Worker) {
+        if let Err(error) = self.check(me) {
+            panic!("{error}");
+        }
     }
 
     /// Returns an iterator over the part of this worker. It clones the items one by one, so called
     /// functions may change the part between two of them.
     ///
     /// # Panics
-    /// Those of [`PerWorker::here`].
+    /// If the vector was freed; those of [`PerWorker::here`].
     #[track_caller]
     pub fn iter<'w>(self, me: &'w Worker) -> impl Iterator<Item = T> + use<'w, T> {
+        self.require(me);
         let part = held(self.part, me, || RefCell::new(Part::new()));
         (0..).map_while(move |index| part.borrow().items.get::<usize>(index).cloned())
     }
@@ -140,7 +155,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// while this worker uses one. Ends after an error.
     ///
     /// # Panics
-    /// If `block_items` is 0.
+    /// If `block_items` is 0, or the vector was freed.
     #[track_caller]
     pub fn stream<'w>(
         self,
@@ -149,9 +164,10 @@ impl<T: Wire + Clone> DistVec<T> {
         block_items: usize,
     ) -> impl Iterator<Item = Result<T>> + use<'w, T> {
         assert!(block_items > 0, "a stream reads blocks of at least one item");
+        self.require(me);
         let ask = move |start: usize| {
             me.call_return(of, (self, start, block_items), |there, (this, start, count)| {
-                this.with(there, |items| items.iter().skip(start).take(count).cloned().collect::<Vec<T>>())
+                this.with_part(there, |items| items.iter().skip(start).take(count).cloned().collect::<Vec<T>>())
             })
         };
         let (mut start, mut next) = (0, Some(ask(0)));
@@ -176,7 +192,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// [`ContainerError::Freed`]; those of [`To::call`](farside::To::call).
     pub fn push_to(self, me: &Worker, to: WorkerId, item: T) -> Result<()> {
         self.check(me)?;
-        Ok(me.call(to, (self, item), |there, (this, item)| this.with(there, |items| items.push(item)))?)
+        Ok(me.call(to, (self, item), |there, (this, item)| this.with_part(there, |items| items.push(item)))?)
     }
 
     /// Returns the length of the whole. All workers call this.

@@ -18,6 +18,7 @@ use farside::{Error, Result, Wire, Worker, WorkerId, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::snapshot::{restore, save};
+use crate::agreement::find_unequal;
 
 /// What can be wrong with a file.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,16 @@ pub enum KeepError {
         name: &'static str,
         /// The part.
         part: &'static str,
+    },
+    /// The workers gave different arguments.
+    #[error(
+        "{worker} gave another path or shape than {}: give the same on all workers, and do it again", path.display()
+    )]
+    Unequal {
+        /// The path of this worker.
+        path: PathBuf,
+        /// The first worker whose arguments are not those of worker 0.
+        worker: WorkerId,
     },
     /// Another worker has failed.
     #[error("{worker} failed: {why}; the other workers have stopped with it")]
@@ -118,6 +129,13 @@ fn agree<T>(me: &Worker, outcome: Result<T>) -> Result<T> {
         None => Ok(value),
         Some(Failure(worker, why)) => Err(KeepError::Elsewhere { worker: WorkerId::new(worker), why }.into()),
     }
+}
+
+/// Refuses different paths or shapes on every worker. Collective.
+fn agree_on(me: &Worker, path: &Path, shape: &[usize]) -> Result<()> {
+    let arguments = (path.as_os_str().as_encoded_bytes().to_vec(), shape.to_vec());
+    let unequal = find_unequal(me, arguments)?;
+    unequal.map_or(Ok(()), |worker| Err(KeepError::Unequal { path: path.to_owned(), worker }.into()))
 }
 
 /// Returns the path of a file beside `path`, whose name begins with that of `path`.

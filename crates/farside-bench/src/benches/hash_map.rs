@@ -8,8 +8,11 @@
 //!
 //! The cases `choice` show what the cost model chooses. Others measure one operation beside
 //! another: `load` has a map that is nine tenths full beside one that is half full, `batches` has
-//! batches beside the same operations one by one, and `from-nothing` has ten million insertions
-//! into a map that grows beside a map with room for them.
+//! batches beside the same operations one by one, `promise` has insertions beside those under the
+//! promise to do nothing else, `miss` has finds of absent keys beside those of others, `published`
+//! has finds beside those of the published algorithm, `call` has finds by calls beside calls that
+//! return their argument, and `from-nothing` has ten million insertions into a map that grows
+//! beside a map with room for them.
 
 mod growth;
 
@@ -74,6 +77,18 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         let pair = Beside { operation, other, other_name: "one by one" };
         cases.extend(beside(on, format!("batches/{}", op_name(op)), pair, SLOTS));
     }
+    let insert_only = MapOperation { promise: Promise::INSERT_ONLY, ..by_default(Op::Insert) };
+    let published = MapOperation { by: Some(Implementation::OneSidedPublished), ..by_default(Op::Find) };
+    for (name, op, other, other_name) in [
+        ("promise/insert", Op::Insert, insert_only, "insert-only"),
+        ("miss", Op::FindMiss, by_default(Op::Find), "hits"),
+        ("published/find", Op::Find, published, "published"),
+    ] {
+        cases.extend(beside(on, name, Beside { operation: by_default(op), other, other_name }, SLOTS));
+    }
+    let by_call = MapOperation { by: Some(Implementation::Call), ..by_default(Op::Find) };
+    let pair = Beside { operation: by_call, other: Calls, other_name: "calls" };
+    cases.extend(beside(on, "call/find", pair, SLOTS));
     if *on == Fabric::Shm {
         for in_batches in [false, true] {
             let growth = |is_reserved| Growth { is_reserved, in_batches };
@@ -231,6 +246,31 @@ impl<V: Slot + Copy + PartialEq> Operation for MapOperation<V> {
     fn end(self, me: &Worker, state: State<'_, V>) -> farside::Result<()> {
         me.barrier()?;
         state.map.free(me)
+    }
+}
+
+/// Calls of random workers that return their argument.
+#[derive(Clone, Copy)]
+struct Calls;
+
+impl Operation for Calls {
+    type State<'w> = ();
+
+    fn begin(self, _: &Worker, _: usize, _: u64) -> farside::Result<()> {
+        Ok(())
+    }
+
+    fn prepare(self, _: &Worker, (): &mut ()) -> farside::Result<()> {
+        Ok(())
+    }
+
+    fn perform(self, me: &Worker, (): &mut (), number: u64) -> farside::Result<()> {
+        let to = me.neighbor((mix(number) % u64::from(me.worker_count())) as u32);
+        me.call_return(to, number, |_, number: u64| number)?.wait().map(|returned| assert_eq!(returned, number))
+    }
+
+    fn end(self, me: &Worker, (): ()) -> farside::Result<()> {
+        me.barrier()
     }
 }
 

@@ -82,7 +82,14 @@ fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
     freed(texts.sort(me));
     freed(texts.rebalance(me));
     freed(texts.free(me));
-    assert_eq!(texts.with(me, |part| part.capacity()), 0);
+    let used = [
+        |texts: DistVec<String>, me: &Worker| texts.with(me, |part| part.len()),
+        |texts: DistVec<String>, me: &Worker| texts.iter(me).count(),
+    ];
+    for used in used {
+        let panicked = catch_unwind(AssertUnwindSafe(|| used(texts, me))).unwrap_err();
+        assert!(panicked.downcast_ref::<String>().is_some_and(|text| text.contains("was freed")));
+    }
     me.barrier()
 }
 everywhere!(vectors, super::vectors_are_balanced_and_sorted);
@@ -106,6 +113,9 @@ fn iterators_give_what_one_would(me: &Worker) -> Result<()> {
     sorted.sort_unstable_by(|one, other| other.cmp(one));
     for k in [0, 1, 5, 10_000] {
         assert_eq!(numbers.iter(me).all_top_k(me, k)?, sorted[..k.min(sorted.len())]);
+        // The least number counts.
+        let own_k = k + me.id().index();
+        assert_eq!(numbers.iter(me).all_top_k(me, own_k)?, sorted[..k.min(sorted.len())]);
     }
     me.barrier()
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use farside::global::Distribution;
-use farside::{Error, Result, Worker, simulate};
+use farside::{Error, Result, Worker, WorkerId, simulate};
 use farside_containers::keep::{self, KeepError, npy};
 
 /// A folder that is removed when it is dropped.
@@ -40,6 +40,28 @@ impl Drop for Folder {
 
 fn items(count: usize) -> impl Iterator<Item = (u64, String)> {
     (0..count).map(|x| (x as u64, "x".repeat(x * 37 % 211)))
+}
+
+/// Workers that name different files, or shapes, hear so, and nothing is written.
+#[test]
+fn different_arguments_are_refused() {
+    let folder = Folder::new("different");
+    let path = folder.file("x");
+    simulate(3, 1, 1, |me| {
+        let is_refused = |used: Result<()>, worker| {
+            let error = used.unwrap_err();
+            assert!(matches!(error.room_error(), Some(KeepError::Unequal { worker: found, .. }) if *found == worker));
+        };
+        let own = if me.id().number() == 2 { folder.file("y") } else { path.clone() };
+        is_refused(keep::save(me, &own, items(2).map(Ok)).map(drop), WorkerId::new(2));
+        let array = me.global_array::<u64>(6)?;
+        let shape = if me.id().number() == 1 { [3, 2] } else { [2, 3] };
+        is_refused(npy::save(me, &path, &array, &shape), WorkerId::new(1));
+        npy::save(me, &path, &array, &[2, 3])?;
+        array.free(me)
+    })
+    .unwrap();
+    assert_eq!(folder.names(), ["x"]);
 }
 
 /// Saves `count` items in a job with this number of workers.

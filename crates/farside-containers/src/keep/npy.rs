@@ -9,7 +9,7 @@ use farside::bytemuck::{self, Pod};
 use farside::wire::{self, Decoder};
 use farside::{GlobalArray, Result, Wire, Worker, WorkerId};
 
-use super::{During, KeepError, agree, beside, is_agreed, replace, session};
+use super::{During, KeepError, agree, agree_on, beside, is_agreed, replace, session};
 
 /// Numbers that `.npy` files hold: integers of 8 to 64 bits, `f32` and `f64`.
 pub trait Number: Pod + sealed::Described {}
@@ -73,6 +73,7 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// [`KeepError`]: all workers return an error if one does, and an earlier file stays. Those of
 /// [`Worker::all_reduce`].
 pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: &[usize]) -> Result<()> {
+    agree_on(me, path, shape)?;
     let new = beside(path, &format!(".{:016x}", session(me)?));
     let saved = save_as(me, &new, path, array, shape);
     if me.is_first() && saved.as_ref().is_err_and(is_agreed) {

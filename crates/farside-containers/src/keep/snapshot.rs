@@ -16,7 +16,7 @@ use farside::wire::{self, Decoder, Schema};
 use farside::{Result, Wire, Worker, WorkerId};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{During, KeepError, agree, beside, is_agreed, replace, session};
+use super::{During, KeepError, agree, agree_on, beside, is_agreed, replace, session};
 
 /// The first bytes of a list, and its version.
 const MAGIC: [u8; 8] = *b"farsnap\n";
@@ -98,6 +98,7 @@ const CHECKSUM_BYTES: usize = 8;
 /// [`KeepError`]: all workers return an error if one does, and the earlier snapshot stays. Those of
 /// [`Worker::all_reduce`]. The first error of `items`.
 pub fn save<T: Wire>(me: &Worker, path: &Path, items: impl IntoIterator<Item = Result<T>>) -> Result<u64> {
+    agree_on(me, path, &[])?;
     let session = session(me)?;
     let own = part_path(path, session, me.id().index());
     let saved = save_part(me, path, &own, session, items);

@@ -196,8 +196,9 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics | no atomics |
     ///
     /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
-    /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. A
-    /// miss costs an R for each slot up to the first one that was never used.
+    /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. Where
+    /// it is mapped, a second CAS publishes the entry. It fails if a survivor of a loss has taken
+    /// the slot. A miss costs an R for each slot up to the first one that was never used.
     ///
     /// The levels are those of Table II of the seed.
     #[must_use]
