@@ -39,7 +39,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Moves the cursor to the upper left corner and clears the screen. Long lines are cut, not wrapped.
+/// Moves the cursor to the upper left corner and clears the screen. Long lines are cut.
 const CLEAR: &str = "\x1b[H\x1b[J\x1b[?7l";
 /// Wraps lines again.
 const WRAP: &str = "\x1b[?7h";

@@ -19,7 +19,7 @@ use crate::spans::{Span, elements, runs};
 /// The largest distance of a step that is named to the one at which the program is.
 const LEAD_MAX: u64 = 1 << 40;
 
-/// The time in which a worker says at which step it is, for the error of a reader who has waited in
+/// The time in which a worker says at which step it is, for the error of a reader that waited in
 /// vain.
 const LATE_TIME: Duration = Duration::from_millis(100);
 
