@@ -54,6 +54,7 @@
 //! buffer stays in *quarantine* until libfabric releases it, or the endpoint is closed
 //! ([`OfiEndpoint::quarantined`]).
 
+pub mod connected;
 mod cost;
 mod endpoint;
 mod events;

@@ -44,6 +44,7 @@ pub(super) const ORDER_SAS: u64 = 1 << 8;
 pub(super) const ORDER_RMA_RAW: u64 = 1 << 33;
 pub(super) const ORDER_RMA_WAW: u64 = 1 << 35;
 
+pub(super) const EP_MSG: c_int = 1;
 pub(super) const EP_RDM: c_int = 3;
 pub(super) const AV_TABLE: c_int = 2;
 pub(super) const THREAD_SAFE: c_int = 1;
@@ -53,6 +54,11 @@ pub(super) const WAIT_NONE: c_int = 0;
 pub(super) const WAIT_FD: c_int = 3;
 pub(super) const CONTROL_GETWAIT: c_int = 5;
 pub(super) const CONTROL_ENABLE: c_int = 6;
+
+/// Events of an event queue.
+pub(super) const CONNREQ: u32 = 1;
+pub(super) const CONNECTED: u32 = 2;
+pub(super) const SHUTDOWN: u32 = 3;
 
 pub(super) const EAGAIN: Ssize = 11;
 pub(super) const ENOSYS: c_int = 38;
@@ -172,8 +178,8 @@ pub(super) struct Fabric {
 pub(super) struct FabricOps {
     pub(super) size: usize,
     pub(super) domain: unsafe extern "C" fn(*mut Fabric, *mut Info, *mut *mut Domain, *mut c_void) -> c_int,
-    pub(super) passive_ep: *const c_void,
-    pub(super) eq_open: *const c_void,
+    pub(super) passive_ep: unsafe extern "C" fn(*mut Fabric, *mut Info, *mut *mut Pep, *mut c_void) -> c_int,
+    pub(super) eq_open: unsafe extern "C" fn(*mut Fabric, *mut EqAttr, *mut *mut Eq, *mut c_void) -> c_int,
     pub(super) wait_open: *const c_void,
     pub(super) trywait: unsafe extern "C" fn(*mut Fabric, *mut *mut Fid, c_int) -> c_int,
 }
@@ -282,6 +288,55 @@ pub(super) struct CqErrEntry {
 }
 
 #[repr(C)]
+pub(super) struct EqAttr {
+    pub(super) size: usize,
+    pub(super) flags: u64,
+    pub(super) wait_obj: c_int,
+    pub(super) signaling_vector: c_int,
+    pub(super) wait_set: *mut c_void,
+}
+
+#[repr(C)]
+pub(super) struct Eq {
+    pub(super) fid: Fid,
+    pub(super) ops: *const EqOps,
+}
+
+#[repr(C)]
+pub(super) struct EqOps {
+    pub(super) size: usize,
+    pub(super) read: unsafe extern "C" fn(*mut Eq, *mut u32, *mut c_void, usize, u64) -> Ssize,
+    pub(super) readerr: unsafe extern "C" fn(*mut Eq, *mut EqErrEntry, u64) -> Ssize,
+}
+
+/// The start of an event about a connection. The peer's bytes follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EqCmEntry {
+    pub(super) fid: *mut Fid,
+    pub(super) info: *mut Info,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EqErrEntry {
+    pub(super) fid: *mut Fid,
+    pub(super) context: *mut c_void,
+    pub(super) data: u64,
+    pub(super) err: c_int,
+    pub(super) prov_errno: c_int,
+    pub(super) err_data: *mut c_void,
+    pub(super) err_data_size: usize,
+}
+
+#[repr(C)]
+pub(super) struct Pep {
+    pub(super) fid: Fid,
+    pub(super) ops: *const EpOps,
+    pub(super) cm: *const CmOps,
+}
+
+#[repr(C)]
 pub(super) struct Ep {
     pub(super) fid: Fid,
     pub(super) ops: *const EpOps,
@@ -301,6 +356,11 @@ pub(super) struct CmOps {
     pub(super) size: usize,
     pub(super) setname: *const c_void,
     pub(super) getname: unsafe extern "C" fn(*mut Fid, *mut c_void, *mut usize) -> c_int,
+    pub(super) getpeer: *const c_void,
+    pub(super) connect: unsafe extern "C" fn(*mut Ep, *const c_void, *const c_void, usize) -> c_int,
+    pub(super) listen: unsafe extern "C" fn(*mut Pep) -> c_int,
+    pub(super) accept: unsafe extern "C" fn(*mut Ep, *const c_void, usize) -> c_int,
+    pub(super) reject: unsafe extern "C" fn(*mut Pep, *mut Fid, *const c_void, usize) -> c_int,
 }
 
 #[repr(C)]
@@ -455,7 +515,13 @@ mod tests {
             }
             Ep = "struct fid_ep" { ops, cm, msg, rma }
             EpOps = "struct fi_ops_ep" { cancel }
-            CmOps = "struct fi_ops_cm" { setname, getname }
+            CmOps = "struct fi_ops_cm" { setname, getname, getpeer, connect, listen, accept, reject }
+            Pep = "struct fid_pep" { fid, ops, cm }
+            EqAttr = "struct fi_eq_attr" { size, flags, wait_obj, signaling_vector, wait_set }
+            Eq = "struct fid_eq" { fid, ops }
+            EqOps = "struct fi_ops_eq" { size, read, readerr }
+            EqCmEntry = "struct fi_eq_cm_entry" { fid, info }
+            EqErrEntry = "struct fi_eq_err_entry" { fid, context, data, err, prov_errno, err_data, err_data_size }
             MsgOps = "struct fi_ops_msg" { recv, recvv, recvmsg, send, sendv, sendmsg }
             RmaOps = "struct fi_ops_rma" { read, readv, readmsg, write, writev, writemsg }
             Iovec = "struct iovec" { base = "iov_base", len = "iov_len" }
@@ -466,6 +532,7 @@ mod tests {
         // The structures that are created here.
         sizes! { layouts:
             Context2 = "struct fi_context2" AvAttr = "struct fi_av_attr" CqAttr = "struct fi_cq_attr"
+            EqAttr = "struct fi_eq_attr" EqCmEntry = "struct fi_eq_cm_entry" EqErrEntry = "struct fi_eq_err_entry"
             CqDataEntry = "struct fi_cq_data_entry" CqErrEntry = "struct fi_cq_err_entry" Iovec = "struct iovec"
             Msg = "struct fi_msg" RmaIov = "struct fi_rma_iov" MsgRma = "struct fi_msg_rma"
         }
@@ -477,7 +544,8 @@ mod tests {
             MODE_RX_CQ_DATA = "FI_RX_CQ_DATA" MR_LOCAL = "FI_MR_LOCAL" MR_VIRT_ADDR = "FI_MR_VIRT_ADDR"
             MR_ALLOCATED = "FI_MR_ALLOCATED" MR_PROV_KEY = "FI_MR_PROV_KEY" MR_ENDPOINT = "FI_MR_ENDPOINT"
             ORDER_SAS = "FI_ORDER_SAS"
-            ORDER_RMA_RAW = "FI_ORDER_RMA_RAW" ORDER_RMA_WAW = "FI_ORDER_RMA_WAW" EP_RDM = "FI_EP_RDM"
+            ORDER_RMA_RAW = "FI_ORDER_RMA_RAW" ORDER_RMA_WAW = "FI_ORDER_RMA_WAW" EP_RDM = "FI_EP_RDM" EP_MSG = "FI_EP_MSG"
+            CONNREQ = "FI_CONNREQ" CONNECTED = "FI_CONNECTED" SHUTDOWN = "FI_SHUTDOWN"
             AV_TABLE = "FI_AV_TABLE" THREAD_SAFE = "FI_THREAD_SAFE" RM_ENABLED = "FI_RM_ENABLED"
             CQ_FORMAT_DATA = "FI_CQ_FORMAT_DATA" WAIT_NONE = "FI_WAIT_NONE" WAIT_FD = "FI_WAIT_FD" ENOSYS = "FI_ENOSYS" CONTROL_GETWAIT = "FI_GETWAIT"
             CONTROL_ENABLE = "FI_ENABLE" EAGAIN = "FI_EAGAIN" ENODATA = "FI_ENODATA" EAVAIL = "FI_EAVAIL"

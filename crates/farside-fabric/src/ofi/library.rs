@@ -102,6 +102,26 @@ impl Api {
 
     /// Finds the fabrics that can do what Farside needs, in the library's order of preference.
     pub(super) fn find_fabrics(&self, provider: Option<&str>, address: Option<&str>) -> Result<InfoList, FabricError> {
+        self.search(ffi::EP_RDM, provider, address.map(|address| (address, None)))
+    }
+
+    /// Finds fabrics for connected endpoints: at an address of this machine, or with a peer's
+    /// address and port, to connect to it.
+    pub(super) fn find_connected(
+        &self,
+        provider: &str,
+        address: Option<(&str, Option<&str>)>,
+    ) -> Result<InfoList, FabricError> {
+        self.search(ffi::EP_MSG, Some(provider), address)
+    }
+
+    /// Finds fabrics. An address without a port is one of this machine.
+    fn search(
+        &self,
+        endpoints: c_int,
+        provider: Option<&str>,
+        address: Option<(&str, Option<&str>)>,
+    ) -> Result<InfoList, FabricError> {
         let unavailable = |why: String| FabricError::Unavailable {
             what: format!("libfabric's provider {}", provider.unwrap_or("(any)")),
             why,
@@ -112,15 +132,17 @@ impl Api {
             let converted = text.map(CString::new).transpose();
             converted.map_err(|_| unavailable("its name or address has a zero byte in it".to_owned()))
         };
-        let (provider_name, node) = (text(provider)?, text(address)?);
-        let hints = self.hints(provider_name)?;
+        let provider_name = text(provider)?;
+        let (node, port) = (text(address.map(|(node, _)| node))?, text(address.and_then(|(_, port)| port))?);
+        let hints = self.hints(endpoints, provider_name)?;
         let mut found = ptr::null_mut();
-        let node_pointer = node.as_ref().map_or(ptr::null(), |node| node.as_ptr());
-        let flags = if node.is_some() { ffi::SOURCE } else { 0 };
+        let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let flags = if node.is_some() && port.is_none() { ffi::SOURCE } else { 0 };
         // SAFETY: the strings live until the call returns; `hints` is an info that the library
         // allocated; `found` receives a list.
-        let code =
-            unsafe { (self.getinfo)(ffi::API_VERSION, node_pointer, ptr::null(), flags, hints.as_ptr(), &mut found) };
+        let code = unsafe {
+            (self.getinfo)(ffi::API_VERSION, pointer(&node), pointer(&port), flags, hints.as_ptr(), &mut found)
+        };
         if code != 0 {
             let why = match -code {
                 ffi::ENODATA => "the provider or its device is missing".to_owned(),
@@ -133,7 +155,7 @@ impl Api {
 
     /// Builds Farside's request to a fabric: ordered messages, puts and gets. It requests no
     /// atomics, which would cost other guarantees.
-    fn hints(&self, provider: Option<CString>) -> Result<Hints, FabricError> {
+    fn hints(&self, endpoints: c_int, provider: Option<CString>) -> Result<Hints, FabricError> {
         // SAFETY: a null pointer requests an empty info.
         let info = unsafe { (self.dupinfo)(ptr::null()) };
         if info.is_null() {
@@ -144,7 +166,7 @@ impl Api {
         unsafe {
             (*info).caps = ffi::MSG | ffi::RMA;
             (*info).mode = ffi::MODE_CONTEXT | ffi::MODE_CONTEXT2 | ffi::MODE_RX_CQ_DATA;
-            (*(*info).ep_attr).ep_type = ffi::EP_RDM;
+            (*(*info).ep_attr).ep_type = endpoints;
             (*(*info).domain_attr).threading = ffi::THREAD_SAFE;
             (*(*info).domain_attr).resource_mgmt = ffi::RM_ENABLED;
             (*(*info).domain_attr).mr_mode =
@@ -290,13 +312,21 @@ impl FoundFabric<'_> {
     }
 }
 
-/// The description of one fabric.
+/// The description of one fabric, or of a peer that wants to connect.
 pub(super) struct OneInfo {
     api: Api,
     info: *mut ffi::Info,
 }
 
 impl OneInfo {
+    /// Takes over a description that the library gave out.
+    ///
+    /// # Safety
+    /// The library allocated it with all its parts, and nothing else refers to it.
+    pub(super) unsafe fn take(api: Api, info: *mut ffi::Info) -> Self {
+        Self { api, info }
+    }
+
     pub(super) fn as_ptr(&self) -> *mut ffi::Info {
         self.info
     }

@@ -191,6 +191,35 @@ fn best_of<'l>(
     Ok(best.and_then(|best| Some((best.to_info()?, best.provider()))))
 }
 
+/// The providers that connected endpoints may use: the fast one, and the one for tests.
+const CONNECTED: [&str; 2] = ["verbs", "tcp"];
+
+/// Finds the fabric for endpoints that are connected one to one. The address is one of this machine
+/// to listen at, by default one that other machines reach; or a peer's address and port.
+pub(super) fn choose_connected(
+    api: Api,
+    provider: &str,
+    address: Option<(&str, Option<&str>)>,
+) -> Result<OneInfo, FabricError> {
+    let unavailable = |why: String, remedy| FabricError::Unavailable {
+        what: format!("libfabric's provider {provider}"),
+        why,
+        remedy,
+    };
+    if !CONNECTED.contains(&provider) {
+        let why = "no test runs over it with connected endpoints".to_owned();
+        return Err(unavailable(why, "name verbs, or tcp for tests"));
+    }
+    let (name, value) = REQUIRED[1];
+    if provider != "tcp" && std::env::var_os(name).is_none_or(|set| set != value) {
+        let why = format!("it changes running code without {name}={value} in the environment");
+        return Err(unavailable(why, "set FI_MR_CACHE_MONITOR=disabled before the program starts"));
+    }
+    let found = api.find_connected(provider, address)?;
+    let best = best_of(found.iter(), None)?.map(|(info, _)| info);
+    best.ok_or_else(|| unavailable("there is no free memory".to_owned(), "end other programs"))
+}
+
 /// Returns whether only processes of the same machine can reach a socket address.
 pub(super) fn is_loopback(address: &[u8]) -> bool {
     match (address.first_chunk().map(|family| u16::from_ne_bytes(*family)), address.get(4..8), address.get(8..24)) {

@@ -1,0 +1,210 @@
+//! Connected endpoints, over the provider that `FARSIDE_TEST_CONNECTED` names, or `tcp`.
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+const PROOF: [u8; PROOF_BYTES] = [7; PROOF_BYTES];
+
+fn provider() -> String {
+    std::env::var("FARSIDE_TEST_CONNECTED").unwrap_or_else(|_| "tcp".into())
+}
+
+fn listener() -> Listener {
+    let address = std::env::var("FARSIDE_TEST_ADDRESS").unwrap_or_else(|_| "127.0.0.1".into());
+    Listener::open(&provider(), Some(address.parse().unwrap())).unwrap()
+}
+
+fn wait() -> Wait<'static> {
+    Wait { deadline: Instant::now() + LONG, is_wanted: &|| true }
+}
+
+/// The client's and the server's end.
+fn pair() -> [Connection; 2] {
+    let mut listener = listener();
+    let address = listener.address();
+    std::thread::scope(|scope| {
+        let client =
+            scope.spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG).unwrap());
+        let request = listener.next(&Waker::new().unwrap()).unwrap();
+        assert_eq!(request.proof(), Some(&PROOF));
+        let server = request.open().unwrap();
+        server.accept().unwrap();
+        [client.join().unwrap(), server]
+    })
+}
+
+fn memory(bytes: usize) -> Arc<Mapping> {
+    let memory = Mapping::create("connected", bytes, MemoryPreference::default()).unwrap();
+    memory.write(0, &(0..bytes).map(|index| (index * 31 % 253) as u8).collect::<Vec<_>>()).unwrap();
+    Arc::new(memory)
+}
+
+fn move_all(connection: &Connection, is_write: bool, memory: RemoteMemory, pieces: &[Piece]) -> Result<(), TransferEnd> {
+    let slot = connection.slot(&wait())?;
+    slot.begin(is_write, memory, pieces, Arc::new(()), &wait())?;
+    slot.wait(&wait())
+}
+
+#[test]
+fn bytes_are_read_and_written() {
+    let [client, server] = pair();
+    for (owner, other) in [(&client, &server), (&server, &client)] {
+        let memory = memory(1 << 20);
+        let shown = owner.register(memory.clone(), true).unwrap().unwrap();
+        let slot = other.slot(&wait()).unwrap();
+        let kept: Kept = Arc::new(());
+        slot.begin(false, shown.remote, &[(100, 1000), (500_000, 3)], kept.clone(), &wait()).unwrap();
+        slot.wait(&wait()).unwrap();
+        let (mut found, mut expected) = (vec![0; 1003], vec![0; 1003]);
+        slot.read(0, &mut found);
+        memory.read(100, &mut expected[..1000]).unwrap();
+        memory.read(500_000, &mut expected[1000..]).unwrap();
+        assert!(found == expected);
+        slot.write(10, b"written");
+        slot.write(0, b"0123456789");
+        slot.begin(true, shown.remote, &[(7, 10), (30, 7)], kept.clone(), &wait()).unwrap();
+        slot.wait(&wait()).unwrap();
+        let mut found = [0; 30];
+        memory.read(7, &mut found).unwrap();
+        assert_eq!((&found[..10], &found[23..]), (&b"0123456789"[..], &b"written"[..]));
+        drop(slot);
+        assert_eq!(Arc::strong_count(&kept), 1);
+        assert_eq!(other.moved_bytes(), 1020);
+    }
+}
+
+#[test]
+fn all_slots_are_used_at_once_and_again() {
+    let [client, server] = pair();
+    let memory = memory(SLOT_BYTES);
+    let shown = client.register(memory, false).unwrap().unwrap();
+    for _ in 0..5 {
+        let slots: Vec<_> = (0..SLOTS).map(|_| server.slot(&wait()).unwrap()).collect();
+        let now = Wait { deadline: Instant::now(), is_wanted: &|| true };
+        assert_eq!(server.slot(&now).unwrap_err(), TransferEnd::Deadline);
+        assert_eq!(server.slot(&Wait { is_wanted: &|| false, ..wait() }).unwrap_err(), TransferEnd::Unwanted);
+        let pieces: Vec<_> = (0..PIECES_MAX as u64).map(|index| (index * 10_000, 10_000)).collect();
+        slots.iter().for_each(|slot| slot.begin(false, shown.remote, &pieces, Arc::new(()), &wait()).unwrap());
+        slots.iter().for_each(|slot| slot.wait(&wait()).unwrap());
+    }
+}
+
+#[test]
+fn what_is_not_allowed_ends_the_connection() {
+    let wrong: [(bool, &dyn Fn(Registered, &Connection) -> (RemoteMemory, Piece)); 5] = [
+        (true, &|shown, _| (shown.remote, (0, 10))),
+        (false, &|shown, _| (shown.remote, (1 << 20, 1))),
+        (false, &|shown, _| (shown.remote, ((1 << 20) - 1, 2))),
+        (false, &|shown, _| (RemoteMemory { key: shown.remote.key ^ 0x55, ..shown.remote }, (0, 10))),
+        (false, &|shown, owner| {
+            owner.deregister(shown.number);
+            (shown.remote, (0, 10))
+        }),
+    ];
+    for (is_write, wrong) in wrong {
+        let [client, server] = pair();
+        let memory = memory(1 << 20);
+        let shown = client.register(memory.clone(), false).unwrap().unwrap();
+        let (remote, piece) = wrong(shown, &client);
+        let end = move_all(&server, is_write, remote, &[piece]).unwrap_err();
+        assert!(matches!(end, TransferEnd::Failed(_)), "{end:?}");
+        assert!(matches!(server.slot(&wait()).unwrap_err(), TransferEnd::Failed(_)));
+        let mut found = [0; 3];
+        memory.read(0, &mut found).unwrap();
+        assert_eq!(found, [0, 31, 62]);
+    }
+}
+
+#[test]
+fn keys_of_other_connections_are_of_no_use() {
+    let ([client, server], [_other, other_server]) = (pair(), pair());
+    let shown = client.register(memory(1 << 20), false).unwrap().unwrap();
+    assert!(move_all(&other_server, false, shown.remote, &[(0, 10)]).is_err());
+    move_all(&server, false, shown.remote, &[(0, 10)]).unwrap();
+}
+
+#[test]
+fn the_end_of_the_peer_is_an_error() {
+    let [client, server] = pair();
+    let shown = client.register(memory(1 << 20), false).unwrap().unwrap();
+    drop(client);
+    let end = move_all(&server, false, shown.remote, &[(0, 10)]).unwrap_err();
+    assert!(matches!(end, TransferEnd::Failed(_)), "{end:?}");
+}
+
+#[test]
+fn memory_stays_while_libfabric_may_access_it() {
+    let [client, _server] = pair();
+    let memory = memory(4096);
+    let weak = Arc::downgrade(&memory);
+    let shown = client.register(memory, false).unwrap().unwrap();
+    client.deregister(shown.number);
+    // The device stops at once.
+    assert_eq!(weak.strong_count() > 0, provider() == "tcp");
+    drop(client);
+    assert_eq!(weak.strong_count(), 0);
+}
+
+#[test]
+fn memories_are_bounded() {
+    let [client, _server] = pair();
+    let memory = memory(4096);
+    let count = (0..200).filter(|_| client.register(memory.clone(), false).unwrap().is_some()).count();
+    assert_eq!(count, MEMORIES_MAX);
+}
+
+#[test]
+fn a_client_that_is_rejected_learns_it() {
+    let mut listener = listener();
+    let address = listener.address();
+    let client =
+        std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
+    let request = listener.next(&Waker::new().unwrap()).unwrap();
+    listener.reject(request);
+    let error = client.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("refused"), "{error}");
+}
+
+#[test]
+fn a_listener_wakes() {
+    let waker = Waker::new().unwrap();
+    waker.wake();
+    assert!(listener().next(&waker).is_none());
+}
+
+/// A stranger that is no endpoint of libfabric.
+#[test]
+fn bytes_of_a_stranger_are_no_request() {
+    use std::io::Write as _;
+    if provider() != "tcp" {
+        return;
+    }
+    let mut listener = listener();
+    let address = listener.address();
+    let mut strangers: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    strangers.iter_mut().for_each(|stranger| stranger.write_all(&[0xff; 500]).unwrap());
+    let client =
+        std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
+    let request = listener.next(&Waker::new().unwrap()).unwrap();
+    assert_eq!(request.proof(), Some(&PROOF));
+    let server = request.open().unwrap();
+    server.accept().unwrap();
+    client.join().unwrap().unwrap();
+}
+
+#[test]
+fn addresses_are_read() {
+    let bytes = [&2_u16.to_ne_bytes()[..], &[0x12, 0x34, 10, 77, 0, 1], &[0; 8]].concat();
+    assert_eq!(socket_address(&bytes), Some("10.77.0.1:4660".parse().unwrap()));
+    let ipv6 = [&10_u16.to_ne_bytes()[..], &[0, 80, 0, 0, 0, 0], &[0; 15], &[1], &[0; 4]].concat();
+    assert_eq!(socket_address(&ipv6), Some("[::1]:80".parse().unwrap()));
+    for wrong in [&bytes[..7], &ipv6[..20], &[], &[0; 100]] {
+        assert_eq!(socket_address(wrong), None);
+    }
+}
+
+#[test]
+fn other_providers_are_refused() {
+    let error = Listener::open("sockets", None).unwrap_err().to_string();
+    assert!(error.contains("name verbs"), "{error}");
+}
