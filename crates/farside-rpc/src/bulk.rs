@@ -375,10 +375,7 @@ impl Bulk<Write> {
         match &self.side {
             Side::Here(area) => area.copy_in(offset, from).map_err(|_| TransferError::Gone),
             Side::There(_) if from.is_empty() => Ok(()),
-            Side::There(remote) => {
-                let push = || remote.link.push(remote.memory.number, offset, from, &remote.patience());
-                remote.write_mapped(offset, from).unwrap_or_else(push)
-            }
+            Side::There(remote) => remote.push(offset, from),
         }
     }
 

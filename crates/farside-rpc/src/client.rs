@@ -26,6 +26,7 @@ use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage}
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
 use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
+use crate::path::rdma::Rdma;
 use crate::path::{LinkEnd, Path};
 use crate::remote::Description;
 use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
@@ -56,6 +57,7 @@ struct Shared {
     address: Address,
     credentials: Credentials,
     spin: Duration,
+    rdma: Option<Rdma>,
     /// Whether it makes one connection and no other.
     is_once: bool,
     origin: Origin,
@@ -221,12 +223,13 @@ pub struct Connect {
     credentials: Credentials,
     deadline: Duration,
     spin: Duration,
+    rdma: Option<Rdma>,
     is_once: bool,
 }
 
 impl Connect {
     fn new(address: Address, credentials: Credentials) -> Self {
-        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, is_once: false }
+        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, rdma: None, is_once: false }
     }
 
     /// The time that each call has, unless it is given another. The default is 30 s.
@@ -241,6 +244,27 @@ impl Connect {
     #[must_use]
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
+        self
+    }
+
+    /// Reads and writes bulk data by RDMA, if the server offers it. Over shared memory it has no
+    /// effect. See [`Rdma`].
+    ///
+    /// ```
+    /// use farside_rpc::{Client, ConnectError, Credentials, Rdma};
+    ///
+    /// let connect = Client::to("tcp://127.0.0.1:7000", Credentials::token("reader", "secret"))?;
+    /// let error = connect.rdma(Rdma::over("no provider")).connect().unwrap_err();
+    /// assert!(matches!(error, ConnectError::Rdma { .. }));
+    /// # Ok::<(), farside_rpc::AddressError>(())
+    /// ```
+    ///
+    /// The client fails to connect, with [`ConnectError::Rdma`], if it cannot use what the server
+    /// offers: without libfabric or the provider, or if the two machines do not reach each other
+    /// there.
+    #[must_use]
+    pub fn rdma(mut self, rdma: Rdma) -> Self {
+        self.rdma = Some(rdma);
         self
     }
 
@@ -267,10 +291,10 @@ impl Connect {
     /// Prepares a client that connects with its first call.
     #[must_use]
     pub fn lazily(self) -> Client {
-        let Self { address, credentials, deadline, spin, is_once } = self;
+        let Self { address, credentials, deadline, spin, rdma, is_once } = self;
         let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
         let origin = Origin::here();
-        let shared = Shared { address, credentials, spin, is_once, origin, current, has_dialled, failed };
+        let shared = Shared { address, credentials, spin, rdma, is_once, origin, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -406,7 +430,7 @@ impl Client {
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
         self.check_origin()?;
-        let Shared { address, credentials, spin, is_once, has_dialled, .. } = &*self.shared;
+        let Shared { address, credentials, spin, rdma, is_once, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
         loop {
             if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
@@ -427,7 +451,7 @@ impl Client {
         }
         current.is_dialling = true;
         drop(current);
-        let dialled = dial(address, credentials, deadline);
+        let dialled = dial(address, credentials, rdma.as_ref(), deadline);
         let mut current = lock(&self.shared.current);
         current.is_dialling = false;
         has_dialled.notify_all();

@@ -3,17 +3,20 @@
 use std::io::{Error, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
+use farside_fabric::FabricError;
 use farside_sys::net::{Interest, MessageSocket, Waker, is_end, tcp, wait_ready};
 use farside_sys::process::{random_bytes, user_id};
 use farside_wire::Decoder;
 
 use crate::address::Address;
-use crate::door::{SILENCE_MAX, abstract_name};
+use crate::door::{PATIENCE, SILENCE_MAX, abstract_name};
 use crate::error::ConnectError;
 use crate::greeting::{Credentials, Hello, MAGIC, Proof, Reply, Side, VERSION, Welcome};
 use crate::path::Path;
+use crate::path::rdma::{Rdma, RdmaPath};
 use crate::path::shm::{Offer, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::socket::{Socket, Stream};
@@ -25,9 +28,15 @@ use crate::socket::{Socket, Stream};
 pub(crate) fn dial(
     address: &Address,
     credentials: &Credentials,
+    rdma: Option<&Rdma>,
     deadline: Instant,
 ) -> Result<(Box<dyn Path>, Welcome), ConnectError> {
     let failed = |cause: Error| ConnectError::of(address, cause);
+    let rdma_failed =
+        |error: FabricError| ConnectError::Rdma { address: address.to_string(), cause: error.to_string() };
+    if let Some(rdma) = rdma {
+        rdma.check().map_err(rdma_failed)?;
+    }
     let followed = address.follow().map_err(failed)?;
     let mut socket = Socket::new(connect(&followed, deadline).map_err(failed)?);
     let nonce = random_bytes().map_err(failed)?;
@@ -71,7 +80,17 @@ pub(crate) fn dial(
     }
     let Some(offer) = offer else {
         let Stream::Tcp(stream) = socket.stream else { return Err(failed(ErrorKind::InvalidData.into())) };
-        return Ok((Box::new(TcpPath::new(stream)), welcome));
+        // Where the server offers no RDMA, messages do.
+        let rdma = match (rdma, &welcome.rdma, token) {
+            (Some(rdma), Some(offer), Some((_, secret))) => {
+                let proof = secret.proof(Side::ClientByRdma, &nonce, &server);
+                let deadline = deadline.min(Instant::now() + PATIENCE);
+                let ip = stream.peer_addr().map_err(failed)?.ip();
+                Some(Arc::new(RdmaPath::connect(rdma, offer, ip, &proof, deadline).map_err(rdma_failed)?))
+            }
+            _ => None,
+        };
+        return Ok((Box::new(TcpPath::new(stream, rdma)), welcome));
     };
     let (_, own) = receive(&mut socket, deadline).map_err(failed)?;
     let (Some(peer), Some(own), Some(peer_secret)) = (waker, own, welcome.secret) else {

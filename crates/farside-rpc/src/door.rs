@@ -8,6 +8,7 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Listener, MessageSocket, Waker, tcp};
@@ -17,6 +18,7 @@ use farside_wire::{Decoder, Wire};
 use crate::address::Address;
 use crate::greeting::{Hello, MAGIC, Mac32, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
 use crate::path::Path;
+use crate::path::rdma::RdmaDoor;
 use crate::path::shm::{Offer, Secret, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::peer::Peer;
@@ -177,6 +179,7 @@ pub(crate) struct Policy {
     pub(crate) incarnation: u64,
     pub(crate) calls_max: u32,
     pub(crate) bytes_max: u64,
+    pub(crate) rdma: Option<Arc<RdmaDoor>>,
 }
 
 /// A connection that is not greeted yet.
@@ -203,6 +206,8 @@ enum Stage {
     /// The proof was right.
     Proven {
         server_proof: Mac32,
+        /// With what the client may come by RDMA.
+        rdma_proof: Option<Mac32>,
         memory: Option<(OwnedFd, Secret)>,
     },
     /// It has no token or a wrong one, and hears so when its time is over.
@@ -335,8 +340,8 @@ impl Guest {
             }
             Stage::Challenged { client, server, token } => {
                 let Proof { proof, secret } = read(message)?;
-                let server_proof = match token.take() {
-                    None => [0; 32],
+                let (server_proof, rdma_proof) = match token.take() {
+                    None => ([0; 32], None),
                     Some(name) => {
                         // A token that is unknown is refused like one whose proof is wrong, and in
                         // the same time.
@@ -349,10 +354,11 @@ impl Guest {
                         }
                         self.peer.rights.clone_from(rights);
                         self.peer.token = Some(name);
-                        secret.proof(Side::Server, client, server)
+                        let proof = |side| secret.proof(side, client, server);
+                        (proof(Side::Server), Some(proof(Side::ClientByRdma)))
                     }
                 };
-                self.stage = Stage::Proven { server_proof, memory: fd.zip(secret) };
+                self.stage = Stage::Proven { server_proof, rdma_proof, memory: fd.zip(secret) };
                 Ok(None)
             }
             Stage::Proven { .. } | Stage::Unproven(_) => Ok(None),
@@ -381,15 +387,20 @@ impl Guest {
     }
 
     fn welcome(self, policy: &Policy) -> Progress {
-        let Stage::Proven { server_proof: proof, memory } = self.stage else { return Progress::Gone };
+        let Stage::Proven { server_proof: proof, rdma_proof, memory } = self.stage else { return Progress::Gone };
         let Policy { incarnation, calls_max, bytes_max, .. } = *policy;
         let connection = self.number;
+        let door = policy.rdma.as_ref().filter(|_| !self.socket.is_unix());
+        let rdma = door.zip(rdma_proof).map(|(door, proof)| (door.offer(), door.expect(proof)));
+        let (offer, rdma) = rdma.unzip();
         let welcome = |secret| {
-            let welcome = Welcome { proof, secret, incarnation, connection, calls_max, bytes_max };
+            let welcome = Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, rdma: offer };
             farside_wire::encode(&Reply::Welcome(welcome), Vec::new())
         };
         let path: Result<Box<dyn Path>> = match self.socket.stream {
-            Stream::Tcp(stream) => send_tcp(&stream, &welcome(None)).map(|()| Box::new(TcpPath::new(stream)) as _),
+            Stream::Tcp(stream) => {
+                send_tcp(&stream, &welcome(None)).map(|()| Box::new(TcpPath::new(stream, rdma)) as _)
+            }
             Stream::Unix(socket) => memory
                 .ok_or_else(|| Error::new(ErrorKind::InvalidData, "it sent no memory"))
                 .and_then(|(fd, peer_secret)| begin_shm(socket, fd, peer_secret, welcome)),

@@ -53,6 +53,14 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// The client asked for [RDMA](crate::Connect::rdma), and cannot have it.
+    #[error("cannot connect to {address} by RDMA: {cause}")]
+    Rdma {
+        /// The address.
+        address: String,
+        /// What is missing, and what to do.
+        cause: String,
+    },
     /// The system reported a failure.
     #[error("cannot connect to {address}: {cause}")]
     Failed {
@@ -87,6 +95,7 @@ impl ConnectError {
             Self::Refused { refusal, .. } => matches!(refusal, Refusal::Full { .. } | Refusal::ShuttingDown),
             Self::Failed { .. } => true,
             Self::TimedOut { .. } | Self::Impostor { .. } | Self::OtherUser { .. } | Self::Forked { .. } => false,
+            Self::Rdma { .. } => false,
         }
     }
 }

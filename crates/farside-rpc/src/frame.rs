@@ -8,10 +8,12 @@
 //! | `Data` | bytes | goes to the exposed memory `id`, from the offset `value` on |
 //! | `Fetch` | [`Fetch`] | asks for bytes of the exposed memory `id` as `Data` |
 //! | `Take` | [`Take`] | asks the peer to read memory of the sender directly, into the exposed memory `id`, from the offset `value` on |
-//! | `Settle` | – | asks for an `Ack` of the operation `id`: all earlier `Data` for the exposed memory `value` is in place |
+//! | `Settle` | – | asks for an `Ack` of the operation `id`: all earlier `Data` for the exposed memory `value` is in place. With a `status` of [`AFTER_READS`], that the memory is exposed still |
 //! | `Ack` | – | ends the operation `id`; a `status` other than 0 says that it failed |
 //! | `Release` | – | the exposed memory `id` is no longer used by the peer |
 //! | `Forget` | – | the shared memory `id` of the sender is gone |
+//! | `Share` | [`Share`] | the sender has registered memory for RDMA, under the number `id` |
+//! | `Forgotten` | – | the sender has no transfer of the registered memory `id` of the receiver left |
 //! | `Item` | items, or why the stream failed | the next `value` items of the stream that the call `id` has begun; `status` says whether it ends |
 //! | `Credit` | – | the caller of `id` has consumed `value` frames of items |
 //!
@@ -25,6 +27,9 @@ pub(crate) const HEAD_BYTES: usize = 24;
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024 + 1024;
 /// The most bytes of bulk data in one frame.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
+
+/// The status of a `Settle` after reads by RDMA.
+pub(crate) const AFTER_READS: u8 = 1;
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +64,11 @@ pub(crate) enum Kind {
     Item,
     Credit,
     Forget,
+    Share,
+    Forgotten,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 14] = [
     Kind::Call,
     Kind::Answer,
     Kind::Cancel,
@@ -74,6 +81,8 @@ const KINDS: [Kind; 12] = [
     Kind::Item,
     Kind::Credit,
     Kind::Forget,
+    Kind::Share,
+    Kind::Forgotten,
 ];
 
 impl Head {
@@ -140,6 +149,18 @@ pub(crate) struct Take {
     pub(crate) operation: u64,
     /// The addresses and lengths of the memory, [packed](crate::segments).
     pub(crate) segments: Vec<u8>,
+}
+
+/// The body of a `Share`: what libfabric names memory by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Share {
+    pub(crate) key: u64,
+    /// The address of the first byte, as libfabric counts.
+    pub(crate) base: u64,
+    /// The size.
+    pub(crate) bytes: u64,
+    pub(crate) may_write: bool,
 }
 
 #[cfg(test)]

@@ -12,11 +12,15 @@
 //! greeting or for the other side. The client proves first. Without a token the proofs are zeroes:
 //! the system vouches for the user at the other end of a Unix socket.
 //!
+//! The welcome may say where the server listens for RDMA. The client proves the token there, too,
+//! in the same way.
+//!
 //! Nothing is encrypted.
 
 use std::collections::HashMap;
 use std::fmt;
 
+use crate::path::rdma;
 use crate::path::shm::Secret as MemorySecret;
 use farside_wire::Wire;
 use hmac::{Hmac, KeyInit, Mac};
@@ -25,7 +29,7 @@ use sha2::Sha256;
 /// The first bytes of every [`Hello`].
 pub(crate) const MAGIC: [u8; 8] = *b"fars-rpc";
 /// The version of the protocol. It changes with every message or frame that changes.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// The longest message of a greeting.
 pub(crate) const GREETING_BYTES_MAX: usize = 1024;
 
@@ -76,6 +80,8 @@ pub(crate) struct Welcome {
     pub(crate) calls_max: u32,
     /// The most bytes of arguments or of a result.
     pub(crate) bytes_max: u64,
+    /// Where the server listens for RDMA, if it does.
+    pub(crate) rdma: Option<rdma::Offer>,
 }
 
 /// Why a server does not accept a connection.
@@ -155,6 +161,8 @@ impl fmt::Debug for Secret {
 pub(crate) enum Side {
     Client,
     Server,
+    /// The client, when it connects by RDMA.
+    ClientByRdma,
 }
 
 impl Side {
@@ -162,6 +170,7 @@ impl Side {
         match self {
             Self::Client => *b"client 1",
             Self::Server => *b"server 1",
+            Self::ClientByRdma => *b"client R",
         }
     }
 }
@@ -238,6 +247,7 @@ mod tests {
         let proof = secret.proof(Side::Client, &[1; 16], &[2; 16]);
         assert!(secret.is_proven(Side::Client, &[1; 16], &[2; 16], &proof));
         assert!(!secret.is_proven(Side::Server, &[1; 16], &[2; 16], &proof));
+        assert!(!secret.is_proven(Side::ClientByRdma, &[1; 16], &[2; 16], &proof));
         assert!(!secret.is_proven(Side::Client, &[2; 16], &[1; 16], &proof));
         assert!(!Secret::new(b"other").is_proven(Side::Client, &[1; 16], &[2; 16], &proof));
     }

@@ -12,7 +12,7 @@ use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_ME
 use crate::bulk::{self, Bulk};
 use crate::dial::dial;
 use crate::door::{Door, Guest, Policy, Progress};
-use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
+use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Share, Take};
 use crate::greeting::{Hello, Proof, Reply};
 use crate::link::{OUT_OF_RANGE, READ_ONLY};
 use crate::path::Path;
@@ -39,6 +39,7 @@ fn decode_as_everything(bytes: &[u8]) {
     one::<Vec<Option<Description>>>(bytes);
     one::<Fetch>(bytes);
     one::<Take>(bytes);
+    one::<Share>(bytes);
     one::<Vec<crate::server::ProcedureStats>>(bytes);
     one::<crate::server::Dump>(bytes);
     // Outside of a call, memory is an error.
@@ -54,6 +55,9 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
         any::<(u64, Vec<(usize, usize)>)>().prop_map(|(operation, segments)| {
             let segments = segments::pack(segments, usize::MAX).expect("there is no limit");
             farside_wire::encode(&Take { operation, segments }, Vec::new())
+        }),
+        any::<(u64, u64, u64, bool)>().prop_map(|(key, base, bytes, may_write)| {
+            farside_wire::encode(&Share { key, base, bytes, may_write }, Vec::new())
         }),
         any::<(String, u16)>().prop_map(|(service, provider)| {
             let procedures = vec![(service.clone(), service.clone()); 3];
@@ -92,7 +96,7 @@ fn service() -> Service {
 }
 
 /// What a client may send.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 11] = [
     Kind::Call,
     Kind::Cancel,
     Kind::Data,
@@ -102,6 +106,8 @@ const KINDS: [Kind; 9] = [
     Kind::Release,
     Kind::Credit,
     Kind::Forget,
+    Kind::Share,
+    Kind::Forgotten,
 ];
 /// What ends its connection.
 const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Item];
@@ -127,7 +133,7 @@ fn a_server_survives_any_frames() {
         };
         let mapping = Mapping::create("hostile", 1 << 16, MemoryPreference::default()).unwrap();
         for round in 0..60 {
-            let (path, _) = dial(&address, &token(), Instant::now() + Duration::from_secs(60)).unwrap();
+            let (path, _) = dial(&address, &token(), None, Instant::now() + Duration::from_secs(60)).unwrap();
             let mut scratch = Vec::new();
             for _ in 0..200 {
                 let wrong = next() % 200 == 0;
@@ -202,7 +208,7 @@ fn credit_is_checked() {
     // The procedures of the server behind those that all servers have.
     let stream = (server.stats().iter().position(|stats| stats.name == "target/0/stream")).unwrap();
     let begin = || {
-        let (path, _) = dial(&address, &credentials, until()).unwrap();
+        let (path, _) = dial(&address, &credentials, None, until()).unwrap();
         let mut head = Head::new(Kind::Call, 1 << 32).with_value(60_000_000);
         head.procedure = stream as u32;
         path.send(head, &[]).unwrap();
@@ -299,7 +305,7 @@ fn a_client_survives_any_items() {
 
 /// Answers the calls of one client: that of `stream` with these frames.
 fn play_server(mut guest: Guest, frames: &[(Head, &[u8])], is_over: &AtomicBool) {
-    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20 };
+    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None };
     let path = loop {
         guest = match guest.advance(&policy) {
             Progress::Waiting(guest) => guest,
@@ -354,7 +360,7 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
         let address = server.addresses()[0].clone();
         let until = Instant::now() + Duration::from_secs(60);
         let token = || Credentials::token("deaf", "secret");
-        let (path, _) = dial(&address, &token(), until).unwrap();
+        let (path, _) = dial(&address, &token(), None, until).unwrap();
         let push = (server.stats().iter().position(|stats| stats.name == "target/0/push")).unwrap();
         for call in 0..100 {
             let mut head = Head::new(Kind::Call, call << 32 | call).with_value(60_000_000).with_status(WITH_MEMORY);
@@ -434,7 +440,7 @@ fn a_third_party_stays_inside_the_memory() {
 
 /// Answers two binds and five calls. Each answer comes after requests that must be refused.
 fn play_third_party(door: &Door, bytes: u64) {
-    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20 };
+    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None };
     let until = Instant::now() + Duration::from_secs(60);
     let mut guest = loop {
         assert!(Instant::now() < until, "no client comes");

@@ -129,6 +129,7 @@ pub use farside_macros::service;
 pub use greeting::{Credentials, Refusal, Tokens};
 pub use link::TransferError;
 pub use path::LinkEnd;
+pub use path::rdma::Rdma;
 pub use peer::Peer;
 pub use server::Server;
 pub use service::{Handling, Service};

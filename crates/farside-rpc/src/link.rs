@@ -5,6 +5,7 @@
 //!
 //! One thread at a time receives: it *leads* ([`waiting`]).
 
+mod registered;
 mod transfer;
 mod waiting;
 
@@ -21,11 +22,12 @@ use farside_sys::net::Waker;
 use farside_sys::process::Origin;
 use farside_wire::Wire;
 
+pub(crate) use self::registered::Local;
 pub(crate) use self::transfer::Fetching;
 pub use self::transfer::TransferError;
 pub(crate) use self::waiting::{Patience, WaitEnd, follow_turns};
 use crate::area::{Area, FillError, Refusal};
-use crate::frame::{BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
+use crate::frame::{AFTER_READS, BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::memory::Allocated;
 use crate::path::shm::SHARED_MAX;
 use crate::path::{LinkEnd, Path};
@@ -338,6 +340,20 @@ impl Link {
                 if let Some(direct) = self.path.direct() {
                     direct.forget(head.id);
                 }
+                if let Some(rdma) = self.path.rdma() {
+                    rdma.forget(head.id);
+                }
+            }
+            Kind::Share => {
+                let share = decode(body)?;
+                if let Some(rdma) = self.path.rdma() {
+                    rdma.learn(self, head.id, &share);
+                }
+            }
+            Kind::Forgotten => {
+                if let Some(rdma) = self.path.rdma() {
+                    rdma.forgotten(head.id);
+                }
             }
             Kind::Call | Kind::Answer | Kind::Cancel | Kind::Item | Kind::Credit => {
                 self.upper.frame(self, head, body)?;
@@ -404,14 +420,19 @@ impl Link {
     /// Shares memory with the peer, unless the peer has it. Returns its number. `None` if the path
     /// does not share memory, or not so much of it.
     pub(crate) fn share(self: &Arc<Self>, memory: &Arc<Allocated>) -> Option<u64> {
-        let direct = self.path.direct()?;
+        let (direct, rdma) = (self.path.direct(), self.path.rdma());
+        let share = |number| match (direct, rdma) {
+            (Some(direct), _) => direct.share(number, &memory.mapping),
+            (None, Some(rdma)) => rdma.share(self, number, memory),
+            (None, None) => false,
+        };
         let mut shares = lock(&self.shares);
         // The address of memory that is gone is not used again while it is listed.
         if let Some((_, number)) = shares.known.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(memory)) {
             return Some(*number);
         }
         let number = shares.last_number + 1;
-        if shares.known.len() >= SHARED_MAX || !direct.share(number, &memory.mapping) {
+        if shares.known.len() >= SHARED_MAX || !share(number) {
             return None;
         }
         shares.last_number = number;
@@ -468,7 +489,12 @@ impl Link {
             relay.accept(self, head.value, Request::Settle { operation: head.id });
             return Ok(());
         }
-        self.acknowledge(head.id, area.and_then(|area| area.copy_in(0, &[])).map_err(status_of))
+        // Only the area can say whether it is still there.
+        let look = |area: Arc<Area>| match head.status {
+            AFTER_READS => area.copy_out(0, &mut []),
+            _ => area.copy_in(0, &[]),
+        };
+        self.acknowledge(head.id, area.and_then(look).map_err(status_of))
     }
 
     /// Ends an operation of the peer.

@@ -46,8 +46,10 @@ pub struct Memory(Arc<Allocated>);
 /// The memory behind the handles, or memory that a peer has shared.
 #[derive(Debug)]
 pub(crate) struct Allocated {
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     bytes: usize,
+    /// Whether peers may write it if a call lets them.
+    pub(crate) peers_may_write: bool,
     /// The connections whose peers have it, and its number there.
     shares: Mutex<Vec<(Weak<Link>, u64)>>,
 }
@@ -157,7 +159,7 @@ impl Memory {
     fn allocate(bytes: usize, is_ours_to_write: bool) -> Result<Self, ShmError> {
         let preference = MemoryPreference { pages: PageKind::Transparent, is_ours_to_write, ..Default::default() };
         let mapping = Mapping::create("farside-bulk", bytes, preference)?;
-        Ok(Self(Arc::new(Allocated::new(mapping, bytes))))
+        Ok(Self(Arc::new(Allocated::new(mapping, bytes, !is_ours_to_write))))
     }
 
     /// The size.
@@ -213,8 +215,8 @@ impl Memory {
 }
 
 impl Allocated {
-    pub(crate) fn new(mapping: Mapping, bytes: usize) -> Self {
-        Self { mapping, bytes, shares: Mutex::default() }
+    pub(crate) fn new(mapping: Mapping, bytes: usize, peers_may_write: bool) -> Self {
+        Self { mapping: Arc::new(mapping), bytes, peers_may_write, shares: Mutex::default() }
     }
 
     fn check_origin(&self) -> Result<(), MemoryError> {

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod conformance;
+pub(crate) mod rdma;
 pub(crate) mod shm;
 pub(crate) mod simulated;
 pub(crate) mod tcp;
@@ -102,6 +103,11 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
 
     /// Ends the connection. Both sides find out.
     fn close(&self);
+
+    /// Transfers of registered memory by RDMA, if the connection has them.
+    fn rdma(&self) -> Option<&rdma::RdmaPath> {
+        None
+    }
 
     /// Direct reads of the peer's memory, if the path has them.
     fn direct(&self) -> Option<&dyn Direct> {

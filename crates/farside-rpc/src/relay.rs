@@ -167,16 +167,15 @@ impl Relay {
 
     /// Writes bytes, as [`read`](Self::read) reads them.
     fn write(&self, offset: u64, bytes: &[u8], may_wait: bool) -> Option<Result<(), u8>> {
-        let Remote { link, memory, .. } = &*self.remote;
-        if !memory.may_write {
+        if !self.remote.memory.may_write {
             return Some(Err(READ_ONLY));
         }
         if self.check(offset, bytes.len() as u64).is_err() {
             return Some(Err(OUT_OF_RANGE));
         }
-        let done = match self.remote.write_mapped(offset, bytes) {
-            None if may_wait => link.push(memory.number, offset, bytes, &self.remote.patience()),
-            done => done?,
+        let done = match may_wait {
+            true => self.remote.push(offset, bytes),
+            false => self.remote.write_mapped(offset, bytes)?,
         };
         Some(done.map_err(|error| status_of(&error)))
     }

@@ -10,9 +10,10 @@ use farside_wire::Wire;
 use crate::area::Area;
 use crate::call::Call;
 use crate::frame::{Head, Kind};
-use crate::link::{Link, Patience, TransferError};
+use crate::link::{Link, Local, Patience, TransferError};
 use crate::memory::Allocated;
 use crate::path::Direct;
+use crate::path::rdma::PeerMemory;
 use crate::segments::{self, Segments};
 use crate::table::index;
 
@@ -27,6 +28,9 @@ const SEGMENTS_BYTES_MAX: usize = 40 << 10;
 /// The size below which segments are read by messages, if that is their average: the system takes
 /// longer to find a small segment in another process than its owner takes to copy it.
 const SEGMENT_BYTES_MIN: u64 = 1024;
+/// The size below which a transfer by RDMA takes longer than by messages: it takes two exchanges
+/// with the peer.
+const RDMA_BYTES_MIN: usize = 64 << 10;
 
 /// Memory of the peer.
 #[derive(Debug)]
@@ -66,6 +70,21 @@ impl Remote {
     /// The mapping, if this side maps the memory.
     pub(crate) fn mapping(&self) -> Option<Arc<Allocated>> {
         self.shown().mapping()
+    }
+
+    /// Writes a part, which lies inside the memory.
+    pub(crate) fn push(&self, offset: u64, from: &[u8]) -> Result<(), TransferError> {
+        if let Some(done) = self.write_mapped(offset, from) {
+            return done;
+        }
+        let (patience, number) = (self.patience(), self.memory.number);
+        match self.shown().registered(from.len()).filter(|memory| memory.may_write) {
+            Some(memory) => {
+                let parts = self.segments.range(offset as usize, from.len());
+                self.link.transfer_registered(number, &memory, parts, Local::From(from), &patience)
+            }
+            None => self.link.push(number, offset, from, &patience),
+        }
     }
 
     /// Reads a part, which lies inside the memory.
@@ -167,7 +186,9 @@ fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is
             let (number, is_marked) =
                 if is_in_result { link.expose_in_result(area.clone()) } else { link.expose(area.clone()) };
             let is_direct = is_marked && inline.is_none();
-            let shared = area.allocated().filter(|_| is_direct).and_then(|memory| Some((link.share(&memory)?, memory)));
+            let is_registered = bytes >= RDMA_BYTES_MIN as u64 && link.path().rdma().is_some();
+            let is_shared = is_direct || inline.is_none() && is_registered;
+            let shared = area.allocated().filter(|_| is_shared).and_then(|memory| Some((link.share(&memory)?, memory)));
             let segments = match (&shared, area.relay()) {
                 (Some(_), Some(relay)) => relay.segments().pack(segments_left),
                 (Some((_, memory)), None) => segments::pack(memory.offsets(area.segments()), segments_left),
@@ -199,8 +220,17 @@ struct Shown<'a> {
 impl Shown<'_> {
     /// Reads a part, which lies inside the memory.
     fn pull(self, offset: u64, into: &mut [u8], patience: &Patience) -> Result<(), TransferError> {
-        let done = self.pull_alone(offset, into, patience);
-        done.unwrap_or_else(|| self.link.fetch(self.memory.number, offset, into, patience))
+        if let Some(done) = self.pull_alone(offset, into, patience) {
+            return done;
+        }
+        let Self { link, memory: Description { number, .. }, segments } = self;
+        match self.registered(into.len()) {
+            Some(memory) => {
+                let parts = segments.range(offset as usize, into.len());
+                link.transfer_registered(*number, &memory, parts, Local::Into(into), patience)
+            }
+            None => link.fetch(*number, offset, into, patience),
+        }
     }
 
     /// Reads as [`pull`](Self::pull) does, if the peer need not take part.
@@ -225,12 +255,26 @@ impl Shown<'_> {
         None
     }
 
-    /// The mapping of shared memory, if it can be of use.
-    fn mapping(self) -> Option<Arc<Allocated>> {
-        let Self { link, memory, segments } = self;
+    /// The number of shared memory, if it can be of use.
+    fn shared(self) -> Option<u64> {
+        let Self { memory, segments, .. } = self;
         let is_whole = !segments.is_empty() && segments.bytes() as u64 == memory.bytes;
-        let number = memory.shared.filter(|_| is_whole)?;
-        link.path().direct()?.shared(number)
+        memory.shared.filter(|_| is_whole)
+    }
+
+    /// The mapping of shared memory.
+    fn mapping(self) -> Option<Arc<Allocated>> {
+        self.link.path().direct()?.shared(self.shared()?)
+    }
+
+    /// The registered memory, if it serves a transfer of `bytes` bytes better than messages do.
+    fn registered(self, bytes: usize) -> Option<Arc<PeerMemory>> {
+        let rdma = self.link.path().rdma()?;
+        let is_scattered = self.segments.is_scattered(SEGMENT_BYTES_MIN);
+        if bytes < RDMA_BYTES_MIN || is_scattered || rdma.connection().is_none() {
+            return None;
+        }
+        rdma.known(self.shared()?)
     }
 }
 

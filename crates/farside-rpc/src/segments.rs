@@ -117,6 +117,12 @@ impl Segments {
         self.0.iter().map(|run| run.bytes * run.count).sum()
     }
 
+    /// Whether there are several segments, of less than `bytes_min` bytes on the average.
+    pub(crate) fn is_scattered(&self, bytes_min: u64) -> bool {
+        let count = self.0.iter().map(|run| run.count).fold(0_usize, usize::saturating_add);
+        count > 1 && (self.bytes() / count) as u64 <= bytes_min.saturating_sub(1)
+    }
+
     /// The parts of the segments that make up a range.
     pub(crate) fn range(&self, mut skip: usize, mut left: usize) -> impl Iterator<Item = Segment> {
         self.0.iter().flat_map(move |run| {

@@ -13,6 +13,7 @@ mod tokio;
 mod turns;
 
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farside_fabric::FabricError;
 use farside_sys::net::Waker;
 use farside_sys::process::{Origin, random_bytes};
 
@@ -34,6 +36,7 @@ use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
 use crate::greeting::Tokens;
 use crate::link::{Limits, lock};
+use crate::path::rdma::{Rdma, RdmaDoor};
 use crate::service::Service;
 
 /// What the parts of a server share.
@@ -98,6 +101,9 @@ pub enum StartError {
         /// The provider.
         provider: u16,
     },
+    /// The server cannot offer [RDMA](Builder::rdma).
+    #[error("cannot offer RDMA: {0}")]
+    Rdma(#[from] FabricError),
     /// The system refused something.
     #[error("cannot start the server: {0}")]
     System(#[from] io::Error),
@@ -117,6 +123,7 @@ pub struct Builder {
     max_bytes: u64,
     max_time: Duration,
     spin: Duration,
+    rdma: Option<RdmaDoor>,
 }
 
 impl Builder {
@@ -205,6 +212,24 @@ impl Builder {
         self
     }
 
+    /// Offers RDMA for bulk data to clients that come over TCP. See [`Rdma`].
+    ///
+    /// ```no_run
+    /// use farside_rpc::{Rdma, Server, Tokens};
+    ///
+    /// let tokens = Tokens::new().with("reader", "a long random text", ["read"]);
+    /// let server = Server::builder().listen("tcp://[::]:7000")?.tokens(tokens);
+    /// let server = server.rdma(&Rdma::over("verbs"))?.start()?;
+    /// # Ok::<(), farside_rpc::server::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError::Rdma`], without libfabric or the provider.
+    pub fn rdma(mut self, rdma: &Rdma) -> Result<Self, StartError> {
+        self.rdma = Some(RdmaDoor::open(rdma)?);
+        Ok(self)
+    }
+
     /// Starts the server on a thread of its own.
     ///
     /// # Errors
@@ -257,7 +282,13 @@ impl Builder {
         }
         let shared = Shared {
             registry,
-            policy: Policy { tokens: self.tokens, incarnation, calls_max: self.max_calls, bytes_max: self.max_bytes },
+            policy: Policy {
+                tokens: self.tokens,
+                incarnation,
+                calls_max: self.max_calls,
+                bytes_max: self.max_bytes,
+                rdma: self.rdma.map(Arc::new),
+            },
             max_connections: self.max_connections,
             queue: Queue::new(self.max_threads),
             deadlines: Deadlines::default(),
@@ -317,6 +348,7 @@ impl Server {
             max_bytes: 64 << 20,
             max_time: Duration::from_secs(3600),
             spin: Duration::ZERO,
+            rdma: None,
         }
     }
 
@@ -324,6 +356,12 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where the server listens for RDMA, if it does.
+    #[must_use]
+    pub fn rdma_address(&self) -> Option<SocketAddr> {
+        self.shared.policy.rdma.as_ref().map(|door| door.address())
     }
 
     /// The number of connections.

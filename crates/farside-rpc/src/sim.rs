@@ -89,6 +89,7 @@ impl Simulation {
             connection,
             calls_max: policy.calls_max,
             bytes_max: policy.bytes_max,
+            rdma: None,
         };
         drop(server);
         let client = Client::of(Box::new(near), welcome);

@@ -87,9 +87,9 @@ fn failed(status: u8) -> TransferError {
 }
 
 /// An operation of this side, which ends when this is dropped.
-struct Operation<'a> {
+pub(super) struct Operation<'a> {
     link: &'a Arc<Link>,
-    number: u64,
+    pub(super) number: u64,
     area: Option<Arc<Area>>,
 }
 
@@ -104,7 +104,7 @@ impl Drop for Operation<'_> {
 
 impl<'a> Operation<'a> {
     /// Begins an operation for which `missing_bytes` bytes are to arrive in `area`.
-    fn begin(link: &'a Arc<Link>, area: Option<Arc<Area>>, missing_bytes: u64) -> Self {
+    pub(super) fn begin(link: &'a Arc<Link>, area: Option<Arc<Area>>, missing_bytes: u64) -> Self {
         let exposed = Exposed { area: area.clone(), missing_bytes, ..Exposed::default() };
         let mut table = lock(&link.exposed);
         let number = table.insert(exposed);
@@ -113,7 +113,7 @@ impl<'a> Operation<'a> {
         Self { link, number, area }
     }
 
-    fn wait(&self, patience: &Patience) -> Result<(), TransferError> {
+    pub(super) fn wait(&self, patience: &Patience) -> Result<(), TransferError> {
         let status = self.link.wait(patience, || lock(&self.link.exposed).get(self.number)?.ended)?;
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }

@@ -209,8 +209,8 @@ impl ShmPath {
                     && shared_by_peer.len() < MAPPED_MAX
                     && let Ok(mapping) = Mapping::of_stranger(fd)
                 {
-                    let bytes = mapping.bytes();
-                    shared_by_peer.insert(number, Arc::new(Allocated::new(mapping, bytes)));
+                    let (bytes, may_write) = (mapping.bytes(), mapping.may_write());
+                    shared_by_peer.insert(number, Arc::new(Allocated::new(mapping, bytes, may_write)));
                     crate::kills::point();
                 }
                 return true;

@@ -5,8 +5,9 @@ use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::rdma::RdmaPath;
 use super::{LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
 
@@ -26,6 +27,8 @@ pub(crate) struct TcpPath {
     /// The beginning of a frame whose rest has not arrived.
     partial: Mutex<Vec<u8>>,
     is_closed_here: AtomicBool,
+    /// What carries bulk data beside the stream.
+    rdma: Option<Arc<RdmaPath>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -34,13 +37,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl TcpPath {
     /// Begins the path after the greeting, on a stream that does not block.
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream, rdma: Option<Arc<RdmaPath>>) -> Self {
         Self {
             stream,
             backlog: Mutex::default(),
             backlog_bytes: AtomicUsize::new(0),
             partial: Mutex::default(),
             is_closed_here: AtomicBool::new(false),
+            rdma,
         }
     }
 
@@ -108,7 +112,8 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, LinkEnd> {
 
 impl Path for TcpPath {
     fn name(&self) -> &'static str {
-        "tcp"
+        let has_rdma = self.rdma.as_ref().is_some_and(|rdma| rdma.connection().is_some());
+        if has_rdma { "tcp+rdma" } else { "tcp" }
     }
 
     fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
@@ -191,6 +196,10 @@ impl Path for TcpPath {
         self.is_closed_here.store(true, Ordering::Relaxed);
         // The only failure is that the connection has ended already.
         let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn rdma(&self) -> Option<&RdmaPath> {
+        self.rdma.as_deref()
     }
 }
 

@@ -40,7 +40,7 @@ pub struct ConnectionDump {
     pub number: u64,
     /// Who is at the other end.
     pub peer: String,
-    /// What carries it: `shm` or `tcp`. `ended` if only calls of it are left.
+    /// What carries it: `shm`, `tcp`, or `tcp+rdma` with RDMA for bulk data. `ended` if only calls of it are left.
     pub path: String,
     /// How long it has existed.
     pub age: Duration,
@@ -50,6 +50,8 @@ pub struct ConnectionDump {
     pub exposed: u64,
     /// Number of bytes that wait until the client reads.
     pub backlog_bytes: u64,
+    /// Number of bytes that the server has read and written by RDMA.
+    pub rdma_bytes: u64,
 }
 
 /// A call that was accepted and not answered.
@@ -140,6 +142,7 @@ impl Connections {
                 calls,
                 exposed: link.as_ref().map_or(0, |link| link.exposed_count() as u64),
                 backlog_bytes: link.as_ref().map_or(0, |link| link.path().backlog_bytes() as u64),
+                rdma_bytes: link.as_ref().and_then(|link| Some(link.path().rdma()?.moved_bytes())).unwrap_or(0),
             });
         }
         let calls = oldest.into_sorted_vec().into_iter().map(|(arrived, connection, call)| CallDump {

@@ -10,6 +10,7 @@ mod macros;
 mod one_way;
 mod operation;
 mod processes;
+mod rdma;
 mod relay;
 mod results;
 mod simulated;

@@ -101,6 +101,7 @@ fn other() {
             let _server = server.start().unwrap();
             std::thread::sleep(Duration::from_secs(120));
         }
+        "rdma" => crate::rdma::victim(address),
         "caller" => {
             let client = connect(address);
             let pull = client.procedure::<Bulk<Read>, u64, String>("parts", 0, "pull");

@@ -1,0 +1,169 @@
+//! Reading and writing memory that the peer has registered for RDMA.
+//!
+//! All bytes go through slots of this side, in batches. A few batches are under way at once. There
+//! are no marks in memory as on one machine: when all is done, the owner is asked whether the memory
+//! was exposed until then.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use farside_fabric::ofi::connected::{Connection, PIECES_MAX, Piece, SLOT_BYTES, SLOTS, Slot, TransferEnd, Wait};
+
+use super::transfer::{Operation, TransferError};
+use super::{Link, Patience};
+use crate::frame::{AFTER_READS, Head, Kind};
+use crate::path::LinkEnd;
+use crate::path::rdma::PeerMemory;
+use crate::segments::Segment;
+
+/// The bytes of a transfer, on this side.
+pub(crate) enum Local<'a> {
+    Into(&'a mut [u8]),
+    From(&'a [u8]),
+}
+
+/// A batch that is under way: its slot, and its place in the transfer.
+type Batch<'a> = (Slot<'a>, usize, usize);
+
+impl Link {
+    /// Reads or writes the parts of registered memory that make up a range of the exposed memory
+    /// `number`.
+    pub(crate) fn transfer_registered(
+        self: &Arc<Self>,
+        number: u64,
+        memory: &Arc<PeerMemory>,
+        parts: impl Iterator<Item = Segment>,
+        mut local: Local<'_>,
+        patience: &Patience,
+    ) -> Result<(), TransferError> {
+        let connection = self.path.rdma().and_then(|rdma| rdma.connection()).ok_or(TransferError::Gone)?;
+        let is_wanted = || !patience.is_cancelled() && self.end().is_none();
+        let wait = Wait { deadline: patience.deadline, is_wanted: &is_wanted };
+        let failed = |end| self.transfer_failed(end);
+        let is_write = matches!(local, Local::From(_));
+        let (mut started, mut at) = (VecDeque::<Batch<'_>>::new(), 0);
+        let mut batches = Batches { parts, rest: None };
+        while let Some(pieces) = batches.next(memory.bytes)? {
+            let bytes = pieces.iter().map(|(_, bytes)| bytes).sum();
+            // A thread that has slots waits for its own alone, so no two threads wait for each
+            // other.
+            let slot = loop {
+                match next_slot(connection, started.len(), &wait) {
+                    Ok(slot) => break slot,
+                    Err(TransferEnd::Deadline) if !started.is_empty() => {
+                        let first = started.pop_front().expect("it is not empty");
+                        finish(first, &mut local, &wait).map_err(failed)?;
+                    }
+                    Err(end) => return Err(failed(end)),
+                }
+            };
+            if let Local::From(from) = &local {
+                slot.write(0, &from[at..at + bytes]);
+            }
+            slot.begin(is_write, memory.remote, &pieces, memory.clone(), &wait).map_err(failed)?;
+            crate::kills::point();
+            started.push_back((slot, at, bytes));
+            at += bytes;
+        }
+        for batch in started {
+            finish(batch, &mut local, &wait).map_err(failed)?;
+        }
+        crate::kills::point();
+        let operation = Operation::begin(self, None, 0);
+        let after = if is_write { 0 } else { AFTER_READS };
+        self.send(Head::new(Kind::Settle, operation.number).with_value(number).with_status(after), &[])?;
+        operation.wait(patience)
+    }
+
+    /// What the end of a transfer means. If RDMA has failed, the connection has.
+    fn transfer_failed(&self, end: TransferEnd) -> TransferError {
+        match (end, self.end()) {
+            (TransferEnd::Deadline, _) => TransferError::Deadline,
+            (TransferEnd::Unwanted, None) => TransferError::Cancelled,
+            (_, Some(end)) => end.clone().into(),
+            (TransferEnd::Failed(why), None) => {
+                self.close(LinkEnd::Failed(format!("RDMA failed: {why}")));
+                self.end().cloned().unwrap_or(LinkEnd::ByPeer).into()
+            }
+        }
+    }
+}
+
+/// Takes a slot. With others under way it does not wait.
+fn next_slot<'a>(connection: &'a Connection, started: usize, wait: &Wait<'_>) -> Result<Slot<'a>, TransferEnd> {
+    match started {
+        0 => connection.slot(wait),
+        SLOTS.. => Err(TransferEnd::Deadline),
+        _ => connection.slot(&Wait { deadline: Instant::now(), ..*wait }),
+    }
+}
+
+fn finish((slot, at, bytes): Batch<'_>, local: &mut Local<'_>, wait: &Wait<'_>) -> Result<(), TransferEnd> {
+    slot.wait(wait)?;
+    if let Local::Into(into) = local {
+        slot.read(0, &mut into[at..at + bytes]);
+    }
+    Ok(())
+}
+
+/// Cuts parts of memory into batches that fit into a slot.
+struct Batches<I> {
+    parts: I,
+    /// What is left of a part.
+    rest: Option<Segment>,
+}
+
+impl<I: Iterator<Item = Segment>> Batches<I> {
+    /// The pieces of the next batch, all inside memory of `memory_bytes` bytes.
+    fn next(&mut self, memory_bytes: u64) -> Result<Option<Vec<Piece>>, TransferError> {
+        let (mut pieces, mut room) = (Vec::new(), SLOT_BYTES);
+        while room > 0 && pieces.len() < PIECES_MAX {
+            let Some((offset, bytes)) = self.rest.take().or_else(|| self.parts.next()) else { break };
+            let is_inside = offset.checked_add(bytes).is_some_and(|end| end as u64 <= memory_bytes);
+            if !is_inside {
+                // No correct peer describes other memory than it shares.
+                return Err(TransferError::Gone);
+            }
+            let taken = bytes.min(room);
+            pieces.push((offset as u64, taken));
+            room -= taken;
+            self.rest = Some((offset + taken, bytes - taken)).filter(|(_, left)| *left > 0);
+        }
+        Ok(Some(pieces).filter(|pieces| !pieces.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(parts: &[Segment], memory_bytes: u64) -> Result<Vec<Vec<Piece>>, TransferError> {
+        let mut batches = Batches { parts: parts.iter().copied(), rest: None };
+        std::iter::from_fn(|| batches.next(memory_bytes).transpose()).collect()
+    }
+
+    #[test]
+    fn parts_are_cut_into_batches() {
+        let slot = SLOT_BYTES;
+        let found = batches(&[(10, slot - 1), (5, 3), (0, 2 * slot)], 1 << 40).unwrap();
+        let expected = [
+            vec![(10, slot - 1), (5, 1)],
+            vec![(6, 2), (0, slot - 2)],
+            vec![(slot as u64 - 2, slot)],
+            vec![(2 * slot as u64 - 2, 2)],
+        ];
+        assert_eq!(found, expected);
+        let many = vec![(0, 1); 2 * PIECES_MAX + 1];
+        assert_eq!(batches(&many, 1).unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [PIECES_MAX, PIECES_MAX, 1]);
+        assert_eq!(batches(&[], 1), Ok(vec![]));
+    }
+
+    #[test]
+    fn parts_outside_are_refused() {
+        for part in [(0, 101), (100, 1), (usize::MAX, 2), (1, usize::MAX)] {
+            assert_eq!(batches(&[(0, 1), part], 100), Err(TransferError::Gone), "{part:?}");
+        }
+        assert_eq!(batches(&[(99, 1)], 100), Ok(vec![vec![(99, 1)]]));
+    }
+}
