@@ -21,6 +21,8 @@ use crate::segments;
 use crate::stream::WINDOW;
 use crate::{Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
 
+mod rdma;
+
 /// Decodes bytes as each type that a peer sends. A type that accepts them writes them again.
 fn decode_as_everything(bytes: &[u8]) {
     fn one<T: Wire>(bytes: &[u8]) {
