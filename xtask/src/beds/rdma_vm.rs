@@ -40,12 +40,13 @@ const REQUIRED: [&str; 2] = ["FI_OFI_RXM_USE_SRX=1", "FI_MR_CACHE_MONITOR=disabl
 
 /// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767
 /// entries, and libfabric derives its size from the expected number of peers.
-const ENVIRONMENT: [(&str, &str); 6] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     ("RXE_ADDRESS", ADDRESS),
     ("FI_UNIVERSE_SIZE", "16"),
     ("FARSIDE_ADDRESS", ADDRESS),
     ("FARSIDE_TEST_ADDRESS", ADDRESS),
     ("FARSIDE_TEST_PROVIDERS", "verbs;ofi_rxm"),
+    ("FARSIDE_TEST_CONNECTED", "verbs"),
     ("TERM", "dumb"),
 ];
 
@@ -104,8 +105,11 @@ const CONTAINERS_OVER_VERBS: [&str; 3] =
 /// Tests of jobs on two machines, which use verbs between them.
 const ON_TWO_MACHINES: [&str; 2] = [job_test::ON_TWO_MACHINES, "calls::a_reply_may_be_given_to_a_third"];
 
-/// Returns the script of the checks: a search by two processes, every check of the transport, and
-/// tests of jobs. The search and the jobs need no settings, because their launcher makes them.
+/// Tests of bulk data by RDMA between separate programs.
+const RPC_BY_RDMA: &str = "rdma::";
+
+/// Returns the script of the checks: a search by two processes, every check of the transport, tests
+/// of jobs, and tests of bulk data between programs. The search and the jobs need no settings, because their launcher makes them.
 ///
 /// The ping-pong program of libfabric 1.17 is not run: it sometimes crashes here when its peer
 /// disconnects.
@@ -125,6 +129,8 @@ fn checks() -> Result<String, String> {
     };
     let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &program, &OVER_VERBS);
     let containers = job("FARSIDE_FABRIC=ofi:verbs", &containers, &CONTAINERS_OVER_VERBS);
+    let rpc = build_test("farside-rpc")?.display().to_string();
+    let rpc = words(&["env", REQUIRED[1], &rpc, RPC_BY_RDMA, "--test-threads=1"]);
     let on_two_machines = job("FARSIDE_MACHINES=2", &program, &ON_TWO_MACHINES);
     Ok(format!(
         "timeout 60 {search} > /run/share/search || exit
@@ -133,6 +139,7 @@ cat /run/share/search
 {over_verbs} || exit
 {containers} || exit
 {on_two_machines} || exit
+{rpc} || exit
 "
     ))
 }
