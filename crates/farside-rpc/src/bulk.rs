@@ -287,16 +287,7 @@ impl Bulk<Read> {
         self.check(offset, bytes)?;
         let mut piece = room_for(bytes as u64)?;
         let Side::There(remote) = &self.side else { return self.pull(offset, &mut piece).map(|()| piece) };
-        if let Some(done) = remote.pull_alone(offset, &mut piece) {
-            return done.map(|()| piece);
-        }
-        let Remote { link, memory, holder, .. } = &**remote;
-        if let Holder::Caller { .. } = holder {
-            return link.fetch(memory.number, offset, &mut piece, &remote.patience()).map(|()| piece);
-        }
-        let area = Arc::new(Area::owned(piece, true));
-        Fetching::begin(link, memory.number, offset, area.clone())?.awaited().await?;
-        Ok(area.take())
+        remote.pull_async(offset, piece).await
     }
 
     /// Copies the whole memory.
@@ -329,13 +320,18 @@ impl Bulk<Read> {
         let total = self.bytes();
         let piece_of = |offset: u64| (piece_bytes as u64).min(total - offset) as usize;
         let Some(remote) = self.remote_by_messages() else {
-            let mut buffer = vec![0; piece_bytes.min(total as usize)];
+            // By RDMA, all pieces that may be under way are read at once.
+            let by_rdma = matches!(&self.side, Side::There(remote) if remote.is_registered(piece_bytes));
+            let at_once = if by_rdma { piece_bytes.saturating_mul(depth + 1) } else { piece_bytes };
+            let mut buffer = vec![0; at_once.min(total as usize)];
             let mut offset = 0;
             while offset < total {
-                let piece = &mut buffer[..piece_of(offset)];
-                self.pull(offset, piece)?;
-                work(offset, piece)?;
-                offset += piece.len() as u64;
+                let pulled = at_once.min((total - offset) as usize);
+                self.pull(offset, &mut buffer[..pulled])?;
+                for piece in buffer[..pulled].chunks(piece_bytes) {
+                    work(offset, piece)?;
+                    offset += piece.len() as u64;
+                }
             }
             return Ok(());
         };
@@ -387,10 +383,7 @@ impl Bulk<Write> {
     pub async fn push_async(&self, offset: u64, from: Vec<u8>) -> Result<(), TransferError> {
         self.check(offset, from.len())?;
         match &self.side {
-            Side::There(remote) if !from.is_empty() => match remote.write_mapped(offset, &from) {
-                Some(done) => done,
-                None => remote.link.push_awaited(remote.memory.number, offset, from).await,
-            },
+            Side::There(remote) if !from.is_empty() => remote.push_async(offset, from).await,
             _ => self.push(offset, &from),
         }
     }

@@ -10,7 +10,7 @@ use farside_wire::Wire;
 use crate::area::Area;
 use crate::call::Call;
 use crate::frame::{Head, Kind};
-use crate::link::{Link, Local, Patience, TransferError};
+use crate::link::{Fetching, Link, Local, Patience, TransferError};
 use crate::memory::Allocated;
 use crate::path::Direct;
 use crate::path::rdma::PeerMemory;
@@ -85,6 +85,45 @@ impl Remote {
             }
             None => self.link.push(number, offset, from, &patience),
         }
+    }
+
+    /// As [`push`](Self::push), in the task of a call.
+    pub(crate) async fn push_async(&self, offset: u64, from: Vec<u8>) -> Result<(), TransferError> {
+        if let Some(done) = self.write_mapped(offset, &from) {
+            return done;
+        }
+        let number = self.memory.number;
+        match self.shown().registered(from.len()).filter(|memory| memory.may_write) {
+            Some(memory) => {
+                let parts = self.segments.range(offset as usize, from.len());
+                self.link.transfer_registered_awaited(number, &memory, parts, Local::From(&from)).await
+            }
+            None => self.link.push_awaited(number, offset, from).await,
+        }
+    }
+
+    /// Reads a part in the task of a call.
+    pub(crate) async fn pull_async(&self, offset: u64, mut piece: Vec<u8>) -> Result<Vec<u8>, TransferError> {
+        if let Some(done) = self.pull_alone(offset, &mut piece) {
+            return done.map(|()| piece);
+        }
+        let Self { link, memory: Description { number, .. }, segments, holder } = self;
+        if let Holder::Caller { .. } = holder {
+            return self.pull(offset, &mut piece).map(|()| piece);
+        }
+        if let Some(memory) = self.shown().registered(piece.len()) {
+            let parts = segments.range(offset as usize, piece.len());
+            link.transfer_registered_awaited(*number, &memory, parts, Local::Into(&mut piece)).await?;
+            return Ok(piece);
+        }
+        let area = Arc::new(Area::owned(piece, true));
+        Fetching::begin(link, *number, offset, area.clone())?.awaited().await?;
+        Ok(area.take())
+    }
+
+    /// Whether transfers of `bytes` bytes go by RDMA.
+    pub(crate) fn is_registered(&self, bytes: usize) -> bool {
+        self.shown().registered(bytes).is_some()
     }
 
     /// Reads a part, which lies inside the memory.

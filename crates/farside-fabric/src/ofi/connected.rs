@@ -26,6 +26,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker as Task};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -202,6 +203,8 @@ struct State {
     slots: [SlotState; SLOTS],
     /// Kept values whose transfers have ended. They are dropped without the lock.
     released: Vec<Kept>,
+    /// The tasks that wait.
+    tasks: Vec<Task>,
 }
 
 #[derive(Debug, Default)]
@@ -222,13 +225,22 @@ pub struct Wait<'a> {
     /// When the wait ends.
     pub deadline: Instant,
     /// Asked now and then. The wait ends if it returns false.
-    pub is_wanted: &'a dyn Fn() -> bool,
+    pub is_wanted: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl std::fmt::Debug for Wait<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wait").field("deadline", &self.deadline).finish_non_exhaustive()
     }
+}
+
+/// What waits for a transfer.
+#[derive(Clone, Copy, Debug)]
+pub enum Waiter<'a> {
+    /// This thread, so that nothing is ever pending.
+    Thread(Wait<'a>),
+    /// A task, which is woken when it may go on.
+    Task(&'a Task),
 }
 
 /// Why a transfer has not succeeded. It may still be under way.
@@ -288,7 +300,7 @@ impl Connection {
             why,
             remedy: "see whether the two machines reach each other there, over this provider",
         };
-        connection.shared.wait(&wait, SLICE, |_| Ok(Some(()))).map_err(|end| failed(end.to_string()))?;
+        connection.shared.block(&wait, SLICE, |_| Ok(Some(()))).map_err(|end| failed(end.to_string()))?;
         Ok(connection)
     }
 
@@ -312,6 +324,7 @@ impl Connection {
             room: None,
             slots: Default::default(),
             released: Vec::new(),
+            tasks: Vec::new(),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -360,7 +373,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`TransferEnd`].
-    pub fn slot(&self, wait: &Wait<'_>) -> Result<Slot<'_>, TransferEnd> {
+    pub fn slot(&self, waiter: Waiter<'_>) -> Poll<Result<Slot<'_>, TransferEnd>> {
         let room = |state: &mut State| -> Result<Arc<Mapping>, FabricError> {
             if let Some((mapping, _)) = &state.room {
                 return Ok(mapping.clone());
@@ -371,14 +384,15 @@ impl Connection {
             state.room = Some((mapping.clone(), number));
             Ok(mapping)
         };
-        let (index, mapping) = self.shared.wait(wait, SLICE, |state| {
+        let taken = self.shared.wait(waiter, |state| {
             let free = state.slots.iter().position(|slot| !slot.is_taken && slot.in_flight == 0);
             let Some(index) = free else { return Ok(None) };
             let mapping = room(state)?;
             state.slots[index].is_taken = true;
             Ok(Some((index, mapping)))
-        })?;
-        Ok(Slot { shared: &self.shared, index, mapping })
+        });
+        let slot = |(index, mapping)| Slot { shared: &self.shared, index, mapping, posted: 0, posted_bytes: 0 };
+        taken.map(|taken| taken.map(slot))
     }
 }
 
@@ -412,6 +426,9 @@ pub struct Slot<'a> {
     shared: &'a Shared,
     index: usize,
     mapping: Arc<Mapping>,
+    /// The pieces of a transfer that has been begun in part.
+    posted: usize,
+    posted_bytes: usize,
 }
 
 impl Slot<'_> {
@@ -439,7 +456,8 @@ impl Slot<'_> {
     }
 
     /// Begins to read pieces of the peer's memory into the slot, or to write them from there. They
-    /// lie in the slot one after the other. `kept` is dropped when they have ended.
+    /// lie in the slot one after the other. `kept` is dropped when they have ended. A task that is
+    /// pending calls again, with the same pieces.
     ///
     /// # Errors
     /// [`TransferEnd`].
@@ -447,22 +465,20 @@ impl Slot<'_> {
     /// # Panics
     /// If they are longer than the slot together.
     pub fn begin(
-        &self,
+        &mut self,
         is_write: bool,
         memory: RemoteMemory,
         pieces: &[Piece],
-        kept: Kept,
-        wait: &Wait<'_>,
-    ) -> Result<(), TransferEnd> {
-        let (mut at, mut left) = (0, pieces.iter());
-        let mut next = left.next();
-        self.shared.wait(wait, SLICE, |state| {
+        kept: &Kept,
+        waiter: Waiter<'_>,
+    ) -> Poll<Result<(), TransferEnd>> {
+        self.shared.wait(waiter, |state| {
             let (_, local) = *state.room.as_ref().expect("a slot is part of it");
-            while let Some((offset, bytes)) = next.copied() {
+            while let Some((offset, bytes)) = pieces.get(self.posted).copied() {
                 let transfer = Transfer {
                     is_write,
                     local,
-                    local_offset: self.place(at, bytes),
+                    local_offset: self.place(self.posted_bytes, bytes),
                     bytes,
                     remote_address: memory.base.wrapping_add(offset),
                     remote_key: memory.key,
@@ -474,21 +490,22 @@ impl Slot<'_> {
                 let slot = &mut state.slots[self.index];
                 slot.in_flight += 1;
                 slot.kept.get_or_insert_with(|| kept.clone());
-                at += bytes;
-                next = left.next();
+                self.posted += 1;
+                self.posted_bytes += bytes;
             }
+            self.posted = 0;
+            let bytes = std::mem::take(&mut self.posted_bytes);
+            self.shared.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             Ok(Some(()))
-        })?;
-        self.shared.moved_bytes.fetch_add(at as u64, Ordering::Relaxed);
-        Ok(())
+        })
     }
 
     /// Waits until all transfers of the slot have succeeded.
     ///
     /// # Errors
     /// [`TransferEnd`].
-    pub fn wait(&self, wait: &Wait<'_>) -> Result<(), TransferEnd> {
-        self.shared.wait(wait, SLICE, |state| Ok((state.slots[self.index].in_flight == 0).then_some(())))
+    pub fn wait(&self, waiter: Waiter<'_>) -> Poll<Result<(), TransferEnd>> {
+        self.shared.wait(waiter, |state| Ok((state.slots[self.index].in_flight == 0).then_some(())))
     }
 }
 
@@ -500,8 +517,9 @@ impl std::fmt::Debug for Slot<'_> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.shared.lock().slots[self.index].is_taken = false;
-        self.shared.changed.notify_all();
+        let mut state = self.shared.lock();
+        state.slots[self.index].is_taken = false;
+        drop(self.shared.tell(state));
     }
 }
 
@@ -543,9 +561,63 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the connection stands and `look` returns something. One of the waiting threads
-    /// at a time sleeps on the descriptors.
+    /// Wakes all that wait, and drops what was kept, which runs code of others.
+    fn tell<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.notify_all();
+        let (tasks, released) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.released));
+        if tasks.is_empty() && released.is_empty() {
+            return state;
+        }
+        drop(state);
+        drop(released);
+        tasks.into_iter().for_each(Task::wake);
+        self.lock()
+    }
+
+    /// Polls, and returns what `look` finds once the connection stands.
+    fn look<'a, T>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        look: &mut impl FnMut(&mut State) -> Result<Option<T>, FabricError>,
+    ) -> Result<(MutexGuard<'a, State>, Option<T>), TransferEnd> {
+        if state.progress() {
+            state = self.tell(state);
+        }
+        if let Some(failure) = &state.failure {
+            return Err(TransferEnd::Failed(failure.clone()));
+        }
+        let found = if state.is_connected { look(&mut state) } else { Ok(None) };
+        let found = found.map_err(|error| TransferEnd::Failed(error.to_string()))?;
+        Ok((state, found))
+    }
+
+    /// Waits until the connection stands and `look` returns something.
     fn wait<T>(
+        &self,
+        waiter: Waiter<'_>,
+        mut look: impl FnMut(&mut State) -> Result<Option<T>, FabricError>,
+    ) -> Poll<Result<T, TransferEnd>> {
+        match waiter {
+            Waiter::Thread(wait) => Poll::Ready(self.block(&wait, SLICE, look)),
+            Waiter::Task(task) => {
+                let (mut state, found) = self.look(self.lock(), &mut look)?;
+                match found {
+                    Some(found) => Poll::Ready(Ok(found)),
+                    None => {
+                        // The thread that makes progress wakes it.
+                        if !state.tasks.iter().any(|known| known.will_wake(task)) {
+                            state.tasks.push(task.clone());
+                        }
+                        Poll::Pending
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits as [`wait`](Self::wait) does. One of the waiting threads at a time sleeps on the
+    /// descriptors.
+    fn block<T>(
         &self,
         wait: &Wait<'_>,
         slice: Duration,
@@ -553,21 +625,9 @@ impl Shared {
     ) -> Result<T, TransferEnd> {
         let mut state = self.lock();
         loop {
-            if state.progress() {
-                self.changed.notify_all();
-                let released = std::mem::take(&mut state.released);
-                if !released.is_empty() {
-                    drop(state);
-                    drop(released);
-                    state = self.lock();
-                }
-            }
-            if let Some(failure) = &state.failure {
-                return Err(TransferEnd::Failed(failure.clone()));
-            }
-            if state.is_connected
-                && let Some(found) = look(&mut state).map_err(|error| TransferEnd::Failed(error.to_string()))?
-            {
+            let found;
+            (state, found) = self.look(state, &mut look)?;
+            if let Some(found) = found {
                 return Ok(found);
             }
             let now = Instant::now();
@@ -607,7 +667,7 @@ impl Shared {
         let is_wanted = || !self.is_closing.load(Ordering::Acquire);
         loop {
             let wait = Wait { deadline: Instant::now() + year, is_wanted: &is_wanted };
-            match self.wait::<()>(&wait, year, |_| Ok(None)) {
+            match self.block::<()>(&wait, year, |_| Ok(None)) {
                 Err(TransferEnd::Deadline) => {}
                 Ok(()) | Err(_) => return,
             }

@@ -5,10 +5,15 @@
 //! was exposed until then.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use farside_fabric::ofi::connected::{Connection, PIECES_MAX, Piece, SLOT_BYTES, SLOTS, Slot, TransferEnd, Wait};
+use farside_fabric::ofi::connected::{
+    Connection, Kept, PIECES_MAX, Piece, SLOT_BYTES, SLOTS, Slot, TransferEnd, Wait, Waiter,
+};
 
 use super::transfer::{Operation, TransferError};
 use super::{Link, Patience};
@@ -26,6 +31,25 @@ pub(crate) enum Local<'a> {
 /// A batch that is under way: its slot, and its place in the transfer.
 type Batch<'a> = (Slot<'a>, usize, usize);
 
+/// What waits for a transfer.
+#[derive(Clone, Copy)]
+enum How<'a> {
+    /// This thread.
+    Thread(&'a Patience, Wait<'a>),
+    /// The task that is polled.
+    Task,
+}
+
+impl How<'_> {
+    /// Polls once for a thread, and repeatedly for a task.
+    async fn wait<T>(self, mut poll: impl FnMut(Waiter<'_>) -> Poll<Result<T, TransferEnd>>) -> Result<T, TransferEnd> {
+        match self {
+            Self::Thread(_, wait) => poll_fn(|_| poll(Waiter::Thread(wait))).await,
+            Self::Task => poll_fn(|context| poll(Waiter::Task(context.waker()))).await,
+        }
+    }
+}
+
 impl Link {
     /// Reads or writes the parts of registered memory that make up a range of the exposed memory
     /// `number`.
@@ -34,46 +58,74 @@ impl Link {
         number: u64,
         memory: &Arc<PeerMemory>,
         parts: impl Iterator<Item = Segment>,
-        mut local: Local<'_>,
+        local: Local<'_>,
         patience: &Patience,
     ) -> Result<(), TransferError> {
-        let connection = self.path.rdma().and_then(|rdma| rdma.connection()).ok_or(TransferError::Gone)?;
         let is_wanted = || !patience.is_cancelled() && self.end().is_none();
         let wait = Wait { deadline: patience.deadline, is_wanted: &is_wanted };
+        let mut transfer = pin!(self.transfer(number, memory, parts, local, How::Thread(patience, wait)));
+        match transfer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => done,
+            Poll::Pending => unreachable!("a thread waits until it is done"),
+        }
+    }
+
+    /// As [`transfer_registered`](Self::transfer_registered), in the task of a call, which ends it
+    /// in time.
+    pub(crate) async fn transfer_registered_awaited(
+        self: &Arc<Self>,
+        number: u64,
+        memory: &Arc<PeerMemory>,
+        parts: impl Iterator<Item = Segment>,
+        local: Local<'_>,
+    ) -> Result<(), TransferError> {
+        self.transfer(number, memory, parts, local, How::Task).await
+    }
+
+    async fn transfer(
+        self: &Arc<Self>,
+        number: u64,
+        memory: &Arc<PeerMemory>,
+        parts: impl Iterator<Item = Segment>,
+        mut local: Local<'_>,
+        how: How<'_>,
+    ) -> Result<(), TransferError> {
+        let connection = self.path.rdma().and_then(|rdma| rdma.connection()).ok_or(TransferError::Gone)?;
         let failed = |end| self.transfer_failed(end);
         let is_write = matches!(local, Local::From(_));
+        let kept: Kept = memory.clone();
         let (mut started, mut at) = (VecDeque::<Batch<'_>>::new(), 0);
         let mut batches = Batches { parts, rest: None };
         while let Some(pieces) = batches.next(memory.bytes)? {
             let bytes = pieces.iter().map(|(_, bytes)| bytes).sum();
-            // A thread that has slots waits for its own alone, so no two threads wait for each
-            // other.
-            let slot = loop {
-                match next_slot(connection, started.len(), &wait) {
-                    Ok(slot) => break slot,
-                    Err(TransferEnd::Deadline) if !started.is_empty() => {
-                        let first = started.pop_front().expect("it is not empty");
-                        finish(first, &mut local, &wait).map_err(failed)?;
-                    }
-                    Err(end) => return Err(failed(end)),
+            // What has slots waits for its own transfers alone, so no two wait for each other.
+            let mut slot = loop {
+                if let Some(slot) = next_slot(connection, started.len(), how).await.map_err(failed)? {
+                    break slot;
                 }
+                let first = started.pop_front().expect("another transfer has all slots otherwise");
+                finish(first, &mut local, how).await.map_err(failed)?;
             };
             if let Local::From(from) = &local {
                 slot.write(0, &from[at..at + bytes]);
             }
-            slot.begin(is_write, memory.remote, &pieces, memory.clone(), &wait).map_err(failed)?;
+            let begun = how.wait(|waiter| slot.begin(is_write, memory.remote, &pieces, &kept, waiter));
+            begun.await.map_err(failed)?;
             crate::kills::point();
             started.push_back((slot, at, bytes));
             at += bytes;
         }
         for batch in started {
-            finish(batch, &mut local, &wait).map_err(failed)?;
+            finish(batch, &mut local, how).await.map_err(failed)?;
         }
         crate::kills::point();
         let operation = Operation::begin(self, None, 0);
         let after = if is_write { 0 } else { AFTER_READS };
         self.send(Head::new(Kind::Settle, operation.number).with_value(number).with_status(after), &[])?;
-        operation.wait(patience)
+        match how {
+            How::Thread(patience, _) => operation.wait(patience),
+            How::Task => operation.awaited().await,
+        }
     }
 
     /// What the end of a transfer means. If RDMA has failed, the connection has.
@@ -91,16 +143,27 @@ impl Link {
 }
 
 /// Takes a slot. With others under way it does not wait.
-fn next_slot<'a>(connection: &'a Connection, started: usize, wait: &Wait<'_>) -> Result<Slot<'a>, TransferEnd> {
+async fn next_slot<'a>(
+    connection: &'a Connection,
+    started: usize,
+    how: How<'_>,
+) -> Result<Option<Slot<'a>>, TransferEnd> {
     match started {
-        0 => connection.slot(wait),
-        SLOTS.. => Err(TransferEnd::Deadline),
-        _ => connection.slot(&Wait { deadline: Instant::now(), ..*wait }),
+        0 => how.wait(|waiter| connection.slot(waiter)).await.map(Some),
+        SLOTS.. => Ok(None),
+        _ => {
+            let now = Waiter::Thread(Wait { deadline: Instant::now(), is_wanted: &|| true });
+            match connection.slot(now) {
+                Poll::Ready(Ok(slot)) => Ok(Some(slot)),
+                Poll::Ready(Err(TransferEnd::Deadline)) | Poll::Pending => Ok(None),
+                Poll::Ready(Err(end)) => Err(end),
+            }
+        }
     }
 }
 
-fn finish((slot, at, bytes): Batch<'_>, local: &mut Local<'_>, wait: &Wait<'_>) -> Result<(), TransferEnd> {
-    slot.wait(wait)?;
+async fn finish((slot, at, bytes): Batch<'_>, local: &mut Local<'_>, how: How<'_>) -> Result<(), TransferEnd> {
+    how.wait(|waiter| slot.wait(waiter)).await?;
     if let Local::Into(into) = local {
         slot.read(0, &mut into[at..at + bytes]);
     }

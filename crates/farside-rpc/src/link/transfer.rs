@@ -119,7 +119,7 @@ impl<'a> Operation<'a> {
     }
 
     /// As [`wait`](Self::wait), in a task. It is woken by what arrives.
-    async fn awaited(&self) -> Result<(), TransferError> {
+    pub(super) async fn awaited(&self) -> Result<(), TransferError> {
         let status = self.news(|exposed| exposed.ended).await?;
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }

@@ -25,7 +25,8 @@ fn connect(address: &str) -> Ends {
     let policy = Policy { tokens, incarnation: 1, calls_max: 1, bytes_max: 1, rdma: None };
     let until = Instant::now() + PATIENCE;
     std::thread::scope(|scope| {
-        let dialling = scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), None, until).unwrap().0);
+        let dialling =
+            scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), None, until).unwrap().0);
         let mut guest = loop {
             match door.accept() {
                 Ok(guest) => break guest,

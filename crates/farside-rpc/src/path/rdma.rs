@@ -218,7 +218,8 @@ impl RdmaPath {
     ) -> Result<Self, FabricError> {
         let refused = |why: String, remedy| FabricError::Unavailable { what: "RDMA to the server".into(), why, remedy };
         if offer.provider != rdma.provider {
-            let why = format!("it offers the provider {:?}, and this side asks for {:?}", offer.provider, rdma.provider);
+            let why =
+                format!("it offers the provider {:?}, and this side asks for {:?}", offer.provider, rdma.provider);
             return Err(refused(why, "name one provider on both sides"));
         }
         let address: Result<SocketAddr, _> = offer.address.parse();

@@ -34,6 +34,12 @@ impl Other {
         }
     }
 
+    /// Stops the process, or has it go on.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
     pub(crate) fn kill(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();

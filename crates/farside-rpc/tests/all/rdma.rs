@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Withdrawal, Write, scope};
@@ -77,13 +77,36 @@ fn memory_is_pulled_and_pushed_by_rdma() {
     }
 }
 
+/// Handlers in tasks, more of them than slots.
+#[test]
+fn memory_is_pulled_and_pushed_in_tasks() {
+    let server = mover(builder()).start().unwrap();
+    let client = connect(&server);
+    let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
+    let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill_async");
+    let sent = pattern((9 << 20) + 3);
+    let (memory, rooms) = (filled(&sent), (0..8).map(|_| Memory::new(sent.len()).unwrap()).collect::<Vec<_>>());
+    let pulls: Vec<_> = (0..8).map(|_| pull.start(&memory.to_read(0..sent.len()).unwrap()).unwrap()).collect();
+    let fills: Vec<_> = rooms
+        .iter()
+        .map(|room| fill.start(&(room.to_write(0..sent.len()).unwrap(), 0, sent.len() as u64)).unwrap())
+        .collect();
+    pulls.into_iter().for_each(|pull| assert_eq!(pull.wait(), Ok(sum(&sent))));
+    fills.into_iter().for_each(|fill| fill.wait().unwrap());
+    for room in rooms {
+        let mut found = vec![0; sent.len()];
+        room.read(0, &mut found).unwrap();
+        assert!(found == sent);
+    }
+    assert_eq!(only(&server).rdma_bytes, 16 * sent.len() as u64);
+}
+
 /// What RDMA has no use for travels as messages.
 #[test]
 fn other_memory_travels_as_messages() {
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
-    let pull_async = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
     let pipeline = client.procedure::<(Bulk<Read>, u64), u64, String>("mover", 0, "pipeline");
     let paint = client.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
     let sent = pattern(1 << 20);
@@ -94,7 +117,6 @@ fn other_memory_travels_as_messages() {
     let short = || (0..1 << 10).map(|index| index << 10..(index << 10) + 1000);
     let expected = short().map(|part| sum(&sent[part])).sum();
     assert_eq!(pull.call(&memory.to_read_all(short()).unwrap()), Ok(expected));
-    assert_eq!(pull_async.call(&memory.to_read(0..1 << 20).unwrap()), Ok(sum(&sent)));
     let mut room = vec![0; 1 << 20];
     scope(|scope| paint.call(&(scope.lend_mut(&mut room), 7))).unwrap();
     assert!(room == vec![7; 1 << 20]);
@@ -112,9 +134,8 @@ fn other_memory_travels_as_messages() {
 fn memory_of_a_result_is_pulled_by_rdma() {
     let sent = pattern(3 << 20);
     let memory = filled(&sent);
-    let service = Service::new("board").procedure("show", Handling::Pooled, move |_, ()| {
-        Ok::<_, Never>(memory.to_read(0..3 << 20).unwrap())
-    });
+    let service = Service::new("board")
+        .procedure("show", Handling::Pooled, move |_, ()| Ok::<_, Never>(memory.to_read(0..3 << 20).unwrap()));
     let server = builder().provider(0, service).start().unwrap();
     let client = connect(&server);
     let show = client.procedure::<(), Bulk<Read>, Never>("board", 0, "show");
@@ -288,7 +309,8 @@ fn strangers_are_refused() {
     let server = mover(builder()).start().unwrap();
     let address = server.rdma_address().unwrap();
     let provider = std::env::var("FARSIDE_TEST_CONNECTED").unwrap_or_else(|_| "tcp".into());
-    let silent: Vec<_> = if provider == "tcp" { (0..50).map(|_| TcpStream::connect(address)).collect() } else { Vec::new() };
+    let silent: Vec<_> =
+        if provider == "tcp" { (0..50).map(|_| TcpStream::connect(address)).collect() } else { Vec::new() };
     for proof in [[0; 32], [7; 32]] {
         let error = Connection::connect(&provider, address, &proof, Instant::now() + LONG).unwrap_err().to_string();
         assert!(error.contains("refused") || error.contains("reject"), "{error}");
@@ -335,6 +357,79 @@ fn a_client_that_is_killed_leaves_the_server_whole() {
     let client = connect(&server);
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     assert_eq!(pull.call(&filled(&pattern(1 << 20)).to_read(0..1 << 20).unwrap()), Ok(sum(&pattern(1 << 20))));
+}
+
+/// A client that stops in the middle of transfers. They end by the deadline, and by its end.
+#[test]
+fn transfers_with_a_client_that_stops_end_by_the_deadline() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let (pulled, error) = (seen.clone(), Arc::new(std::sync::Mutex::new(String::new())));
+    let told = error.clone();
+    let service = Service::new("victim").procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
+        let mut into = vec![0; memory.bytes() as usize];
+        let failed = loop {
+            match memory.pull(0, &mut into) {
+                Ok(()) => pulled.fetch_add(1, Ordering::Relaxed),
+                Err(error) => break error,
+            };
+        };
+        *told.lock().unwrap() = failed.to_string();
+        Err::<(), _>(failed.to_string())
+    });
+    let server = builder().provider(1, service).max_time(Duration::from_secs(2)).start().unwrap();
+    let mut other = Other::start("rdma", &server.addresses()[0].to_string());
+    let until = Instant::now() + LONG;
+    while seen.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < until, "the other process does not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    other.signal("STOP");
+    while error.lock().unwrap().is_empty() {
+        assert!(Instant::now() < until, "a transfer does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(*error.lock().unwrap(), TransferError::Deadline.to_string());
+    other.kill();
+    while server.connection_count() > 0 {
+        assert!(Instant::now() < until, "the connection does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Memory of a client by RDMA is passed on to a third party, with and without RDMA there.
+#[test]
+fn memory_is_passed_on() {
+    let third = mover(builder()).start().unwrap();
+    let text = |error: CallError<String>| error.to_string();
+    let to = [connect(&third), {
+        let address = third.addresses()[0].to_string();
+        Client::to(address, credentials()).unwrap().deadline(LONG).connect().unwrap()
+    }];
+    let mut forwarders = builder();
+    for (provider, to) in (0..).zip(&to) {
+        let sum = to.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+        let paint = to.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
+        let service = Service::new("forwarder")
+            .procedure("sum", Handling::Pooled, move |_, memory: Bulk<Read>| sum.call(&memory).map_err(text))
+            .procedure("paint", Handling::Pooled, move |_, memory: (Bulk<Write>, u8)| {
+                paint.call(&memory).map_err(text)
+            });
+        forwarders = forwarders.provider(provider, service);
+    }
+    let forwarders = forwarders.start().unwrap();
+    let client = connect(&forwarders);
+    let sent = pattern((3 << 20) + 1);
+    for provider in [0, 1] {
+        let memory = filled(&sent);
+        let sum_of = client.procedure::<Bulk<Read>, u64, String>("forwarder", provider, "sum");
+        assert_eq!(sum_of.call(&memory.to_read(0..sent.len()).unwrap()), Ok(sum(&sent)));
+        let paint = client.procedure::<(Bulk<Write>, u8), (), String>("forwarder", provider, "paint");
+        paint.call(&(memory.to_write(0..sent.len()).unwrap(), 9)).unwrap();
+        let mut found = vec![0; sent.len()];
+        memory.read(0, &mut found).unwrap();
+        assert!(found.iter().all(|byte| *byte == 9));
+    }
+    assert!(only(&forwarders).rdma_bytes > 0);
 }
 
 /// Plays the client that is killed.

@@ -371,11 +371,7 @@ impl Endpoint {
     }
 
     /// Registers memory. Returns its number here, and key and base address for the peer.
-    pub(super) fn register(
-        &mut self,
-        memory: Arc<Mapping>,
-        rights: Rights,
-    ) -> Result<(usize, u64, u64), FabricError> {
+    pub(super) fn register(&mut self, memory: Arc<Mapping>, rights: Rights) -> Result<(usize, u64, u64), FabricError> {
         let access = match rights {
             Rights::Local => ffi::READ | ffi::WRITE,
             Rights::Read => ffi::REMOTE_READ,
@@ -418,7 +414,9 @@ impl Endpoint {
 
     /// Closes a registration. New accesses fail.
     pub(super) fn deregister(&mut self, number: usize) {
-        let Some(Registration { mr, memory }) = self.registrations.get_mut(number).and_then(Option::take) else { return };
+        let Some(Registration { mr, memory }) = self.registrations.get_mut(number).and_then(Option::take) else {
+            return;
+        };
         // SAFETY: the registration was in the list, so it is open, and nothing refers to it any
         // more.
         let is_closed = unsafe { close(&raw mut (*mr.as_ptr()).fid) };

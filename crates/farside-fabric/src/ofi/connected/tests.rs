@@ -18,6 +18,17 @@ fn wait() -> Wait<'static> {
     Wait { deadline: Instant::now() + LONG, is_wanted: &|| true }
 }
 
+fn thread() -> Waiter<'static> {
+    Waiter::Thread(wait())
+}
+
+fn ready<T>(polled: Poll<T>) -> T {
+    match polled {
+        Poll::Ready(found) => found,
+        Poll::Pending => panic!("a thread is never pending"),
+    }
+}
+
 /// The client's and the server's end.
 fn pair() -> [Connection; 2] {
     let mut listener = listener();
@@ -39,10 +50,16 @@ fn memory(bytes: usize) -> Arc<Mapping> {
     Arc::new(memory)
 }
 
-fn move_all(connection: &Connection, is_write: bool, memory: RemoteMemory, pieces: &[Piece]) -> Result<(), TransferEnd> {
-    let slot = connection.slot(&wait())?;
-    slot.begin(is_write, memory, pieces, Arc::new(()), &wait())?;
-    slot.wait(&wait())
+fn move_all(
+    connection: &Connection,
+    is_write: bool,
+    memory: RemoteMemory,
+    pieces: &[Piece],
+) -> Result<(), TransferEnd> {
+    let mut slot = ready(connection.slot(thread()))?;
+    let kept: Kept = Arc::new(());
+    ready(slot.begin(is_write, memory, pieces, &kept, thread()))?;
+    ready(slot.wait(thread()))
 }
 
 #[test]
@@ -51,10 +68,10 @@ fn bytes_are_read_and_written() {
     for (owner, other) in [(&client, &server), (&server, &client)] {
         let memory = memory(1 << 20);
         let shown = owner.register(memory.clone(), true).unwrap().unwrap();
-        let slot = other.slot(&wait()).unwrap();
+        let mut slot = ready(other.slot(thread())).unwrap();
         let kept: Kept = Arc::new(());
-        slot.begin(false, shown.remote, &[(100, 1000), (500_000, 3)], kept.clone(), &wait()).unwrap();
-        slot.wait(&wait()).unwrap();
+        ready(slot.begin(false, shown.remote, &[(100, 1000), (500_000, 3)], &kept, thread())).unwrap();
+        ready(slot.wait(thread())).unwrap();
         let (mut found, mut expected) = (vec![0; 1003], vec![0; 1003]);
         slot.read(0, &mut found);
         memory.read(100, &mut expected[..1000]).unwrap();
@@ -62,8 +79,8 @@ fn bytes_are_read_and_written() {
         assert!(found == expected);
         slot.write(10, b"written");
         slot.write(0, b"0123456789");
-        slot.begin(true, shown.remote, &[(7, 10), (30, 7)], kept.clone(), &wait()).unwrap();
-        slot.wait(&wait()).unwrap();
+        ready(slot.begin(true, shown.remote, &[(7, 10), (30, 7)], &kept, thread())).unwrap();
+        ready(slot.wait(thread())).unwrap();
         let mut found = [0; 30];
         memory.read(7, &mut found).unwrap();
         assert_eq!((&found[..10], &found[23..]), (&b"0123456789"[..], &b"written"[..]));
@@ -79,24 +96,66 @@ fn all_slots_are_used_at_once_and_again() {
     let memory = memory(SLOT_BYTES);
     let shown = client.register(memory, false).unwrap().unwrap();
     for _ in 0..5 {
-        let slots: Vec<_> = (0..SLOTS).map(|_| server.slot(&wait()).unwrap()).collect();
+        let mut slots: Vec<_> = (0..SLOTS).map(|_| ready(server.slot(thread())).unwrap()).collect();
         let now = Wait { deadline: Instant::now(), is_wanted: &|| true };
-        assert_eq!(server.slot(&now).unwrap_err(), TransferEnd::Deadline);
-        assert_eq!(server.slot(&Wait { is_wanted: &|| false, ..wait() }).unwrap_err(), TransferEnd::Unwanted);
+        assert_eq!(ready(server.slot(Waiter::Thread(now))).unwrap_err(), TransferEnd::Deadline);
+        let unwanted = Waiter::Thread(Wait { is_wanted: &|| false, ..wait() });
+        assert_eq!(ready(server.slot(unwanted)).unwrap_err(), TransferEnd::Unwanted);
         let pieces: Vec<_> = (0..PIECES_MAX as u64).map(|index| (index * 10_000, 10_000)).collect();
-        slots.iter().for_each(|slot| slot.begin(false, shown.remote, &pieces, Arc::new(()), &wait()).unwrap());
-        slots.iter().for_each(|slot| slot.wait(&wait()).unwrap());
+        let kept: Kept = Arc::new(());
+        for slot in &mut slots {
+            ready(slot.begin(false, shown.remote, &pieces, &kept, thread())).unwrap();
+        }
+        slots.iter().for_each(|slot| ready(slot.wait(thread())).unwrap());
     }
+}
+
+/// A task is woken when a slot is free, and when its transfer has ended.
+#[test]
+fn tasks_are_woken() {
+    struct Woken(Mutex<bool>, Condvar);
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_all();
+        }
+    }
+    let [client, server] = pair();
+    let shown = client.register(memory(SLOT_BYTES), false).unwrap().unwrap();
+    let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
+    let task = Task::from(woken.clone());
+    let wait_until_woken = || {
+        let found = woken.1.wait_timeout_while(woken.0.lock().unwrap(), LONG, |woken| !*woken);
+        let (mut woken, timeout) = found.unwrap();
+        assert!(!timeout.timed_out());
+        *woken = false;
+    };
+    let mut taken: Vec<_> = (0..SLOTS).map(|_| ready(server.slot(thread())).unwrap()).collect();
+    assert!(server.slot(Waiter::Task(&task)).is_pending());
+    taken.pop();
+    wait_until_woken();
+    let Poll::Ready(Ok(mut slot)) = server.slot(Waiter::Task(&task)) else { panic!("a slot is free") };
+    let kept: Kept = Arc::new(());
+    for _ in 0..20 {
+        while slot.begin(false, shown.remote, &[(0, SLOT_BYTES)], &kept, Waiter::Task(&task)).is_pending() {
+            wait_until_woken();
+        }
+        while slot.wait(Waiter::Task(&task)).is_pending() {
+            wait_until_woken();
+        }
+    }
+    assert_eq!(server.moved_bytes(), 20 * SLOT_BYTES as u64);
 }
 
 #[test]
 fn what_is_not_allowed_ends_the_connection() {
-    let wrong: [(bool, &dyn Fn(Registered, &Connection) -> (RemoteMemory, Piece)); 5] = [
-        (true, &|shown, _| (shown.remote, (0, 10))),
-        (false, &|shown, _| (shown.remote, (1 << 20, 1))),
-        (false, &|shown, _| (shown.remote, ((1 << 20) - 1, 2))),
-        (false, &|shown, _| (RemoteMemory { key: shown.remote.key ^ 0x55, ..shown.remote }, (0, 10))),
-        (false, &|shown, owner| {
+    type Wrong = fn(Registered, &Connection) -> (RemoteMemory, Piece);
+    let wrong: [(bool, Wrong); 5] = [
+        (true, |shown, _| (shown.remote, (0, 10))),
+        (false, |shown, _| (shown.remote, (1 << 20, 1))),
+        (false, |shown, _| (shown.remote, ((1 << 20) - 1, 2))),
+        (false, |shown, _| (RemoteMemory { key: shown.remote.key ^ 0x55, ..shown.remote }, (0, 10))),
+        (false, |shown, owner| {
             owner.deregister(shown.number);
             (shown.remote, (0, 10))
         }),
@@ -108,7 +167,7 @@ fn what_is_not_allowed_ends_the_connection() {
         let (remote, piece) = wrong(shown, &client);
         let end = move_all(&server, is_write, remote, &[piece]).unwrap_err();
         assert!(matches!(end, TransferEnd::Failed(_)), "{end:?}");
-        assert!(matches!(server.slot(&wait()).unwrap_err(), TransferEnd::Failed(_)));
+        assert!(matches!(ready(server.slot(thread())).unwrap_err(), TransferEnd::Failed(_)));
         let mut found = [0; 3];
         memory.read(0, &mut found).unwrap();
         assert_eq!(found, [0, 31, 62]);
@@ -157,8 +216,7 @@ fn memories_are_bounded() {
 fn a_client_that_is_rejected_learns_it() {
     let mut listener = listener();
     let address = listener.address();
-    let client =
-        std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
+    let client = std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
     let request = listener.next(&Waker::new().unwrap()).unwrap();
     listener.reject(request);
     let error = client.join().unwrap().unwrap_err().to_string();
@@ -183,8 +241,7 @@ fn bytes_of_a_stranger_are_no_request() {
     let address = listener.address();
     let mut strangers: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     strangers.iter_mut().for_each(|stranger| stranger.write_all(&[0xff; 500]).unwrap());
-    let client =
-        std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
+    let client = std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
     let request = listener.next(&Waker::new().unwrap()).unwrap();
     assert_eq!(request.proof(), Some(&PROOF));
     let server = request.open().unwrap();
