@@ -223,6 +223,7 @@ fn dump(server: &ServerArguments) -> Result<String, CliError> {
                     "calls": one.calls,
                     "exposed": one.exposed,
                     "backlog_bytes": one.backlog_bytes,
+                    "rdma_bytes": one.rdma_bytes,
                 })
             })
             .collect();

@@ -80,6 +80,7 @@ pub use crate::memory::{Mapped, Memory, MemoryError, ShmError};
 /// reads the other's memory by one system call for each MiB, and no byte is copied twice. What a
 /// [`Memory`] holds is copied without a system call. Where the system forbids such reads, over TCP,
 /// and from segments of less than 1 KiB on the average, bytes travel as messages of 64 KiB.
+/// [`Rdma`](crate::Rdma) moves long transfers of a [`Memory`] between machines.
 #[derive(Debug)]
 pub struct Bulk<A> {
     side: Side,

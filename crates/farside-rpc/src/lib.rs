@@ -28,7 +28,7 @@
 //! | room | contents |
 //! |---|---|
 //! | [`Address`], `frame`, `table`, `area`, `segments` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer; that of a peer |
-//! | `path` | what carries frames: shared memory, TCP, a simulated network |
+//! | `path` | what carries frames: shared memory, TCP, a simulated network; [`Rdma`] for bulk data |
 //! | `link` | one connection: exposed memory, transfers, waiting |
 //! | `remote`, `relay` | memory of the peer; passing it on to a third party |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |

@@ -1,4 +1,4 @@
-//! [`Memory`]: memory that peers on the same machine map.
+//! [`Memory`]: memory that peers on the same machine map, and others access by RDMA.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,8 +16,8 @@ use crate::segments::Segment;
 /// Memory for bulk data that is allocated by Farside.
 ///
 /// On one machine, a peer maps it when a call first passes it on. Then the peer copies bytes
-/// without a system call, whether they lie in one segment or in a million. Over other paths it is
-/// memory like any other.
+/// without a system call, whether they lie in one segment or in a million. Between machines it may
+/// be read and written by [`Rdma`](crate::Rdma). Over other paths it is memory like any other.
 ///
 /// ```
 /// use farside_rpc::bulk::Memory;

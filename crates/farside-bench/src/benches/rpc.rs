@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::{Worker, WorkerId};
+use farside_fabric::ofi::connected;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
-use farside_rpc::{Client, Credentials, Handling, Never, Server, Service, Tokens};
+use farside_rpc::{Client, Credentials, Handling, Never, Rdma, Server, Service, Tokens};
 use farside_sys::process_memory;
 
 use super::size_name;
@@ -42,6 +43,8 @@ const SPIN: Duration = Duration::from_millis(100);
 enum Over {
     Shm,
     Tcp,
+    /// RDMA beside TCP, over libfabric's provider `tcp`.
+    Rdma,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,7 +145,24 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
             }
         }
     }
+    // Without libfabric there are no such cases.
+    if matches!(on, Fabric::Shm) && connected::check(PROVIDER).is_ok() {
+        for (name, is_push) in [("pull", false), ("push", true)] {
+            for bytes in [64 << 10, 1 << 20, 16 << 20] {
+                let what = Moved { bytes, segments: 1, depth: 1, is_push, is_mapped: true };
+                let name = format!("{name}/{}/depth-1/rdma-{PROVIDER}", size_name(bytes));
+                cases.push(Case::job(name, 2, move |me, options| moved(me, options, Over::Rdma, what)));
+            }
+        }
+    }
     cases
+}
+
+/// The provider of libfabric for RDMA.
+const PROVIDER: &str = "tcp";
+
+fn rdma() -> Rdma {
+    Rdma::over(PROVIDER).at([127, 0, 0, 1].into())
 }
 
 /// The most bytes that a handler moves.
@@ -197,10 +217,13 @@ impl Ends {
         if me.id() == server {
             let address = match over {
                 Over::Shm => format!("shm:farside-bench-{}", std::process::id()),
-                Over::Tcp => "tcp://127.0.0.1:0".to_string(),
+                Over::Tcp | Over::Rdma => "tcp://127.0.0.1:0".to_string(),
             };
             let is_over = Arc::new(AtomicBool::new(false));
-            let builder = Server::builder().listen(address).map_err(failed)?.spin(spin);
+            let mut builder = Server::builder().listen(address).map_err(failed)?.spin(spin);
+            if over == Over::Rdma {
+                builder = builder.rdma(&rdma()).map_err(failed)?;
+            }
             let tokens = Tokens::new().with(TOKEN.0, TOKEN.1, ["bench"]);
             let mut turns = builder.tokens(tokens).provider(0, service(&is_over)).turns().map_err(failed)?;
             me.broadcast(server, Some(turns.addresses()[0].to_string()))?;
@@ -211,7 +234,7 @@ impl Ends {
             return Ok(Self::Server { turns: Box::new(turns), is_over });
         }
         let address: String = me.broadcast(server, None)?;
-        Ok(Self::Client(connect(&address, spin)?))
+        Ok(Self::Client(connect(&address, over, spin)?))
     }
 
     /// Measures on worker 0, while worker 1 serves.
@@ -236,8 +259,9 @@ impl Ends {
     }
 }
 
-fn connect(address: &str, spin: Duration) -> Result<Client, BenchError> {
+fn connect(address: &str, over: Over, spin: Duration) -> Result<Client, BenchError> {
     let connect = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).map_err(failed)?;
+    let connect = if over == Over::Rdma { connect.rdma(rdma()) } else { connect };
     connect.spin(spin).connect().map_err(failed)
 }
 
@@ -245,7 +269,7 @@ fn connect(address: &str, spin: Duration) -> Result<Client, BenchError> {
 fn connect_all(ends: &mut Ends, count: usize) -> Result<Vec<Client>, BenchError> {
     ends.measure(|first| {
         let address = first.address().to_string();
-        (0..count).map(|_| connect(&address, Duration::ZERO)).collect()
+        (0..count).map(|_| connect(&address, Over::Tcp, Duration::ZERO)).collect()
     })
 }
 
@@ -284,7 +308,7 @@ fn limit_of<'m>(
     Ok(match (over, wait) {
         (Over::Shm, Wait::Spin) => Box::new(TwoLines { ping_pong: PingPong::new(memory, 0, Patience::new(2)), trips }),
         (Over::Shm, Wait::Block) => Box::new(RoundTrips::by_eventfds(me, trips)?),
-        (Over::Tcp, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS)?),
+        (Over::Tcp | Over::Rdma, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS)?),
     })
 }
 
@@ -376,7 +400,7 @@ struct Moved {
 /// system call that reads other memory as from another process, or a bare TCP stream.
 fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<Metric>, BenchError> {
     let Moved { bytes, segments, depth, is_push, is_mapped } = what;
-    let mut stream = if over == Over::Tcp { Some(ByteStream::new(me)?) } else { None };
+    let mut stream = if over == Over::Shm { None } else { Some(ByteStream::new(me)?) };
     let mut ends = Ends::new(me, over, SPIN)?;
     let batches = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10))).div_ceil(depth as u64);
     // The segments are the first halves of blocks, unless there is only one.

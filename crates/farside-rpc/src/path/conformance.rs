@@ -1,11 +1,13 @@
 //! What every [`Path`] must do, whatever carries its frames.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::{Mapping, MemoryPreference};
 
 use super::simulated::{Network, Profile};
+use super::rdma::{Rdma, RdmaDoor};
 use super::{LinkEnd, Path};
 use crate::Credentials;
 use crate::dial::dial;
@@ -19,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Ends = [Box<dyn Path>; 2];
 
 /// The client's and the server's end of a connection.
-fn connect(address: &str) -> Ends {
+fn connect(address: &str, rdma: Option<&Rdma>) -> Ends {
     let door = Door::open(&address.parse().unwrap()).unwrap();
     let tokens = Tokens::new().with(TOKEN.0, TOKEN.1, ["test"]);
-    let policy = Policy { tokens, incarnation: 1, calls_max: 1, bytes_max: 1, rdma: None };
+    let policy = Policy { tokens, incarnation: 1, calls_max: 1, bytes_max: 1, rdma: rdma.map(|rdma| Arc::new(RdmaDoor::open(rdma).unwrap())) };
     let until = Instant::now() + PATIENCE;
     std::thread::scope(|scope| {
         let dialling =
-            scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), None, until).unwrap().0);
+            scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), rdma, until).unwrap().0);
         let mut guest = loop {
             match door.accept() {
                 Ok(guest) => break guest,
@@ -58,7 +60,9 @@ fn simulate() -> Ends {
 /// Runs a check over each path, in both directions.
 fn everywhere(name: &str, check: impl Fn(&Ends)) {
     let shm = format!("shm:conformance-{name}-{}", std::process::id());
-    let makers: [&dyn Fn() -> Ends; 3] = [&|| connect(&shm), &|| connect("tcp://127.0.0.1:0"), &simulate];
+    let (tcp, rdma) = ("tcp://127.0.0.1:0", Rdma::over("tcp").at([127, 0, 0, 1].into()));
+    let makers: [&dyn Fn() -> Ends; 4] =
+        [&|| connect(&shm, None), &|| connect(tcp, None), &|| connect(tcp, Some(&rdma)), &simulate];
     for make in makers {
         check(&make());
         let [client, server] = make();
