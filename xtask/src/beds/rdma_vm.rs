@@ -109,7 +109,8 @@ const ON_TWO_MACHINES: [&str; 2] = [job_test::ON_TWO_MACHINES, "calls::a_reply_m
 const RPC_BY_RDMA: &str = "rdma::";
 
 /// Returns the script of the checks: a search by two processes, every check of the transport, tests
-/// of jobs, and tests of bulk data between programs. The search and the jobs need no settings, because their launcher makes them.
+/// of jobs, and tests of bulk data between programs. The search and the jobs need no settings,
+/// because their launcher makes them.
 ///
 /// The ping-pong program of libfabric 1.17 is not run: it sometimes crashes here when its peer
 /// disconnects.

@@ -234,7 +234,7 @@ impl Ends {
             return Ok(Self::Server { turns: Box::new(turns), is_over });
         }
         let address: String = me.broadcast(server, None)?;
-        Ok(Self::Client(connect(&address, over, spin)?))
+        Ok(Self::Client(connect(&address, (over == Over::Rdma).then(rdma), spin)?))
     }
 
     /// Measures on worker 0, while worker 1 serves.
@@ -259,9 +259,12 @@ impl Ends {
     }
 }
 
-fn connect(address: &str, over: Over, spin: Duration) -> Result<Client, BenchError> {
+fn connect(address: &str, rdma: Option<Rdma>, spin: Duration) -> Result<Client, BenchError> {
     let connect = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).map_err(failed)?;
-    let connect = if over == Over::Rdma { connect.rdma(rdma()) } else { connect };
+    let connect = match rdma {
+        Some(rdma) => connect.rdma(rdma),
+        None => connect,
+    };
     connect.spin(spin).connect().map_err(failed)
 }
 
@@ -269,7 +272,7 @@ fn connect(address: &str, over: Over, spin: Duration) -> Result<Client, BenchErr
 fn connect_all(ends: &mut Ends, count: usize) -> Result<Vec<Client>, BenchError> {
     ends.measure(|first| {
         let address = first.address().to_string();
-        (0..count).map(|_| connect(&address, Over::Tcp, Duration::ZERO)).collect()
+        (0..count).map(|_| connect(&address, None, Duration::ZERO)).collect()
     })
 }
 
@@ -459,7 +462,7 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
         Ok(vec![per_second.0, per_second.1])
     })?;
     let limit = match over {
-        Over::Tcp => "TCP stream",
+        Over::Tcp | Over::Rdma => "TCP stream",
         Over::Shm if is_mapped => "memcpy",
         Over::Shm => "process_vm_readv",
     };

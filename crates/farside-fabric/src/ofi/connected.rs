@@ -4,7 +4,7 @@
 //! and the listener's program accepts or rejects the [`Request`] by it. Each side then registers
 //! memory, and the other reads and writes it by key and address.
 //!
-//! A [`Connection`] has a domain of its own, so its keys are of no use on other connections. What
+//! A [`Connection`] has a domain of its own, so its keys open nothing on other connections. What
 //! libfabric accesses is memory that the connection holds: registered memory, and *slots* through
 //! which all bytes of this side go. So a transfer whose end is unknown touches no memory of the
 //! program, and a slot is not used again before the transfer has ended.
@@ -22,7 +22,7 @@
 mod objects;
 
 use std::any::Any;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,7 @@ use farside_sys::shm::{Mapping, MemoryPreference};
 pub use self::objects::PROOF_BYTES;
 use self::objects::{Endpoint, Event, Fabric, Passive, Rights, Transfer};
 use super::library::OneInfo;
+use super::provider;
 use crate::transport::FabricError;
 
 /// The size of a slot.
@@ -84,7 +85,7 @@ impl Listener {
         let text = address.map(|address| address.to_string());
         let (fabric, info) = Fabric::open(provider, text.as_deref().map(|text| (text, None)))?;
         let passive = Passive::open(&fabric, &info)?;
-        let address = socket_address(&passive.name()?).ok_or_else(|| FabricError::Unavailable {
+        let address = provider::socket_address(&passive.name()?).ok_or_else(|| FabricError::Unavailable {
             what: format!("libfabric's provider {provider}"),
             why: "it does not listen at an address of IP".into(),
             remedy: "give the device an address of IP",
@@ -159,18 +160,6 @@ impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Request")
     }
-}
-
-/// Reads a socket address.
-fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
-    let family = u16::from_ne_bytes(*bytes.first_chunk()?);
-    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
-    let ip = match family {
-        2 => IpAddr::from(Ipv4Addr::from(*bytes.get(4..)?.first_chunk::<4>()?)),
-        10 => IpAddr::from(Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?)),
-        _ => return None,
-    };
-    Some(SocketAddr::new(ip, port))
 }
 
 /// One end of a connection.
@@ -252,7 +241,7 @@ pub enum TransferEnd {
     /// It is no longer wanted.
     #[error("it is no longer wanted")]
     Unwanted,
-    /// The connection has failed. It is of no use any more.
+    /// The connection has failed. Nothing more goes over it.
     #[error("{0}")]
     Failed(String),
 }

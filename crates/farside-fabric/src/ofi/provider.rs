@@ -1,7 +1,7 @@
 //! The choice of libfabric's provider.
 
 use std::ffi::OsString;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::library::{Api, FoundFabric, OneInfo};
 use crate::transport::FabricError;
@@ -220,6 +220,18 @@ pub(super) fn choose_connected(
     best.ok_or_else(|| unavailable("there is no free memory".to_owned(), "end other programs"))
 }
 
+/// Reads a socket address.
+pub(super) fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+    let ip = match family {
+        2 => IpAddr::from(Ipv4Addr::from(*bytes.get(4..)?.first_chunk::<4>()?)),
+        10 => IpAddr::from(Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
 /// Returns whether only processes of the same machine can reach a socket address.
 pub(super) fn is_loopback(address: &[u8]) -> bool {
     match (address.first_chunk().map(|family| u16::from_ne_bytes(*family)), address.get(4..8), address.get(8..24)) {
@@ -263,6 +275,17 @@ mod tests {
         assert!(is_loopback(&ipv6(Ipv6Addr::LOCALHOST.octets())));
         assert_eq!(reach(b"fi_shm://1:2"), 0);
         assert_eq!(reach(&[]), 0);
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        let bytes = [&2_u16.to_ne_bytes()[..], &[0x12, 0x34, 10, 77, 0, 1], &[0; 8]].concat();
+        assert_eq!(socket_address(&bytes), Some("10.77.0.1:4660".parse().unwrap()));
+        let ipv6 = [&10_u16.to_ne_bytes()[..], &[0, 80, 0, 0, 0, 0], &[0; 15], &[1], &[0; 4]].concat();
+        assert_eq!(socket_address(&ipv6), Some("[::1]:80".parse().unwrap()));
+        for wrong in [&bytes[..7], &ipv6[..20], &[], &[0; 100]] {
+            assert_eq!(socket_address(wrong), None);
+        }
     }
 
     #[test]

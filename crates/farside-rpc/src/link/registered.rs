@@ -1,8 +1,8 @@
 //! Reading and writing memory that the peer has registered for RDMA.
 //!
 //! All bytes go through slots of this side, in batches. A few batches are under way at once. There
-//! are no marks in memory as on one machine: when all is done, the owner is asked whether the memory
-//! was exposed until then.
+//! are no marks in memory as on one machine. When all is done, the owner is asked whether the
+//! memory was exposed until then.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

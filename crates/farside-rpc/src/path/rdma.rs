@@ -42,20 +42,21 @@ use crate::memory::Allocated;
 const KNOWN_MAX: usize = 2 * SHARED_MAX;
 
 /// The choice of RDMA for bulk data. Both the server and a client must ask for it, with the same
-/// provider: [`Builder::rdma`](crate::server::Builder::rdma), [`Connect::rdma`](crate::Connect::rdma).
+/// provider, by [`Builder::rdma`](crate::server::Builder::rdma) and
+/// [`Connect::rdma`](crate::Connect::rdma).
 ///
-/// The connection is one of TCP and needs a token, as ever. What RDMA carries are transfers of
-/// 64 KiB and more from and to a [`Memory`](crate::bulk::Memory). The other side reads or writes it
-/// without a copy by this one. All other data travels as without RDMA, and so does everything if
-/// only one side asks. The processes need libfabric at run time; nothing else opens it.
+/// The connection is one of TCP and needs a token, as ever. RDMA carries transfers of 64 KiB and
+/// more from and to a [`Memory`](crate::bulk::Memory). The program at the other end has no part in
+/// them. All other data travels as without RDMA, and so does everything if only one side asks. The
+/// processes need libfabric at run time; nothing else opens it.
 ///
 /// *Cost.* A connection has a thread on each side, which sleeps while nothing arrives, and up to
 /// ten descriptors. A side that transfers keeps 2 MiB for it. To pass a [`Memory`] on for the first
 /// time registers it, which locks its pages: see `ulimit -l`.
 ///
-/// *Trust.* Each connection has keys of its own, and a client proves its token to RDMA, too. The
-/// device checks what the peer accesses. Over the provider `tcp`, libfabric checks less: take it for
-/// tests, between peers that trust each other.
+/// *Trust.* Each connection has keys of its own, and a client proves its token when it connects for
+/// RDMA, too. The device checks what the peer accesses. Over the provider `tcp`, libfabric checks
+/// less: take it for tests, between peers that trust each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rdma {
     provider: String,

@@ -40,7 +40,8 @@ pub struct ConnectionDump {
     pub number: u64,
     /// Who is at the other end.
     pub peer: String,
-    /// What carries it: `shm`, `tcp`, or `tcp+rdma` with RDMA for bulk data. `ended` if only calls of it are left.
+    /// What carries it: `shm`, `tcp`, or `tcp+rdma` with RDMA for bulk data. `ended` if only calls
+    /// of it are left.
     pub path: String,
     /// How long it has existed.
     pub age: Duration,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use farside_testbed::is_left_out;
 use farside_rpc::bulk::{Bulk, Memory, Read, Withdrawal, Write, scope};
 use farside_rpc::server::{Builder, ConnectionDump, StartError};
 use farside_rpc::{CallError, Client, ConnectError, Handling, Never, Rdma, Server, Service, TransferError};
@@ -55,6 +56,9 @@ fn filled(bytes: &[u8]) -> Memory {
 
 #[test]
 fn memory_is_pulled_and_pushed_by_rdma() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     assert_eq!(only(&server).path, "tcp+rdma");
@@ -80,6 +84,9 @@ fn memory_is_pulled_and_pushed_by_rdma() {
 /// Handlers in tasks, more of them than slots.
 #[test]
 fn memory_is_pulled_and_pushed_in_tasks() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
@@ -104,6 +111,9 @@ fn memory_is_pulled_and_pushed_in_tasks() {
 /// What RDMA has no use for travels as messages.
 #[test]
 fn other_memory_travels_as_messages() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
@@ -132,6 +142,9 @@ fn other_memory_travels_as_messages() {
 /// A client pulls from memory of the server in the same way.
 #[test]
 fn memory_of_a_result_is_pulled_by_rdma() {
+    if is_left_out("fabric") {
+        return;
+    }
     let sent = pattern(3 << 20);
     let memory = filled(&sent);
     let service = Service::new("board")
@@ -151,6 +164,9 @@ fn memory_of_a_result_is_pulled_by_rdma() {
 /// Memory that was taken back is gone, though its pages are registered still.
 #[test]
 fn memory_that_was_taken_back_is_gone() {
+    if is_left_out("fabric") {
+        return;
+    }
     let memory = filled(&pattern(1 << 20));
     let taken_back: Arc<std::sync::Mutex<Vec<Withdrawal>>> = Arc::default();
     let (shown, withdrawals) = (memory.clone(), taken_back.clone());
@@ -172,6 +188,9 @@ fn memory_that_was_taken_back_is_gone() {
 
 #[test]
 fn memory_for_reading_is_not_written() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     let paint = client.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
@@ -187,6 +206,9 @@ fn memory_for_reading_is_not_written() {
 /// More memories than a connection registers, of which each is free as soon as it is not used.
 #[test]
 fn memories_come_and_go() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
@@ -204,6 +226,9 @@ fn memories_come_and_go() {
 
 #[test]
 fn many_threads_share_a_connection() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let client = connect(&server);
     std::thread::scope(|threads| {
@@ -243,10 +268,13 @@ fn endless(error: &Arc<std::sync::Mutex<Vec<String>>>) -> Service {
     })
 }
 
-/// A call that is given up in the middle of a transfer ends it, and its memory may be freed at once.
-/// The connection goes on.
+/// A call that is given up in the middle of a transfer ends it, and its memory may be freed at
+/// once. The connection goes on.
 #[test]
 fn a_call_that_is_given_up_ends_its_transfers() {
+    if is_left_out("fabric") {
+        return;
+    }
     let errors = Arc::default();
     let server = mover(builder()).provider(1, endless(&errors)).start().unwrap();
     let client = connect(&server);
@@ -278,6 +306,9 @@ fn a_call_that_is_given_up_ends_its_transfers() {
 /// Where only one side asks for RDMA, there is none. Neither side opens libfabric for the other.
 #[test]
 fn both_sides_must_ask() {
+    if is_left_out("fabric") {
+        return;
+    }
     let server = mover(builder()).start().unwrap();
     let address = server.addresses()[0].to_string();
     let without = Client::to(address, credentials()).unwrap().deadline(LONG).connect().unwrap();
@@ -293,6 +324,9 @@ fn both_sides_must_ask() {
 
 #[test]
 fn what_is_missing_is_an_error_of_the_side_that_asked() {
+    if is_left_out("fabric") {
+        return;
+    }
     let wrong = Rdma::over("no provider");
     let error = Server::builder().rdma(&wrong).unwrap_err();
     assert!(matches!(error, StartError::Rdma(_)) && error.to_string().contains("name verbs"), "{error}");
@@ -302,9 +336,12 @@ fn what_is_missing_is_an_error_of_the_side_that_asked() {
     assert!(matches!(&error, ConnectError::Rdma { cause, .. } if cause.contains("name verbs")), "{error}");
 }
 
-/// A stranger that knows no token is not let in, and holds nobody up.
+/// A stranger that knows no token is not let in, and holds no other client up.
 #[test]
 fn strangers_are_refused() {
+    if is_left_out("fabric") {
+        return;
+    }
     use farside_fabric::ofi::connected::Connection;
     let server = mover(builder()).start().unwrap();
     let address = server.rdma_address().unwrap();
@@ -326,6 +363,9 @@ fn strangers_are_refused() {
 /// Two processes, of which one is killed in the middle of transfers.
 #[test]
 fn a_client_that_is_killed_leaves_the_server_whole() {
+    if is_left_out("fabric") {
+        return;
+    }
     let seen = Arc::new(AtomicBool::new(false));
     let pulled = seen.clone();
     let service = Service::new("victim").procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
@@ -362,6 +402,9 @@ fn a_client_that_is_killed_leaves_the_server_whole() {
 /// A client that stops in the middle of transfers. They end by the deadline, and by its end.
 #[test]
 fn transfers_with_a_client_that_stops_end_by_the_deadline() {
+    if is_left_out("fabric") {
+        return;
+    }
     let seen = Arc::new(AtomicU64::new(0));
     let (pulled, error) = (seen.clone(), Arc::new(std::sync::Mutex::new(String::new())));
     let told = error.clone();
@@ -399,6 +442,9 @@ fn transfers_with_a_client_that_stops_end_by_the_deadline() {
 /// Memory of a client by RDMA is passed on to a third party, with and without RDMA there.
 #[test]
 fn memory_is_passed_on() {
+    if is_left_out("fabric") {
+        return;
+    }
     let third = mover(builder()).start().unwrap();
     let text = |error: CallError<String>| error.to_string();
     let to = [connect(&third), {

@@ -27,7 +27,7 @@ use crate::transport::FabricError;
 /// takes at most 55.
 pub const PROOF_BYTES: usize = 32;
 /// The room for an event: its start, and bytes of the peer.
-const EVENT_WORDS: usize = 64;
+const EVENT_BYTES: usize = 512;
 /// The number of completions that a queue holds. It is more than operations are ever in flight.
 const CQ_ENTRIES: usize = 512;
 
@@ -95,6 +95,10 @@ impl Drop for Fabric {
     }
 }
 
+/// Room for an event.
+#[repr(C, align(8))]
+struct EventRoom([u8; EVENT_BYTES]);
+
 /// A queue of events about connections.
 pub(super) struct Events {
     eq: *mut ffi::Eq,
@@ -147,19 +151,18 @@ impl Events {
     /// # Errors
     /// [`FabricError::Provider`] if the connection, or an attempt to make one, has failed.
     pub(super) fn next(&mut self) -> Result<Option<Event>, FabricError> {
-        let mut words = [0_u64; EVENT_WORDS];
+        let mut room = EventRoom([0; EVENT_BYTES]);
         let mut kind = 0;
-        let room = size_of_val(&words);
-        // SAFETY: the queue is open; the room has `room` bytes.
-        let read = unsafe { ((*(*self.eq).ops).read)(self.eq, &mut kind, words.as_mut_ptr().cast(), room, 0) };
+        // SAFETY: the queue is open; the room has as many bytes as are passed.
+        let read = unsafe { ((*(*self.eq).ops).read)(self.eq, &mut kind, (&raw mut room).cast(), EVENT_BYTES, 0) };
         let head = size_of::<ffi::EqCmEntry>();
         match usize::try_from(read) {
             Ok(bytes) if kind == ffi::CONNREQ && bytes >= head => {
-                // SAFETY: an event of this kind begins with such an entry, and the words are
-                // aligned for it. Its description was made for this event, for its reader to free.
-                let info = unsafe { OneInfo::take(self.fabric.api, (*words.as_ptr().cast::<ffi::EqCmEntry>()).info) };
-                let words = words.iter().flat_map(|word| word.to_ne_bytes());
-                Ok(Some(Event::Request(info, words.take(bytes.min(room)).skip(head).collect())))
+                // SAFETY: an event of this kind begins with such an entry, and the room is aligned
+                // for it. Its description was made for this event, for its reader to free.
+                let info =
+                    unsafe { OneInfo::take(self.fabric.api, (*(&raw const room).cast::<ffi::EqCmEntry>()).info) };
+                Ok(Some(Event::Request(info, room.0[head..bytes.min(EVENT_BYTES)].to_vec())))
             }
             Ok(_) if kind == ffi::CONNECTED => Ok(Some(Event::Connected)),
             Ok(_) if kind == ffi::SHUTDOWN => Ok(Some(Event::Ended)),
@@ -478,7 +481,7 @@ impl Endpoint {
     /// Makes progress, and passes the numbers of transfers that have ended to `ended`.
     ///
     /// # Errors
-    /// [`FabricError::Provider`] if one has failed. The endpoint is of no use then.
+    /// [`FabricError::Provider`] if one has failed. Nothing more goes over the endpoint then.
     pub(super) fn poll(&mut self, mut ended: impl FnMut(usize)) -> Result<usize, FabricError> {
         let mut entries = [MaybeUninit::<ffi::CqDataEntry>::uninit(); 32];
         // SAFETY: the queue is open, with entries of this format; there is room for as many as are

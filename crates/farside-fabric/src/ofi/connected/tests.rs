@@ -250,17 +250,6 @@ fn bytes_of_a_stranger_are_no_request() {
 }
 
 #[test]
-fn addresses_are_read() {
-    let bytes = [&2_u16.to_ne_bytes()[..], &[0x12, 0x34, 10, 77, 0, 1], &[0; 8]].concat();
-    assert_eq!(socket_address(&bytes), Some("10.77.0.1:4660".parse().unwrap()));
-    let ipv6 = [&10_u16.to_ne_bytes()[..], &[0, 80, 0, 0, 0, 0], &[0; 15], &[1], &[0; 4]].concat();
-    assert_eq!(socket_address(&ipv6), Some("[::1]:80".parse().unwrap()));
-    for wrong in [&bytes[..7], &ipv6[..20], &[], &[0; 100]] {
-        assert_eq!(socket_address(wrong), None);
-    }
-}
-
-#[test]
 fn other_providers_are_refused() {
     let error = Listener::open("sockets", None).unwrap_err().to_string();
     assert!(error.contains("name verbs"), "{error}");
