@@ -51,7 +51,7 @@ const KNOWN_MAX: usize = 2 * SHARED_MAX;
 /// processes need libfabric at run time; nothing else opens it.
 ///
 /// *Cost.* A connection has a thread on each side, which sleeps while nothing arrives, and up to
-/// ten descriptors. A side that transfers keeps 2 MiB for it. To pass a [`Memory`] on for the first
+/// ten descriptors. A side that transfers keeps 2 MiB for it. To pass such memory on for the first
 /// time registers it, which locks its pages: see `ulimit -l`.
 ///
 /// *Trust.* Each connection has keys of its own, and a client proves its token when it connects for

@@ -10,6 +10,7 @@ use farside_rpc::{
 };
 
 use crate::processes::Other;
+use crate::rdma::rdma;
 use crate::{credentials, tokens, unique};
 
 const BYTES: usize = 100_000;
@@ -29,21 +30,29 @@ fn service(memory: &Memory) -> Service {
         .procedure("show", Handling::Pooled, move |_, ()| Ok::<_, Never>(shown.to_read(0..BYTES).unwrap()))
 }
 
-fn connect(address: &str) -> Client {
-    Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap()
+fn connect(address: &str, by_rdma: bool) -> Client {
+    let connect = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60));
+    let connect = if by_rdma { connect.rdma(rdma()) } else { connect };
+    connect.connect().unwrap()
 }
+
+/// What an address begins with whose bulk data goes by RDMA.
+const BY_RDMA: &str = "rdma+";
 
 /// Forks, in a process that has no other tests.
 pub(crate) fn fork(address: &str) {
+    let by_rdma = address.starts_with(BY_RDMA);
+    let address = address.trim_start_matches(BY_RDMA);
     let memory = Memory::new(BYTES).unwrap();
     let builder = Server::builder().listen(address).unwrap().tokens(tokens()).provider(0, service(&memory));
+    let builder = if by_rdma { builder.rdma(&rdma()).unwrap() } else { builder };
     let server = RefCell::new(Some(builder.pool(2).start().unwrap()));
     let address = server.borrow().as_ref().unwrap().addresses()[0].to_string();
     let path = std::env::temp_dir().join(unique("forks"));
     let turns = Server::builder().listen(format!("shm:{}", path.display())).unwrap().turns().unwrap();
     let turns = RefCell::new(Some(turns));
 
-    let client = connect(&address);
+    let client = connect(&address, by_rdma);
     let pending = RefCell::new(Some(client.procedure::<(), (), Never>("forks", 0, "wait").start(&()).unwrap()));
     let stream = client.procedure::<(), Stream<u64>, Never>("forks", 0, "count").call(&()).unwrap();
     let stream = RefCell::new(Some(stream));
@@ -61,9 +70,11 @@ pub(crate) fn fork(address: &str) {
             threads.spawn(|| {
                 let echo = client.procedure::<u64, u64, Never>("forks", 0, "echo");
                 let bytes = client.procedure::<Bulk<Read>, u64, Never>("forks", 0, "bytes");
+                let show = client.procedure::<(), Bulk<Read>, Never>("forks", 0, "show");
                 for number in 0.. {
                     assert_eq!(echo.call(&number), Ok(number));
                     assert_eq!(bytes.call(&vec![1; BYTES].into()), Ok(BYTES as u64));
+                    assert_eq!(show.call(&()).unwrap().pull_all().unwrap().len(), BYTES);
                     if is_over.load(Ordering::Relaxed) {
                         break;
                     }
@@ -94,7 +105,7 @@ pub(crate) fn fork(address: &str) {
                 drop(turns.take());
                 assert_eq!(server.take().unwrap().shutdown(Instant::now()), 0);
                 // A client of its own works as usual.
-                assert_eq!(connect(&address).ping(7), Ok(7));
+                assert_eq!(connect(&address, false).ping(7), Ok(7));
                 0
             };
             // SAFETY: what other threads of the parent may be changing has an origin in the parent,
@@ -125,7 +136,12 @@ pub(crate) fn fork(address: &str) {
 
 #[test]
 fn a_forked_child_is_refused_and_disturbs_nothing() {
-    for address in [format!("shm:{}", unique("forks")), "tcp://127.0.0.1:0".to_string()] {
+    let tcp = "tcp://127.0.0.1:0".to_string();
+    let mut addresses = vec![format!("shm:{}", unique("forks")), tcp.clone()];
+    if !farside_testbed::is_left_out("fabric") {
+        addresses.push(format!("{BY_RDMA}{tcp}"));
+    }
+    for address in addresses {
         assert!(Other::start("forker", &address).succeeds(), "{address}");
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_testbed::is_left_out;
 use farside_rpc::bulk::{Bulk, Memory, Read, Withdrawal, Write, scope};
 use farside_rpc::server::{Builder, ConnectionDump, StartError};
 use farside_rpc::{CallError, Client, ConnectError, Handling, Never, Rdma, Server, Service, TransferError};
+use farside_testbed::is_left_out;
 
 use crate::bulk::{mover, pattern};
 use crate::processes::Other;
