@@ -67,8 +67,8 @@ fn simulate() -> Ends {
 fn everywhere(name: &str, check: impl Fn(&Ends)) {
     let shm = format!("shm:conformance-{name}-{}", std::process::id());
     let (tcp, rdma) = ("tcp://127.0.0.1:0", Rdma::over("tcp").at([127, 0, 0, 1].into()));
-    let by_rdma = || connect(tcp, Some(&rdma));
-    let mut makers: Vec<&dyn Fn() -> Ends> = vec![&|| connect(&shm, None), &|| connect(tcp, None), &simulate];
+    let (by_shm, by_tcp, by_rdma) = (|| connect(&shm, None), || connect(tcp, None), || connect(tcp, Some(&rdma)));
+    let mut makers: Vec<&dyn Fn() -> Ends> = vec![&by_shm, &by_tcp, &simulate];
     if !farside_testbed::is_left_out("fabric") {
         makers.push(&by_rdma);
     }

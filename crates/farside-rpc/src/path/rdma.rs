@@ -183,6 +183,8 @@ pub(crate) struct RdmaPath {
     known: Mutex<HashMap<u64, Arc<PeerMemory>>>,
     /// The memory that this side has registered, with its numbers at the connection.
     own: Mutex<HashMap<u64, usize>>,
+    /// The program was told that memory could not be registered.
+    has_warned: AtomicBool,
 }
 
 /// Memory that the peer has registered.
@@ -248,7 +250,9 @@ impl RdmaPath {
         let registered = match connection.register(memory.mapping.clone(), may_write) {
             Ok(registered) => registered,
             Err(error) => {
-                tracing::warn!(%error, "memory is not registered, and travels as messages");
+                if !self.has_warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "memory is not registered, and travels as messages");
+                }
                 None
             }
         };

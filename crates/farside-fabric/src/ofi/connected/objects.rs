@@ -391,8 +391,13 @@ impl Endpoint {
         };
         self.fabric().check("registering memory (if its limit is why: `ulimit -l` shows it)", code)?;
         let mr = NonNull::new(mr).expect("a successful registration is not null");
-        self.registrations.push(Some(Registration { mr, memory }));
-        let number = self.registrations.len() - 1;
+        // A number is free again when its registration was closed.
+        let free = self.registrations.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.registrations.len());
+        if free.is_none() {
+            self.registrations.push(None);
+        }
+        self.registrations[number] = Some(Registration { mr, memory });
         if self.registers_with_endpoint
             && let Err(error) = self.bind(mr)
         {
