@@ -10,6 +10,8 @@
 //! API version 1.17. Versions 1.17 and 2.5 are tested, with the providers `tcp;ofi_rxm` of 1.17,
 //! `tcp` of 2.5, `verbs;ofi_rxm` (on soft-RoCE) and `shm`.
 //!
+//! [`connected`] has endpoints for two programs that are not of one job.
+//!
 //! # Progress
 //!
 //! Over `tcp`, nothing happens at a process that does not make

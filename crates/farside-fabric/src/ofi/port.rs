@@ -1,6 +1,7 @@
 //! One open endpoint of libfabric, and all objects that belong to it.
 //!
-//! Only this file calls through libfabric's tables. Its methods are `unsafe` where they pass memory
+//! Only this file and that of [connected](super::connected) endpoints call through libfabric's
+//! tables. Its methods are `unsafe` where they pass memory
 //! that must not move until the operation has ended.
 
 #![expect(
