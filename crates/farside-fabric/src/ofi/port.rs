@@ -1,8 +1,8 @@
 //! One open endpoint of libfabric, and all objects that belong to it.
 //!
 //! Only this file and that of [connected](super::connected) endpoints call through libfabric's
-//! tables. Its methods are `unsafe` where they pass memory
-//! that must not move until the operation has ended.
+//! tables. Its methods are `unsafe` where they pass memory that must not move until the operation
+//! has ended.
 
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
