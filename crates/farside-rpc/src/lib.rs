@@ -51,6 +51,8 @@ mod dial;
 mod door;
 mod error;
 mod frame;
+#[cfg(test)]
+mod golden;
 mod greeting;
 #[cfg(test)]
 mod hostile;
@@ -66,6 +68,8 @@ mod link;
 mod memory;
 mod path;
 mod peer;
+#[cfg(test)]
+mod pretenders;
 mod relay;
 mod remote;
 mod segments;

@@ -7,5 +7,6 @@ mod allocation;
 mod check;
 mod damaged;
 mod derived;
+mod golden;
 mod record;
 mod round_trip;

@@ -1,0 +1,73 @@
+//! The exact bytes of the messages of a greeting.
+//!
+//! Programs of different releases exchange at least a [`Hello`] and a [`Refusal::Version`]. The
+//! other messages may change with [`VERSION`], and only with it.
+
+use std::fmt::Debug;
+
+use farside_wire::{Decoder, Wire};
+
+use crate::greeting::{Hello, Proof, Refusal, Reply, VERSION, Welcome};
+
+/// Decodes a message, which is given in parts, and checks that it is encoded in the same way.
+#[track_caller]
+fn read<T: Wire + Debug>(parts: &[&[u8]]) -> T {
+    let bytes = parts.concat();
+    let value = farside_wire::decode(Decoder::new(&bytes), 0).unwrap();
+    assert_eq!(farside_wire::encode(&value, Vec::new()), bytes, "{value:?}");
+    value
+}
+
+#[test]
+fn a_client_has_fixed_messages() {
+    assert_eq!(VERSION, 3, "change the bytes below with the version");
+    let hello: Hello = read(&[
+        b"fars-rpc",
+        &[3, 0, 0, 0],
+        &[0xaa; 16],
+        // The name of the token.
+        &[1, 2, 0, 0, 0, 0, 0, 0, 0],
+        b"ab",
+    ]);
+    assert_eq!((&hello.magic, hello.version, hello.nonce), (b"fars-rpc", 3, [0xaa; 16]));
+    assert_eq!(hello.token.as_deref(), Some("ab"));
+    let proof: Proof = read(&[&[0xbb; 32], &[0]]);
+    assert_eq!((proof.proof, proof.secret), ([0xbb; 32], None));
+    // The secret has an address and 16 bytes.
+    let proof: Proof = read(&[&[0xbb; 32], &[1], &[1, 2, 3, 4, 5, 6, 7, 8], &[0xcc; 16]]);
+    let secret = proof.secret.map(|secret| format!("{secret:?}")).unwrap();
+    assert!(secret.contains(&0x0807_0605_0403_0201_u64.to_string()) && secret.contains("204"), "{secret}");
+}
+
+#[test]
+fn a_server_has_fixed_messages() {
+    let challenge: Reply = read(&[&[0, 0, 0, 0], &[0xaa; 16]]);
+    assert_eq!(challenge, Reply::Challenge { nonce: [0xaa; 16] });
+    let welcome: Reply = read(&[
+        &[1, 0, 0, 0],
+        &[0xbb; 32],
+        // No secret.
+        &[0],
+        &[1, 2, 0, 0, 0, 0, 0, 0],
+        &[3, 4, 0, 0, 0, 0, 0, 0],
+        &[5, 6, 0, 0],
+        &[7, 8, 0, 0, 0, 0, 0, 0],
+    ]);
+    let Reply::Welcome(Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, .. }) = welcome else {
+        panic!("{welcome:?}");
+    };
+    assert_eq!((proof, secret), ([0xbb; 32], None));
+    assert_eq!((incarnation, connection, calls_max, bytes_max), (0x201, 0x403, 0x605, 0x807));
+    let refused = |parts: &[&[u8]]| match read(&[&[&[2_u8, 0, 0, 0][..]], parts].concat()) {
+        Reply::Refused(refusal) => refusal,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&[&[0; 4], &[4, 0, 0, 0], &[3, 0, 0, 0]]), Refusal::Version { server: 4, client: 3 });
+    assert_eq!(refused(&[&[1, 0, 0, 0]]), Refusal::OtherUser);
+    assert_eq!(refused(&[&[2, 0, 0, 0]]), Refusal::NeedsToken);
+    assert_eq!(refused(&[&[3, 0, 0, 0]]), Refusal::Unproven);
+    assert_eq!(refused(&[&[4, 0, 0, 0], &[9, 0, 0, 0]]), Refusal::Full { max: 9 });
+    assert_eq!(refused(&[&[5, 0, 0, 0]]), Refusal::ShuttingDown);
+    let malformed = refused(&[&[6, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], b"no"]);
+    assert_eq!(malformed, Refusal::Malformed { why: "no".into() });
+}
