@@ -1,5 +1,6 @@
 //! Servers and clients of one test program, over each path.
 
+mod adverse;
 mod bulk;
 mod calls;
 mod compile_fail;
@@ -9,6 +10,7 @@ mod left_alone;
 mod macros;
 mod one_way;
 mod operation;
+mod parts;
 mod processes;
 mod rdma;
 mod relay;

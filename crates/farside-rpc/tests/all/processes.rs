@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
 use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Stream};
 
+use farside_testbed::{ended_with_us, ending_with_us};
+
 use crate::{credentials, tokens, unique};
 
 /// The variable that makes this test program play a part.
@@ -16,10 +18,35 @@ const PART: &str = "FARSIDE_RPC_TEST_PART";
 pub(crate) struct Other(Child);
 
 impl Other {
+    /// What `unshare` takes to run a program with the same user in another user namespace.
+    pub(crate) const APART: [&str; 3] = ["--user", "--map-current-user", "--"];
+
     pub(crate) fn start(part: &str, address: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::start_as(ended_with_us(std::env::current_exe().unwrap()), part, address)
+    }
+
+    /// Starts a process in another user namespace.
+    pub(crate) fn start_apart(part: &str, address: &str) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(Self::APART).args(ending_with_us()).arg(std::env::current_exe().unwrap());
+        Self::start_as(command, part, address)
+    }
+
+    /// Starts a process that may have this number of descriptors, if the system allows so many.
+    pub(crate) fn start_with_descriptors(count: u32, part: &str, address: &str) -> Self {
+        let mut command = ended_with_us("sh");
+        command.args(["-c", r#"ulimit -n "$0"; exec "$@""#, &count.to_string()]);
+        command.arg(std::env::current_exe().unwrap());
+        Self::start_as(command, part, address)
+    }
+
+    fn start_as(mut command: Command, part: &str, address: &str) -> Self {
         command.args(["--exact", "processes::other", "--nocapture", "--quiet"]).env(PART, format!("{part} {address}"));
         Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     /// Whether the process ends well within two minutes.
@@ -122,6 +149,10 @@ fn other() {
                 scope(|scope| push.call(&scope.lend_mut(&mut room)).unwrap());
             }
         }
+        "adverse-server" => crate::adverse::serve(address),
+        "adverse-client" => crate::adverse::use_it(address),
+        "adverse-crowd" => crate::adverse::crowd(address),
+        "exchange" => crate::adverse::exchange_apart(address),
         "forker" => crate::forks::fork(address),
         "soak-server" => crate::soak::serve(address),
         "crowd" => crate::soak::crowd(address),
