@@ -72,6 +72,8 @@ mod peer;
 mod pretenders;
 mod relay;
 mod remote;
+#[cfg(test)]
+mod scribbles;
 mod segments;
 pub mod server;
 mod service;

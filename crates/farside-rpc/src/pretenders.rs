@@ -165,7 +165,10 @@ fn a_server_of_another_version_is_a_typed_error() {
         });
         let error = Client::to(&address, credentials()).unwrap().deadline(LONG).connect().unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(&format!("version {server} ")) && text.contains(&format!("version {VERSION};")), "{text}");
+        assert!(
+            text.contains(&format!("version {server} ")) && text.contains(&format!("version {VERSION};")),
+            "{text}"
+        );
         assert_eq!(error, ConnectError::Refused { address, refusal });
         thread.join().unwrap();
     }

@@ -134,10 +134,12 @@ fn a_stopped_server_is_a_deadline() {
         let server = Other::start("adverse-server", &address);
         let client = connect(&address);
         assert_eq!(echo(&client, 1), Ok(1));
+        let hasty = client.deadline(Duration::from_millis(300)).procedure::<u64, u64, Never>("adverse", 0, "echo");
+        // It knows the procedure then.
+        wait_until("the server does not answer", || hasty.call(&1) == Ok(1));
         stop(server.id());
-        let hasty = client.deadline(Duration::from_millis(300));
         for number in 0..3 {
-            assert_eq!(hasty.ping(number), Err(CallError::Deadline { stage: Stage::Waiting }), "{address}");
+            assert_eq!(hasty.call(&number), Err(CallError::Deadline { stage: Stage::Waiting }), "{address}");
             assert_eq!(echo(&undisturbed, number), Ok(number));
         }
         let late = Client::to(&address, credentials()).unwrap().deadline(Duration::from_millis(300)).connect();
@@ -185,8 +187,10 @@ fn a_stopped_client_disturbs_nobody() {
             }
             assert_eq!(server.connection_count(), 2, "{address}");
             client.kill();
-            wait_until("the client is kept", || server.connection_count() == 1 && server.dump().calls.is_empty());
-            assert_eq!(server.dump().connections.len(), 1);
+            wait_until("the client is kept", || {
+                let dump = server.dump();
+                server.connection_count() == 1 && dump.connections.len() == 1 && dump.calls.is_empty()
+            });
         }
         drop((honest, pull));
         assert_eq!(server.shutdown(Instant::now() + LONG), 0);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
 use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Stream};
-
 use farside_testbed::{ended_with_us, ending_with_us};
 
 use crate::{credentials, tokens, unique};
