@@ -1,10 +1,10 @@
-//! A live server against clients that describe memory which they do not have, and that write random
-//! bytes into the memory of a connection.
+//! A live server against clients that describe memory which they do not have, and peers that write
+//! random bytes into the memory of a connection.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farside_sys::net::{MessageSocket, Waker};
+use farside_sys::net::{Listener, MessageSocket, Waker};
 use farside_sys::shm::{Mapping, MemoryPreference};
 use farside_wire::{Decoder, Wire};
 
@@ -13,7 +13,7 @@ use crate::bulk::{Bulk, Read, Write};
 use crate::dial::dial;
 use crate::door::abstract_name;
 use crate::frame::{Fetch, Head, Kind, Take};
-use crate::greeting::{Hello, MAGIC, Proof, Reply, VERSION};
+use crate::greeting::{Hello, MAGIC, Proof, Reply, VERSION, Welcome};
 use crate::link::{GONE, READ_ONLY};
 use crate::path::Path;
 use crate::path::shm::{Offer, ShmPath, Wakers};
@@ -223,4 +223,79 @@ fn scribbles_in_shared_memory_harm_their_connection_alone() {
     assert_eq!(echo.call(&1), Ok(1));
     drop((honest, echo));
     assert_eq!(server.shutdown(until), 0);
+}
+
+/// Accepts a client in the same way, as [`connect_to_scribble`] connects to a server.
+fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
+    let until = Instant::now() + LONG;
+    let socket = loop {
+        match listener.accept() {
+            Ok(socket) => break socket,
+            Err(error) => assert!(Instant::now() < until, "no client comes: {error}"),
+        }
+        std::thread::yield_now();
+    };
+    let mut socket = Socket::new(Stream::Unix(socket));
+    let say = |socket: &Socket, message: &Reply, fd| socket.send(&farside_wire::encode(message, Vec::new()), fd);
+    hear(&mut socket);
+    say(&socket, &Reply::Challenge { nonce: [2; 16] }, None).unwrap();
+    let (proof, fd) = hear(&mut socket);
+    let peer_secret = Proof::decode(&mut Decoder::new(&proof)).unwrap().secret.unwrap();
+    let fd = fd.unwrap();
+    let memory = Mapping::of_stranger(fd.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let offer = Offer::accept(fd).unwrap();
+    let ((own, client_wakes), (client_own, peer)) = (Waker::pair().unwrap(), Waker::pair().unwrap());
+    let secret = Some(offer.secret());
+    let welcome = Welcome { proof: [0; 32], secret, incarnation: 1, connection: 1, calls_max: 8, bytes_max: 1 << 20 };
+    say(&socket, &Reply::Welcome(welcome), Some(client_wakes.as_fd())).unwrap();
+    socket.send(b"w", Some(client_own.as_fd())).unwrap();
+    let waker = Waker::from_fd(peer.as_fd().try_clone_to_owned().unwrap());
+    let Stream::Unix(socket) = socket.stream else { panic!("it is a Unix socket") };
+    let identity = socket.peer().unwrap();
+    (ShmPath::new(offer, Wakers { own, peer }, socket, identity, peer_secret), memory, waker)
+}
+
+/// A server that scribbles while it answers. Its client has answers, or errors within the deadline.
+#[test]
+fn scribbles_of_a_server_are_errors_of_its_client() {
+    let name = format!("scribbling-{}", std::process::id());
+    let listener = Listener::bind(&abstract_name(&name)).unwrap();
+    let mut random = 0x0123_4567_89ab_cdef_u64;
+    let mut next = move |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize % below
+    };
+    let mut failed = 0;
+    for round in 0..50 {
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let connect = Client::to(format!("shm:{name}"), Credentials::own_user()).unwrap().once();
+                let client = connect.deadline(LONG).connect().unwrap().deadline(Duration::from_millis(100));
+                (0..10).filter(|number| client.ping(*number).is_err()).count()
+            });
+            let (path, memory, waker) = accept_to_scribble(&listener);
+            let places = [0..256, 256..512, 512..4608, 8192 + 2 * 132 * 1024..8192 + 2 * 132 * 1024 + 200];
+            let place = places[round % places.len()].clone();
+            while !client.is_finished() {
+                let mut calls = Vec::new();
+                let received = path.receive(&mut Vec::new(), 8, &mut |head, body| calls.push((head, body.to_vec())));
+                for (head, body) in calls {
+                    let _ = path.send(Head::new(Kind::Answer, head.id), &[&body]);
+                    let length = [1, 4, 8, 64][next(4)];
+                    let at = (place.start + next(place.len())).min(place.end - length) & !(length.min(8) - 1);
+                    let bytes: Vec<_> = (0..length).map(|_| next(256) as u8).collect();
+                    memory.write(at, &bytes).unwrap();
+                    waker.wake();
+                }
+                if received.is_err() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            failed += client.join().unwrap();
+        });
+    }
+    assert!(failed > 0, "no call failed");
 }
