@@ -20,16 +20,16 @@ fn read<T: Wire + Debug>(parts: &[&[u8]]) -> T {
 
 #[test]
 fn a_client_has_fixed_messages() {
-    assert_eq!(VERSION, 3, "change the bytes below with the version");
+    assert_eq!(VERSION, 4, "change the bytes below with the version");
     let hello: Hello = read(&[
         b"fars-rpc",
-        &[3, 0, 0, 0],
+        &[4, 0, 0, 0],
         &[0xaa; 16],
         // The name of the token.
         &[1, 2, 0, 0, 0, 0, 0, 0, 0],
         b"ab",
     ]);
-    assert_eq!((&hello.magic, hello.version, hello.nonce), (b"fars-rpc", 3, [0xaa; 16]));
+    assert_eq!((&hello.magic, hello.version, hello.nonce), (b"fars-rpc", 4, [0xaa; 16]));
     assert_eq!(hello.token.as_deref(), Some("ab"));
     let proof: Proof = read(&[&[0xbb; 32], &[0]]);
     assert_eq!((proof.proof, proof.secret), ([0xbb; 32], None));
@@ -52,10 +52,13 @@ fn a_server_has_fixed_messages() {
         &[3, 4, 0, 0, 0, 0, 0, 0],
         &[5, 6, 0, 0],
         &[7, 8, 0, 0, 0, 0, 0, 0],
+        // No RDMA.
+        &[0],
     ]);
-    let Reply::Welcome(Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, .. }) = welcome else {
+    let Reply::Welcome(Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, rdma }) = welcome else {
         panic!("{welcome:?}");
     };
+    assert_eq!(rdma, None);
     assert_eq!((proof, secret), ([0xbb; 32], None));
     assert_eq!((incarnation, connection, calls_max, bytes_max), (0x201, 0x403, 0x605, 0x807));
     let refused = |parts: &[&[u8]]| match read(&[&[&[2_u8, 0, 0, 0][..]], parts].concat()) {

@@ -61,7 +61,8 @@ fn play(part: impl FnOnce(Socket) + Send + 'static) -> (String, JoinHandle<()>) 
 }
 
 fn welcome(proof: Mac32, of: Option<Welcome>) -> Reply {
-    let new = Welcome { proof, secret: None, incarnation: 1, connection: 1, calls_max: 8, bytes_max: 1 << 20 };
+    let new =
+        Welcome { proof, secret: None, incarnation: 1, connection: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None };
     Reply::Welcome(Welcome { proof, ..of.unwrap_or(new) })
 }
 

@@ -246,7 +246,8 @@ fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
     let offer = Offer::accept(fd).unwrap();
     let ((own, client_wakes), (client_own, peer)) = (Waker::pair().unwrap(), Waker::pair().unwrap());
     let secret = Some(offer.secret());
-    let welcome = Welcome { proof: [0; 32], secret, incarnation: 1, connection: 1, calls_max: 8, bytes_max: 1 << 20 };
+    let (calls_max, bytes_max) = (8, 1 << 20);
+    let welcome = Welcome { proof: [0; 32], secret, incarnation: 1, connection: 1, calls_max, bytes_max, rdma: None };
     say(&socket, &Reply::Welcome(welcome), Some(client_wakes.as_fd())).unwrap();
     socket.send(b"w", Some(client_own.as_fd())).unwrap();
     let waker = Waker::from_fd(peer.as_fd().try_clone_to_owned().unwrap());
