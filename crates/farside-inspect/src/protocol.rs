@@ -420,6 +420,9 @@ pub trait Door {
     fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Never>;
     /// Traces the workers for some milliseconds: 0 ends the trace of this number.
     fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused>;
+    /// The time of the process's monotonic clock, in nanoseconds.
+    #[rpc(inline)]
+    fn clock(&self, cx: &Call) -> Result<u64, Never>;
     /// Takes the events that were recorded since the last call.
     fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused>;
 }

@@ -1,6 +1,7 @@
 //! [`Trace`]: what the workers of a job did for some time.
 
 mod chrome;
+mod clock;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use farside_rpc::{CallError, Pending};
 use farside_sys::process::monotonic_time;
 
+use self::clock::Clock;
 pub use self::summary::{CallSite, WaitSite};
 use super::error::InspectError;
 use super::inspector::{Guest, Inspector};
@@ -34,9 +36,9 @@ const EVENTS_MAX: usize = 4_000_000;
 pub struct Trace {
     /// The workers that recorded anything, by number.
     pub workers: Vec<WorkerTrace>,
-    /// When it began, by the monotonic clock of the job's machine.
+    /// When it began, by the monotonic clock of this machine.
     pub begin: Duration,
-    /// When it ended.
+    /// When it ended, by the same clock.
     pub end: Duration,
 }
 
@@ -58,7 +60,9 @@ pub struct WorkerTrace {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TraceEvent {
-    /// When it began, by the monotonic clock of the job's machine.
+    /// When it began, by the monotonic clock of this machine. The clocks of the job's machines are
+    /// compared with it, each by the fastest of some questions; half of the time of that question
+    /// is the most by which this may be wrong.
     pub at: Duration,
     /// How long it took.
     pub time: Duration,
@@ -200,6 +204,7 @@ impl Inspector {
         let mut recording = Recording { inspector: self, session, guests, found: BTreeMap::new(), event_count: 0 };
         // First all get ready to number the calls that they run; then calls are numbered.
         recording.renew(false)?;
+        let clocks = self.clocks(&recording.guests)?;
         thread::sleep(READY);
         recording.take()?;
         recording.renew(true)?;
@@ -218,11 +223,17 @@ impl Inspector {
         recording.take()?;
         let found = std::mem::take(&mut recording.found);
         drop(recording);
-        self.named(found, begin, end)
+        self.named(found, &clocks, begin, end)
     }
 
     /// Puts the names of places and functions into what was recorded.
-    fn named(&self, found: BTreeMap<(u32, u32), Raw>, begin: Duration, end: Duration) -> Result<Trace, InspectError> {
+    fn named(
+        &self,
+        found: BTreeMap<(u32, u32), Raw>,
+        clocks: &BTreeMap<u32, Clock>,
+        begin: Duration,
+        end: Duration,
+    ) -> Result<Trace, InspectError> {
         let told = self.ask_workers(0)?;
         let (mut called, mut sites) = (Called::new(), BTreeMap::new());
         for (process, now) in &told {
@@ -234,12 +245,19 @@ impl Inspector {
         let workers = found.into_iter().map(|((process, worker), raw)| {
             let sites = sites.get(&process).unwrap_or(&none);
             let lost = raw.lost.saturating_sub(raw.lost_before.unwrap_or(0)) + raw.unkept;
-            let events = raw.named(sites, &called);
-            let is_inside = |event: &TraceEvent| event.at + event.time >= begin && event.at <= end;
-            WorkerTrace { process, worker, events: events.into_iter().filter(is_inside).collect(), lost }
+            let clock = clocks.get(&process).copied().unwrap_or_default();
+            let events = within(raw.named(sites, &called), clock, begin, end);
+            WorkerTrace { process, worker, events, lost }
         });
         Ok(Trace { workers: workers.collect(), begin, end })
     }
+}
+
+/// The events of a process that were not over before the trace and began before its end, in the
+/// time of this machine.
+fn within(events: Vec<TraceEvent>, clock: Clock, begin: Duration, end: Duration) -> Vec<TraceEvent> {
+    let here = events.into_iter().map(|event| TraceEvent { at: clock.here(event.at), ..event });
+    here.filter(|event| event.at + event.time >= begin && event.at <= end).collect()
 }
 
 impl Raw {
@@ -271,5 +289,29 @@ impl Raw {
             events.push(TraceEvent { at: Duration::from_nanos(at_ns), time: Duration::from_nanos(time_ns), what });
         }
         events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::summary::tests::site;
+    use super::*;
+
+    /// The same moments, as processes see them whose clocks differ, come together again.
+    #[test]
+    fn events_of_other_clocks_are_those_of_this_one() {
+        let (begin, end) = (Duration::from_secs(50), Duration::from_secs(60));
+        let moments = [48, 49, 50, 55, 60, 61].map(Duration::from_secs);
+        for ahead in [0, 3_000_000_000, -40_000_000_000] {
+            let at = |moment: Duration| Duration::from_nanos((moment.as_nanos() as i64 + ahead) as u64);
+            let event = |moment: &Duration| {
+                let what = Occurrence::Collective { site: site("barrier", 3) };
+                TraceEvent { at: at(*moment), time: Duration::from_secs(1), what }
+            };
+            let clock = Clock::of([(begin, at(begin), begin)]);
+            let kept = within(moments.iter().map(event).collect(), clock, begin, end);
+            let kept: Vec<u64> = kept.iter().map(|event| event.at.as_secs()).collect();
+            assert_eq!(kept, [49, 50, 55, 60], "the other clock is {ahead} ns ahead");
+        }
     }
 }

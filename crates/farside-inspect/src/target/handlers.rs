@@ -7,6 +7,7 @@ use std::time::Duration;
 use farside::{Activity, WorkerId};
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::{Call, Never};
+use farside_sys::process::monotonic_time;
 
 use super::activity;
 use super::areas::{Area, Areas, Source};
@@ -207,6 +208,10 @@ impl Door for Handlers {
 
     fn trace(&self, _: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
         activity::trace(self.activity()?, session, time_ms, sends)
+    }
+
+    fn clock(&self, _: &Call) -> Result<u64, Never> {
+        Ok(monotonic_time().as_nanos() as u64)
     }
 
     fn events(&self, _: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use farside::{Worker, WorkerId};
 use farside_inspect::{Awaited, Expose, InspectError, Occurrence, WorkerState};
+use farside_testbed::{is_left_out, is_privileged};
 
 use crate::targets::Target;
 
@@ -99,5 +100,33 @@ fn one_client_traces_at_a_time() {
     assert!(matches!(error, InspectError::Traced { .. }), "{error}");
     first.join().unwrap().unwrap();
     job.trace(Duration::from_millis(1)).unwrap();
+    assert!(target.is_running());
+}
+
+/// The clock of the job's machine is another one: here, that of a namespace.
+#[test]
+fn a_job_with_another_clock_is_traced_by_this_one() {
+    if is_left_out("netns") {
+        return;
+    }
+    let mut words = vec!["unshare", "--time", "--monotonic", "50000", "--fork", "--kill-child"];
+    if !is_privileged() {
+        words.extend(["--user", "--map-current-user"]);
+    }
+    let mut target = Target::start_by(&words, "working", &[]);
+    let job = target.inspect(2);
+    let until = Instant::now() + Duration::from_secs(60);
+    // On a busy machine, a worker may have no processor while it is traced.
+    let trace = loop {
+        let trace = job.trace(Duration::from_millis(500)).unwrap();
+        if trace.calls().iter().any(|call| call.delay.is_some()) {
+            break trace;
+        }
+        let counts: Vec<usize> = trace.workers.iter().map(|worker| worker.events.len()).collect();
+        assert!(Instant::now() < until, "no calls were traced in a minute, but {counts:?} events");
+    };
+    for worker in &trace.workers {
+        assert!(worker.events.iter().all(|event| event.at + event.time >= trace.begin && event.at <= trace.end));
+    }
     assert!(target.is_running());
 }

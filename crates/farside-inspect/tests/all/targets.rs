@@ -32,9 +32,17 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn start(part: &str, settings: &[(&str, &str)]) -> Self {
+        Self::start_by(&[], part, settings)
+    }
+
+    /// The same, started by a command with its arguments.
+    pub(crate) fn start_by(launcher: &[&str], part: &str, settings: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}-{}-{part}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut command = ended_with_us(std::env::current_exe().unwrap());
+        let program = std::env::current_exe().unwrap().into_os_string();
+        let mut words = launcher.iter().map(Into::into).chain([program]);
+        let mut command = ended_with_us(words.next().unwrap());
+        command.args(words);
         command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
         command.env(PART, part).env("FARSIDE_JOB", &name).envs(settings.iter().copied());
         Self { launcher: command.spawn().unwrap(), name }
