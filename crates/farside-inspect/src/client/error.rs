@@ -221,6 +221,14 @@ pub enum InspectError {
         /// What was looked for.
         what: String,
     },
+    /// No worker publishes steps, so none can stay after one.
+    #[error(
+        "{job} cannot be paused: none of its workers publishes steps; have the program publish a view at each step"
+    )]
+    NoSteps {
+        /// The job.
+        job: JobId,
+    },
     /// The workers did not come to one step.
     #[error(
         "not all workers came to one step in {after:?}: they may compute for longer or have ended; give them more time"

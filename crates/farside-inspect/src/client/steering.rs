@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::Bulk;
@@ -19,6 +20,9 @@ use crate::protocol::{
 use crate::selection::Selection;
 use crate::spans::runs;
 use crate::sync::lock;
+
+/// The pause between two looks whether a program has published its first step.
+const FIRST_STEP_NAP: Duration = Duration::from_millis(5);
 
 /// The workers of all processes stay after one step. Dropping it lets them go on.
 struct Held {
@@ -179,14 +183,28 @@ impl Inspector {
     /// `At::Next` mean the next step that can be had. While the job is paused, views show the step
     /// by [`At::Now`], and changes by this inspector and its clones are made at once.
     ///
-    /// The pause ends when the result is dropped, or when this program ends.
+    /// The pause ends when the result is dropped, or when this program ends. Workers that publish no
+    /// steps go on meanwhile.
     ///
     /// # Errors
-    /// [`InspectError`]: [`Refused::Held`] if the job is paused already.
+    /// [`InspectError`]: [`Refused::Held`] if the job is paused already;
+    /// [`NoSteps`](InspectError::NoSteps) if no worker publishes steps.
     pub fn pause_at(&self, at: At) -> Result<Paused, InspectError> {
         let after = if let At::Step(step) = at { Some(step) } else { None };
-        let held = self.hold(after, &[], Instant::now() + self.time())?;
-        Ok(Paused::new(self.clone(), held))
+        let deadline = Instant::now() + self.time();
+        loop {
+            let held = self.hold(after, &[], deadline)?;
+            if held.step.is_some() {
+                return Ok(Paused::new(self.clone(), held));
+            }
+            drop(held);
+            // A program that has a view may be about to publish its first step.
+            let has_views = self.list()?.iter().any(|area| area.role == Role::View);
+            if !has_views || Instant::now() >= deadline {
+                return Err(InspectError::NoSteps { job: self.job().clone() });
+            }
+            thread::sleep(FIRST_STEP_NAP);
+        }
     }
 
     /// What readers hold in the processes of the job.

@@ -211,3 +211,18 @@ fn a_pause_is_longer_than_the_deadline_of_the_job() {
     newest(&job.open::<f64>("seen").unwrap());
     assert!(target.is_running());
 }
+
+/// Where no worker publishes steps, none would stay: the reader is told so.
+#[test]
+fn a_job_without_steps_is_not_paused() {
+    let mut target = Target::start("probes", &[]);
+    let job = target.inspect(2);
+    for at in [At::Now, At::Next, At::Step(5)] {
+        let error = job.pause_at(at).unwrap_err();
+        assert!(matches!(error, InspectError::NoSteps { .. }), "{error}");
+        assert!(error.to_string().contains("publish a view at each step"), "{error}");
+    }
+    // Nothing is left of the attempt.
+    assert_eq!(job.is_paused().unwrap(), None);
+    assert!(target.is_running());
+}

@@ -82,6 +82,8 @@ function takeList(head) {
   areas = head.areas;
   showPaused(head.paused ?? null);
   at("control").hidden = false;
+  at("pause").title = areas.some((area) => area.role === "view") ? "Have the job pause, or go on (space)"
+    : "This job cannot be paused: none of its workers publishes steps";
   if (!at("state").dataset.said) say(paused ? `paused after step ${paused.step ?? "?"}` : "connected");
   for (const area of areas) {
     if (moved.get(area.name)?.[0] !== area.step) moved.set(area.name, [area.step, Date.now()]);
