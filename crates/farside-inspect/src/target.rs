@@ -75,7 +75,7 @@ pub trait Expose {
     /// # use farside_inspect::Expose;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let counts = me.global_array::<u64>(1 << 20)?;
-    /// let shown = me.expose("counts", &counts)?.shape([1 << 10, 1 << 10]).writable();
+    /// let shown = me.expose("counts", &counts)?.shape([1 << 10, 1 << 10])?.writable();
     /// // Readers see both changes, or none.
     /// let locked = shown.lock()?;
     /// counts.local(me).set(0, 1);

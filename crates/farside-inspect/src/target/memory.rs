@@ -14,7 +14,7 @@ use super::areas::{Area, Areas, Source};
 use super::error::ExposeError;
 use super::host::Host;
 use super::locked::{LEASE_MAX, LockedMemory};
-use super::view::{described, elements_of, fields_of};
+use super::view::{DIMENSIONS_MAX, check_units, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::protocol::{Kind, Part, Role};
 
@@ -133,26 +133,65 @@ impl<'w, T: Element> Exposed<'w, T> {
 
     /// Gives the whole memory a shape, in row-major order. The default is one dimension.
     ///
-    /// # Panics
-    /// If the shape has another number of elements than the whole, or more than 8 dimensions, or if
-    /// this worker's elements are not whole rows of it: give an array blocks of whole rows.
-    #[track_caller]
-    pub fn shape(self, shape: impl AsRef<[usize]>) -> Self {
+    /// # Errors
+    /// [`ExposeError::Shape`] if the shape has another number of elements than the whole, or more
+    /// than 8 dimensions, or if this worker's elements are not whole rows of it: give an array
+    /// blocks of whole rows.
+    pub fn shape(self, shape: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
         let shape: Vec<u64> = shape.as_ref().iter().map(|length| *length as u64).collect();
         let Self { whole, first, count, .. } = self;
+        if shape.is_empty() || shape.len() > DIMENSIONS_MAX {
+            return Err(self.wrong("it has not 1 to 8 dimensions; give as many"));
+        }
         let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
-        assert_eq!(total, Some(whole), "the shape {shape:?} is not that of {whole} elements");
-        assert!(!shape.is_empty() && shape.len() <= super::view::DIMENSIONS_MAX, "1 to 8 dimensions, not {shape:?}");
+        if total != Some(whole) {
+            return Err(self.wrong("it has another number of elements than the memory; give one with as many"));
+        }
+        // The whole has elements, so no length is 0.
         let row: u64 = shape[1..].iter().product();
-        assert!(
-            first.is_multiple_of(row) && count.is_multiple_of(row),
-            "this worker has {count} elements from number {first} on, which are no whole rows of {row}"
-        );
+        if !first.is_multiple_of(row) || !count.is_multiple_of(row) {
+            return Err(self.wrong("this worker has no whole rows of it; give the array blocks of whole rows"));
+        }
+        let part = self.area.part();
+        if [&part.zero, &part.spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
+            return Err(self.wrong("its coordinates have another number of dimensions; give the shape before them"));
+        }
         let mut origin = vec![0; shape.len()];
         let mut own = shape.clone();
         (origin[0], own[0]) = (first / row, count / row);
         self.area.describe(|part| (part.whole, part.origin, part.shape) = (shape, origin, own));
-        self
+        Ok(self)
+    }
+
+    fn wrong(&self, what: &'static str) -> ExposeError {
+        ExposeError::Shape { name: self.area.part().name, what }
+    }
+
+    /// The coordinates of the first place of the whole, by dimension.
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if there is not one for each dimension.
+    pub fn origin(self, zero: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
+        let zero = self.axes(zero.as_ref())?;
+        self.area.describe(|part| part.zero = zero);
+        Ok(self)
+    }
+
+    /// The distance of two places, by dimension.
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if there is not one for each dimension.
+    pub fn spacing(self, spacing: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
+        let spacing = self.axes(spacing.as_ref())?;
+        self.area.describe(|part| part.spacing = spacing);
+        Ok(self)
+    }
+
+    fn axes(&self, axes: &[f64]) -> Result<Vec<f64>, ExposeError> {
+        if axes.is_empty() || axes.len() == self.area.part().shape.len() {
+            return Ok(axes.to_vec());
+        }
+        Err(self.wrong("its coordinates have another number of dimensions; give one for each, or none"))
     }
 
     /// Lets readers write the memory. A write of several values is one update: it waits while the
@@ -172,13 +211,12 @@ impl<'w, T: Element> Exposed<'w, T> {
 
     /// The units of the elements, such as `K`.
     ///
-    /// # Panics
-    /// If the units have more than 40 bytes, or control characters.
-    #[track_caller]
-    pub fn units(self, units: &str) -> Self {
-        assert!(super::view::are_units(units), "invalid units {units:?}");
+    /// # Errors
+    /// [`ExposeError::Units`] if they have more than 40 bytes, or control characters.
+    pub fn units(self, units: &str) -> Result<Self, ExposeError> {
+        check_units(&self.area.part().name, units)?;
         self.area.describe(|part| units.clone_into(&mut part.units));
-        self
+        Ok(self)
     }
 
     /// Locks the memory until the result is dropped. No reader sees what it has at a moment in

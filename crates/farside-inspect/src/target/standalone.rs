@@ -121,6 +121,9 @@ impl Standalone {
     /// [`ExposeError`].
     pub fn expose<T: Element + Pod>(&self, name: &str, count: usize) -> Result<OwnMemory<'_, T>, ExposeError> {
         let host = Host::Alone(self);
+        if count == 0 {
+            return Err(ExposeError::Shape { name: name.into(), what: "it has no elements; expose at least one" });
+        }
         let part = Part {
             element: T::TYPE,
             fields: fields_of::<T>(name)?,

@@ -118,9 +118,7 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
     fn part(&self) -> Result<Part, ExposeError> {
         let Self { host, name, shape, whole, units, zero, spacing, kind, is_writable, .. } = self;
         let described = described(*host, name, Role::View)?;
-        if !are_units(units) {
-            return Err(ExposeError::Units { name: name.clone(), units: units.clone(), max: UNITS_BYTES_MAX });
-        }
+        check_units(name, units)?;
         let wrong = |what| ExposeError::Shape { name: name.clone(), what };
         let all = (shape.clone(), vec![0; shape.len()]);
         let (whole, origin) = whole.as_ref().unwrap_or(&all);
@@ -190,9 +188,12 @@ pub(super) fn fields_of<T: Element>(name: &str) -> Result<Vec<Field>, ExposeErro
     possible.ok_or_else(|| ExposeError::Shape { name: name.into(), what })
 }
 
-/// Whether a text can be the units of an area.
-pub(super) fn are_units(units: &str) -> bool {
-    units.len() <= UNITS_BYTES_MAX && !units.chars().any(char::is_control)
+/// Checks that a text can be the units of an area.
+pub(super) fn check_units(name: &str, units: &str) -> Result<(), ExposeError> {
+    if units.len() <= UNITS_BYTES_MAX && !units.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(ExposeError::Units { name: name.into(), units: units.into(), max: UNITS_BYTES_MAX })
 }
 
 /// The number of elements of a part.

@@ -20,6 +20,7 @@ fn memory_is_read_and_written_whole() {
     };
     let info = pairs.info();
     assert_eq!((info.role, &info.shape[..], info.units.as_str()), (Role::Memory, &[4, BOARD as u64][..], "1"));
+    assert_eq!((&info.origin[..], &info.spacing[..]), (&[1.0, 2.0][..], &[0.5, 0.25][..]));
     assert!(info.is_writable && info.parts.iter().all(|part| part.shape == [2, BOARD as u64]));
     let mut rounds = 0;
     for number in 0..400_u64 {

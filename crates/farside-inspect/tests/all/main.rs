@@ -8,6 +8,7 @@ mod network;
 #[cfg(feature = "page")]
 mod page;
 mod reading;
+mod refused;
 mod soak;
 mod standalone;
 mod steering;

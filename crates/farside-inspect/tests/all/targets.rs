@@ -107,6 +107,8 @@ pub(crate) fn target() {
         "everything" => crate::failures::play_everything(),
         "alone" => crate::standalone::play_rank(),
         "many" => job.run(show_many),
+        "refused" => job.run(crate::refused::play_refused),
+        "refused alone" => crate::refused::play_refused_alone(),
         "probes" => job.run(answer_probes),
         part if part.starts_with("client ") => crate::steering::play_client(part),
         part => panic!("no part {part}"),
@@ -242,7 +244,8 @@ fn show_wide(me: &Worker) -> farside::Result<()> {
 /// Exposes memory, and changes two halves of each worker's part to the same values under a lock.
 fn expose_memory(me: &Worker) -> farside::Result<()> {
     let array = me.global_array::<u64>(2 * BOARD * me.worker_count() as usize)?;
-    let shown = me.expose("pairs", &array)?.shape([2 * me.worker_count() as usize, BOARD]).writable().units("1");
+    let shown = me.expose("pairs", &array)?.shape([2 * me.worker_count() as usize, BOARD])?.writable().units("1")?;
+    let shown = shown.origin([1.0, 2.0])?.spacing([0.5, 0.25])?;
     let own = me.register(vec![f64::from(me.id().number()); 4])?;
     let _own = me.expose(&format!("own {}", me.id().number()), &own)?;
     let loose = me.symmetric::<u16>(3)?;

@@ -1,0 +1,155 @@
+//! What a program shows wrongly is refused by a typed error that names the fault, and nothing of it
+//! is shown.
+
+use std::fmt::Debug;
+
+use farside::Worker;
+use farside_inspect::{Expose, ExposeError, Inspector, PublishError, Standalone};
+
+use crate::targets::Target;
+
+/// A name that would be markup in a page. It is an ordinary one.
+const MARKUP: &str = "<img src=x onerror=\"alert(1)\">&amp;";
+
+macro_rules! assert_refused {
+    ($result:expr, $error:pat) => {{
+        let error = refusal($result);
+        assert!(matches!(error, $error), "{error:?}");
+        error.to_string()
+    }};
+}
+
+#[track_caller]
+fn refusal<T, E: Debug>(result: Result<T, E>) -> E {
+    match result {
+        Ok(_) => panic!("it was not refused"),
+        Err(error) => error,
+    }
+}
+
+/// Shows much that is wrong, and little that is right.
+pub(crate) fn play_refused(me: &Worker) -> farside::Result<()> {
+    names(me)?;
+    shapes_and_units(me)?;
+    memory(me)?;
+    steps(me)?;
+    for (default, least, most) in
+        [(2.0, 0.0, 1.0), (0.5, 1.0, 0.0), (f64::NAN, 0.0, 1.0), (0.0, f64::NAN, 1.0), (0.0, 0.0, f64::INFINITY)]
+    {
+        let said = assert_refused!(me.parameter("dt", default, least..=most), ExposeError::Bounds { .. });
+        assert!(said.contains("\"dt\""), "{said}");
+    }
+    let _right = (me.gauge(MARKUP)?, me.parameter("dt", 0.0, 0.0..=1.0)?);
+    me.barrier()?;
+    if me.is_first() {
+        let job = Inspector::connect(&*std::env::var("FARSIDE_JOB").unwrap()).unwrap();
+        let shown: Vec<String> = job.list().unwrap().into_iter().map(|area| area.name).collect();
+        assert_eq!(shown, [MARKUP, "dt"]);
+    }
+    me.barrier()
+}
+
+fn names(me: &Worker) -> farside::Result<()> {
+    let long = "n".repeat(201);
+    for name in ["", "a[0]", "line\nbreak", "\u{1b}[2J", "\u{7f}", &long] {
+        assert_refused!(me.gauge(name), ExposeError::Name { .. });
+        assert_refused!(me.parameter(name, 0.0, 0.0..=1.0), ExposeError::Name { .. });
+        assert_refused!(me.view::<f64>(name).open(), ExposeError::Name { .. });
+        assert_refused!(me.action(name, |_| Ok(())), ExposeError::Name { .. });
+    }
+    let first = me.gauge("double")?;
+    let worker = me.id().number();
+    let said = assert_refused!(me.gauge("double"), ExposeError::Taken { .. });
+    assert_eq!(
+        said,
+        format!("worker {worker} has an area \"double\" already: drop that first, or choose another name")
+    );
+    assert_refused!(me.view::<u8>("double").open(), ExposeError::Taken { .. });
+    assert_refused!(me.parameter("double", 0.0, 0.0..=1.0), ExposeError::Taken { .. });
+    drop(first);
+    me.gauge("double").map(drop)?;
+    Ok(())
+}
+
+fn shapes_and_units(me: &Worker) -> farside::Result<()> {
+    let view = || me.view::<f64>("view");
+    for (wrong, what) in [
+        (view().shape([1; 9]), "8 dimensions"),
+        (view().shape([2, 0]), "length 0"),
+        (view().shape([2]).part_of([2, 2], [0, 0]), "numbers of dimensions"),
+        (view().shape([2]).part_of([4], [3]), "inside the whole"),
+        (view().shape([2]).part_of([4], [usize::MAX]), "inside the whole"),
+        (view().shape([2]).origin([0.0; 3]), "coordinates"),
+        (view().shape([usize::MAX, 4]), "address space"),
+    ] {
+        let said = assert_refused!(wrong.open(), ExposeError::Shape { .. });
+        assert!(said.contains("\"view\"") && said.contains(what), "{said}");
+    }
+    for units in ["\t", "\u{1b}]0;m\u{7}", &"m".repeat(41)] {
+        assert_refused!(view().units(units).open(), ExposeError::Units { .. });
+    }
+    view().units(&"m".repeat(40)).open().map(drop)?;
+    Ok(())
+}
+
+fn memory(me: &Worker) -> farside::Result<()> {
+    // Each worker has 12 elements.
+    let count = 12 * me.worker_count() as usize;
+    let array = me.global_array::<u64>(count)?;
+    let show = || me.expose("memory", &array);
+    for (shape, what) in [
+        (&[count + 1][..], "another number of elements"),
+        (&[count, 0], "another number of elements"),
+        (&[usize::MAX, usize::MAX], "another number of elements"),
+        (&[], "1 to 8 dimensions"),
+        (&[1, 1, 1, 1, 1, 1, 1, 1, count], "1 to 8 dimensions"),
+        (&[1, count], "whole rows"),
+    ] {
+        let said = assert_refused!(show()?.shape(shape), ExposeError::Shape { .. });
+        assert!(said.contains("\"memory\"") && said.contains(what), "{said}");
+    }
+    assert_refused!(show()?.units("\n"), ExposeError::Units { .. });
+    assert_refused!(show()?.origin([0.0, 0.0]), ExposeError::Shape { .. });
+    assert_refused!(show()?.spacing([1.0])?.shape([count / 4, 4]), ExposeError::Shape { .. });
+    show()?.shape([count / 4, 4])?.spacing([1.0, 2.0])?.units("m").map(drop)?;
+    Ok(())
+}
+
+fn steps(me: &Worker) -> farside::Result<()> {
+    let view = me.view::<u8>("steps").shape([2]).open()?;
+    view.publish(5, &[0; 2])?;
+    for step in [0, 4, 5] {
+        let error = refusal(view.publish(step, &[0; 2]));
+        assert!(matches!(error, PublishError::Back { step: at, last: 5, .. } if at == step), "{error:?}");
+    }
+    assert_refused!(view.publish(u64::MAX, &[0; 2]), PublishError::Last { .. });
+    assert_refused!(view.publish(6, &[0; 3]), PublishError::Length { given: 3, expected: 2, .. });
+    assert_refused!(view.publish_mut(6, &mut [0]), PublishError::Length { given: 1, expected: 2, .. });
+    // What was refused is not published.
+    view.publish(6, &[0; 2])?;
+    Ok(())
+}
+
+/// The same for a program without a job.
+pub(crate) fn play_refused_alone() -> farside::Result<()> {
+    let shown = Standalone::begin()?;
+    let said = assert_refused!(shown.expose::<u64>("memory", 0), ExposeError::Shape { .. });
+    assert!(said.contains("\"memory\"") && said.contains("at least one"), "{said}");
+    assert_refused!(shown.expose::<u64>("memory", usize::MAX), ExposeError::Shape { .. });
+    assert_refused!(shown.gauge("a\u{7}"), ExposeError::Name { .. });
+    let _memory = shown.expose::<u64>("memory", 1)?;
+    assert_refused!(shown.expose::<u64>("memory", 1), ExposeError::Taken { .. });
+    let job = Inspector::connect(&*std::env::var("FARSIDE_JOB").unwrap()).unwrap();
+    assert_eq!(job.list().unwrap().len(), 1);
+    Ok(())
+}
+
+#[test]
+fn wrong_areas_and_steps_are_refused() {
+    assert!(Target::start("refused", &[]).wait(), "the job has failed");
+}
+
+#[test]
+fn programs_without_a_job_are_refused_the_same() {
+    assert!(Target::start("refused alone", &[]).wait(), "the program has failed");
+}
