@@ -85,12 +85,54 @@ pub(crate) fn beside_job(_: SocketAddr, _: &impl std::fmt::Display) -> Result<Se
 /// Says where the page is.
 #[cfg(feature = "page")]
 fn invitation(page: &Served) -> String {
-    let (url, port) = (page.url(), page.address().port());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    if page.address().ip().is_loopback() {
-        format!("{url}\nfrom another machine, the same address after: ssh -L {port}:127.0.0.1:{port} {host}\n")
-    } else {
-        format!("{url}\nnothing is encrypted: who can read this network's traffic can look, too\n")
+    invitation_from(&page.url(), page.address(), host.trim())
+}
+
+/// The same, for a page on a machine of this name. A tunnel leads to the address at which the page
+/// listens, as the machine itself reaches it.
+#[cfg(feature = "page")]
+fn invitation_from(url: &str, address: SocketAddr, host: &str) -> String {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    let port = address.port();
+    let mut reached = address;
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => reached.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => reached.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    let tunnel = format!("ssh -L {port}:{reached} {host}");
+    if address.ip().is_loopback() {
+        return format!("{url}\nfrom another machine, the same address after: {tunnel}\n");
+    }
+    let token = url.split_once('#').map_or("", |(_, token)| token);
+    format!(
+        "{url}\nnothing is encrypted: who can read this network's traffic can look, too\n\
+         encrypted from another machine: http://localhost:{port}/#{token} after: {tunnel}\n"
+    )
+}
+
+#[cfg(all(test, feature = "page"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_leads_to_where_the_page_listens() {
+        for (listens, leads) in [
+            ("127.0.0.1:81", "ssh -L 81:127.0.0.1:81 node17"),
+            ("127.0.0.9:81", "ssh -L 81:127.0.0.9:81 node17"),
+            ("[::1]:81", "ssh -L 81:[::1]:81 node17"),
+            ("0.0.0.0:81", "ssh -L 81:127.0.0.1:81 node17"),
+            ("[::]:81", "ssh -L 81:[::1]:81 node17"),
+            ("10.1.2.3:81", "ssh -L 81:10.1.2.3:81 node17"),
+        ] {
+            let address: SocketAddr = listens.parse().unwrap();
+            let said = invitation_from("http://somewhere/#secret", address, "node17");
+            assert_eq!(said.lines().next(), Some("http://somewhere/#secret"));
+            assert!(said.ends_with(&format!(" after: {leads}\n")), "{listens}: {said}");
+            let is_open = said.contains("nothing is encrypted") && said.contains("http://localhost:81/#secret");
+            assert_eq!(is_open, !address.ip().is_loopback(), "{said}");
+        }
     }
 }
