@@ -95,7 +95,7 @@ impl Interval<'_> {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{}  {} workers\n{:>6} {:>8} {:>6} {:>6} {:>9} {:>8} {:>9} {:>7} {:>7}  now\n",
+            "{}  {} workers\n{:>6} {:>8} {:>6} {:>6} {:>9} {:>8} {:>9} {:>7} {:>7} {:>7} {:>7}  now\n",
             self.job,
             self.now.len(),
             "worker",
@@ -106,29 +106,32 @@ impl Interval<'_> {
             "MB/s",
             "run/s",
             "stalls",
-            "pending"
+            "queued",
+            "pending",
+            "rings"
         );
         for (now, between) in self.workers() {
             text += &format!("{:>6} ", format!("{}{}", now.worker, if now.is_of_pool { "p" } else { "" }));
             text += &match between {
-                None => format!("{:>66}", ""),
+                None => format!("{:>67}", ""),
                 Some((shares, counted)) => {
                     let percent = |time| format!("{:.1}%", 100.0 * share(time, &shares));
                     let rate = |count: u64| count as f64 / counted.at.as_secs_f64().max(1e-9);
                     format!(
-                        "{:>8} {:>6} {:>6} {:>9.0} {:>8.2} {:>9.0} {:>7}",
+                        "{:>8} {:>6} {:>6} {:>9.0} {:>8.2} {:>9.0} {:>7} {:>7}",
                         percent(shares.program),
                         percent(shares.calls),
                         percent(shares.all_waits()),
                         rate(counted.calls),
                         rate(counted.bytes) / 1e6,
                         rate(counted.executed),
-                        counted.stalls
+                        counted.stalls,
+                        counted.staged
                     )
                 }
             };
-            let pending = now.counters.map_or(0, |counters| counters.replies_pending);
-            text += &format!(" {pending:>7}  {}\n", doing(now));
+            let (pending, rings) = now.counters.map_or((0, 0), |of| (of.replies_pending, of.ring_bytes));
+            text += &format!(" {pending:>7} {:>7}  {}\n", size(rings), doing(now));
         }
         let mut waits: Vec<(f64, u32, Site)> = Vec::new();
         for (now, between) in self.workers() {
@@ -152,6 +155,15 @@ const WAITS_SHOWN: usize = 10;
 
 fn share(time: Duration, shares: &Shares) -> f64 {
     time.as_secs_f64() / shares.time.as_secs_f64().max(1e-9)
+}
+
+/// A size of memory, in at most 5 characters.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes}"),
+        10_000..10_240_000 => format!("{}K", bytes >> 10),
+        _ => format!("{}M", bytes >> 20),
+    }
 }
 
 fn doing(now: &WorkerState) -> String {

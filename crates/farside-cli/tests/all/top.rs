@@ -1,5 +1,6 @@
 //! `farside top` and `farside inspect trace`, beside a job with waits that are known.
 
+use std::cell::Cell;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +26,51 @@ fn job() {
     if std::env::var_os(PART).is_none() {
         return;
     }
-    farside::job().deadline(2 * LIMIT).run(wait_for_each_other).unwrap();
+    let is_measuring = std::env::var(PART).is_ok_and(|part| part == MEASURING);
+    let body = if is_measuring { measure_itself } else { wait_for_each_other };
+    farside::job().deadline(2 * LIMIT).run(body).unwrap();
+}
+
+/// The part of a job whose workers measure what they do, and show it.
+const MEASURING: &str = "measuring";
+/// What a worker's time is spent on.
+const SPENT: [&str; 3] = ["program", "calls", "waits"];
+
+/// Worker 0 sleeps, and runs a call of worker 1 while it waits for it. Each worker shows the sums
+/// of its own times in seconds.
+fn measure_itself(me: &Worker) -> farside::Result<()> {
+    let is_first = me.is_first();
+    let nap = Duration::from_millis(15);
+    let shown = SPENT.map(|what| me.gauge(&format!("{what} {}", me.id().number())));
+    let [program, calls, waits] = shown;
+    let (program, calls, waits) = (program?, calls?, waits?);
+    let mut sums = [Duration::ZERO; 3];
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        let begun = Instant::now();
+        thread::sleep(nap);
+        let (slept, in_calls) = (Instant::now(), IN_CALLS.get());
+        if !is_first {
+            let run = |_: &Worker, nap_ms: u64| {
+                let begun = Instant::now();
+                thread::sleep(Duration::from_millis(nap_ms));
+                IN_CALLS.set(IN_CALLS.get() + begun.elapsed());
+            };
+            me.call_return(WorkerId::new(0), 2 * nap.as_millis() as u64, run)?.wait()?;
+        }
+        me.barrier()?;
+        let ran = IN_CALLS.get() - in_calls;
+        sums[0] += slept - begun;
+        sums[1] += ran;
+        sums[2] += slept.elapsed().saturating_sub(ran);
+        [&program, &calls, &waits].iter().zip(sums).for_each(|(gauge, sum)| gauge.set(sum.as_secs_f64()));
+    }
+    Ok(())
+}
+
+thread_local! {
+    /// The time that this worker has run calls.
+    static IN_CALLS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// Lines of waits and calls.
@@ -72,11 +117,15 @@ struct Job {
 
 impl Job {
     fn start(test: &str) -> Self {
+        Self::start_as(test, "1", &["-n", "3", "-t", "2"])
+    }
+
+    fn start_as(test: &str, part: &str, shape: &[&str]) -> Self {
         let name = format!("cli-top-{test}-{}", std::process::id());
         let mut command = ended_with_us(FARSIDE.0);
-        command.args(["run", "-n", "3", "-t", "2"]).arg(std::env::current_exe().unwrap());
+        command.arg("run").args(shape).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "top::job", "--nocapture", "--quiet"]);
-        command.env(PART, "1").env("FARSIDE_JOB", &name).stdout(Stdio::null());
+        command.env(PART, part).env("FARSIDE_JOB", &name).stdout(Stdio::null());
         Self { launcher: command.spawn().unwrap(), name }
     }
 
@@ -150,11 +199,65 @@ fn top_names_cause_worker_and_line() {
     assert!(workers[4]["calls"].as_f64().unwrap() > 0.6, "{printed}");
     assert!(share(&workers[2], CIRCLE) > 0.99 && share(&workers[5], CIRCLE) > 0.99, "{printed}");
 
+    assert!(workers[1]["ring_bytes"].as_u64().unwrap() > 0 && workers[1]["queued"].is_u64(), "{printed}");
+
     let text = FARSIDE.printed(&["top", &job.name, "--once", "--rate", "4"]);
+    let row = |number: usize| text.lines().nth(number).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row(1)[7..], ["stalls", "queued", "pending", "rings", "now"], "{text}");
+    let worker = row(3);
+    assert!(worker[8].parse::<u64>().is_ok() && worker[10] != "0", "{text}");
     assert!(text.contains("workers wait for each other: 2 -> 5 -> 2"), "{text}");
     assert!(text.contains(&format!("{FILE}:{CIRCLE}, for worker 5")), "{text}");
     FARSIDE.assert_refused(&["top", "no such job"], 1, &["no such job", &job.name]);
     FARSIDE.assert_refused(&["top", "--rate", "100"], 2, &["0.25 to 20"]);
+}
+
+/// What a program measures of itself is what is seen from outside.
+#[test]
+fn shares_agree_with_the_times_of_the_program() {
+    let mut job = Job::start_as("measuring", MEASURING, &["-n", "2"]);
+    let until = Instant::now() + Duration::from_secs(60);
+    let inspector = loop {
+        assert!(job.launcher.try_wait().unwrap().is_none(), "the job has ended");
+        assert!(Instant::now() < until, "the job shows nothing in a minute");
+        thread::sleep(Duration::from_millis(20));
+        let inspector = farside_inspect::Inspector::connect(&*job.name);
+        if let Some(inspector) = inspector.ok().filter(|job| job.open_any("waits 1").is_ok()) {
+            break inspector;
+        }
+    };
+    let own = |worker: usize| {
+        SPENT.map(|what| {
+            let gauge = inspector.open::<f64>(&format!("{what} {worker}")).unwrap();
+            gauge.get(&farside_inspect::Selection::all(), farside_inspect::At::Now).unwrap().values[0]
+        })
+    };
+    // A machine that is busy may stop a worker at one end of the interval for long.
+    let mut told = String::new();
+    for _ in 0..5 {
+        let before = [own(0), own(1)];
+        let printed = FARSIDE.printed(&["top", &job.name, "--once", "--json", "--rate", "0.25"]);
+        let after = [own(0), own(1)];
+        let top: Value = serde_json::from_str(&printed).unwrap();
+        let mut most = 0.0_f64;
+        for (number, (before, after)) in before.into_iter().zip(after).enumerate() {
+            let worker = &top["workers"][number];
+            let waits: f64 =
+                worker["waits"].as_array().unwrap().iter().map(|wait| wait["share"].as_f64().unwrap()).sum();
+            let seen = [worker["program"].as_f64().unwrap(), worker["calls"].as_f64().unwrap(), waits];
+            let spent: Vec<f64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+            let all: f64 = spent.iter().sum();
+            for ((what, seen), spent) in SPENT.iter().zip(seen).zip(&spent) {
+                most = most.max((seen - spent / all).abs());
+                told += &format!("worker {number} {what}: {seen:.4} seen, {:.4} measured\n", spent / all);
+            }
+        }
+        if most <= 0.05 {
+            print!("{told}");
+            return;
+        }
+    }
+    panic!("the shares differ by more than 5 %:\n{told}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::client::{Shares, Site, WorkerCounters, WorkerState, cycles};
 /// The workers at a look, and what happened since an earlier one: `workers` and `cycles`.
 ///
 /// A worker has `process`, `worker`, `is_of_pool`, `wait` (`doing`, `file`, `line`, `for`,
-/// `seconds`), `call` (`seconds`, `site`) and `replies_pending`. If both looks found it, it has
-/// also `seconds`, the shares `program` and `calls`, `waits` (`doing`, `file`, `line`, `seconds`,
+/// `seconds`), `call` (`seconds`, `site`), `replies_pending` and `ring_bytes`. If both looks found
+/// it, it has also `seconds`, the shares `program` and `calls`, `waits` (`doing`, `file`, `line`, `seconds`,
 /// `share`), and what it counted in `counted_seconds`: `sent`, `sent_bytes`, `ran`, `stalls`,
 /// `queued`.
 #[must_use]
@@ -34,6 +34,7 @@ fn worker_object(before: &[WorkerState], now: &WorkerState) -> Value {
     let mut object = json!({
         "process": now.process, "worker": now.worker, "is_of_pool": now.is_of_pool, "wait": wait, "call": call,
         "replies_pending": now.counters.map(|counters| counters.replies_pending),
+        "ring_bytes": now.counters.map(|counters| counters.ring_bytes),
     });
     let earlier = before.iter().find(|before| before.worker == now.worker);
     if let Some((shares, counted)) = earlier.and_then(|earlier| between(earlier, now)) {
