@@ -170,7 +170,32 @@ fn a_search_of_hex_is_looked_into() {
     browser.wait_for(&format!("{}.includes('to move')", facts("board")));
     eprintln!("the first picture of the board came {:.2} s after the command", begun.elapsed().as_secs_f64());
     watch(&browser, "tree");
-    ["exploration", "rollouts a second"].iter().for_each(|area| close(&browser, area));
+    // The rate of the search, and the constant that its slider sets.
+    let rate = "rollouts a second";
+    watch(&browser, rate);
+    watch(&browser, "exploration");
+    let number = |area: &str| format!("document.querySelector('{} .big').innerText", card(area));
+    browser.wait_for(&format!("parseFloat({}) > 0", number(rate)));
+    browser.wait_for(&format!("!['', '2'].includes({})", number("exploration")));
+    let slider = format!("{} input[type=range]", card("exploration"));
+    browser.run(&format!("document.querySelector('{slider}').focus()"));
+    // The key End moves it to its highest value. What the page then shows comes from the job.
+    browser.press(&["\u{e010}"]);
+    browser.wait_for(&format!("{} == '2'", number("exploration")));
+    let job = browser.run("return document.querySelector('#job').value");
+    let taken = FARSIDE.printed(&["inspect", "get", "exploration", "--job", job.as_str().unwrap()]);
+    assert_eq!(taken.lines().last(), Some("2"), "{taken}");
+    // No step is published, so none can be stayed at.
+    let pause = "document.querySelector('#pause')";
+    browser.wait_for(&format!("{pause}.title.includes('cannot be paused')"));
+    browser.click("#pause");
+    browser
+        .wait_for("document.querySelector('#state.wrong')?.innerText.includes('none of its workers publishes steps')");
+    assert_eq!(browser.run(&format!("return {pause}.getAttribute('aria-pressed')")), json!("false"));
+    let words = ["cannot be paused", "publish a view at each step"];
+    FARSIDE.assert_refused(&["inspect", "pause", "--job", job.as_str().unwrap()], 1, &words);
+    // Both have no room in the picture.
+    ["exploration", rate].iter().for_each(|area| close(&browser, area));
     browser.wait_for(&format!("/owners 0, 1/.test({})", facts("tree")));
     // The expected line has some moves.
     browser.wait_for(&format!("/expected( [a-i][1-9])+/.test({})", facts("board")));
