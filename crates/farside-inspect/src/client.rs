@@ -9,6 +9,7 @@ mod number;
 mod pinned;
 mod steering;
 mod trace;
+mod watch;
 mod workers;
 
 pub use self::area::{Area, At, Frame, RawFrame};
@@ -20,4 +21,5 @@ pub use self::pinned::Pinned;
 pub(crate) use self::steering::Doors;
 pub use self::steering::{Locked, Paused};
 pub use self::trace::{CallSite, Occurrence, Trace, TraceEvent, WaitSite, WorkerTrace};
+pub use self::watch::Watch;
 pub use self::workers::{Awaited, CallState, Shares, Site, WaitState, WorkerCounters, WorkerState, cycles};

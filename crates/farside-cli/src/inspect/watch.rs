@@ -1,18 +1,18 @@
 //! `farside inspect watch`.
 
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use farside_inspect::{At, InspectError, Selection};
+use farside_inspect::{InspectError, Selection};
 
 use super::{JobArguments, print};
 use crate::error::CliError;
 
 /// Print elements again and again, each time of one step
 ///
-/// A step is printed once. Steps between two looks are left out. It ends with the job, or after the
-/// last of --count.
+/// A step is printed once. Steps between two looks are left out. It ends with the job, when the
+/// program drops the area, or after the last of --count.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -39,21 +39,14 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
     let Arguments { job, area, rate, count, json } = arguments;
     let (name, selection) = Selection::with_name(area).map_err(InspectError::from)?;
     let area = job.connect()?.open_any(name)?;
-    let period = Duration::from_secs_f64(1.0 / rate);
-    let (mut printed, mut last, mut due) = (0, None, Instant::now());
-    while count.is_none_or(|count| printed < count) {
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        due = (due + period).max(Instant::now());
-        let frame = match area.get_raw(&selection, At::Now) {
+    let frames = area.watch_raw(&selection, Duration::from_secs_f64(1.0 / rate));
+    let frames = frames.take(count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX)));
+    for (printed, frame) in frames.enumerate() {
+        let frame = match frame {
             // The end of the job is the end of what can be watched.
-            Err(InspectError::Lost { .. } | InspectError::NoJob { .. }) if printed > 0 && count.is_none() => break,
+            Err(error) if error.is_gone() && printed > 0 && count.is_none() => break,
             frame => frame?,
         };
-        // Memory as it is now has no steps: each look is printed.
-        if frame.step.is_some() && last == frame.step {
-            continue;
-        }
-        (last, printed) = (frame.step, printed + 1);
         let printed = print(&frame, area.info(), *json, out).and_then(|()| out.flush().map_err(CliError::Output));
         match printed {
             // A program such as `head` has read enough.

@@ -271,6 +271,16 @@ pub enum InspectError {
     },
 }
 
+impl InspectError {
+    /// Whether what was looked at is gone: the job, one of its processes, or the area, which the
+    /// program has dropped.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let is_dropped = matches!(self, Self::Refused { refused: Refused::Unknown { .. }, .. });
+        is_dropped || matches!(self, Self::Lost { .. } | Self::NoJob { .. })
+    }
+}
+
 /// A worker that was waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Late {

@@ -68,6 +68,46 @@ fn a_process_that_is_stopped_is_named() {
     assert!(target.is_running());
 }
 
+/// A job ends, whoever is attached: a reader that waits for a step that never comes, one that
+/// watches, and one that has pinned all copies and is stopped. Those that can hear of it do.
+#[test]
+fn a_job_does_not_wait_for_its_readers_at_its_end() {
+    let mut target = Target::start("ending", &[]);
+    let job = target.inspect(2);
+    let all = Selection::all();
+    let area = job.deadline(4 * LONG).open::<u64>("pattern").unwrap();
+    let mut pinning = start_client("client pins", &job);
+    stop(pinning.id());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| area.get(&all, At::Step(u64::MAX / 2)));
+        let watches = scope.spawn(|| {
+            let first: Selection = "[0, 0]".parse().unwrap();
+            let mut frames: Vec<_> = area.watch(&first, Duration::from_millis(2)).collect();
+            (frames.pop(), frames)
+        });
+        // So long both have surely begun.
+        std::thread::sleep(Duration::from_millis(300));
+        job.set("end", 1.0).unwrap();
+        let told = Instant::now();
+        assert!(target.wait(), "the job has failed");
+        let took = told.elapsed();
+        println!("the job ended {:.1} ms after the step at which it was told to", took.as_secs_f64() * 1e3);
+        // The readers would stay for longer.
+        assert!(took < LONG / 2, "{took:?}");
+        let error = waits.join().unwrap().unwrap_err();
+        assert!(error.is_gone(), "{error}");
+        // The one that watches has all frames until then, in order, and the end as the last item.
+        let (last, frames) = watches.join().unwrap();
+        let is_end = last.as_ref().is_some_and(|last| last.as_ref().is_err_and(InspectError::is_gone));
+        assert!(is_end && frames.len() > 2, "{last:?} after {} frames", frames.len());
+        let steps: Vec<u64> = frames.into_iter().map(|frame| frame.unwrap().step.unwrap()).collect();
+        assert!(steps.is_sorted_by(|one, next| one < next), "{steps:?}");
+        assert!(told.elapsed() < LONG, "the readers hear of it at once");
+    });
+    signal(pinning.id(), "KILL");
+    pinning.wait().unwrap();
+}
+
 /// Another user of the machine sees no job, is turned away at its doors, and takes no place there.
 /// Nor can it pass for a job of this user.
 #[test]

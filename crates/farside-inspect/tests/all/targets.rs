@@ -107,6 +107,7 @@ pub(crate) fn target() {
         "everything" => crate::failures::play_everything(),
         "alone" => crate::standalone::play_rank(),
         "many" => job.run(show_many),
+        "ending" => job.run(end_when_told),
         "refused" => job.run(crate::refused::play_refused),
         "refused alone" => crate::refused::play_refused_alone(),
         "probes" => job.run(answer_probes),
@@ -169,6 +170,24 @@ fn show_many(me: &Worker) -> farside::Result<()> {
     while Instant::now() < until {
         me.progress()?;
         std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Publishes the pattern until a reader has set the parameter `end` to 1.
+fn end_when_told(me: &Worker) -> farside::Result<()> {
+    let first = me.id().index() * ROWS;
+    let whole = [me.worker_count() as usize * ROWS, COLUMNS];
+    let view = me.view::<u64>("pattern").shape([ROWS, COLUMNS]).part_of(whole, [first, 0]).open()?;
+    let end = me.parameter("end", 0.0, 0.0..=1.0)?;
+    let until = Instant::now() + LIMIT;
+    for step in 0.. {
+        view.publish(step, &[step; ROWS * COLUMNS])?;
+        if end.get() == 1.0 {
+            return Ok(());
+        }
+        me.barrier()?;
+        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
