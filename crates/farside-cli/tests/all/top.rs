@@ -336,6 +336,12 @@ fn the_page_shows_who_waits_for_whom() {
         "[...document.querySelectorAll('.workers .bar')[0].children].some((part) =>
            part.title.startsWith('waiting at a barrier') && parseFloat(part.style.width) > 50)",
     );
+    // What workers have counted stands below what they do. Each process has rings.
+    browser.wait_for(
+        "[...document.querySelectorAll('.workers .counts')].filter((counts) =>
+           /^\\d+ calls\\/s · \\d+ \\S+\\/s · \\d+ run\\/s · \\d+ stalls · \\d+ queued · \\d+ pending · rings [1-9]\\d* \\S+$/
+             .test(counts.innerText)).length == 6",
+    );
     browser.picture("time");
     browser.press(&["t"]);
     browser.wait_for("!document.querySelector('.workers')");

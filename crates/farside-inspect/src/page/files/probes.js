@@ -9,6 +9,10 @@ const TREE_NODES = 1000;
 const PERIOD_MS = 500;
 const LEVEL_HIGH = 34;
 
+// How far a key goes to the right and down.
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const keyOf = (node) => String(node.id ?? node.name);
+
 export class ProbeCard {
   constructor(area, job, onChange, onClose) {
     Object.assign(this, { area, job, onChange, root: null });
@@ -32,9 +36,11 @@ export class ProbeCard {
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("click", (event) => {
       this.point(event);
-      if (this.area.kind === "tree" && this.found) this.zoom(this.found.id === this.root ? null : this.found.id);
+      this.open();
     });
-    this.canvas.addEventListener("keydown", (event) => { if (event.key === "Backspace") this.zoom(null); });
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.canvas.addEventListener("focus", () => this.redraw());
+    this.canvas.addEventListener("blur", () => this.redraw());
     new ResizeObserver(() => this.redraw()).observe(this.canvas);
   }
 
@@ -68,6 +74,11 @@ export class ProbeCard {
     this.redraw();
   }
 
+  // Shows the part of a tree below the place that was found, or all again.
+  open() {
+    if (this.area.kind === "tree" && this.found) this.zoom(this.found.id === this.root ? null : this.found.id);
+  }
+
   zoom(root) {
     this.root = root;
     this.up.hidden = root === null;
@@ -83,6 +94,7 @@ export class ProbeCard {
       this.places = [];
       try {
         if (this.area.kind === "tree") this.drawTree(); else this.drawBoard();
+        if (this.found) this.outline();
       } catch (error) {
         this.message.textContent = `the program's answer is no ${this.area.kind}: ${error.message}`;
       }
@@ -220,10 +232,60 @@ export class ProbeCard {
     if (column === size - 1) edge(white, 0, 1, 2);
   }
 
+  // The place at which the cursor is. Each answer has new places for the same nodes.
+  here() {
+    return this.found && this.places.find((place) => keyOf(place.node) === keyOf(this.found));
+  }
+
+  // Says what is at the cursor now, and marks it for those who use keys.
+  outline() {
+    const place = this.here();
+    this.say(place);
+    if (!place || document.activeElement !== this.canvas) return;
+    const context = this.canvas.getContext("2d");
+    context.strokeStyle = this.colour("var(--ink)");
+    context.lineWidth = 2;
+    context.strokeRect(place.x + 1, place.y + 1, Math.max(place.wide - 3, 1), place.high - 4);
+  }
+
+  key(event) {
+    if (event.key === "Backspace") this.zoom(null);
+    else if (event.key === "Enter") this.open();
+    else if (ARROWS[event.key] && this.places?.length) {
+      const here = this.here();
+      const walk = this.area.kind === "tree" ? this.inTree : this.onBoard;
+      this.say((here && walk.call(this, here, ...ARROWS[event.key])) ?? here ?? this.places[0]);
+      this.redraw();
+    } else return;
+    event.preventDefault();
+  }
+
+  // Up to the parent, down to the child with the most visits, or to the neighbour of the same level.
+  inTree(here, right, down) {
+    if (down) {
+      return this.places.find(({ node }) => down > 0 ? String(node.parent) === String(here.node.id)
+        : String(node.id) === String(here.node.parent));
+    }
+    const level = this.places.filter((place) => place.y === here.y).sort((a, b) => a.x - b.x);
+    return level[level.indexOf(here) + right];
+  }
+
+  onBoard(here, right, down) {
+    const size = Math.sqrt(this.places.length);
+    const at = this.places.indexOf(here);
+    const [row, column] = [Math.floor(at / size) + down, at % size + right];
+    return Math.min(row, column) >= 0 && Math.max(row, column) < size ? this.places[row * size + column] : undefined;
+  }
+
   point(event) {
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     const place = this.places?.find((place) => x >= place.x && x < place.x + place.wide && y >= place.y && y < place.y + place.high);
+    this.say(place);
+  }
+
+  // Says what is at a place.
+  say(place) {
     this.found = place?.node;
     if (!place) {
       this.readout.textContent = "";

@@ -18,6 +18,22 @@ function doingOf({ call, wait }) {
   return "computes";
 }
 
+// A size of memory.
+const sizeOf = (bytes) => bytes < 10000 ? `${bytes} B` : bytes < 1e7 ? `${Math.round(bytes / 1024)} KiB`
+  : `${Math.round(bytes / 1048576)} MiB`;
+
+// What a worker has counted since the last look: calls, their bytes, stalls and queues.
+function countsOf({ counted_seconds, sent, sent_bytes, ran, stalls, queued, replies_pending, ring_bytes }) {
+  const words = [];
+  if (counted_seconds > 0) {
+    const rate = (count) => Math.round(count / counted_seconds);
+    words.push(`${rate(sent)} calls/s`, `${sizeOf(rate(sent_bytes))}/s`, `${rate(ran)} run/s`, `${stalls} stalls`,
+      `${queued} queued`);
+  }
+  if (replies_pending != null) words.push(`${replies_pending} pending`, `rings ${sizeOf(ring_bytes)}`);
+  return words.join(" · ");
+}
+
 export class TimeCard {
   constructor(job, onClose) {
     this.job = job;
@@ -75,7 +91,7 @@ export class TimeCard {
         part(worker.program, LINE_COLOURS[0], "program"), part(worker.calls, LINE_COLOURS[2], "calls"),
         ...waits.map((wait) => part(wait.share, this.colourOf(placeOf(wait)), placeOf(wait)))];
       return [el("b", {}, `${worker.worker}${worker.is_of_pool ? "p" : ""}`), el("div", { class: "bar" }, ...parts),
-        el("small", {}, doingOf(worker))];
+        el("small", {}, doingOf(worker), el("span", { class: "counts" }, countsOf(worker)))];
     }));
     const entry = (colour, text) => {
       const mark = el("span", { class: "mark" });

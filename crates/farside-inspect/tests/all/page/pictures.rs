@@ -350,6 +350,20 @@ fn trees_and_boards_are_drawn() {
     says(tree, "b: 4 visits");
     // A click shows the part below it.
     browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText.includes('4 visits')"));
+    // By keys: back to the whole tree, and from the root to the left and down, to the right, and up.
+    let press = |selector: &str, keys: &[&str]| {
+        browser.run(&format!("document.querySelector('{selector} canvas').focus()"));
+        browser.press(keys);
+    };
+    let (left, up, right, down) = ("\u{e012}", "\u{e013}", "\u{e014}", "\u{e015}");
+    press(tree, &["\u{e003}"]);
+    browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText.includes('10 visits')"));
+    for (key, said) in [(left, "a: 6"), (down, "<i>c</i>: 5"), (down, "<i>c</i>: 5"), (up, "a: 6"), (right, "b: 4")] {
+        press(tree, &[key]);
+        says(tree, said);
+    }
+    press(tree, &[up]);
+    says(tree, ": 10 visits");
     // The board: an empty cell in the middle, with its rate.
     let board = "article[data-area=board]";
     browser
@@ -357,6 +371,10 @@ fn trees_and_boards_are_drawn() {
     let (x, y) = point_at(board, 0.5, 0.5);
     browser.mouse(x, y, false);
     says(board, "b2: wins 62.5 %, 30 visits");
+    for (key, said) in [(up, "b1: wins"), (left, "a1: black"), (left, "a1: black"), (down, "a2: wins")] {
+        press(board, &[key]);
+        says(board, said);
+    }
     browser.picture("probes");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
