@@ -76,7 +76,7 @@ fn wrong_descriptions_are_typed_errors() {
     const UNMARKED: u64 = 1 << 32 | 4;
     let (server, address) = start("described");
     let until = Instant::now() + LONG;
-    let (path, _) = dial(server.addresses().first().unwrap(), &Credentials::own_user(), until).unwrap();
+    let (path, _) = dial(server.addresses().first().unwrap(), &Credentials::own_user(), None, until).unwrap();
     let [pull, push] = ["target/0/pull", "target/0/push"].map(|name| procedure(&server, name));
     let own = vec![5_u8; 10_000];
     let place = own.as_ptr().expose_provenance();
