@@ -347,7 +347,7 @@ impl Paused {
         Self { inspector, held }
     }
 
-    /// The step that all workers have completed. `None` if no worker publishes steps.
+    /// The step that all workers have completed that publish steps. There is always one.
     #[must_use]
     pub fn step(&self) -> Option<u64> {
         lock(&self.held).step
