@@ -125,7 +125,7 @@ fn a_relayed_or_replayed_proof_is_refused() {
         let error = Client::connect(&address, credentials()).unwrap_err();
         assert_eq!(error, ConnectError::Impostor { address });
         thread.join().unwrap();
-        // A whole greeting of an honest client, which somebody has recorded.
+        // A whole greeting of an honest client that was recorded.
         let mut socket = dial(&true_address);
         let token = Some("token".to_owned());
         say(&socket, &Hello { magic: MAGIC, version: VERSION, nonce: [1; 16], token });
@@ -144,7 +144,8 @@ fn a_client_of_another_version_is_told_both() {
     for client in [0, VERSION - 1, VERSION + 1, u32::MAX] {
         for rest in [&[][..], &[0; 16], &[0xff; 500]] {
             let mut socket = dial(&address);
-            socket.send(&[&MAGIC[..], &client.to_le_bytes(), rest].concat(), None).unwrap();
+            let begun = farside_wire::encode(&(MAGIC, client), Vec::new());
+            socket.send(&[&begun, rest].concat(), None).unwrap();
             let refusal = Refusal::Version { server: VERSION, client };
             assert_eq!(hear::<Reply>(&mut socket), Reply::Refused(refusal));
         }

@@ -183,8 +183,8 @@ impl Inspector {
     /// `At::Next` mean the next step that can be had. While the job is paused, views show the step
     /// by [`At::Now`], and changes by this inspector and its clones are made at once.
     ///
-    /// The pause ends when the result is dropped, or when this program ends. Workers that publish no
-    /// steps go on meanwhile.
+    /// The pause ends when the result is dropped, or when this program ends. Workers that publish
+    /// no steps go on meanwhile.
     ///
     /// # Errors
     /// [`InspectError`]: [`Refused::Held`] if the job is paused already;

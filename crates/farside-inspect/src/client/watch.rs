@@ -12,9 +12,9 @@ use crate::selection::Selection;
 /// The frames of an area, one after the other: [`Area::watch`] and [`Area::watch_raw`].
 ///
 /// An item is a step that was not there at the last look, or an error. Steps between two looks are
-/// left out. Memory as it is now has no steps: then each look is an item. An error that says that the
-/// job or the area [is gone](InspectError::is_gone) is the last item. After other errors, the next
-/// item is another look.
+/// left out. Memory as it is now has no steps: then each look is an item. An error that says that
+/// the job or the area [is gone](InspectError::is_gone) is the last item. After other errors, the
+/// next item is another look.
 pub struct Watch<'a, F> {
     look: Box<dyn FnMut() -> Result<F, InspectError> + Send + 'a>,
     step: fn(&F) -> Option<u64>,

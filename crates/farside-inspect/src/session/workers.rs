@@ -10,9 +10,9 @@ use crate::client::{Shares, Site, WorkerCounters, WorkerState, cycles};
 ///
 /// A worker has `process`, `worker`, `is_of_pool`, `wait` (`doing`, `file`, `line`, `for`,
 /// `seconds`), `call` (`seconds`, `site`), `replies_pending` and `ring_bytes`. If both looks found
-/// it, it has also `seconds`, the shares `program` and `calls`, `waits` (`doing`, `file`, `line`, `seconds`,
-/// `share`), and what it counted in `counted_seconds`: `sent`, `sent_bytes`, `ran`, `stalls`,
-/// `queued`.
+/// it, it has also `seconds`, the shares `program` and `calls`, `waits` (`doing`, `file`, `line`,
+/// `seconds`, `share`), and what it counted in `counted_seconds`: `sent`, `sent_bytes`, `ran`,
+/// `stalls`, `queued`.
 #[must_use]
 pub fn workers_object(before: &[WorkerState], now: &[WorkerState]) -> Value {
     let workers: Vec<Value> = now.iter().map(|now| worker_object(before, now)).collect();

@@ -31,7 +31,7 @@ impl Other {
         Self::start_as(command, part, address)
     }
 
-    /// Starts a process that may have this number of descriptors, if the system allows so many.
+    /// Starts a process that may have this number of descriptors, if the system allows that.
     pub(crate) fn start_with_descriptors(count: u32, part: &str, address: &str) -> Self {
         let mut command = ended_with_us("sh");
         command.args(["-c", r#"ulimit -n "$0"; exec "$@""#, &count.to_string()]);

@@ -350,7 +350,7 @@ fn trees_and_boards_are_drawn() {
     says(tree, "b: 4 visits");
     // A click shows the part below it.
     browser.wait_for(&format!("document.querySelector('{tree} .facts').innerText.includes('4 visits')"));
-    // By keys: back to the whole tree, and from the root to the left and down, to the right, and up.
+    // By keys: to the whole tree, and from the root to the left and down, to the right and up.
     let press = |selector: &str, keys: &[&str]| {
         browser.run(&format!("document.querySelector('{selector} canvas').focus()"));
         browser.press(keys);
