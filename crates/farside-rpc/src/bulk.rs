@@ -305,6 +305,19 @@ impl Bulk<Read> {
     /// Passes the whole memory to `work` in pieces of `piece_bytes` bytes, in order, while up to
     /// `depth` later pieces are on their way (Mercury IV-A).
     ///
+    /// ```
+    /// use std::fs::File;
+    /// use std::io;
+    /// use std::os::unix::fs::FileExt;
+    ///
+    /// use farside_rpc::bulk::{Bulk, Read};
+    ///
+    /// /// Stores what a caller has: one piece while others are on their way.
+    /// fn store(value: &Bulk<Read>, file: &File) -> io::Result<()> {
+    ///     value.pipeline(1 << 20, 4, |offset, piece| file.write_all_at(piece, offset))
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// The first error of a transfer or of `work`.
     ///

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farside_rpc::{CallError, Client, ConnectError, Credentials, Never, Pending};
+use farside_rpc::{CallError, Client, ConnectError, Credentials, Never, Pending, Refusal};
 
 use super::area::Area;
 use super::error::InspectError;
@@ -138,9 +138,12 @@ impl Guest {
     pub(super) fn failure<E: std::fmt::Display>(&self, process: u32, error: &CallError<E>) -> InspectError {
         let (system_process, cause) = (self.about.system_process, error.to_string());
         match error {
-            CallError::Lost { .. } | CallError::Connect(ConnectError::Absent { .. }) => {
-                InspectError::Lost { process, system_process, cause }
-            }
+            // A process closes its door at its end.
+            CallError::Lost { .. }
+            | CallError::ShuttingDown
+            | CallError::Connect(
+                ConnectError::Absent { .. } | ConnectError::Refused { refusal: Refusal::ShuttingDown, .. },
+            ) => InspectError::Lost { process, system_process, cause },
             _ => InspectError::Silent { process, system_process, cause },
         }
     }

@@ -66,6 +66,17 @@ pub enum TransferError {
     Link(#[from] LinkEnd),
 }
 
+/// For handlers that pass bytes on to files.
+impl From<TransferError> for std::io::Error {
+    fn from(error: TransferError) -> Self {
+        let kind = match error {
+            TransferError::Deadline => std::io::ErrorKind::TimedOut,
+            _ => std::io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
 impl From<WaitEnd> for TransferError {
     fn from(end: WaitEnd) -> Self {
         match end {
