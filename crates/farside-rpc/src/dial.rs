@@ -34,10 +34,10 @@ pub(crate) fn dial(
     let failed = |cause: Error| ConnectError::of(address, cause);
     let rdma_failed =
         |error: FabricError| ConnectError::Rdma { address: address.to_string(), cause: error.to_string() };
-    if let Some(rdma) = rdma {
+    let followed = address.follow().map_err(failed)?;
+    if let (Some(rdma), Address::Tcp { .. }) = (rdma, &followed) {
         rdma.check().map_err(rdma_failed)?;
     }
-    let followed = address.follow().map_err(failed)?;
     let mut socket = Socket::new(connect(&followed, deadline).map_err(failed)?);
     let nonce = random_bytes().map_err(failed)?;
     let token = credentials.token.as_ref();

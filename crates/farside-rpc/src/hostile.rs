@@ -114,6 +114,17 @@ const KINDS: [Kind; 11] = [
 /// What ends its connection.
 const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Item];
 
+/// Random numbers, the same in each run.
+pub(crate) fn random() -> impl FnMut() -> u64 {
+    let mut random = 0x1234_5678_9abc_def0_u64;
+    move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    }
+}
+
 /// Well-formed frames with any contents, in any order. A connection that they end is made again.
 /// An honest client of the same server notices nothing.
 #[test]
@@ -126,24 +137,18 @@ fn a_server_survives_any_frames() {
         let address = server.addresses()[0].clone();
         let honest = Client::connect(address.to_string(), token()).unwrap();
         let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
-        let mut random = 0x1234_5678_9abc_def0_u64;
-        let mut next = move || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
+        let mut next = random();
         let mapping = Mapping::create("hostile", 1 << 16, MemoryPreference::default()).unwrap();
         for round in 0..60 {
             let (path, _) = dial(&address, &token(), None, Instant::now() + Duration::from_secs(60)).unwrap();
             let mut scratch = Vec::new();
             for _ in 0..200 {
-                let wrong = next() % 200 == 0;
+                let wrong = next().is_multiple_of(200);
                 let kinds = if wrong { &WRONG[..] } else { &KINDS };
                 let kind = kinds[next() as usize % kinds.len()];
                 let small = next() % 8;
-                let value = if next() % 2 == 0 { next() } else { small };
-                let id = if next() % 2 == 0 { 1 << 32 | small } else { next() };
+                let value = if next().is_multiple_of(2) { next() } else { small };
+                let id = if next().is_multiple_of(2) { 1 << 32 | small } else { next() };
                 let head = Head {
                     kind,
                     status: [0, 1, 0x80, next() as u8][next() as usize % 4],
@@ -155,13 +160,14 @@ fn a_server_survives_any_frames() {
                 // Descriptions of memory, and the arguments of `pull` and `push`.
                 let segments = vec![(next() as usize, (next() >> (next() % 64)) as usize); next() as usize % 3];
                 let segments = segments::pack(segments, usize::MAX).expect("there is no limit");
-                let inline = (next() % 2 == 0).then(|| vec![1_u8; small as usize]);
-                let shared = (next() % 2 == 0).then_some(small);
-                if let Some(direct) = path.direct().filter(|_| next() % 8 == 0) {
+                let inline = (next().is_multiple_of(2)).then(|| vec![1_u8; small as usize]);
+                let shared = (next().is_multiple_of(2)).then_some(small);
+                if let Some(direct) = path.direct().filter(|_| next().is_multiple_of(8)) {
                     direct.share(next() % 8, &mapping);
                     direct.set_mark(next() as usize % 8, 1 << 32 | small);
                 }
-                let memory = vec![(next() % 5, next() >> (next() % 64), inline, segments, shared, next() % 2 == 0)];
+                let memory =
+                    vec![(next() % 5, next() >> (next() % 64), inline, segments, shared, next().is_multiple_of(2))];
                 let memory = (memory, next() as u32 % 2);
                 let body = match next() % 5 {
                     4 => Vec::new(),

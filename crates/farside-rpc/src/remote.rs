@@ -28,6 +28,12 @@ const SEGMENTS_BYTES_MAX: usize = 40 << 10;
 /// The size below which segments are read by messages, if that is their average: the system takes
 /// longer to find a small segment in another process than its owner takes to copy it.
 const SEGMENT_BYTES_MIN: u64 = 1024;
+
+/// Whether segments, of `bytes` bytes together, are read by messages.
+fn are_short(segments: usize, bytes: u64) -> bool {
+    segments > 1 && bytes / (segments as u64) < SEGMENT_BYTES_MIN
+}
+
 /// The size below which a transfer by RDMA takes longer than by messages: it takes two exchanges
 /// with the peer.
 const RDMA_BYTES_MIN: usize = 64 << 10;
@@ -235,8 +241,7 @@ fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is
                 (None, Some(_)) => None,
                 (None, None) if is_direct && !area.may_write() => {
                     let segments = area.segments();
-                    let is_scattered = segments.len() > 1 && bytes / (segments.len() as u64) < SEGMENT_BYTES_MIN;
-                    if is_scattered { None } else { segments::pack(segments, segments_left) }
+                    if are_short(segments.len(), bytes) { None } else { segments::pack(segments, segments_left) }
                 }
                 (None, None) => None,
             };
@@ -309,11 +314,11 @@ impl Shown<'_> {
     /// The registered memory, if it serves a transfer of `bytes` bytes better than messages do.
     fn registered(self, bytes: usize) -> Option<Arc<PeerMemory>> {
         let rdma = self.link.path().rdma()?;
-        let is_scattered = self.segments.is_scattered(SEGMENT_BYTES_MIN);
-        if bytes < RDMA_BYTES_MIN || is_scattered || rdma.connection().is_none() {
+        if bytes < RDMA_BYTES_MIN || rdma.connection().is_none() {
             return None;
         }
-        rdma.known(self.shared()?)
+        let number = self.shared().filter(|_| !are_short(self.segments.count(), self.memory.bytes))?;
+        rdma.known(number)
     }
 }
 

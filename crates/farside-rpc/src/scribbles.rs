@@ -14,6 +14,7 @@ use crate::dial::dial;
 use crate::door::abstract_name;
 use crate::frame::{Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, MAGIC, Proof, Reply, VERSION, Welcome};
+use crate::hostile::random;
 use crate::link::{GONE, READ_ONLY};
 use crate::path::Path;
 use crate::path::shm::{Offer, ShmPath, Wakers};
@@ -181,13 +182,8 @@ fn scribbles_in_shared_memory_harm_their_connection_alone() {
     let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
     let pull = procedure(&server, "target/0/pull");
     let own = vec![5_u8; 5_000];
-    let mut random = 0x0123_4567_89ab_cdef_u64;
-    let mut next = move |below: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random as usize % below
-    };
+    let mut random = random();
+    let mut next = |below: usize| random() as usize % below;
     let mut ended = 0;
     for round in 0..200_u64 {
         let (path, memory, waker) = connect_to_scribble(&address);
@@ -261,13 +257,8 @@ fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
 fn scribbles_of_a_server_are_errors_of_its_client() {
     let name = format!("scribbling-{}", std::process::id());
     let listener = Listener::bind(&abstract_name(&name)).unwrap();
-    let mut random = 0x0123_4567_89ab_cdef_u64;
-    let mut next = move |below: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random as usize % below
-    };
+    let mut random = random();
+    let mut next = |below: usize| random() as usize % below;
     let mut failed = 0;
     for round in 0..50 {
         std::thread::scope(|scope| {

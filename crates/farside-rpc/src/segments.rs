@@ -117,10 +117,9 @@ impl Segments {
         self.0.iter().map(|run| run.bytes * run.count).sum()
     }
 
-    /// Whether there are several segments, of less than `bytes_min` bytes on the average.
-    pub(crate) fn is_scattered(&self, bytes_min: u64) -> bool {
-        let count = self.0.iter().map(|run| run.count).fold(0_usize, usize::saturating_add);
-        count > 1 && (self.bytes() / count) as u64 <= bytes_min.saturating_sub(1)
+    /// The number of segments.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|run| run.count).fold(0, usize::saturating_add)
     }
 
     /// The parts of the segments that make up a range.
