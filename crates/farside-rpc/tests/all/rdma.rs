@@ -332,8 +332,12 @@ fn what_is_missing_is_an_error_of_the_side_that_asked() {
     assert!(matches!(error, StartError::Rdma(_)) && error.to_string().contains("name verbs"), "{error}");
     let server = mover(builder()).start().unwrap();
     let address = server.addresses()[0].to_string();
-    let error = Client::to(address, credentials()).unwrap().rdma(wrong).connect().unwrap_err();
+    let error = Client::to(address, credentials()).unwrap().rdma(wrong.clone()).connect().unwrap_err();
     assert!(matches!(&error, ConnectError::Rdma { cause, .. } if cause.contains("name verbs")), "{error}");
+    // Over shared memory nothing looks for it.
+    let name = format!("shm:no-rdma-{}", std::process::id());
+    let _server = mover(Server::builder()).listen(&name).unwrap().start().unwrap();
+    Client::to(name, credentials()).unwrap().rdma(wrong).connect().unwrap();
 }
 
 /// A stranger that knows no token is not let in, and holds no other client up.
