@@ -1,4 +1,4 @@
-//! [`ContainerError`], how all workers learn that one of them failed, and what freed handles name.
+//! [`ContainerError`], how all workers learn that one of them failed, and what handles without a value name.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,9 +19,11 @@ pub enum ContainerError {
         /// Its reason.
         why: String,
     },
-    /// The container was used after it was freed.
-    #[error("the container was freed: no worker may use it after `free`; make another one")]
-    Freed,
+    /// The container was freed, or its handle is of another job or used on a thread of a pool.
+    #[error(
+        "this thread has no such container: it was freed, or the handle is of another job; use a handle on the workers of its job, until `free`"
+    )]
+    Gone,
     /// Old values did not arrive.
     #[error("{missing} of {count} old values did not arrive: their owners failed; look for the errors there")]
     Unanswered {
@@ -38,29 +40,26 @@ impl From<ContainerError> for Error {
     }
 }
 
-/// Returns the value of this worker, or `freed()` after the values were freed.
-#[track_caller]
+/// Returns the value of this worker, or `gone()` if it has none: after the values were freed, and
+/// for a handle of another job.
 #[inline]
-pub(crate) fn held<T: 'static>(handle: PerWorker<T>, me: &Worker, freed: impl FnOnce() -> T) -> Rc<T> {
+pub(crate) fn held<T: 'static>(handle: PerWorker<T>, me: &Worker, gone: impl FnOnce() -> T) -> Rc<T> {
     handle.hold(me).unwrap_or_else(
         #[cold]
-        || {
-            assert!(handle.is_freed(me), "{}", "a handle is used in the job it was made in, on a worker");
-            Rc::new(freed())
-        },
+        || Rc::new(gone()),
     )
 }
 
-/// Runs `work` with the value of this worker, or with `freed()` after the values were freed.
+/// Runs `work` with the value of this worker, or with `gone()` if it has none, as [`held`] does.
 #[track_caller]
 #[inline]
 pub(crate) fn with_held<T: 'static, R>(
     handle: PerWorker<RefCell<T>>,
     me: &Worker,
-    freed: impl FnOnce() -> T,
+    gone: impl FnOnce() -> T,
     work: impl FnOnce(&mut T) -> R,
 ) -> R {
-    if handle.is_freed(me) { work(&mut freed()) } else { handle.with(me, work) }
+    if handle.is_here(me) { handle.with(me, work) } else { work(&mut gone()) }
 }
 
 /// Returns the values of all workers, in the order of their numbers. A collective.

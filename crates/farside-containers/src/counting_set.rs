@@ -57,7 +57,7 @@ struct Part<K> {
     counts: Counts<K>,
     /// Keys that this worker has inserted and not sent.
     cache: Counts<K>,
-    is_freed: bool,
+    is_gone: bool,
 }
 
 type Counts<K> = HashMap<K, u64, Salted>;
@@ -79,7 +79,7 @@ impl BuildHasher for Salted {
 
 impl<K> Part<K> {
     fn new() -> Self {
-        Self { counts: Counts::default(), cache: Counts::default(), is_freed: false }
+        Self { counts: Counts::default(), cache: Counts::default(), is_gone: false }
     }
 }
 
@@ -101,12 +101,12 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// *Completion*: it is counted when [`settle`](Self::settle) returns.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]. Those of [`Sender::push`](crate::Sender::push), if this sends the
+    /// [`ContainerError::Gone`]. Those of [`Sender::push`](crate::Sender::push), if this sends the
     /// keys of the cache; the key was inserted nevertheless.
     pub fn insert(self, me: &Worker, key: K) -> Result<()> {
         let is_full = self.with(me, |part| {
-            if part.is_freed {
-                return Err(ContainerError::Freed);
+            if part.is_gone {
+                return Err(ContainerError::Gone);
             }
             *part.cache.entry(key).or_default() += 1;
             Ok(part.cache.len() >= CACHED_KEYS)
@@ -136,7 +136,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// functions insert meanwhile. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and
+    /// [`ContainerError::Gone`]; those of [`Worker::quiesce`] and
     /// [`Sender::push`](crate::Sender::push). [`ContainerError::Failed`] if another worker could
     /// not send. The next `settle` sends what this one did not, except keys that no call can hold.
     pub fn settle(self, me: &Worker) -> Result<()> {
@@ -156,13 +156,13 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Asks the owner of a key how often it was inserted.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`To::call_return`](farside::To::call_return).
+    /// [`ContainerError::Gone`]; those of [`To::call_return`](farside::To::call_return).
     pub fn count(self, me: &Worker, key: K) -> Result<Pending<'_, u64>> {
         self.check(me)?;
         let owner = self.owner(me, &key);
         Ok(me.call_return(owner, (self.part, key), |there, (part, key)| {
-            let freed = || Part { is_freed: true, ..Part::new() };
-            with_held(part, there, freed, |part| part.counts.get(&key).copied().unwrap_or_default())
+            let gone = || Part { is_gone: true, ..Part::new() };
+            with_held(part, there, gone, |part| part.counts.get(&key).copied().unwrap_or_default())
         })?)
     }
 
@@ -172,7 +172,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// *Cost*: a copy of the part.
     ///
     /// # Panics
-    /// If the set was freed.
+    /// If the set was freed, or is of another job.
     #[track_caller]
     pub fn iter(self, me: &Worker) -> impl Iterator<Item = (K, u64)> + use<K> {
         let counts = |part: &mut Part<K>| part.counts.iter().map(|(key, count)| (key.clone(), *count)).collect();
@@ -187,7 +187,7 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// counts the greater key comes first. All workers call this, after [`settle`](Self::settle).
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::all_reduce`].
+    /// [`ContainerError::Gone`]; those of [`Worker::all_reduce`].
     pub fn top_k(self, me: &Worker, k: usize) -> Result<Vec<(u64, K)>>
     where
         K: Ord,
@@ -206,15 +206,15 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
         self.exchange.free(me).and(self.part.free(me))
     }
 
-    /// Runs `work` with the part of this worker, or with an empty one of a freed set.
+    /// Runs `work` with the part of this worker, or with an empty one if it has none.
     #[inline]
     fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Part<K>) -> R) -> R {
-        with_held(self.part, me, || Part { is_freed: true, ..Part::new() }, work)
+        with_held(self.part, me, || Part { is_gone: true, ..Part::new() }, work)
     }
 
-    /// Refuses the use of a freed set.
+    /// Refuses the use of a set that is not here.
     fn check(self, me: &Worker) -> Result<(), ContainerError> {
-        if self.part.is_freed(me) { Err(ContainerError::Freed) } else { Ok(()) }
+        if self.part.is_here(me) { Ok(()) } else { Err(ContainerError::Gone) }
     }
 
     /// Returns the worker that counts a key. All processes run one binary, so they agree.

@@ -118,7 +118,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Runs `work` with the part of this worker.
     ///
     /// # Panics
-    /// If the vector was freed; those of [`PerWorker::with`]. Whatever waits inside it returns
+    /// If the vector was freed, or is of another job; those of [`PerWorker::with`]. Whatever waits inside it returns
     /// [`Error::Borrowed`](farside::Error::Borrowed).
     #[track_caller]
     pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Vec<T>) -> R) -> R {
@@ -143,7 +143,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// functions may change the part between two of them.
     ///
     /// # Panics
-    /// If the vector was freed; those of [`PerWorker::here`].
+    /// If the vector was freed, or is of another job; those of [`PerWorker::here`].
     #[track_caller]
     pub fn iter<'w>(self, me: &'w Worker) -> impl Iterator<Item = T> + use<'w, T> {
         self.require(me);
@@ -155,7 +155,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// while this worker uses one. Ends after an error.
     ///
     /// # Panics
-    /// If `block_items` is 0, or the vector was freed.
+    /// If `block_items` is 0, or the vector was freed or is of another job.
     #[track_caller]
     pub fn stream<'w>(
         self,
@@ -189,7 +189,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// For many items use an [`Exchange`](crate::Exchange).
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`To::call`](farside::To::call).
+    /// [`ContainerError::Gone`]; those of [`To::call`](farside::To::call).
     pub fn push_to(self, me: &Worker, to: WorkerId, item: T) -> Result<()> {
         self.check(me)?;
         Ok(me.call(to, (self, item), |there, (this, item)| this.with_part(there, |items| items.push(item)))?)
@@ -198,7 +198,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Returns the length of the whole. All workers call this.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::all_reduce`].
+    /// [`ContainerError::Gone`]; those of [`Worker::all_reduce`].
     pub fn len(self, me: &Worker) -> Result<u64> {
         self.check(me)?;
         me.all_reduce(self.with(me, |items| items.len() as u64), |one, other| one + other)
@@ -215,7 +215,7 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Copies the whole to one worker, of any size. The others get `None`. All workers call this.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
+    /// [`ContainerError::Gone`]; those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
     /// [`ContainerError::Failed`] if another worker could not send.
     pub fn gather(self, me: &Worker, root: WorkerId) -> Result<Option<Vec<T>>> {
         self.check(me)?;
@@ -251,16 +251,16 @@ impl<T: Wire + Clone> DistVec<T> {
     /// this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless.
+    /// [`ContainerError::Gone`]; those of [`Worker::quiesce`]. The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
         self.check(me)?;
         self.part.free(me)
     }
 
-    /// Refuses the use of a freed vector.
+    /// Refuses the use of a vector that is not here.
     #[track_caller]
     fn check(self, me: &Worker) -> Result<(), ContainerError> {
-        if self.part.is_freed(me) { Err(ContainerError::Freed) } else { Ok(()) }
+        if self.part.is_here(me) { Ok(()) } else { Err(ContainerError::Gone) }
     }
 
     fn lengths(self, me: &Worker) -> Result<Vec<usize>> {

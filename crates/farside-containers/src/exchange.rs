@@ -90,7 +90,7 @@ struct Part<T: 'static> {
     items_max: usize,
     /// Whether `push` may take its fast way: plain items, sent directly.
     is_fast: bool,
-    /// At least one, or none after the exchange was freed.
+    /// At least one, or none if this worker has no such exchange.
     batches: Box<[RefCell<Batch<T>>]>,
     /// The number of batches that are not empty.
     open: Cell<usize>,
@@ -161,10 +161,6 @@ impl<T: Wire + 'static> Exchange<T> {
     }
 
     /// Returns what this worker pushes items with.
-    ///
-    /// # Panics
-    /// If the exchange is of another job, or on a thread of a pool.
-    #[track_caller]
     pub fn on(self, me: &Worker) -> Sender<'_, T> {
         Sender { me, part: self.part_of(me) }
     }
@@ -173,11 +169,11 @@ impl<T: Wire + 'static> Exchange<T> {
     /// of the exchange. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`ContainerError::Freed`]; those of [`Worker::quiesce`]. The memory is freed nevertheless,
+    /// [`ContainerError::Gone`]; those of [`Worker::quiesce`]. The memory is freed nevertheless,
     /// except in a handler.
     ///
     /// # Panics
-    /// If this worker still has a [`Sender`] of the exchange. Also those of [`on`](Self::on).
+    /// If this worker still has a [`Sender`] of the exchange.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         let part = self.part_of(me);
@@ -191,9 +187,8 @@ impl<T: Wire + 'static> Exchange<T> {
         freed
     }
 
-    #[track_caller]
     fn part_of(self, me: &Worker) -> Rc<Part<T>> {
-        (*held(self.part, me, || Rc::new(Part::freed(me)))).clone()
+        (*held(self.part, me, || Rc::new(Part::gone(me)))).clone()
     }
 }
 
@@ -210,7 +205,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// *Completion*: the item has been handled when [`Worker::quiesce`] returns.
     ///
     /// # Errors
-    /// [`Error::UnknownWorker`] and [`ContainerError::Freed`]; the item is dropped. Those of
+    /// [`Error::UnknownWorker`] and [`ContainerError::Gone`]; the item is dropped. Those of
     /// [`To::call`](farside::To::call) if the batch cannot be sent. The exchange then keeps the
     /// batch with this item, and sends it later: do not push the item again. It drops the batch if
     /// no later attempt could succeed, as with [`Error::PeerLost`] and [`Error::TooLarge`]. Those
@@ -277,13 +272,13 @@ impl<T> Batch<T> {
 }
 
 impl<T: Wire + 'static> Part<T> {
-    /// Refuses the use of a freed exchange.
+    /// Refuses the use of an exchange that is not here.
     fn check(&self) -> Result<(), ContainerError> {
-        if self.batches.is_empty() { Err(ContainerError::Freed) } else { Ok(()) }
+        if self.batches.is_empty() { Err(ContainerError::Gone) } else { Ok(()) }
     }
 
-    /// Returns the part of a freed exchange.
-    fn freed(me: &Worker) -> Self {
+    /// Returns the part of an exchange that this worker has not.
+    fn gone(me: &Worker) -> Self {
         Self {
             handle: OnceCell::new(),
             run: Box::new(|_, _| ()),

@@ -215,17 +215,13 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     }
 
     /// Returns what this worker works with.
-    ///
-    /// # Panics
-    /// If the map is of another job, or on a thread of a pool.
-    #[track_caller]
     #[inline]
     pub fn on(self, me: &Worker) -> Map<'_, K, V> {
         Map { core: Core::on(self.state, me), map: self }
     }
 
     /// Frees the memory of the map. All workers call this, in the same order as other collectives,
-    /// after the last operation. Later operations return [`MapError::Freed`].
+    /// after the last operation. Later operations return [`MapError::Gone`].
     ///
     /// # Errors
     /// Those of [`Worker::quiesce`]. After an error the memory stays until the job ends.

@@ -105,7 +105,7 @@ impl<Q: Wire + 'static> Asker<'_, Q> {
     /// makes progress. All answers have arrived when [`Worker::quiesce`] returns.
     ///
     /// # Errors
-    /// Those of [`Sender::push`], such as [`ContainerError::Freed`](crate::ContainerError::Freed).
+    /// Those of [`Sender::push`], such as [`ContainerError::Gone`](crate::ContainerError::Gone).
     #[inline]
     pub fn ask(&self, of: WorkerId, tag: u32, question: Q) -> Result<()> {
         self.questions.push(of, (self.own, tag, question))

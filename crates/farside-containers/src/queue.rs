@@ -20,7 +20,7 @@ use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
-use crate::agreement::{find_unequal, held};
+use crate::agreement::find_unequal;
 use crate::cost::{CostModel, Load, Planner, interval_of_neighbor};
 use crate::promise::{Choice, Implementation, Op, Promise};
 
@@ -94,9 +94,11 @@ pub enum QueueError {
         /// The capacity.
         capacity: u64,
     },
-    /// The queue was used after `free`.
-    #[error("the queue was freed: no worker may use it after that")]
-    Freed,
+    /// The queue was freed, or its handle is of another job or used on a thread of a pool.
+    #[error(
+        "this thread has no such queue: it was freed, or the handle is of another job; use a handle on the workers of its job, until `free`"
+    )]
+    Gone,
     /// The promise, that of a call or of the phase, does not permit the operation.
     #[error("the promise {promise} does not permit a {op:?} at a queue: end the phase first, or make another promise")]
     NotPermitted {
@@ -325,6 +327,12 @@ impl<T: Item> Part<T> {
         }
     }
 
+    /// Returns the part of a queue that this worker has not. It has no ring.
+    #[cold]
+    fn gone(me: &Worker) -> Self {
+        Self::new(me, me.process(), Implementation::default(), Planner::by(CostModel::CORI))
+    }
+
     /// Begins with an empty ring, whose counters are `start`.
     fn begin(&self, ring: Ring, start: u64) {
         self.ring.set(ring);
@@ -344,14 +352,6 @@ impl<T: Item> Part<T> {
 }
 
 impl<T: Item> State<T> {
-    /// Returns the state of queues that were freed, up to the one with this index.
-    fn freed(me: &Worker, index: u32) -> Self {
-        let (implementation, planner) = (Implementation::default(), Planner::by(CostModel::CORI));
-        let part = |_| Rc::new(Part::new(me, me.process(), implementation, planner));
-        let parts = (0..=index).map(part).collect();
-        Self { choice: implementation.into(), space: RefCell::default(), parts }
-    }
-
     /// Makes memory for the queues. Collective.
     fn allocate(&self, me: &Worker, capacity: u64) -> Result<(Ring, ByteSpace)> {
         let ring = Ring::new::<T>(capacity, me.worker_count())?;
@@ -452,7 +452,7 @@ fn choose_again<T: Item>(here: &State<T>, queues: &[Queue<T>], me: &Worker) -> R
 }
 
 fn free<T: Item>(state: PerWorker<State<T>>, me: &Worker) -> Result<()> {
-    let here = state.hold(me).ok_or(QueueError::Freed)?;
+    let here = state.hold(me).ok_or(QueueError::Gone)?;
     // Other workers may use the queue until they are here, too.
     me.barrier()?;
     for part in &here.parts {
@@ -537,13 +537,9 @@ impl<T: Item> Queue<T> {
     }
 
     /// Returns the ends of the queue for this worker.
-    ///
-    /// # Panics
-    /// If the queue is of another job, or on a thread of a pool.
-    #[track_caller]
     pub fn on(self, me: &Worker) -> Ends<'_, T> {
-        let state = held(self.state, me, || State::freed(me, self.index));
-        Ends { me, queue: self, part: state.parts[self.index as usize].clone() }
+        let part = self.state.hold(me).and_then(|state| state.parts.get(self.index as usize).cloned());
+        Ends { me, queue: self, part: part.unwrap_or_else(|| Rc::new(Part::gone(me))) }
     }
 
     /// Gives the queue another capacity, and moves its items. If it is one of a set, all of the set
@@ -569,14 +565,14 @@ impl<T: Item> Queue<T> {
     /// implementation changes.
     ///
     /// # Errors
-    /// [`QueueError::Freed`]; those of [`Worker::progress_interval`] and [`resize`](Self::resize).
+    /// [`QueueError::Gone`]; those of [`Worker::progress_interval`] and [`resize`](Self::resize).
     pub fn choose_again(self, me: &Worker) -> Result<Implementation> {
         self.set(me)?.choose_again(me)
     }
 
     /// Returns the set that the queue is one of, or a set of this queue alone.
     fn set(self, me: &Worker) -> Result<QueueSet<T>> {
-        let count = self.state.hold(me).ok_or(QueueError::Freed)?.parts.len() as u32;
+        let count = self.state.hold(me).ok_or(QueueError::Gone)?.parts.len() as u32;
         Ok(QueueSet { state: self.state, count })
     }
 
@@ -584,7 +580,7 @@ impl<T: Item> Queue<T> {
     /// dropped. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`QueueError::Freed`]; those of [`Worker::barrier`]. The memory is then kept until the job
+    /// [`QueueError::Gone`]; those of [`Worker::barrier`]. The memory is then kept until the job
     /// ends.
     pub fn free(self, me: &Worker) -> Result<()> {
         free(self.state, me)
@@ -642,7 +638,7 @@ impl<T: Item> QueueSet<T> {
     /// # Errors
     /// Those of [`Queue::resize`].
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
-        let here = self.state.hold(me).ok_or(QueueError::Freed)?;
+        let here = self.state.hold(me).ok_or(QueueError::Gone)?;
         renew(&here, &self.queues(), me, capacity, here.parts[0].implementation.get())
     }
 
@@ -651,7 +647,7 @@ impl<T: Item> QueueSet<T> {
     /// # Errors
     /// Those of [`Queue::choose_again`].
     pub fn choose_again(self, me: &Worker) -> Result<Implementation> {
-        let here = self.state.hold(me).ok_or(QueueError::Freed)?;
+        let here = self.state.hold(me).ok_or(QueueError::Gone)?;
         choose_again(&here, &self.queues(), me)
     }
 

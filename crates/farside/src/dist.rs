@@ -172,9 +172,10 @@ impl<T: 'static> PerWorker<T> {
         me.locals().get(self.name)?.downcast()
     }
 
-    /// Returns whether the values were [freed](Self::free) in this job.
-    pub fn is_freed(self, me: &Worker) -> bool {
-        me.locals().was_removed(self.name)
+    /// Returns whether this worker has a value: whether [`here`](Self::here) would not panic.
+    #[inline]
+    pub fn is_here(self, me: &Worker) -> bool {
+        me.locals().get(self.name).is_some_and(|local| local.downcast_ref::<T>().is_some())
     }
 
     /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
@@ -281,11 +282,6 @@ impl<T: 'static> PerWorker<T> {
     /// Returns the number that identifies these values in the job.
     pub(crate) fn name(self) -> u32 {
         self.name
-    }
-
-    /// Returns whether there is a value of this type here.
-    fn is_here(self, me: &Worker) -> bool {
-        me.locals().get(self.name).is_some_and(|local| local.downcast_ref::<T>().is_some())
     }
 }
 

@@ -75,7 +75,7 @@ fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
     assert!(!texts.is_empty(me)?);
     me.barrier()?;
     texts.free(me)?;
-    let freed = |used: Result<()>| assert_eq!(used.unwrap_err().room_error(), Some(&ContainerError::Freed));
+    let freed = |used: Result<()>| assert_eq!(used.unwrap_err().room_error(), Some(&ContainerError::Gone));
     freed(texts.len(me).map(drop));
     freed(texts.push_to(me, me.id(), String::new()));
     freed(texts.gather(me, WorkerId::FIRST).map(drop));

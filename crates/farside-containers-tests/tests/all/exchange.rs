@@ -65,7 +65,7 @@ fn a_freed_exchange_is_refused() {
         let exchange = Exchange::new(me, |_, items: Items<'_, u64>| items.for_each(drop))?;
         exchange.free(me)?;
         let freed = |used: farside::Result<()>| {
-            assert_eq!(used.unwrap_err().room_error(), Some(&ContainerError::Freed));
+            assert_eq!(used.unwrap_err().room_error(), Some(&ContainerError::Gone));
         };
         freed(exchange.on(me).push(me.id(), 1));
         freed(exchange.on(me).flush());

@@ -241,7 +241,7 @@ fn sizes_and_ends(me: &Worker) -> Result<()> {
             assert_eq!(outcome.unwrap_err().room_error(), Some(&wrong));
         }
         queue.free(me)?;
-        let freed = Some(&QueueError::Freed);
+        let freed = Some(&QueueError::Gone);
         assert_eq!(queue.on(me).push(entry(0, 0)).unwrap_err().room_error(), freed);
         assert_eq!(queue.on(me).pop().unwrap_err().room_error(), freed);
         assert_eq!(queue.on(me).len().unwrap_err().room_error(), freed);

@@ -149,7 +149,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns a batch of insertions. Their owners carry them out, whatever the implementation.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; [`MapError::Promise`] if the promise permits no insertions.
+    /// [`MapError::Gone`]; [`MapError::Promise`] if the promise permits no insertions.
     pub fn batch(&self) -> Result<Batch<'_, 'w, K, V>> {
         self.core.check("batch", Kind::Insert)?;
         self.core.part(self.core.me.id().index())?;

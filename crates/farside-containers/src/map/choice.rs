@@ -49,7 +49,7 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// *Cost*: that of [`Worker::progress_interval`], and of a few collectives.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::progress_interval`] and
+    /// [`MapError::Gone`]; those of [`Worker::progress_interval`] and
     /// [`Worker::gather`](farside::Worker::gather).
     pub fn choose_again(&self) -> Result<Implementation> {
         let (core, state) = (&self.core, &self.core.state);

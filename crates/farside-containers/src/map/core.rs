@@ -35,8 +35,8 @@ pub(super) enum Wait {
     Moved,
     /// Ask the owner for a larger part.
     Crowded,
-    /// Give up: the owner has freed the map.
-    Freed,
+    /// Give up: the owner has no such map.
+    Gone,
     /// Give up: the owner has found bytes that are no entry.
     Damaged,
     /// Give up: the owner has no memory for this number of slots.
@@ -47,7 +47,7 @@ impl Wait {
     /// Returns why no other try is of use.
     pub(super) fn refusal(self) -> Option<MapError> {
         match self {
-            Self::Freed => Some(MapError::Freed),
+            Self::Gone => Some(MapError::Gone),
             Self::Damaged => Some(MapError::Damaged),
             Self::Memory { owner, slots } => Some(MapError::Memory { owner, slots }),
             Self::Again | Self::Busy { .. } | Self::Moved | Self::Crowded => None,
@@ -68,7 +68,7 @@ impl Stop {
         match self {
             Self::Wait(wait) => wait,
             Self::Failed(error) => match error.room_error() {
-                Some(MapError::Freed) => Wait::Freed,
+                Some(MapError::Gone) => Wait::Gone,
                 Some(MapError::Damaged) => Wait::Damaged,
                 Some(&MapError::Memory { owner, slots }) => Wait::Memory { owner, slots },
                 _ => panic!("{error}"),
@@ -182,7 +182,7 @@ pub(super) enum For {
 impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[track_caller]
     pub(super) fn on(handle: Handle<K, V>, me: &'w Worker) -> Self {
-        Self { me, state: held(handle, me, || State::freed(me)), handle, promise: Promise::ALL, level: Level::All }
+        Self { me, state: held(handle, me, || State::gone(me)), handle, promise: Promise::ALL, level: Level::All }
     }
 
     #[inline]
@@ -193,7 +193,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline]
     pub(super) fn part(&self, owner: usize) -> Result<Part> {
         let part = self.state.parts[owner].get();
-        if part.slots == 0 { Err(MapError::Freed.into()) } else { Ok(part) }
+        if part.slots == 0 { Err(MapError::Gone.into()) } else { Ok(part) }
     }
 
     /// Asks for the first slot of a key, which an operation will access soon. Returns where the key
@@ -317,7 +317,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             return Err(MapError::Contended { tries: effort.tries }.into());
         }
         match wait {
-            Wait::Freed | Wait::Damaged | Wait::Memory { .. } => {
+            Wait::Gone | Wait::Damaged | Wait::Memory { .. } => {
                 let refusal = wait.refusal().expect("no other try is of use");
                 Err(refusal.into())
             }

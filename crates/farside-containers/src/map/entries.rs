@@ -29,7 +29,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns the entries of this worker's part. It is an error if the part grows meanwhile.
     ///
     /// # Errors
-    /// [`MapError::Freed`]. The iterator returns those of all [operations on keys](Self#errors),
+    /// [`MapError::Gone`]. The iterator returns those of all [operations on keys](Self#errors),
     /// and [`MapError::Grown`].
     #[track_caller]
     pub fn local(&self) -> Result<Entries<'_, 'w, K, V>> {

@@ -9,9 +9,11 @@ use crate::promise::{Implementation, Promise};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The map was freed.
-    #[error("the map was freed: use a handle only until `free`")]
-    Freed,
+    /// The map was freed, or its handle is of another job or used on a thread of a pool.
+    #[error(
+        "this thread has no such map: it was freed, or the handle is of another job; use a handle on the workers of its job, until `free`"
+    )]
+    Gone,
     /// The map can have no such capacity.
     #[error("a map for {capacity} entries: {why}; ask for at least 1, and for no more than the memory holds")]
     Capacity {

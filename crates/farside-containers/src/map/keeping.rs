@@ -27,7 +27,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Writes all entries to files at `path`: [`Map::snapshot`].
     ///
     /// # Errors
-    /// [`MapError::Freed`](super::MapError::Freed); those of [`keep::save`].
+    /// [`MapError::Gone`](super::MapError::Gone); those of [`keep::save`].
     pub fn snapshot(&self, path: &Path) -> Result<u64> {
         self.me.barrier()?;
         save_entries(self.me, path, self.local())

@@ -26,7 +26,7 @@ pub enum Inserted {
 }
 
 /// # Errors
-/// For all methods that take a key: [`Error::PeerLost`] if its owner is lost; [`MapError::Freed`];
+/// For all methods that take a key: [`Error::PeerLost`] if its owner is lost; [`MapError::Gone`];
 /// [`MapError::Promise`] and [`MapError::NotLocal`] if the operation breaks the
 /// [promise](Self::promising); [`Error::Deadline`] and [`MapError::Contended`] if others keep
 /// changing the slot of the key; [`Error::InHandler`] if a handler would have to wait. Insertions
@@ -170,7 +170,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Removes all entries. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::barrier`](farside::Worker::barrier).
+    /// [`MapError::Gone`]; those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn clear(&self) -> Result<()> {
         self.core.check("clear", Kind::Change)?;
         self.core.state.clear(self.core.me)

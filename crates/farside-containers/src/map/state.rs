@@ -131,8 +131,8 @@ impl<K: Slot, V: Slot> State<K, V> {
         Ok(state)
     }
 
-    /// Returns the state of a map that was freed.
-    pub(super) fn freed(me: &Worker) -> Self {
+    /// Returns the state of a map that this worker has not.
+    pub(super) fn gone(me: &Worker) -> Self {
         let settings = Settings::DEFAULT;
         Self {
             settings,
@@ -164,7 +164,7 @@ impl<K: Slot, V: Slot> State<K, V> {
         let mine = me.id().index();
         let part = self.parts[mine].get();
         if part.slots == 0 {
-            return Err(MapError::Freed.into());
+            return Err(MapError::Gone.into());
         }
         let emptied = if is_late { self.replace_memory(me, part)? } else { part };
         let mut own = self.own.borrow_mut();

@@ -10,7 +10,7 @@ use farside::{Error, Function, PerWorker, Result, Wire, Worker, WorkerId, wire};
 use super::MapError;
 use super::operations::{Inserted, caught, count_all};
 use super::slot::{Spot, placement_hash};
-use crate::agreement::{exchange, held, with_held};
+use crate::agreement::{exchange, with_held};
 use crate::exchange::{Exchange, Sender};
 
 /// The part of each worker, until the map is freed.
@@ -25,7 +25,7 @@ struct Part<K, V> {
 /// An insertion of a batch, or a change of the value that is there.
 type Item<K, V> = (K, V, Option<Function<V, V, ()>>);
 
-/// A function that runs at the owner of a key. Returns `None` if the map was freed.
+/// A function that runs at the owner of a key. Returns `None` if the map is not there.
 type AtOwner<K, V, A, R> = fn(&Worker, (Parts<K, V>, K, A)) -> Option<R>;
 
 /// The number of keys that `get_many` asks for at a time.
@@ -175,20 +175,15 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     }
 
     /// Returns what this worker works with.
-    ///
-    /// # Panics
-    /// If the map is of another job.
-    #[track_caller]
     pub fn on(self, me: &Worker) -> CallMap<'_, K, V> {
-        held(self.parts, me, RefCell::default);
         CallMap { me, parts: self.parts, batches: self.batches }
     }
 
     /// Drops all entries. All workers call this, in the same order as other collectives, after the
-    /// last operation. Later operations return [`MapError::Freed`].
+    /// last operation. Later operations return [`MapError::Gone`].
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::quiesce`].
+    /// [`MapError::Gone`]; those of [`Worker::quiesce`].
     pub fn free(self, me: &Worker) -> Result<()> {
         self.on(me).here(|_| ())?;
         // Both, so that no worker leaves the others waiting.
@@ -196,7 +191,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     }
 }
 
-/// Runs `work` with the part of this worker, unless it was freed.
+/// Runs `work` with the part of this worker, if it has one.
 fn at<K: 'static, V: 'static, R>(
     me: &Worker,
     parts: Parts<K, V>,
@@ -231,7 +226,7 @@ fn change<V: Clone, A, R>(me: &Worker, value: &mut V, with: A, by: Function<V, A
 }
 
 /// # Errors
-/// For all methods that take a key: [`Error::PeerLost`] if its owner is lost; [`MapError::Freed`];
+/// For all methods that take a key: [`Error::PeerLost`] if its owner is lost; [`MapError::Gone`];
 /// [`Error::InHandler`] in a handler; others of [`To::call_return`](farside::To::call_return).
 impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Inserts a value. A value that is there is replaced.
@@ -292,7 +287,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
                 self.me.call_return(self.owner_of(key), (self.parts, key.clone()), run).map_err(Error::from)
             });
             for asked in asked.collect::<Result<Vec<_>>>()? {
-                values.push(asked.wait()?.ok_or(MapError::Freed)?);
+                values.push(asked.wait()?.ok_or(MapError::Gone)?);
             }
         }
         Ok(values)
@@ -340,7 +335,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Returns a batch of insertions and changes.
     ///
     /// # Errors
-    /// [`MapError::Freed`].
+    /// [`MapError::Gone`].
     pub fn batch(&self) -> Result<CallBatch<'_, '_, K, V>> {
         self.here(|_| ())?;
         Ok(CallBatch { map: self, sender: self.batches.on(self.me) })
@@ -349,14 +344,14 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Returns the number of entries.
     ///
     /// # Errors
-    /// [`MapError::Partial`] names the processes that are lost. [`MapError::Freed`]; those of
+    /// [`MapError::Partial`] names the processes that are lost. [`MapError::Gone`]; those of
     /// [`To::call_return`](farside::To::call_return).
     pub fn len(&self) -> Result<u64> {
         self.here(|_| ())?;
         count_all(self.me, |worker| {
             let count = |there: &Worker, parts| at(there, parts, |entries: &mut StdMap<K, V>| entries.len() as u64);
             let asked = self.me.call_return(worker, self.parts, count).map_err(Error::from)?;
-            asked.wait()?.ok_or_else(|| MapError::Freed.into())
+            asked.wait()?.ok_or_else(|| MapError::Gone.into())
         })
     }
 
@@ -371,7 +366,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Returns copies of the entries of this worker's part.
     ///
     /// # Errors
-    /// [`MapError::Freed`].
+    /// [`MapError::Gone`].
     pub fn local(&self) -> Result<impl Iterator<Item = Result<(K, V)>> + use<K, V>> {
         Ok(self.here(|entries| entries.clone())?.into_iter().map(Ok))
     }
@@ -382,7 +377,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// *Cost*: a copy of the part.
     ///
     /// # Errors
-    /// [`MapError::Freed`].
+    /// [`MapError::Gone`].
     pub fn iter(&self) -> Result<impl Iterator<Item = (K, V)> + use<K, V>> {
         Ok(self.here(|entries| entries.clone())?.into_iter())
     }
@@ -391,7 +386,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// part. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::barrier`].
+    /// [`MapError::Gone`]; those of [`Worker::barrier`].
     ///
     /// # Panics
     /// If `keep` uses the map.
@@ -402,7 +397,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Removes all entries. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::barrier`].
+    /// [`MapError::Gone`]; those of [`Worker::barrier`].
     pub fn clear(&self) -> Result<()> {
         self.between_barriers(StdMap::clear)
     }
@@ -411,7 +406,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Freed`]; those of [`Worker::barrier`].
+    /// [`MapError::Gone`]; those of [`Worker::barrier`].
     pub fn drain(&self) -> Result<Vec<(K, V)>> {
         self.between_barriers(|entries| entries.drain().collect())
     }
@@ -426,13 +421,13 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     fn ask<A: Wire, R: Wire>(&self, key: K, arguments: A, run: AtOwner<K, V, A, R>) -> Result<R> {
         self.here(|_| ())?;
         let asked = self.me.call_return(self.owner_of(&key), (self.parts, key, arguments), run);
-        asked.map_err(Error::from)?.wait()?.ok_or_else(|| MapError::Freed.into())
+        asked.map_err(Error::from)?.wait()?.ok_or_else(|| MapError::Gone.into())
     }
 
     /// Uses the part of this worker. Fails once this worker has freed the map, even if others have
     /// not yet done so.
     fn here<R>(&self, work: impl FnOnce(&mut StdMap<K, V>) -> R) -> Result<R> {
-        at(self.me, self.parts, work).ok_or_else(|| MapError::Freed.into())
+        at(self.me, self.parts, work).ok_or_else(|| MapError::Gone.into())
     }
 
     fn between_barriers<R>(&self, work: impl FnOnce(&mut StdMap<K, V>) -> R) -> Result<R> {

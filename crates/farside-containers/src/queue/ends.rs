@@ -23,7 +23,7 @@ const SHORT_SLICE: Duration = Duration::from_micros(50);
 /// Pushes items into a [`Queue`] and pops them, on one worker.
 ///
 /// # Errors
-/// All methods: [`QueueError::Freed`]; [`Error::PeerLost`] if the process of the queue is lost;
+/// All methods: [`QueueError::Gone`]; [`Error::PeerLost`] if the process of the queue is lost;
 /// those of [`GlobalPtr::put`](farside::GlobalPtr::put), or of
 /// [`call_return`](Worker::call_return) with [`Implementation::Call`]. In called functions, only
 /// queues in mapped memory can be used, and with `Call` only those whose items this worker has.
@@ -279,7 +279,7 @@ impl<T: Item> Ends<'_, T> {
     #[inline]
     pub(super) fn ring(&self) -> Result<Ring> {
         let ring = self.part.ring.get();
-        if ring.capacity == 0 { Err(QueueError::Freed.into()) } else { Ok(ring) }
+        if ring.capacity == 0 { Err(QueueError::Gone.into()) } else { Ok(ring) }
     }
 
     /// Returns whether this worker answers the calls of the queue.
@@ -391,7 +391,7 @@ impl<T: Item> Ends<'_, T> {
         self.may_wait()?;
         let take_in = |there: &Worker, (queue, items): (Queue<T>, I)| queue.on(there).take_in(items).ok();
         let pushed = self.me.call_return(self.part.host.1, (self.queue, items), take_in)?.wait()?;
-        pushed.ok_or(QueueError::Freed.into())
+        pushed.ok_or(QueueError::Gone.into())
     }
 
     fn pop_by_call(&self) -> Result<Option<T>> {
@@ -401,7 +401,7 @@ impl<T: Item> Ends<'_, T> {
         self.may_wait()?;
         let give_out = |there: &Worker, queue: Queue<T>| queue.on(there).give_out(1, |mut items| items.next()).ok();
         let popped = self.me.call_return(self.part.host.1, self.queue, give_out)?.wait()?;
-        popped.ok_or(QueueError::Freed.into())
+        popped.ok_or(QueueError::Gone.into())
     }
 
     fn pop_many_by_call(&self, most: usize) -> Result<Vec<T>> {
@@ -413,7 +413,7 @@ impl<T: Item> Ends<'_, T> {
             queue.on(there).give_out(most, |items| items.collect::<Vec<_>>()).ok()
         };
         let popped = self.me.call_return(self.part.host.1, (self.queue, most), give_out)?.wait()?;
-        popped.ok_or(QueueError::Freed.into())
+        popped.ok_or(QueueError::Gone.into())
     }
 
     /// Adds items at the worker that has them. The words of the queue count along, for `len` and

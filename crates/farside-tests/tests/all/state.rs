@@ -78,10 +78,10 @@ fn values_come_and_go() {
             let shared = Dist::new(me, || (number, alive.clone()))?;
             assert_eq!(own.with(me, |own| own.0), number);
             assert_eq!(shared.hold(me).expect("not freed").0, number);
-            assert!(!own.is_freed(me));
+            assert!(own.is_here(me));
             own.free(me)?;
             shared.free(me)?;
-            assert!(own.is_freed(me) && own.hold(me).is_none() && own.find(me).is_none());
+            assert!(!own.is_here(me) && own.hold(me).is_none() && own.find(me).is_none());
             assert!(shared.hold(me).is_none());
             if number % 997 == 0 {
                 // No worker has made the next values.
@@ -96,7 +96,7 @@ fn values_come_and_go() {
         assert!(slots.len() <= COUNT as usize / 1000 + 1, "{} slots", slots.len());
         let own = PerWorker::new(me, RefCell::new((COUNT, alive.clone())))?;
         let shared = Dist::new(me, || (COUNT, alive.clone()))?;
-        assert!(olds.iter().all(|(own, shared)| own.is_freed(me) && shared.hold(me).is_none()));
+        assert!(olds.iter().all(|(own, shared)| !own.is_here(me) && shared.hold(me).is_none()));
         let (old, old_shared) = olds[olds.len() - 1];
         let refused = |panicked: std::thread::Result<()>| {
             let panic = panicked.unwrap_err();
@@ -145,7 +145,7 @@ fn a_value_outlives_its_handle_where_it_is_used() {
             assert_eq!(held.0.expect("held").get(), if is_kept { 5 } else { 1 });
             assert_eq!(held.1.as_deref(), Some(&2));
             assert_eq!((later.0.here(me).get(), *later.1.here(me)), (3, 4));
-            assert!(own.is_freed(me) && own.find(me).is_none());
+            assert!(!own.is_here(me) && own.find(me).is_none());
             me.barrier()
         })
         .unwrap();

@@ -157,11 +157,6 @@ impl<V: Clone, G: Guard<V>> Slots<V, G> {
         slot.kept.get().is_none()
     }
 
-    /// Returns whether there was a value with this name, which was removed.
-    pub(crate) fn was_removed(&self, name: u32) -> bool {
-        self.find(name).is_some_and(|(slot, nth)| nth < slot.removed.load(Ordering::Acquire))
-    }
-
     /// Returns the slot of a name, and which of its values that is.
     #[inline]
     fn find(&self, name: u32) -> Option<(&Slot<V, G>, u32)> {
@@ -289,7 +284,7 @@ mod tests {
             let (name, value) = (slots.name(number), Arc::new(round));
             slots.set_once(name, || value.clone());
             assert_eq!(slots.get(name).as_deref(), Some(&round));
-            assert!(slots.remove(name) && slots.was_removed(name));
+            assert!(slots.remove(name) && slots.get(name).is_none());
             assert_eq!(Arc::strong_count(&value), 1, "the value was dropped");
             numbers.give_back(number);
             names.push(name);
@@ -306,7 +301,6 @@ mod tests {
         let kept = slots.keep(name).unwrap();
         assert!(!slots.remove(name), "it is kept");
         assert_eq!((**kept, slots.keep(name), slots.get(name)), (8, None, None));
-        assert!(!slots.was_removed(slots.name(numbers.take().unwrap())));
     }
 
     #[test]

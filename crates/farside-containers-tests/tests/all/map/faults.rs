@@ -124,12 +124,12 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     me.barrier()?;
     map.free(me)?;
     let m = map.on(me);
-    assert!(matches!(map_error(&m.insert(1, 1)), MapError::Freed));
-    assert!(matches!(map_error(&m.get(&1)), MapError::Freed));
-    assert!(matches!(map_error(&m.modify(&1, (), |_, ()| ())), MapError::Freed));
-    assert!(matches!(map_error(&m.len()), MapError::Freed));
-    assert!(matches!(map_error(&m.batch()), MapError::Freed));
-    assert!(matches!(map_error(&map.free(me)), MapError::Freed));
+    assert!(matches!(map_error(&m.insert(1, 1)), MapError::Gone));
+    assert!(matches!(map_error(&m.get(&1)), MapError::Gone));
+    assert!(matches!(map_error(&m.modify(&1, (), |_, ()| ())), MapError::Gone));
+    assert!(matches!(map_error(&m.len()), MapError::Gone));
+    assert!(matches!(map_error(&m.batch()), MapError::Gone));
+    assert!(matches!(map_error(&map.free(me)), MapError::Gone));
     me.barrier()
 }
 everywhere!(bad_input, super::bad_input_is_refused, crate::map::simulated);

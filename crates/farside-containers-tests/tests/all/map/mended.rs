@@ -34,7 +34,7 @@ fn assert_foreign<T>(result: Result<T>) {
 #[track_caller]
 fn assert_freed<T>(result: Result<T>) {
     let error = map_error(result);
-    assert!(matches!(error.room_error(), Some(MapError::Freed)), "{error}");
+    assert!(matches!(error.room_error(), Some(MapError::Gone)), "{error}");
 }
 
 /// Each promise refuses what it says, also of operations on the whole map.

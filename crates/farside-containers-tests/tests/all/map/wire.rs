@@ -74,9 +74,9 @@ fn is_like_a_map(me: &Worker) -> Result<()> {
     m.clear()?;
     assert_eq!(m.len()?, 0);
     map.free(me)?;
-    assert!(matches!(map_error(&m.get(&keys[0])), MapError::Freed));
-    assert!(matches!(map_error(&m.len()), MapError::Freed));
-    assert!(matches!(map_error(&map.free(me)), MapError::Freed));
+    assert!(matches!(map_error(&m.get(&keys[0])), MapError::Gone));
+    assert!(matches!(map_error(&m.len()), MapError::Gone));
+    assert!(matches!(map_error(&map.free(me)), MapError::Gone));
     me.barrier()
 }
 everywhere!(like_a_map, super::is_like_a_map, crate::map::simulated);
