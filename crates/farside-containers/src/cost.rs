@@ -278,8 +278,8 @@ const FURTHER_LINE: f64 = 0.25;
 const SPOILERS: f64 = 0.4;
 
 /// The components of an operation, as the implementations perform it. `OneSidedPublished` follows
-/// the seed's Tables II and III, but for queues: a pop claims its item by a compare-and-swap, and a
-/// push or pop that is promised to be the only kind still moves the second counter.
+/// the seed's Tables II and III, but a pop claims its item by a compare-and-swap. A push or pop that is
+/// promised to be the only kind costs what it does in a phase.
 fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Vec<(Part, f64)>> {
     use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
     let probes = load.probes(op);
@@ -310,10 +310,8 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
     };
     if by == OneSidedPublished && !is_local {
         parts.extend(match op {
-            // The order of those that publish does not matter.
-            Op::Push | Op::Pop if is_alone => Some((Part::FetchAddSingle, 1.0)),
             // Publishes in order. Its turn has nearly come, as workers got their places in turn.
-            Op::Push | Op::Pop => Some((Part::CasPersistent, 1.0)),
+            Op::Push | Op::Pop if !is_alone => Some((Part::CasPersistent, 1.0)),
             // Publishes the entry.
             Op::Insert if !is_alone => Some((Part::FetchAdd, 1.0)),
             _ => None,
@@ -324,7 +322,7 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
         parts.push((Part::LineCold, if op == Op::Insert { probes } else { 1.0 + FURTHER_LINE * collisions }));
     } else if by != Call && !is_local {
         // The second counter follows the first one, so that few meet there.
-        let second = if by == OneSidedPublished { load.contenders.min(1.0) } else { 0.0 };
+        let second = if by == OneSidedPublished && !is_alone { load.contenders.min(1.0) } else { 0.0 };
         let tries = if op == Op::Pop { tries } else { 1.0 };
         parts.push((Part::LineContended, tries * load.contenders + second));
     }

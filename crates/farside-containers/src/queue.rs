@@ -187,9 +187,11 @@ impl From<QueueError> for Error {
 ///
 /// | | one-sided | published | checksum | call |
 /// |---|---|---|---|---|
-/// | push, all and push-only | A + W | A + W + A | A + W | a call |
+/// | push | A + W | A + W + A | A + W | a call |
 /// | pop, all | 2R + A | A + R + A | R + A | a call |
+/// | push in a [phase](Ends::pushing) | A + W | A + W | A + W | a call |
 /// | pop, pop-only | A + R | A + R + A | A + R | a call |
+/// | pop in a [phase](Ends::popping) | A + R | A + R | A + R | a call |
 /// | push and pop, local | loads and stores | the same | the same | loads and stores |
 ///
 /// The A of a pop is a compare-and-swap, repeated if another worker pops at the same time. A push
@@ -276,6 +278,9 @@ struct Part<T> {
     whole: Cell<u64>,
     /// What the present phase promises.
     phase: Cell<Usage>,
+    /// The pushes and pops of this phase by which the second counters of a published queue move at
+    /// its end.
+    uncounted: [Cell<u64>; 2],
     /// The tickets of a push under way: the first, and the one behind the last.
     open: Cell<(u64, u64)>,
     /// The number of retirements that `retired` knows of.
@@ -314,6 +319,7 @@ impl<T: Item> Part<T> {
             ready: Cell::default(),
             whole: Cell::default(),
             phase: Cell::default(),
+            uncounted: Default::default(),
             open: Cell::default(),
             retirements: Cell::default(),
             retired: RefCell::default(),

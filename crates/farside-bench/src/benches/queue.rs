@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use farside::{GlobalArray, ProcessId, Worker};
-use farside_containers::queue::{Ends, Queue};
+use farside_containers::queue::{self, Ends, Popping, Pushing, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
 use super::containers::{Beside, Operation, Predicted, beside, cases as cases_of, choices};
@@ -63,6 +63,24 @@ struct State<'w> {
     ends: Ends<'w, u64>,
     /// What there is to pop.
     items: Vec<u64>,
+    phase: Phase<'w>,
+}
+
+/// The phase in which workers operate.
+enum Phase<'w> {
+    None,
+    Pushing(queue::Phase<'w, u64, Pushing>),
+    Popping(queue::Phase<'w, u64, Popping>),
+}
+
+impl Phase<'_> {
+    fn end(self, me: &Worker) -> farside::Result<()> {
+        match self {
+            Self::None => me.barrier(),
+            Self::Pushing(phase) => phase.end(),
+            Self::Popping(phase) => phase.end(),
+        }
+    }
 }
 
 impl Operation for QueueOperation {
@@ -76,16 +94,22 @@ impl Operation for QueueOperation {
         let capacity = size as u64 * u64::from(me.worker_count());
         let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, self.by)?;
         let items = if self.op == Op::Pop { (0..count * u64::from(me.worker_count())).collect() } else { Vec::new() };
-        Ok(State { queue, ends: queue.on(me), items })
+        Ok(State { queue, ends: queue.on(me), items, phase: Phase::None })
     }
 
     fn prepare(self, me: &Worker, state: &mut State<'_>) -> farside::Result<()> {
-        me.barrier()?;
+        std::mem::replace(&mut state.phase, Phase::None).end(me)?;
+        let ends = &state.ends;
         if me.is_first() {
-            let ends = &state.ends;
             ends.clear()?;
             assert_eq!(ends.push_all(&state.items)?, state.items.len() as u64);
         }
+        me.barrier()?;
+        state.phase = match self.promise {
+            Promise::PUSH_ONLY => Phase::Pushing(ends.pushing()?),
+            Promise::POP_ONLY => Phase::Popping(ends.popping()?),
+            _ => Phase::None,
+        };
         me.barrier()
     }
 
@@ -99,7 +123,7 @@ impl Operation for QueueOperation {
     }
 
     fn end(self, me: &Worker, state: State<'_>) -> farside::Result<()> {
-        me.barrier()?;
+        state.phase.end(me)?;
         state.queue.free(me)
     }
 }

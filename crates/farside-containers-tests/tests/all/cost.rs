@@ -100,28 +100,34 @@ fn operations_of_queues_cost_what_is_predicted() {
     let simulated = Simulation::new(2, 1, 1).options(options).run(|me| {
         use Implementation::{Checksum, OneSided, OneSidedPublished};
         for by in [OneSided, OneSidedPublished, Checksum] {
-            for promises in [[Promise::PUSH_ONLY, Promise::POP_ONLY], [Promise::ALL, Promise::ALL]] {
-                let queue = Queue::<u64>::with_implementation(me, ProcessId::new(0), 4 * COUNT, by)?;
-                let ends = queue.on(me);
-                for (op, promise) in [Op::Push, Op::Pop].into_iter().zip(promises) {
-                    let operate = |number| match op {
-                        Op::Push => ends.push_with(promise, number).map(drop),
-                        _ => ends.pop_with(promise).map(|item| assert_eq!(item, Some(number))),
-                    };
-                    if !me.is_first() {
-                        // The first ones connect, and look at the counters.
-                        (0..2).try_for_each(operate)?;
-                        let start = me.now();
-                        (2..COUNT).try_for_each(operate)?;
-                        let found = (me.now() - start).as_nanos() as f64 / (COUNT - 2) as f64;
-                        let predicted = CostModel::CORI_BEST.predict(by, op, promise, Load::default()).unwrap().ns;
-                        let ratio = found / predicted;
-                        assert!((0.9..1.1).contains(&ratio), "{op:?}, {by}, {promise}: {found}, not {predicted}");
-                    }
-                    me.barrier()?;
+            let queue = Queue::<u64>::with_implementation(me, ProcessId::new(0), 4 * COUNT, by)?;
+            let ends = queue.on(me);
+            let measure = |op: Op, promise: Promise| -> Result<()> {
+                let operate = |number| match op {
+                    Op::Push => ends.push(number).map(drop),
+                    _ => ends.pop().map(|item| assert_eq!(item, Some(number))),
+                };
+                if !me.is_first() {
+                    // The first ones connect, and look at the counters.
+                    (0..2).try_for_each(operate)?;
+                    let start = me.now();
+                    (2..COUNT).try_for_each(operate)?;
+                    let found = (me.now() - start).as_nanos() as f64 / (COUNT - 2) as f64;
+                    let predicted = CostModel::CORI_BEST.predict(by, op, promise, Load::default()).unwrap().ns;
+                    let ratio = found / predicted;
+                    assert!((0.9..1.1).contains(&ratio), "{op:?}, {by}, {promise}: {found}, not {predicted}");
                 }
-                queue.free(me)?;
-            }
+                me.barrier()
+            };
+            measure(Op::Push, Promise::ALL)?;
+            measure(Op::Pop, Promise::ALL)?;
+            let pushing = ends.pushing()?;
+            measure(Op::Push, Promise::PUSH_ONLY)?;
+            pushing.end()?;
+            let popping = ends.popping()?;
+            measure(Op::Pop, Promise::POP_ONLY)?;
+            popping.end()?;
+            queue.free(me)?;
         }
         Ok(())
     });

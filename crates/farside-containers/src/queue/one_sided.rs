@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::ends::Ends;
 use super::ring::{BATCH_MAX, Ring, STAMP};
 use super::{Item, QueueError, Usage};
-use crate::promise::Implementation;
+use crate::promise::{Implementation, Op};
 
 /// The bits of a stamp that tell the ticket, which is smaller than half of what they can tell. The
 /// others tell the place in a batch.
@@ -373,7 +373,7 @@ impl<T: Item> Ends<'_, T> {
         while let Some(ticket) = self.claim(ring, ring.tail())? {
             let item = self.settled(ring, ticket)?;
             if self.implementation() == Implementation::OneSidedPublished {
-                ring.taken().fetch_add(self.me, 1)?;
+                self.count(ring, Op::Pop, 1)?;
             }
             if item.is_some() {
                 return Ok(item);

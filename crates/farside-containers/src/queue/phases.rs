@@ -45,8 +45,8 @@ use crate::promise::Promise;
 ///
 /// *Cost*: a barrier at the begin and at the [end](Self::end).
 #[must_use = "all workers end a phase together"]
-pub struct Phase<'e, 'w, T: 'static, K> {
-    ends: &'e Ends<'w, T>,
+pub struct Phase<'w, T: 'static, K> {
+    ends: Ends<'w, T>,
     kind: PhantomData<K>,
 }
 
@@ -95,7 +95,7 @@ impl<'w, T: Item> Ends<'w, T> {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
-    pub fn pushing(&self) -> Result<Phase<'_, 'w, T, Pushing>> {
+    pub fn pushing(&self) -> Result<Phase<'w, T, Pushing>> {
         self.phase(Usage::PushOnly)
     }
 
@@ -103,7 +103,7 @@ impl<'w, T: Item> Ends<'w, T> {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
-    pub fn popping(&self) -> Result<Phase<'_, 'w, T, Popping>> {
+    pub fn popping(&self) -> Result<Phase<'w, T, Popping>> {
         self.phase(Usage::PopOnly)
     }
 
@@ -112,18 +112,19 @@ impl<'w, T: Item> Ends<'w, T> {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
-    pub fn local(&self) -> Result<Phase<'_, 'w, T, Local>> {
+    pub fn local(&self) -> Result<Phase<'w, T, Local>> {
         self.phase(Usage::Local)
     }
 
-    fn phase<K>(&self, usage: Usage) -> Result<Phase<'_, 'w, T, K>> {
+    fn phase<K>(&self, usage: Usage) -> Result<Phase<'w, T, K>> {
         self.me.barrier()?;
         self.part.phase.set(usage);
-        Ok(Phase { ends: self, kind: PhantomData })
+        let ends = Ends { me: self.me, queue: self.queue, part: self.part.clone() };
+        Ok(Phase { ends, kind: PhantomData })
     }
 }
 
-impl<T: Item, K> Phase<'_, '_, T, K> {
+impl<T: Item, K> Phase<'_, T, K> {
     /// Pushes an item: [`Ends::push_with`].
     ///
     /// # Errors
@@ -179,20 +180,22 @@ impl<T: Item, K> Phase<'_, '_, T, K> {
     /// # Errors
     /// Those of [`Worker::barrier`](farside::Worker::barrier).
     pub fn end(self) -> Result<()> {
-        let me = self.ends.me;
-        drop(self);
-        me.barrier()
+        // Also after an error: the others wait in the barrier.
+        let counted = self.ends.count_phase();
+        self.ends.me.barrier().and(counted)
     }
 }
 
-impl<T: 'static, K> Drop for Phase<'_, '_, T, K> {
+impl<T: 'static, K> Drop for Phase<'_, T, K> {
     fn drop(&mut self) {
+        // The end of the phase tells an error. Without an end there is an earlier one.
+        let _ = self.ends.count_phase();
         self.ends.part.phase.set(Usage::All);
     }
 }
 
-impl<T: 'static, K> fmt::Debug for Phase<'_, '_, T, K> {
+impl<T: 'static, K> fmt::Debug for Phase<'_, T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Phase").field("ends", self.ends).finish_non_exhaustive()
+        f.debug_struct("Phase").field("ends", &self.ends).finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@
 //! The counters have 64 bits, a full queue gives out no ticket, and a pop claims its item by
 //! compare-and-swap, since a ticket for an item that does not come could not be given back.
 
+use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use farside::{Error, GlobalPtr, ProcessId, Result};
 use super::ends::Ends;
 use super::ring::{Ring, STAMP};
 use super::{Item, Usage};
+use crate::promise::Op;
 
 /// The number of attempts between looks at the clock.
 const ATTEMPTS_PER_CLOCK: u32 = 64;
@@ -22,13 +24,23 @@ const TURN: Duration = Duration::from_nanos(500);
 const STANDSTILL: Duration = Duration::from_secs(1);
 
 impl<T: Item> Ends<'_, T> {
-    /// Lets poppers see items. Under a promise, no popper looks before all items are there, so
-    /// their order does not matter.
+    /// Lets poppers see items.
     pub(super) fn publish(&self, ring: &Ring, usage: Usage, ticket: u64, count: u64) -> Result<()> {
         match usage {
-            Usage::PushOnly => ring.published().fetch_add(self.me, count).map(drop),
+            Usage::PushOnly => self.count(ring, Op::Push, count),
             _ => self.advance(ring.published(), ticket, count),
         }
+    }
+
+    /// Counts pushes or pops under a promise. No worker looks at the second counter before all have
+    /// ended, so their order does not matter. In a phase it moves once, at the end.
+    pub(super) fn count(&self, ring: &Ring, op: Op, count: u64) -> Result<()> {
+        if self.part.phase.get() == Usage::All {
+            return ring.second(op).fetch_add(self.me, count).map(drop);
+        }
+        let uncounted = &self.part.uncounted[usize::from(op == Op::Pop)];
+        uncounted.set(uncounted.get() + count);
+        Ok(())
     }
 
     pub(super) fn pop_published(&self, ring: &Ring) -> Result<Option<T>> {
@@ -77,5 +89,17 @@ impl<T: Item> Ends<'_, T> {
                 return Err(Error::Deadline { doing, after: deadline, waiting_for: Vec::new() });
             }
         }
+    }
+}
+
+impl<T: 'static> Ends<'_, T> {
+    /// Moves the second counters by what was pushed and popped in the phase that ends.
+    pub(super) fn count_phase(&self) -> Result<()> {
+        let ring = self.part.ring.get();
+        let count = |(op, uncounted): (Op, &Cell<u64>)| match uncounted.take() {
+            0 => Ok(()),
+            count => ring.second(op).fetch_add(self.me, count).map(drop),
+        };
+        [Op::Push, Op::Pop].into_iter().zip(&self.part.uncounted).try_for_each(count)
     }
 }

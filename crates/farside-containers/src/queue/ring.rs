@@ -113,6 +113,11 @@ impl Ring {
         self.place(4 * APART).cast()
     }
 
+    /// With the published algorithms, the counter of pushes or pops that have ended.
+    pub(super) fn second(&self, op: Op) -> GlobalPtr<u64> {
+        if op == Op::Push { self.published() } else { self.taken() }
+    }
+
     /// The words of operations that are announced.
     pub(super) fn announced(&self) -> announced::Words {
         [(Op::Push, self.place(5 * APART).cast()), (Op::Pop, self.place(6 * APART).cast())]
