@@ -1,6 +1,9 @@
 //! Draws rows as pictures.
 
+mod lines;
+
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
@@ -23,7 +26,8 @@ const NAMES_WIDTH: u32 = 170;
 /// if necessary. Returns the paths of the files.
 ///
 /// A bar shows the median. The thin line across its end reaches from the smallest value to the
-/// largest. The red mark is the limit, and the green one the value that a model predicts.
+/// largest. The red mark is the limit, and the green one the value that a model predicts. Cases that
+/// differ in one quantity, such as the number of processes, are also drawn as [`lines`].
 ///
 /// # Errors
 /// [`BenchError::System`] if a file cannot be written; [`BenchError::Plot`].
@@ -42,6 +46,9 @@ pub(crate) fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchErr
 
 type Drawn = Result<String, Box<dyn std::error::Error>>;
 
+/// Rows of one metric, each with the value that a model predicts for it.
+type Predicted<'r> = [(&'r Row, Option<f64>)];
+
 /// Returns the names of the files and the pictures.
 fn pictures(rows: &[Row]) -> Vec<(String, Drawn)> {
     let mut pictures: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
@@ -52,9 +59,15 @@ fn pictures(rows: &[Row]) -> Vec<(String, Drawn)> {
             None => pictures.entry((&row.bench, &row.metric)).or_default().push(row),
         }
     }
-    let pictures = pictures.into_iter().map(|((bench, metric), rows)| {
+    let pictures = pictures.into_iter().flat_map(|((bench, metric), rows)| {
         let predicted = |row: &Row| predictions.get(&(bench, metric, &*row.case)).copied();
-        (format!("{bench}-{metric}.svg"), draw(bench, metric, &rows, predicted))
+        let rows: Vec<_> = rows.into_iter().map(|row| (row, predicted(row))).collect();
+        let bars = (format!("{bench}-{metric}.svg"), draw(bench, metric, &rows));
+        let groups = lines::groups(&rows).into_iter().map(move |(group, series)| {
+            let name = format!("{bench}-{metric}-lines{}{group}.svg", if group.is_empty() { "" } else { "-" });
+            (name, lines::draw(bench, metric, &group, &series))
+        });
+        iter::once(bars).chain(groups).collect::<Vec<_>>()
     });
     pictures.collect()
 }
@@ -68,11 +81,16 @@ struct Axis {
 }
 
 impl Axis {
-    fn of(rows: &[&Row], predictions: impl Iterator<Item = f64> + Clone) -> Self {
-        let values = || {
-            let measured = rows.iter().flat_map(|row| [Some(row.value), Some(row.min), Some(row.max), row.limit]);
-            measured.flatten().chain(predictions.clone())
+    /// The axis of bars, with their limits.
+    fn of(rows: &Predicted<'_>) -> Self {
+        let of_row = |(row, predicted): &(&Row, Option<f64>)| {
+            [Some(row.value), Some(row.min), Some(row.max), row.limit, *predicted]
         };
+        Self::around(rows.iter().flat_map(of_row).flatten())
+    }
+
+    fn around(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let values = || values.clone();
         let positive = || values().filter(|value| *value > 0.0);
         let largest = positive().fold(f64::MIN_POSITIVE, f64::max);
         let smallest = positive().fold(largest, f64::min);
@@ -92,10 +110,10 @@ impl Axis {
     }
 }
 
-fn draw(bench: &str, metric: &str, rows: &[&Row], predicted: impl Fn(&Row) -> Option<f64>) -> Drawn {
+fn draw(bench: &str, metric: &str, rows: &Predicted<'_>) -> Drawn {
     let mut svg = String::new();
     let size = (WIDTH, MARGINS_HEIGHT + BAR_HEIGHT * rows.len() as u32);
-    let axis = Axis::of(rows, rows.iter().filter_map(|row| predicted(row)));
+    let axis = Axis::of(rows);
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -105,12 +123,12 @@ fn draw(bench: &str, metric: &str, rows: &[&Row], predicted: impl Fn(&Row) -> Op
         .y_label_area_size(NAMES_WIDTH)
         // The first case is at the top.
         .build_cartesian_2d(axis.begin..axis.end, rows.len() as f64..0.0)?;
-    let unit = rows.first().map_or("", |row| &row.unit);
+    let unit = rows.first().map_or("", |(row, _)| &row.unit);
     let value_name = |at: &f64| show(axis.value(*at), unit);
     let mut mesh = chart.configure_mesh();
     mesh.disable_y_mesh().disable_y_axis().max_light_lines(0).x_labels(8).x_label_formatter(&value_name).draw()?;
 
-    let numbered = || rows.iter().zip(0..).map(|(row, index)| (*row, f64::from(index)));
+    let numbered = || rows.iter().zip(0..).map(|((row, _), index)| (*row, f64::from(index)));
     let bar = |(row, top): (&Row, f64)| {
         let corners = [(axis.begin, top + 0.15), (axis.place(row.value), top + 0.85)];
         Rectangle::new(corners, RGBColor(90, 130, 180).filled())
@@ -125,7 +143,8 @@ fn draw(bench: &str, metric: &str, rows: &[&Row], predicted: impl Fn(&Row) -> Op
         PathElement::new([(at, top + 0.05), (at, top + 0.95)], colour.stroke_width(3))
     };
     chart.draw_series(numbered().filter_map(|(row, top)| Some(mark(top, row.limit?, RED))))?;
-    chart.draw_series(numbered().filter_map(|(row, top)| Some(mark(top, predicted(row)?, GREEN))))?;
+    let predictions = rows.iter().zip(0..).filter_map(|((_, predicted), top)| Some((f64::from(top), (*predicted)?)));
+    chart.draw_series(predictions.map(|(top, predicted)| mark(top, predicted, GREEN)))?;
     let to_the_left = Pos::new(HPos::Right, VPos::Center);
     let style = ("sans-serif", 13).into_text_style(&area).pos(to_the_left);
     let name = |(row, top): (&Row, f64)| {
@@ -154,8 +173,8 @@ mod tests {
             row("a < b & \"c\"", "rtt_ns", vec![9e6], vec![]),
         ];
         for count in [1, 2] {
-            let rows: Vec<&Row> = rows.iter().take(count).collect();
-            let svg = draw("invoke-latency", "rtt_ns", &rows, |_| None).unwrap();
+            let rows: Vec<_> = rows.iter().map(|row| (row, None)).take(count).collect();
+            let svg = draw("invoke-latency", "rtt_ns", &rows).unwrap();
             assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
             assert!(svg.contains("invoke-latency: rtt_ns") && svg.contains("call-return/8B"), "{svg}");
             assert_eq!(svg.contains("a &lt; b &amp; &quot;c&quot;"), count == 2, "{svg}");
@@ -178,7 +197,7 @@ mod tests {
         let near = row("a", "rtt_ns", vec![10.0, 20.0, 30.0], vec![5.0]);
         let far = row("b", "rtt_ns", vec![1000.0], vec![]);
         let none = row("c", "rtt_ns", vec![0.0], vec![]);
-        let axis_of = |rows: &[&Row]| Axis::of(rows, std::iter::empty());
+        let axis_of = |rows: &[&Row]| Axis::of(&rows.iter().map(|row| (*row, None)).collect::<Vec<_>>());
         assert!(!axis_of(&[&near]).is_logarithmic);
         let axis = axis_of(&[&near, &far]);
         assert!(axis.is_logarithmic && axis.begin <= 5_f64.log10() && axis.end >= 3.0);

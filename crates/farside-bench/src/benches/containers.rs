@@ -20,11 +20,13 @@ use crate::{BenchError, Options};
 /// Operations of each worker in a run by default: on mapped memory, over a network, and simulated.
 const MAPPED: u64 = 50_000;
 const REMOTE: u64 = 2000;
-const SIMULATED: u64 = 100;
+const SIMULATED: u64 = 50;
 
 /// Processes of a job, and machines of a simulated one.
 const PROCESSES: u32 = 2;
-const MACHINES: [u32; 2] = [2, 16];
+const MACHINES: [u32; 4] = [2, 4, 8, 16];
+/// The machines of a simulated job for which the choices of a model are measured.
+const MACHINES_OF_CHOICES: [u32; 2] = [2, 16];
 
 /// An operation of a container, by one implementation under one promise.
 pub(super) trait Operation: Copy + Send + Sync + 'static {
@@ -115,7 +117,7 @@ pub(super) fn choices<O: Predicted>(on: &Fabric, groups: Vec<(String, Vec<O>)>, 
                     chosen(group.iter().map(|operation| simulate(*operation, network, machines, size, options)))
                 })
             };
-            MACHINES.map(on_machines).into()
+            MACHINES_OF_CHOICES.map(on_machines).into()
         }
     };
     groups.into_iter().flat_map(choice).collect()
