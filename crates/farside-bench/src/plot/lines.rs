@@ -75,10 +75,13 @@ pub(super) fn groups<'r>(rows: &Predicted<'r>) -> BTreeMap<String, Vec<Series<'r
     }
     let mut groups: BTreeMap<String, Vec<Series<'r>>> = BTreeMap::new();
     for series in series.into_values() {
-        let group = match series.name.split_once('/') {
-            Some((first, rest)) if rest.contains('/') => first,
-            _ => "",
-        };
+        // What costs nothing anywhere would only keep the axis from being logarithmic.
+        if series.points.values().all(|(row, _)| row.value == 0.0) {
+            continue;
+        }
+        // A fabric, such as `sim:aries`, stands behind all names of a run.
+        let parts: Vec<&str> = series.name.split('/').filter(|part| !part.contains(':')).collect();
+        let group = if parts.len() > 2 { parts[0] } else { "" };
         groups.entry(group.to_owned()).or_default().push(series);
     }
     groups
@@ -201,6 +204,14 @@ mod tests {
         let groups = groups(&all.iter().map(|row| (row, None)).collect::<Vec<_>>());
         let of_call: Vec<_> = groups["push"][0].points.keys().map(|quantity| quantity.value).collect();
         assert_eq!(of_call, [2, 4, 16], "in the order of their values");
+    }
+
+    #[test]
+    fn the_fabric_is_no_part_of_a_name() {
+        let all =
+            rows(&[("get/2x1x1/sim:aries", 1.0), ("get/4x1x1/sim:aries", 2.0), ("get/8x1x1/sim:aries", 3.0)], "ns");
+        let groups = groups(&all.iter().map(|row| (row, None)).collect::<Vec<_>>());
+        assert_eq!(groups.into_keys().collect::<Vec<_>>(), [""]);
     }
 
     /// Bulk of several sizes and depths: there are more sizes, so each depth is a line.

@@ -7,7 +7,7 @@ use farside_containers::{ArrayBatch, ContainerError, sort_array};
 
 use crate::everywhere;
 
-fn batches_change_every_value(me: &Worker) -> Result<()> {
+pub(crate) fn batches_change_every_value(me: &Worker) -> Result<()> {
     const LENGTH: usize = 200;
     let workers = u64::from(me.worker_count());
     for distribution in [Distribution::BLOCK, Distribution::CYCLIC, Distribution::block_cyclic(3).over_processes()] {
@@ -49,7 +49,7 @@ fn batches_change_every_value(me: &Worker) -> Result<()> {
 everywhere!(changes, super::batches_change_every_value);
 
 /// Sorted, an array has the same values in order, however it is distributed.
-fn arrays_are_sorted(me: &Worker) -> Result<()> {
+pub(crate) fn arrays_are_sorted(me: &Worker) -> Result<()> {
     for length in [0, 1, 7, 500] {
         for distribution in [Distribution::BLOCK, Distribution::CYCLIC, Distribution::block_cyclic(3).over_processes()]
         {

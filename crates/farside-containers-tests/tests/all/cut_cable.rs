@@ -1,4 +1,4 @@
-//! Processes on two hosts use maps and queues in all of them when the cable between the hosts is
+//! Processes on two hosts use all containers, and maps and queues in all of them when the cable between the hosts is
 //! cut. Those of the larger host learn of it at once, and go on with what they have.
 
 use std::thread;
@@ -11,6 +11,8 @@ use farside_containers::queue::{Ends, Queue};
 use farside_testbed::netns::Side::{A, B};
 use farside_testbed::netns::{Pair, Rendezvous};
 use farside_testbed::{Echo, Running, is_left_out};
+
+use crate::{array_batch, dist, exchange, query, remote};
 
 /// Process 1 is alone on the second host.
 const VICTIM: ProcessId = ProcessId::new(1);
@@ -51,7 +53,19 @@ fn use_queue(ends: &Ends<'_, [u64; 2]>, number: u64) -> Result<()> {
     Ok(())
 }
 
+/// The other containers, while the cable is whole.
+const OTHERS: [fn(&Worker) -> Result<()>; 7] = [
+    array_batch::arrays_are_sorted,
+    array_batch::batches_change_every_value,
+    dist::keys_are_counted,
+    dist::vectors_are_balanced_and_sorted,
+    exchange::every_item_arrives_once,
+    query::gathers,
+    remote::items_move_between_workers,
+];
+
 fn body(me: &Worker) -> Result<()> {
+    OTHERS.iter().try_for_each(|other| other(me))?;
     let maps = IMPLEMENTATIONS.iter().filter(|by| **by != Implementation::Checksum);
     let maps = maps.map(|by| HashMap::<u64, [u64; 2]>::builder().implementation(*by).build(me));
     let maps = maps.collect::<Result<Vec<_>>>()?;

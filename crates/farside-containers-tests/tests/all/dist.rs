@@ -31,7 +31,7 @@ fn compare<T: farside::Wire + Clone + PartialEq + Debug>(me: &Worker, items: Dis
     Ok(())
 }
 
-fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
+pub(crate) fn vectors_are_balanced_and_sorted(me: &Worker) -> Result<()> {
     let own = items_of(me.id().number().into());
     let numbers = DistVec::new(me)?;
     numbers.with(me, |part| part.extend(own.iter().copied()));
@@ -121,7 +121,7 @@ fn iterators_give_what_one_would(me: &Worker) -> Result<()> {
 }
 everywhere!(iterators, super::iterators_give_what_one_would);
 
-fn keys_are_counted(me: &Worker) -> Result<()> {
+pub(crate) fn keys_are_counted(me: &Worker) -> Result<()> {
     let words = CountingSet::new(me)?;
     let mut oracle = HashMap::<u32, u64>::new();
     // More keys than a cache has, and some that are frequent.

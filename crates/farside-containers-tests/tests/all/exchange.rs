@@ -18,7 +18,7 @@ fn owner(me: &Worker, x: u64) -> WorkerId {
 }
 
 /// Items of all workers arrive once each, in batches of many sizes.
-fn every_item_arrives_once(me: &Worker) -> Result<()> {
+pub(crate) fn every_item_arrives_once(me: &Worker) -> Result<()> {
     const ITEMS: u64 = 500;
     for batch_bytes in [0, 1, 100, 1 << 20, usize::MAX] {
         let seen = Rc::new(RefCell::new(Vec::new()));

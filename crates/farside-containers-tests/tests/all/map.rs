@@ -23,9 +23,7 @@ const IMPLEMENTATIONS: [Implementation; 3] =
 /// Simulates a body with up to 2^4 + 1 workers. Batches are also simulated in a grid of workers, by
 /// `crate::simulated`.
 fn simulated(body: fn(&Worker) -> Result<()>) {
-    for (processes, threads, seed) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (5, 1, 4), (17, 1, 5)] {
-        simulate(processes, threads, seed, body).unwrap_or_else(|error| panic!("{processes} x {threads}: {error}"));
-    }
+    crate::simulated_up_to(17, 1, body);
 }
 
 /// A value that tells whether it is whole.

@@ -9,7 +9,7 @@ use farside_containers::Query;
 use crate::everywhere;
 
 /// Reads random words of a table that is spread over all workers.
-fn gathers(me: &Worker) -> Result<()> {
+pub(crate) fn gathers(me: &Worker) -> Result<()> {
     const WORDS: u64 = 300;
     let workers = u64::from(me.worker_count());
     let table: Vec<u64> = (0..WORDS).map(|word| 1000 * (word * workers + u64::from(me.id().number()))).collect();

@@ -360,16 +360,6 @@ fn eight_processes_share_queues() {
     crate::by_eight_over("shm", all, "all::queue::eight_processes_share_queues");
 }
 
-/// Queues are correct programs: the checker of accesses says nothing.
-#[test]
-fn no_access_is_reported() {
-    let bodies: [fn(&Worker) -> Result<()>; 3] = [each_item_once, phases, waits];
-    for (seed, body) in (0..).zip(bodies) {
-        let simulated = Simulation::new(3, 1, seed).check_accesses(true).run(body).unwrap();
-        simulated.verdict.unwrap_or_else(|error| panic!("body {seed}: {error}"));
-    }
-}
-
 /// A called function uses a queue of its own process, and is told that it cannot wait elsewhere.
 /// Then it has done nothing.
 #[test]

@@ -144,7 +144,7 @@ fn sorted_collections_do_what_those_of_std_do(me: &Worker) -> Result<()> {
 everywhere!(sorted, super::sorted_collections_do_what_those_of_std_do);
 
 /// Items move between values of any two workers, and between kinds.
-fn items_move_between_workers(me: &Worker) -> Result<()> {
+pub(crate) fn items_move_between_workers(me: &Worker) -> Result<()> {
     let remotes = Remotes::new(me)?;
     for distance in 0..3 {
         let here: Remote<VecDeque<u64>> = remotes.keep(me, (0..10).collect());

@@ -49,12 +49,14 @@ pub(super) struct Record<S: 'static> {
     clock: Option<AtomicU64>,
     /// The number of calls of a worker under each promise.
     calls_each: u32,
+    /// Whether a process dies under the last promise.
+    has_death: bool,
     pub(super) calls: Mutex<Vec<Call<S>>>,
 }
 
 impl<S> Record<S> {
     pub(super) fn new(clock: Option<AtomicU64>, calls_each: u32) -> Self {
-        Self { clock, calls_each, calls: Mutex::default() }
+        Self { clock, calls_each, has_death: false, calls: Mutex::default() }
     }
 
     /// The next number. Real processes count in a word of the first one. So what has the smaller
@@ -233,21 +235,26 @@ impl User<'_, QueueStep> {
 /// The calls of a worker before a process is lost, and after that.
 const CALLS: usize = 40;
 const CALLS_AFTER: usize = 10;
+/// The time of a round before that, at most.
+const ROUND: Duration = Duration::from_micros(400);
 
-/// Makes calls under each promise in turn. Under a single one, until a process is lost, and then
-/// some more.
-fn in_rounds(
+/// Makes calls under each promise in turn. If a process dies, under the last one until it is lost,
+/// and then some more.
+fn in_rounds<S>(
     me: &Worker,
     promises: &[Promise],
-    calls_each: u32,
+    record: &Record<S>,
     mut call: impl FnMut(Promise) -> Result<()>,
 ) -> Result<()> {
-    let [promise] = *promises else {
-        return promises.iter().try_for_each(|promise| {
-            (0..calls_each).try_for_each(|_| call(*promise))?;
-            me.barrier()
-        });
+    let (rounds, last) = match promises.split_last() {
+        Some((last, rounds)) if record.has_death => (rounds, Some(*last)),
+        _ => (promises, None),
     };
+    for promise in rounds {
+        (0..record.calls_each).try_for_each(|_| call(*promise))?;
+        me.barrier()?;
+    }
+    let Some(promise) = last else { return Ok(()) };
     for _ in 0..CALLS {
         if !me.is_lost(DYING) {
             call(promise)?;
@@ -265,14 +272,14 @@ fn with_map(
 ) -> Result<()> {
     let map = HashMap::<u64, Entry>::builder().capacity(1).implementation(implementation).build(me)?;
     let (m, mut user) = (map.on(me), User { me, implementation, random: Random::new(me, seed), record });
-    in_rounds(me, promises, record.calls_each, |promise| user.use_map(&m, promise))
+    in_rounds(me, promises, record, |promise| user.use_map(&m, promise))
 }
 
 fn with_wire_map(me: &Worker, seed: u64, promises: &[Promise], record: &Record<MapStep>) -> Result<()> {
     let map = WireMap::<u64, Vec<u64>>::new(me)?;
     let (m, implementation) = (map.on(me), Implementation::Call);
     let mut user = User { me, implementation, random: Random::new(me, seed), record };
-    in_rounds(me, promises, record.calls_each, |promise| {
+    in_rounds(me, promises, record, |promise| {
         user.use_keys(promise, |_| true, |step, key, new| change_wire(&m, step, key, new))
     })
 }
@@ -286,7 +293,7 @@ fn with_queue(
     let host = ProcessId::new(me.process_count() - 1);
     let queue = Queue::with_implementation(me, host, CAPACITY as u64, implementation)?;
     let (ends, mut user) = (queue.on(me), User { me, implementation, random: Random::new(me, seed), record });
-    in_rounds(me, promises, record.calls_each, |promise| user.use_queue(&ends, promise))
+    in_rounds(me, promises, record, |promise| user.use_queue(&ends, promise))
 }
 
 pub(super) const CAPACITY: usize = 3;
@@ -316,7 +323,15 @@ fn simulated<S: Send>(
     simulation: Simulation,
     body: impl Fn(&Worker, &Record<S>) -> Result<()> + Send + Sync,
 ) -> (Result<()>, Vec<Call<S>>) {
-    let record = Record::new(Some(AtomicU64::new(0)), 10);
+    simulated_as(simulation, false, body)
+}
+
+fn simulated_as<S: Send>(
+    simulation: Simulation,
+    has_death: bool,
+    body: impl Fn(&Worker, &Record<S>) -> Result<()> + Send + Sync,
+) -> (Result<()>, Vec<Call<S>>) {
+    let record = Record { has_death, ..Record::new(Some(AtomicU64::new(0)), 10) };
     let verdict = simulation.run(|me| body(me, &record)).expect("a job").verdict;
     (verdict, record.calls.into_inner().unwrap())
 }
@@ -374,15 +389,17 @@ fn assert_grown(calls: &[Call<MapStep>], workers: u32) {
     assert!(keys.len() > 2 * workers as usize, "{} keys do not make {workers} parts grow", keys.len());
 }
 
-/// Simulations in which a process is lost between two calls or in one.
+/// Simulations in which a process is lost between two calls or in one, some time after the rounds
+/// before.
 fn with_death<S: Send>(
     seed: u64,
+    rounds: Duration,
     body: impl Fn(&Worker, &Record<S>) -> Result<()> + Send + Sync,
 ) -> (Vec<Result<()>>, Vec<Call<S>>) {
     let ends = Mutex::new(Vec::new());
-    let death = Duration::from_micros(20) + Duration::from_nanos(500 * seed);
+    let death = rounds + Duration::from_micros(20) + Duration::from_nanos(500 * seed);
     let simulation = Simulation::new(4, 1, seed).kill(DYING, death);
-    let (verdict, calls) = simulated(simulation, |me, record| {
+    let (verdict, calls) = simulated_as(simulation, true, |me, record| {
         let end = body(me, record);
         if me.process() != DYING {
             ends.lock().unwrap().push(end);
@@ -398,9 +415,16 @@ fn maps_with_deaths() {
     let mut cut = 0;
     for seed in 0..40 {
         for implementation in MAPS {
-            let promises = [[Promise::ALL], [Promise::INSERT_ONLY]][seed as usize % 2];
-            let (ends, calls) = with_death(seed, |me, record| with_map(me, (implementation, seed), &promises, record));
-            let which = format!("{implementation}, {}, seed {seed}", promises[0]);
+            let promises: &[Promise] = match seed % 4 {
+                0 | 2 => &[Promise::ALL],
+                1 => &[Promise::INSERT_ONLY],
+                // Something is there to find.
+                _ => &[Promise::INSERT_ONLY, Promise::FIND_ONLY],
+            };
+            let rounds = ROUND * (promises.len() as u32 - 1);
+            let body = |me: &Worker, record: &Record<MapStep>| with_map(me, (implementation, seed), promises, record);
+            let (ends, calls) = with_death(seed, rounds, body);
+            let which = format!("{implementation}, {promises:?}, seed {seed}");
             ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("{which}: {error}")));
             cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
             assert_fit(&which, calls, &None);
@@ -413,7 +437,8 @@ fn maps_with_deaths() {
 fn wire_maps_with_deaths() {
     let mut cut = 0;
     for seed in 0..40 {
-        let (ends, calls) = with_death(seed, |me, record| with_wire_map(me, seed, &[Promise::ALL], record));
+        let (ends, calls) =
+            with_death(seed, Duration::ZERO, |me, record| with_wire_map(me, seed, &[Promise::ALL], record));
         ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
         cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
         assert_fit(&format!("seed {seed}"), calls, &None);
@@ -428,9 +453,17 @@ fn queues_with_deaths() {
     for seed in 0..40 {
         // The loss of a worker that uses a published queue stops it.
         for implementation in [Implementation::OneSided, Implementation::Checksum, Implementation::Call] {
-            let (ends, calls) =
-                with_death(seed, |me, record| with_queue(me, (implementation, seed), &[Promise::ALL], record));
-            let which = format!("{implementation}, seed {seed}");
+            let promises: &[Promise] = match seed % 4 {
+                0 | 2 => &[Promise::ALL],
+                1 => &[Promise::PUSH_ONLY],
+                // Something is there to pop.
+                _ => &[Promise::PUSH_ONLY, Promise::POP_ONLY],
+            };
+            let rounds = ROUND * (promises.len() as u32 - 1);
+            let body =
+                |me: &Worker, record: &Record<QueueStep>| with_queue(me, (implementation, seed), promises, record);
+            let (ends, calls) = with_death(seed, rounds, body);
+            let which = format!("{implementation}, {promises:?}, seed {seed}");
             ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("{which}: {error}")));
             cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
             assert_fit(&which, calls, &empty(implementation, 4, true));

@@ -59,6 +59,7 @@ fn promises_are_checked(me: &Worker) -> Result<()> {
             assert_broken(m.promising(promise).retain(|_, _| true));
         }
         assert_broken(m.promising(Promise::POP_ONLY).len());
+        me.barrier()?;
         let local = m.promising(Promise::LOCAL);
         if let Some(foreign) = (0..1000).find(|key| m.owner_of(key) != me.id()) {
             assert_foreign(local.batch()?.insert(foreign, 1));
