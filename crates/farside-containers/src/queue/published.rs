@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
-use farside::{Error, GlobalPtr, ProcessId, Result};
+use farside::{Error, GlobalAddress, GlobalPtr, ProcessId, Result};
 
 use super::ends::Ends;
 use super::ring::{Ring, STAMP};
@@ -18,8 +18,9 @@ use crate::promise::Op;
 
 /// The number of attempts between looks at the clock.
 const ATTEMPTS_PER_CLOCK: u32 = 64;
-/// The time that the attempts take in a simulation.
+/// The time that the attempts take in a simulation: more and more while the counter stands still.
 const TURN: Duration = Duration::from_nanos(500);
+const TURN_MAX: Duration = Duration::from_millis(1);
 /// The time that a counter stands still before a loss is the reason.
 const STANDSTILL: Duration = Duration::from_secs(1);
 
@@ -56,7 +57,7 @@ impl<T: Item> Ends<'_, T> {
     /// meanwhile: one could push, and would wait for this one.
     fn advance(&self, counter: GlobalPtr<u64>, ticket: u64, count: u64) -> Result<()> {
         let (me, deadline) = (self.me, self.me.default_deadline());
-        let (mut attempts, mut seen) = (0_u32, None);
+        let (mut attempts, mut seen, mut turn) = (0_u32, None, TURN);
         loop {
             let found = counter.compare_swap(me, ticket, ticket.wrapping_add(count))?;
             if found == ticket {
@@ -69,16 +70,21 @@ impl<T: Item> Ends<'_, T> {
             }
             thread::yield_now();
             // In a simulation, the others go on while this worker charges time.
-            me.charge(TURN);
+            me.charge(turn);
             let since = match seen {
-                Some((value, since)) if value == found => since,
-                _ => me.now(),
+                Some((value, since)) if value == found => {
+                    turn = TURN_MAX.min(2 * turn);
+                    since
+                }
+                _ => {
+                    turn = TURN;
+                    me.now()
+                }
             };
             seen = Some((found, since));
             let stood = me.now().saturating_duration_since(since);
-            let mut lost = (0..me.process_count()).map(ProcessId::new).filter(|process| me.is_lost(*process));
             if stood >= STANDSTILL.min(deadline)
-                && let Some(process) = lost.next()
+                && let Some(process) = self.find_lost()
             {
                 let why = "may have been in a push or pop of a published queue, which others cannot pass: use the \
                            implementation `OneSided`";
@@ -93,6 +99,16 @@ impl<T: Item> Ends<'_, T> {
 }
 
 impl<T: 'static> Ends<'_, T> {
+    /// Returns a lost process, if there is one. Asks them all: a worker that runs no calls learns of
+    /// losses only from errors.
+    fn find_lost(&self) -> Option<ProcessId> {
+        let is_lost = |process: &ProcessId| {
+            let word = GlobalAddress::starter(*process, 0).cast::<u64>();
+            matches!(word.look(self.me), Err(Error::PeerLost { .. }))
+        };
+        (0..self.me.process_count()).map(ProcessId::new).find(is_lost)
+    }
+
     /// Moves the second counters by what was pushed and popped in the phase that ends.
     pub(super) fn count_phase(&self) -> Result<()> {
         let ring = self.part.ring.get();
