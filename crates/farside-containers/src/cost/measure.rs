@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::ops::Add;
 use std::time::Duration;
 
-use farside::{Error, GlobalPtr, Result, Worker, WorkerId};
+use farside::{Error, GlobalAddress, GlobalPtr, ProcessId, Result, Wire, Worker, WorkerId};
 
 use super::CostModel;
 use crate::agreement::agree;
@@ -25,6 +26,9 @@ const BATCH_MAX: u32 = 4096;
 impl CostModel {
     /// Measures the components between each worker and the next worker on another process, all at
     /// once. All workers call this, in the same order as other collectives, and get the same model.
+    ///
+    /// Where some processes share memory and others do not, both routes are measured. Each counts as
+    /// often as it leads to one of the other processes.
     ///
     /// In a [simulation](farside::Simulation), the costs are those of the simulated network.
     ///
@@ -93,13 +97,20 @@ impl CostModel {
         }
         agree(me, failed.take().map_or(Ok(()), Err))?;
 
-        let sums = me.all_reduce(costs, |one, other| std::array::from_fn(|index| one[index] + other[index]))?;
-        let workers = f64::from(me.worker_count());
-        let means = sums.map(|sum| sum / workers);
+        let is_mapped = |process| me.is_mapped(GlobalAddress::starter(process, 0));
+        let others = (0..me.process_count()).map(ProcessId::new).filter(|process| *process != me.process());
+        let mapped = others.map(is_mapped).collect::<Result<Vec<_>>>()?;
+        let mut routes = [Route::default(); 2];
+        let route = &mut routes[usize::from(is_mapped(me.process_of(other))?)];
+        (route.measured, route.costs) = (1.0, costs);
+        routes[0].pairs = mapped.iter().filter(|is_mapped| !**is_mapped).count() as f64;
+        routes[1].pairs = mapped.iter().filter(|is_mapped| **is_mapped).count() as f64;
+        let routes = me.all_reduce(routes, |one, other| [one[0] + other[0], one[1] + other[1]])?;
+        let means = means(&routes);
         let [put, get, cas, cas_persistent, fetch_add, fetch_add_single, cas_single, call, handler, ..] = means;
         let [.., cold, own_get, own, _] = means;
         let remote_workers = remote_workers as f64;
-        let hot = sums[sums.len() - 1] / remote_workers.max(1.0);
+        let hot = routes.iter().map(|route| route.costs[COSTS - 1]).sum::<f64>() / remote_workers.max(1.0);
         Ok(Self {
             put,
             get,
@@ -115,6 +126,42 @@ impl CostModel {
             own,
         })
     }
+}
+
+/// The number of costs that a worker measures.
+const COSTS: usize = 13;
+
+/// What all workers have measured on a route: to processes whose memory is mapped, or to others.
+#[derive(Clone, Copy, Debug, Default, Wire)]
+struct Route {
+    /// The number of workers that have measured, and the sums of their costs.
+    measured: f64,
+    costs: [f64; COSTS],
+    /// The number of pairs of a worker and another process between which this is the route.
+    pairs: f64,
+}
+
+impl Add for Route {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            measured: self.measured + other.measured,
+            costs: std::array::from_fn(|index| self.costs[index] + other.costs[index]),
+            pairs: self.pairs + other.pairs,
+        }
+    }
+}
+
+/// Returns the mean costs of all pairs. A route that was not measured counts as the other one.
+fn means(routes: &[Route; 2]) -> [f64; COSTS] {
+    let weight = |route: &Route| if route.measured > 0.0 { route.pairs.max(f64::MIN_POSITIVE) } else { 0.0 };
+    let all: f64 = routes.iter().map(weight).sum();
+    let mean = |index: usize| {
+        let of_route = |route: &Route| weight(route) / all * route.costs[index] / route.measured.max(1.0);
+        routes.iter().map(of_route).sum()
+    };
+    std::array::from_fn(mean)
 }
 
 /// Adds 1 by a compare-and-swap, which fails only if another worker has changed the word since
@@ -177,6 +224,21 @@ fn time(me: &Worker, failed: &RefCell<Option<Error>>, operation: &mut dyn FnMut(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of 4 processes on 2 machines, each has 1 neighbour of 3 on its own machine, and half of them
+    /// measure with it.
+    #[test]
+    fn routes_count_by_their_pairs() {
+        let far = Route { measured: 2.0, costs: [2.0 * 3000.0; COSTS], pairs: 8.0 };
+        let near = Route { measured: 2.0, costs: [2.0 * 60.0; COSTS], pairs: 4.0 };
+        let none = Route { pairs: 8.0, ..Route::default() };
+        let single = Route { measured: 1.0, costs: [7.0; COSTS], pairs: 0.0 };
+        for (routes, expected) in
+            [([far, near], 2020.0), ([far, none], 3000.0), ([none, near], 60.0), ([Route::default(), single], 7.0)]
+        {
+            assert!(means(&routes).iter().all(|mean| (mean - expected).abs() < 1e-9), "{:?}", means(&routes));
+        }
+    }
 
     /// A worker whose operation fails goes through the same collectives as the others.
     #[test]
