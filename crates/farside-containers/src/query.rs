@@ -1,10 +1,20 @@
 //! [`Query`]: many small questions to many owners.
 
+use std::cell::Cell;
 use std::fmt;
+use std::rc::Rc;
 
-use farside::{Result, Wire, Worker, WorkerId};
+use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
+use crate::agreement::held;
 use crate::exchange::{Exchange, Sender};
+
+/// The bytes of answers that owners may keep for one worker.
+const UNANSWERED_BYTES: usize = 4 << 20;
+/// The number of answers that they may keep, if answers vary in size.
+const UNANSWERED_VARYING: u32 = 4096;
+/// The least number of them.
+const UNANSWERED_MIN: u32 = 64;
 
 /// Asks many small questions of many owners, and takes the answers, both in batches.
 ///
@@ -38,17 +48,31 @@ use crate::exchange::{Exchange, Sender};
 ///
 /// *Order*: none. *Cost*: that of two items, with at least 8 and 4 bytes more than the question and
 /// the answer.
+///
+/// *Memory*: a worker has as many unanswered questions as have 4 MiB of plain answers, or 4096 if
+/// answers vary in size. Before it asks another one, it waits for answers. So owners keep no more for
+/// it. A question in a handler cannot wait, and is asked at once.
 #[derive(Wire)]
 pub struct Query<Q: 'static, R: 'static> {
     asked: Exchange<(u32, u32, Q)>,
     answered: Exchange<(u32, R)>,
+    unanswered: PerWorker<Unanswered>,
+}
+
+/// The questions of a worker whose answers have not come.
+#[derive(Debug, Default)]
+struct Unanswered {
+    count: Cell<u32>,
+    /// The number of lost processes that the count knows of. Their answers do not come.
+    losses: Cell<usize>,
 }
 
 impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
     /// Makes a query. `answer` runs at the worker that is asked, and `take` at the one that asks,
     /// with the tag of the question. All workers call this, in the same order as other collectives.
     ///
-    /// Both are called as handlers: they must not wait.
+    /// Both are called as handlers: they must not wait. An answer that is too large for a call ends
+    /// the job, as any function that fails does.
     ///
     /// # Errors
     /// Those of [`Exchange::new`].
@@ -57,27 +81,34 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
         answer: impl Fn(&Worker, Q) -> R + 'static,
         take: impl Fn(&Worker, u32, R) + 'static,
     ) -> Result<Self> {
+        let unanswered = PerWorker::new(me, Unanswered::default())?;
         let answered = Exchange::new(me, move |me, answers| {
+            if let Some(unanswered) = unanswered.hold(me) {
+                // After a loss the count begins again, and answers to earlier questions still come.
+                unanswered.count.set(unanswered.count.get().saturating_sub(answers.len() as u32));
+            }
             answers.for_each(|(tag, answer)| take(me, tag, answer));
         })?;
         let asked = Exchange::new(me, move |me, questions| {
             let answers: Sender<'_, (u32, R)> = answered.on(me);
             for (asker, tag, question) in questions {
-                // In a handler a push does not wait. It drops answers for a lost process, and
-                // answers that no record can hold.
-                let _ = answers.push(WorkerId::new(asker), (tag, answer(me, question)));
+                // In a handler a push does not wait. It drops answers for a lost process.
+                let sent = answers.push(WorkerId::new(asker), (tag, answer(me, question)));
+                if let Err(error @ Error::TooLarge { .. }) = sent {
+                    panic!("the answer to a question of worker {asker} cannot be sent: {error}");
+                }
             }
         })?;
-        Ok(Self { asked, answered })
+        Ok(Self { asked, answered, unanswered })
     }
 
     /// Returns what this worker asks questions with.
-    ///
-    /// # Panics
-    /// Those of [`Exchange::on`].
-    #[track_caller]
     pub fn on(self, me: &Worker) -> Asker<'_, Q> {
-        Asker { own: me.id().number(), questions: self.asked.on(me) }
+        let answer_bytes =
+            if R::PLAIN { size_of::<(u32, R)>() } else { UNANSWERED_BYTES / UNANSWERED_VARYING as usize };
+        let most = UNANSWERED_MIN.max((UNANSWERED_BYTES / answer_bytes) as u32);
+        let unanswered = held(self.unanswered, me, Unanswered::default);
+        Asker { me, questions: self.asked.on(me), unanswered, most }
     }
 
     /// Waits until every question has been answered, and frees the memory of the query. All workers
@@ -90,14 +121,18 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
     /// Those of [`Exchange::free`].
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
-        self.asked.free(me).and(self.answered.free(me))
+        // All, so that no worker leaves the others waiting.
+        self.asked.free(me).and(self.answered.free(me)).and(self.unanswered.free(me))
     }
 }
 
 /// Asks the questions of a [`Query`] on one worker.
 pub struct Asker<'w, Q: 'static> {
-    own: u32,
+    me: &'w Worker,
     questions: Sender<'w, (u32, u32, Q)>,
+    unanswered: Rc<Unanswered>,
+    /// The number of questions that may be unanswered.
+    most: u32,
 }
 
 impl<Q: Wire + 'static> Asker<'_, Q> {
@@ -106,9 +141,34 @@ impl<Q: Wire + 'static> Asker<'_, Q> {
     ///
     /// # Errors
     /// Those of [`Sender::push`], such as [`ContainerError::Gone`](crate::ContainerError::Gone).
+    /// Those of [`Worker::wait_while_serving`] if too many questions are unanswered; this one was
+    /// not asked then.
     #[inline]
     pub fn ask(&self, of: WorkerId, tag: u32, question: Q) -> Result<()> {
-        self.questions.push(of, (self.own, tag, question))
+        let count = &self.unanswered.count;
+        if count.get() >= self.most {
+            self.wait_for_answers()?;
+        }
+        self.questions.push(of, (self.me.id().number(), tag, question))?;
+        if self.unanswered.losses.get() == 0 || !self.me.is_lost(self.me.process_of(of)) {
+            count.set(count.get() + 1);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn wait_for_answers(&self) -> Result<()> {
+        let Unanswered { count, losses } = &*self.unanswered;
+        let lost = || (0..self.me.process_count()).filter(|process| self.me.is_lost(ProcessId::new(*process))).count();
+        let waited = self.me.wait_while_serving(|| count.get() <= self.most / 2 || lost() > losses.get());
+        let lost = lost();
+        if lost > losses.replace(lost) {
+            count.set(0);
+        }
+        match waited {
+            Ok(()) | Err(Error::InHandler { .. } | Error::Borrowed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends all questions, in batches that are full or not.

@@ -1,9 +1,11 @@
 //! Queries: every question is answered once, to the worker that asked it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use farside::{Result, Worker, WorkerId};
+use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::Query;
 
 use crate::everywhere;
@@ -54,3 +56,66 @@ fn translates(me: &Worker) -> Result<()> {
     me.barrier()
 }
 everywhere!(strings, super::translates);
+
+/// A worker that asks for much more than it sends waits for answers. Otherwise all of them would pile
+/// up at the owner.
+#[test]
+fn unanswered_questions_have_a_limit() {
+    const LIMIT: u64 = 512;
+    type Answer = [u64; 1023];
+    farside::simulate(2, 1, 1, |me| {
+        let taken = Rc::new(Cell::new(0));
+        let counted = taken.clone();
+        let take = move |_: &Worker, tag: u32, answer: Answer| {
+            assert_eq!(answer[1022], u64::from(tag));
+            counted.set(counted.get() + 1);
+        };
+        let query = Query::new(me, |_, word: u64| [word; 1023], take)?;
+        let mut most = 0;
+        if me.is_first() {
+            let asker = query.on(me);
+            for tag in 0..4 * LIMIT {
+                asker.ask(WorkerId::new(1), tag as u32, tag)?;
+                most = most.max(tag + 1 - taken.get());
+            }
+        }
+        me.quiesce()?;
+        if me.is_first() {
+            assert_eq!(taken.get(), 4 * LIMIT);
+            assert!((LIMIT / 2..=LIMIT + 1).contains(&most), "{most} questions were unanswered");
+        }
+        query.free(me)
+    })
+    .unwrap();
+}
+
+/// The answers of a lost process do not come. A worker that has reached the limit asks on.
+#[test]
+fn a_loss_ends_the_wait_for_answers() {
+    let lost = ProcessId::new(1);
+    let simulation = Simulation::new(3, 1, 1).kill(lost, Duration::from_millis(1));
+    let done = AtomicBool::new(false);
+    let simulated = simulation.run(|me| {
+        // The lost worker takes questions, and computes for ever.
+        let answer = move |there: &Worker, word: u64| {
+            if there.process() == lost {
+                there.charge(Duration::from_secs(1));
+            }
+            [word; 1023]
+        };
+        let query = Query::new(me, answer, |_, _, _: [u64; 1023]| ())?;
+        if me.is_first() {
+            let (asker, begun) = (query.on(me), me.now());
+            let ask = |number: u32| match asker.ask(WorkerId::new(1 + number % 2), number, 7) {
+                Ok(()) | Err(Error::PeerLost { .. }) => {}
+                Err(error) => panic!("{error}"),
+            };
+            (0..3000).for_each(ask);
+            assert!(me.now() - begun < Duration::from_secs(20), "no wait reaches its deadline");
+            done.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+    assert!(done.load(Ordering::Relaxed));
+}
