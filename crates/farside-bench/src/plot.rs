@@ -26,8 +26,8 @@ const NAMES_WIDTH: u32 = 170;
 /// if necessary. Returns the paths of the files.
 ///
 /// A bar shows the median. The thin line across its end reaches from the smallest value to the
-/// largest. The red mark is the limit, and the green one the value that a model predicts. Cases that
-/// differ in one quantity, such as the number of processes, are also drawn as [`lines`].
+/// largest. The red mark is the limit, and the green one the value that a model predicts. Cases
+/// that differ in one quantity, such as the number of processes, are also drawn as [`lines`].
 ///
 /// # Errors
 /// [`BenchError::System`] if a file cannot be written; [`BenchError::Plot`].

@@ -1,4 +1,5 @@
-//! [`ContainerError`], how all workers learn that one of them failed, and what handles without a value name.
+//! [`ContainerError`], how all workers learn that one of them failed, and what handles without a
+//! value name.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -278,8 +278,8 @@ const FURTHER_LINE: f64 = 0.25;
 const SPOILERS: f64 = 0.4;
 
 /// The components of an operation, as the implementations perform it. `OneSidedPublished` follows
-/// the seed's Tables II and III, but a pop claims its item by a compare-and-swap. A push or pop that is
-/// promised to be the only kind costs what it does in a phase.
+/// the seed's Tables II and III, but a pop claims its item by a compare-and-swap. A push or pop
+/// that is promised to be the only kind costs what it does in a phase.
 fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Vec<(Part, f64)>> {
     use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
     let probes = load.probes(op);

@@ -118,8 +118,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Runs `work` with the part of this worker.
     ///
     /// # Panics
-    /// If the vector was freed, or is of another job; those of [`PerWorker::with`]. Whatever waits inside it returns
-    /// [`Error::Borrowed`](farside::Error::Borrowed).
+    /// If the vector was freed, or is of another job; those of [`PerWorker::with`]. Whatever waits
+    /// inside it returns [`Error::Borrowed`](farside::Error::Borrowed).
     #[track_caller]
     pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Vec<T>) -> R) -> R {
         self.require(me);

@@ -50,8 +50,8 @@ const UNANSWERED_MIN: u32 = 64;
 /// the answer.
 ///
 /// *Memory*: a worker has as many unanswered questions as have 4 MiB of plain answers, or 4096 if
-/// answers vary in size. Before it asks another one, it waits for answers. So owners keep no more for
-/// it. A question in a handler cannot wait, and is asked at once.
+/// answers vary in size. Before it asks another one, it waits for answers. So owners keep no more
+/// for it. A question in a handler cannot wait, and is asked at once.
 #[derive(Wire)]
 pub struct Query<Q: 'static, R: 'static> {
     asked: Exchange<(u32, u32, Q)>,

@@ -1,7 +1,7 @@
 //! Cases that differ in one quantity, as lines.
 //!
-//! A part of a case's name is a quantity if it begins with a digit, as in `push/call/all/16x1x1` and
-//! `call/128us`, or does so behind a word, as in `clients-4`. Cases that are equal but for one
+//! A part of a case's name is a quantity if it begins with a digit, as in `push/call/all/16x1x1`
+//! and `call/128us`, or does so behind a word, as in `clients-4`. Cases that are equal but for one
 //! quantity are the points of a line.
 
 use std::collections::BTreeMap;
@@ -52,8 +52,8 @@ impl<'r> Quantity<'r> {
     }
 }
 
-/// Returns the lines of each picture by the name of its group: the first part of their names, if they
-/// have several.
+/// Returns the lines of each picture by the name of its group: the first part of their names, if
+/// they have several.
 pub(super) fn groups<'r>(rows: &Predicted<'r>) -> BTreeMap<String, Vec<Series<'r>>> {
     // A case with several quantities is a point of the longest of its lines.
     let mut longest: BTreeMap<String, Vec<Quantity<'_>>> = BTreeMap::new();

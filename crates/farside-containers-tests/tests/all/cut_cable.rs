@@ -1,5 +1,6 @@
-//! Processes on two hosts use all containers, and maps and queues in all of them when the cable between the hosts is
-//! cut. Those of the larger host learn of it at once, and go on with what they have.
+//! Processes on two hosts use all containers, and maps and queues in all of them when the cable
+//! between the hosts is cut. Those of the larger host learn of it at once, and go on with what they
+//! have.
 
 use std::thread;
 use std::time::{Duration, Instant};

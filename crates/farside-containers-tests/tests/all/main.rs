@@ -49,8 +49,8 @@ fn simulated(body: fn(&Worker) -> Result<()>) {
     simulated_up_to(35, 2, body);
 }
 
-/// Simulates a body with different numbers of workers, up to this one. The checker of accesses looks
-/// on once, and finds nothing.
+/// Simulates a body with different numbers of workers, up to this one. The checker of accesses
+/// looks on once, and finds nothing.
 fn simulated_up_to(processes: u32, threads: u32, body: fn(&Worker) -> Result<()>) {
     for (processes, threads, seed) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (5, 1, 4), (processes, threads, 5)] {
         let simulated = Simulation::new(processes, threads, seed).check_accesses(seed == 3).run(body);

@@ -57,8 +57,8 @@ fn translates(me: &Worker) -> Result<()> {
 }
 everywhere!(strings, super::translates);
 
-/// A worker that asks for much more than it sends waits for answers. Otherwise all of them would pile
-/// up at the owner.
+/// A worker that asks for much more than it sends waits for answers. Otherwise all of them would
+/// pile up at the owner.
 #[test]
 fn unanswered_questions_have_a_limit() {
     const LIMIT: u64 = 512;

@@ -27,8 +27,8 @@ impl CostModel {
     /// Measures the components between each worker and the next worker on another process, all at
     /// once. All workers call this, in the same order as other collectives, and get the same model.
     ///
-    /// Where some processes share memory and others do not, both routes are measured. Each counts as
-    /// often as it leads to one of the other processes.
+    /// Where some processes share memory and others do not, both routes are measured. Each counts
+    /// as often as it leads to one of the other processes.
     ///
     /// In a [simulation](farside::Simulation), the costs are those of the simulated network.
     ///

@@ -99,8 +99,8 @@ impl<T: Item> Ends<'_, T> {
 }
 
 impl<T: 'static> Ends<'_, T> {
-    /// Returns a lost process, if there is one. Asks them all: a worker that runs no calls learns of
-    /// losses only from errors.
+    /// Returns a lost process, if there is one. Asks them all: a worker that runs no calls learns
+    /// of losses only from errors.
     fn find_lost(&self) -> Option<ProcessId> {
         let is_lost = |process: &ProcessId| {
             let word = GlobalAddress::starter(*process, 0).cast::<u64>();
