@@ -69,6 +69,8 @@ pub(super) fn groups<'r>(rows: &Predicted<'r>) -> BTreeMap<String, Vec<Series<'r
     for (row, predicted) in rows {
         let Some((name, quantity)) = candidates(row).max_by_key(|(name, _)| longest[name].len()) else { continue };
         if longest[&name].len() >= POINTS_MIN {
+            // A peer may have published one point.
+            let name = row.peer.as_ref().map_or(name.clone(), |peer| format!("{name} ({peer})"));
             let new = || Series { name: name.clone(), points: BTreeMap::new() };
             series.entry(name.clone()).or_insert_with(new).points.insert(quantity, (row, *predicted));
         }
@@ -90,13 +92,12 @@ pub(super) fn groups<'r>(rows: &Predicted<'r>) -> BTreeMap<String, Vec<Series<'r
 /// Returns the lines that a row may be a point of, by their names, and its place in them.
 fn candidates(row: &Row) -> impl Iterator<Item = (String, Quantity<'_>)> {
     let parts: Vec<&str> = row.case.split('/').collect();
-    let peer = row.peer.as_ref().map_or(String::new(), |peer| format!(" ({peer})"));
     let found = parts.iter().enumerate().filter_map(|(index, part)| {
         let (word, quantity) = Quantity::read(part)?;
         let star = if word.is_empty() { "*".to_owned() } else { format!("{word}-*") };
         let mut name = parts.clone();
         name[index] = &star;
-        Some((name.join("/") + &peer, quantity))
+        Some((name.join("/"), quantity))
     });
     found.collect::<Vec<_>>().into_iter()
 }
@@ -204,6 +205,18 @@ mod tests {
         let groups = groups(&all.iter().map(|row| (row, None)).collect::<Vec<_>>());
         let of_call: Vec<_> = groups["push"][0].points.keys().map(|quantity| quantity.value).collect();
         assert_eq!(of_call, [2, 4, 16], "in the order of their values");
+    }
+
+    #[test]
+    fn a_peer_may_have_one_point() {
+        let mut all = rows(&[("clients-1", 1.0), ("clients-4", 2.0), ("clients-16", 3.0)], "ns");
+        all.extend(rows(&[("clients-16", 9.0), ("idle-1", 1.0)], "ns").into_iter().map(|mut row| {
+            row.peer = Some("mercury".into());
+            row
+        }));
+        let groups = groups(&all.iter().map(|row| (row, None)).collect::<Vec<_>>());
+        let lines: Vec<_> = groups[""].iter().map(|series| (&*series.name, series.points.len())).collect();
+        assert_eq!(lines, [("clients-*", 3), ("clients-* (mercury)", 1)]);
     }
 
     #[test]
