@@ -103,13 +103,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     StartServer(#[from] farside_rpc::server::StartError),
     /// Calls were still running when the server had to end.
-    #[error("{left} calls were cut off: they did not end within {seconds} s")]
-    CallsLeft {
-        /// Their number.
-        left: usize,
-        /// The time that they had.
-        seconds: u64,
-    },
+    #[error(transparent)]
+    CallsLeft(#[from] farside_rpc::server::Unfinished),
     /// The signals that end a server could not be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),

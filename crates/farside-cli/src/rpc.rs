@@ -222,6 +222,7 @@ fn dump(server: &ServerArguments) -> Result<String, CliError> {
                     "age_ns": ns(one.age),
                     "calls": one.calls,
                     "exposed": one.exposed,
+                    "held_bytes": one.held_bytes,
                     "backlog_bytes": one.backlog_bytes,
                     "rdma_bytes": one.rdma_bytes,
                 })
@@ -232,6 +233,7 @@ fn dump(server: &ServerArguments) -> Result<String, CliError> {
             .map(|call| {
                 json!({
                     "connection": call.connection,
+                    "peer": call.peer,
                     "procedure": call.procedure,
                     "queued_ns": ns(call.queued),
                     "running_ns": call.running.map(ns),
@@ -249,11 +251,11 @@ fn dump(server: &ServerArguments) -> Result<String, CliError> {
         });
         return Ok(format!("{dump}\n"));
     }
-    let heads = ["connection", "path", "age", "calls", "exposed", "backlog B", "peer"].map(String::from);
+    let heads = ["connection", "path", "age", "calls", "exposed", "held B", "backlog B", "peer"].map(String::from);
     let rows = connections.into_iter().map(|one| {
-        let [number, calls, exposed, backlog] =
-            [one.number, one.calls, one.exposed, one.backlog_bytes].map(|count| count.to_string());
-        [number, one.path, short(one.age), calls, exposed, backlog, one.peer]
+        let [number, calls, exposed, held, backlog] =
+            [one.number, one.calls, one.exposed, one.held_bytes, one.backlog_bytes].map(|count| count.to_string());
+        [number, one.path, short(one.age), calls, exposed, held, backlog, one.peer]
     });
     let mut text = table(std::iter::once(heads).chain(rows));
     // Writing to a string does not fail.

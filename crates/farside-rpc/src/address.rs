@@ -110,6 +110,11 @@ impl Address {
         }
     }
 
+    /// Whether it leads to shared memory.
+    pub(crate) fn is_shm(&self) -> bool {
+        matches!(self, Self::Shm(_) | Self::ShmPath(_))
+    }
+
     /// Writes the address to a file, which readers find whole or not at all.
     ///
     /// # Errors

@@ -19,6 +19,9 @@ pub(crate) const MORE: u8 = 3;
 /// The status of a `Call` whose body begins with descriptions of memory.
 pub(crate) const WITH_MEMORY: u8 = 1;
 
+/// What [`Refused::Busy`] limits, when a connection has too many calls under way.
+pub(crate) const CALLS_OF_ONE: &str = "calls of one connection";
+
 /// Why a server has no result: the body of an `Answer` with the status [`REFUSED`].
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]

@@ -244,6 +244,14 @@ impl Area {
         matches!(self.lock().holds, Holds::Lent)
     }
 
+    /// The size of memory that the area owns. 0 if others keep it.
+    pub(crate) fn owned_bytes(&self) -> u64 {
+        match &self.lock().holds {
+            Holds::Owned(bytes) => bytes.len() as u64,
+            Holds::Lent | Holds::Mapped(_) | Holds::Source(_) => 0,
+        }
+    }
+
     /// Keeps a value until the area is dropped.
     pub(crate) fn keep(&self, value: Box<dyn Any + Send>) {
         self.lock().kept.0.push(value);

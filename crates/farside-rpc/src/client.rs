@@ -20,8 +20,8 @@ pub use self::pending::Pending;
 use self::pending::{Heard, Slot, lost};
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
-use crate::answer::{BY_BULK, DONE, MEMORY, MORE, STREAMED};
-use crate::dial::dial;
+use crate::answer::{BY_BULK, CALLS_OF_ONE, DONE, MEMORY, MORE, STREAMED};
+use crate::dial::{Ways, dial};
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
@@ -57,7 +57,7 @@ struct Shared {
     address: Address,
     credentials: Credentials,
     spin: Duration,
-    rdma: Option<Rdma>,
+    ways: Ways,
     /// Whether it makes one connection and no other.
     is_once: bool,
     origin: Origin,
@@ -223,13 +223,14 @@ pub struct Connect {
     credentials: Credentials,
     deadline: Duration,
     spin: Duration,
-    rdma: Option<Rdma>,
+    ways: Ways,
     is_once: bool,
 }
 
 impl Connect {
     fn new(address: Address, credentials: Credentials) -> Self {
-        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin: Duration::ZERO, rdma: None, is_once: false }
+        let (spin, ways) = (Duration::ZERO, Ways::default());
+        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin, ways, is_once: false }
     }
 
     /// The time that each call has, unless it is given another. The default is 30 s.
@@ -264,7 +265,39 @@ impl Connect {
     /// there.
     #[must_use]
     pub fn rdma(mut self, rdma: Rdma) -> Self {
-        self.rdma = Some(rdma);
+        self.ways.rdma = Some(rdma);
+        self
+    }
+
+    /// Stays on TCP, also where the server is on this machine.
+    ///
+    /// Without this, a client that names an address of `tcp://` is served over shared memory if the
+    /// server runs on the same machine as the same user, and also listens at `shm:`. Its token is
+    /// proven there anew. Handlers then see its user and process in place of its network address,
+    /// and the same token and rights. A client that asks for [RDMA](Self::rdma) stays on TCP.
+    ///
+    /// ```
+    /// use farside_rpc::{Client, Credentials, Server, Tokens};
+    ///
+    /// let tokens = Tokens::new().with("reader", "a long random text", ["read"]);
+    /// let name = format!("shm:near-{}", std::process::id());
+    /// let server = Server::builder().listen("tcp://127.0.0.1:0")?.listen(name)?;
+    /// let server = server.tokens(tokens).start()?;
+    ///
+    /// let connect = || {
+    ///     let reader = Credentials::token("reader", "a long random text");
+    ///     Client::to(server.addresses()[0].to_string(), reader)
+    /// };
+    /// let (near, far) = (connect()?.connect()?, connect()?.over_network().connect()?);
+    /// assert_eq!((near.ping(1)?, far.ping(2)?), (1, 2));
+    /// let connections = server.dump().connections;
+    /// assert!(connections.iter().any(|one| one.path == "shm"));
+    /// assert!(connections.iter().any(|one| one.path == "tcp"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn over_network(mut self) -> Self {
+        self.ways.is_over_network = true;
         self
     }
 
@@ -291,10 +324,10 @@ impl Connect {
     /// Prepares a client that connects with its first call.
     #[must_use]
     pub fn lazily(self) -> Client {
-        let Self { address, credentials, deadline, spin, rdma, is_once } = self;
+        let Self { address, credentials, deadline, spin, ways, is_once } = self;
         let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
         let origin = Origin::here();
-        let shared = Shared { address, credentials, spin, rdma, is_once, origin, current, has_dialled, failed };
+        let shared = Shared { address, credentials, spin, ways, is_once, origin, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -430,7 +463,7 @@ impl Client {
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
         self.check_origin()?;
-        let Shared { address, credentials, spin, rdma, is_once, has_dialled, .. } = &*self.shared;
+        let Shared { address, credentials, spin, ways, is_once, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
         loop {
             if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
@@ -451,7 +484,7 @@ impl Client {
         }
         current.is_dialling = true;
         drop(current);
-        let dialled = dial(address, credentials, rdma.as_ref(), deadline);
+        let dialled = dial(address, credentials, ways, deadline);
         let mut current = lock(&self.shared.current);
         current.is_dialling = false;
         has_dialled.notify_all();
@@ -514,16 +547,22 @@ impl Connection {
         if was_idle { self.link.look() } else { self.link.end().is_none() }
     }
 
-    /// Takes a number and a slot for a call, and waits while the server allows no more.
+    /// Takes a number and a slot for a call. While the server allows no more, the call is refused.
+    /// A one-way call waits, as its caller hears of no refusal. Such calls leave some of what the
+    /// server allows to others.
     #[inline]
     fn register(&self, is_one_way: bool, patience: &Patience) -> Result<(u64, Arc<Slot>), CallError<Never>> {
         let limit = self.welcome.calls_max as usize;
+        let most = if is_one_way { limit.saturating_sub((limit / 8).max(1)).max(1) } else { limit };
         let register = || {
             let mut waiting = lock(&self.calls.waiting);
-            (waiting.slots.len() < limit).then(|| waiting.add(is_one_way))
+            (waiting.slots.len() < most).then(|| waiting.add(is_one_way))
         };
         if let Some(registered) = register() {
             return Ok(registered);
+        }
+        if !is_one_way {
+            return Err(CallError::Busy { limit: limit as u64, what: CALLS_OF_ONE.into() });
         }
         self.calls.wanted.fetch_add(1, Ordering::Relaxed);
         let registered = self.link.wait(patience, register);

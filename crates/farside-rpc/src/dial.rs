@@ -14,12 +14,20 @@ use farside_wire::Decoder;
 use crate::address::Address;
 use crate::door::{PATIENCE, SILENCE_MAX, abstract_name};
 use crate::error::ConnectError;
-use crate::greeting::{Credentials, Hello, MAGIC, Proof, Reply, Side, VERSION, Welcome};
+use crate::greeting::{Credentials, Hello, MAGIC, Nearby, Proof, Reply, Side, VERSION, Welcome};
 use crate::path::Path;
 use crate::path::rdma::{Rdma, RdmaPath};
 use crate::path::shm::{Offer, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::socket::{Socket, Stream};
+
+/// What carries a connection to an address of TCP.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ways {
+    pub(crate) rdma: Option<Rdma>,
+    /// Not shared memory, also on one machine.
+    pub(crate) is_over_network: bool,
+}
 
 /// Connects to a server.
 ///
@@ -28,17 +36,38 @@ use crate::socket::{Socket, Stream};
 pub(crate) fn dial(
     address: &Address,
     credentials: &Credentials,
+    ways: &Ways,
+    deadline: Instant,
+) -> Result<(Box<dyn Path>, Welcome), ConnectError> {
+    let followed = address.follow().map_err(|cause| ConnectError::of(address, cause))?;
+    let dialled = dial_at(&followed, address, credentials, ways.rdma.as_ref(), false, deadline)?;
+    let offered = dialled.1.nearby.as_ref().filter(|_| ways.rdma.is_none() && !ways.is_over_network);
+    let Some(nearby) = offered.and_then(Nearby::here) else { return Ok(dialled) };
+    let deadline = deadline.min(Instant::now() + PATIENCE);
+    match dial_at(&nearby, address, credentials, None, true, deadline) {
+        Ok(near) if near.1.incarnation == dialled.1.incarnation => Ok(near),
+        // Another server has the name there, or the name is out of reach.
+        _ => Ok(dialled),
+    }
+}
+
+/// Connects to a server at `followed`, which errors call `address`. One that `must_be_own` runs as
+/// this user, and proves that it knows the token.
+fn dial_at(
+    followed: &Address,
+    address: &Address,
+    credentials: &Credentials,
     rdma: Option<&Rdma>,
+    must_be_own: bool,
     deadline: Instant,
 ) -> Result<(Box<dyn Path>, Welcome), ConnectError> {
     let failed = |cause: Error| ConnectError::of(address, cause);
     let rdma_failed =
         |error: FabricError| ConnectError::Rdma { address: address.to_string(), cause: error.to_string() };
-    let followed = address.follow().map_err(failed)?;
-    if let (Some(rdma), Address::Tcp { .. }) = (rdma, &followed) {
+    if let (Some(rdma), Address::Tcp { .. }) = (rdma, followed) {
         rdma.check().map_err(rdma_failed)?;
     }
-    let mut socket = Socket::new(connect(&followed, deadline).map_err(failed)?);
+    let mut socket = Socket::new(connect(followed, deadline).map_err(failed)?);
     let nonce = random_bytes().map_err(failed)?;
     let token = credentials.token.as_ref();
     // Any user may take a name of this machine. A token or the system must vouch for the server.
@@ -46,7 +75,7 @@ pub(crate) fn dial(
         Stream::Unix(socket) => socket.peer().map_err(failed)?.uid == user_id(),
         Stream::Tcp(_) => false,
     };
-    if socket.is_unix() && !is_own_user && token.is_none() {
+    if socket.is_unix() && !is_own_user && (token.is_none() || must_be_own) {
         return Err(ConnectError::OtherUser { address: address.to_string() });
     }
     let hello = Hello { magic: MAGIC, version: VERSION, nonce, token: token.map(|(name, _)| name.clone()) };
@@ -74,7 +103,7 @@ pub(crate) fn dial(
     };
     if let Some((_, secret)) = token {
         // A server of the same user that knows no tokens makes no proof.
-        if !is_own_user && !secret.is_proven(Side::Server, &nonce, &server, &welcome.proof) {
+        if (!is_own_user || must_be_own) && !secret.is_proven(Side::Server, &nonce, &server, &welcome.proof) {
             return Err(ConnectError::Impostor { address: address.to_string() });
         }
     }

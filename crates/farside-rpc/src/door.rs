@@ -16,7 +16,7 @@ use farside_sys::process::{Origin, random_bytes, user_id};
 use farside_wire::{Decoder, Wire};
 
 use crate::address::Address;
-use crate::greeting::{Hello, MAGIC, Mac32, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
+use crate::greeting::{Hello, MAGIC, Mac32, Nearby, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
 use crate::path::Path;
 use crate::path::rdma::RdmaDoor;
 use crate::path::shm::{Offer, Secret, ShmPath, Wakers};
@@ -180,6 +180,8 @@ pub(crate) struct Policy {
     pub(crate) calls_max: u32,
     pub(crate) bytes_max: u64,
     pub(crate) rdma: Option<Arc<RdmaDoor>>,
+    /// For clients that come over TCP.
+    pub(crate) nearby: Option<Nearby>,
 }
 
 /// A connection that is not greeted yet.
@@ -393,8 +395,10 @@ impl Guest {
         let door = policy.rdma.as_ref().filter(|_| !self.socket.is_unix());
         let rdma = door.zip(rdma_proof).map(|(door, proof)| (door.offer(), door.expect(proof)));
         let (offer, rdma) = rdma.unzip();
+        let nearby = policy.nearby.clone().filter(|_| !self.socket.is_unix());
         let welcome = |secret| {
-            let welcome = Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, rdma: offer };
+            let rdma = offer;
+            let welcome = Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, rdma, nearby };
             farside_wire::encode(&Reply::Welcome(welcome), Vec::new())
         };
         let path: Result<Box<dyn Path>> = match self.socket.stream {

@@ -22,7 +22,10 @@ pub enum ConnectError {
         cause: String,
     },
     /// The server did not answer in time.
-    #[error("the server at {address} did not answer in time")]
+    #[error(
+        "the server at {address} did not answer in time; see whether it hangs or is stopped, \
+         or allow more time with Connect::deadline"
+    )]
     TimedOut {
         /// The address.
         address: String,
@@ -66,7 +69,7 @@ pub enum ConnectError {
     Failed {
         /// The address.
         address: String,
-        /// The system's reason.
+        /// The system's reason, and what to do.
         cause: String,
     },
 }
@@ -78,9 +81,11 @@ impl ConnectError {
             ErrorKind::TimedOut => Self::TimedOut { address },
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => Self::Absent { address, cause: cause.to_string() },
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                Self::Failed { address, cause: "it closed the connection during the greeting".into() }
+                let cause = "it closed the connection during the greeting; see whether it still runs, and is a server \
+                             of this library";
+                Self::Failed { address, cause: cause.into() }
             }
-            _ => Self::Failed { address, cause: cause.to_string() },
+            kind => Self::Failed { address, cause: format!("{cause}; {}", remedy(kind)) },
         }
     }
 
@@ -97,6 +102,18 @@ impl ConnectError {
             Self::TimedOut { .. } | Self::Impostor { .. } | Self::OtherUser { .. } | Self::Forked { .. } => false,
             Self::Rdma { .. } => false,
         }
+    }
+}
+
+/// What to do after a failure of the system.
+fn remedy(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PermissionDenied => "let this user access the socket, or the file with the address",
+        ErrorKind::InvalidData | ErrorKind::InvalidInput => "compare the address with the one that the server prints",
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {
+            "see whether this machine reaches the server's, and whether a firewall is between them"
+        }
+        _ => "look for what this process lacks, such as descriptors or memory, and connect again",
     }
 }
 
@@ -128,8 +145,11 @@ pub enum CallError<E> {
         /// Where the call was.
         stage: Stage,
     },
-    /// This side cancelled the call.
-    #[error("the call was cancelled")]
+    /// This side cancelled the call, or the server did because it ended.
+    #[error(
+        "the call was cancelled, by its caller or because the server ended, and may have run; \
+         call again if its result is wanted"
+    )]
     Cancelled,
     /// The server has too much to do. The call did not run.
     #[error("the server is busy: it allows {limit} {what} at once; try again later")]
@@ -140,7 +160,10 @@ pub enum CallError<E> {
         what: String,
     },
     /// The connection ended before the answer came.
-    #[error("the call was lost, and {}: {cause}", if *ran == Ran::No { "did not run" } else { "may have run" })]
+    #[error("the call was lost, and {}", match ran {
+        Ran::No => format!("did not run: {cause}; call again"),
+        Ran::Maybe => format!("may have run: {cause}; call again if it may run twice, or mark it as idempotent"),
+    })]
     Lost {
         /// Whether it may have run.
         ran: Ran,
@@ -151,7 +174,7 @@ pub enum CallError<E> {
     #[error("{0}")]
     Connect(#[from] ConnectError),
     /// The server has no such procedure, service or provider. The call did not run.
-    #[error("the server has no {name}; it has: {served}")]
+    #[error("the server has no {name}; it has: {served}; compare name and provider, or start a server that has it")]
     Unknown {
         /// What was asked for.
         name: String,
@@ -169,7 +192,10 @@ pub enum CallError<E> {
         theirs: String,
     },
     /// The other side could not decode what was sent.
-    #[error("{what} could not be decoded: {cause}")]
+    #[error(
+        "{what} could not be decoded: {cause}; build both programs from one source, \
+         and compare what implements Wire by hand"
+    )]
     Undecodable {
         /// Arguments or result.
         what: &'static str,
@@ -192,7 +218,7 @@ pub enum CallError<E> {
     #[error("the handler panicked: {0}")]
     Panicked(String),
     /// The server is shutting down. The call did not run.
-    #[error("the server is shutting down")]
+    #[error("the server is shutting down, and did not run the call; call again when it has been started anew")]
     ShuttingDown,
 }
 
@@ -200,7 +226,7 @@ pub enum CallError<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// The client had no connection, or waited for others of its calls.
+    /// The client had no connection, or its one-way call waited for earlier ones.
     Sending,
     /// The server had not answered. The call may have run.
     Waiting,
@@ -259,3 +285,44 @@ pub(crate) const RESULT: &str = "the result";
 
 /// The default deadline of a call.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each text says what happened, and what to do.
+    #[test]
+    fn errors_name_cause_and_remedy() {
+        let call: [(CallError<Never>, &str, &str); 6] = [
+            (CallError::ShuttingDown, "shutting down", "started anew"),
+            (CallError::Cancelled, "cancelled", "call again if"),
+            (CallError::Lost { ran: Ran::No, cause: LinkEnd::ByPeer }, "did not run: the peer closed", "call again"),
+            (
+                CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::Here },
+                "may have run: the conn",
+                "mark it as idempotent",
+            ),
+            (CallError::Undecodable { what: RESULT, cause: "no bool".into() }, "result could", "from one source"),
+            (CallError::Unknown { name: "a/0/b".into(), served: "c".into() }, "no a/0/b; it has: c", "compare name"),
+        ];
+        let address: Address = "tcp://host:7000".parse().unwrap();
+        let of = |kind: ErrorKind| ConnectError::of(&address, kind.into());
+        let refused = |refusal| ConnectError::refused(&address, refusal);
+        let connect = [
+            (of(ErrorKind::TimedOut), "did not answer in time", "Connect::deadline"),
+            (of(ErrorKind::UnexpectedEof), "during the greeting", "see whether it still runs"),
+            (of(ErrorKind::PermissionDenied), "permission denied", "let this user access"),
+            (of(ErrorKind::InvalidData), "invalid data", "compare the address"),
+            (of(ErrorKind::HostUnreachable), "host unreachable", "see whether this machine reaches"),
+            (of(ErrorKind::OutOfMemory), "out of memory", "connect again"),
+            (refused(Refusal::ShuttingDown), "shutting down", "connect again when"),
+            (refused(Refusal::Malformed { why: "short".into() }), "greeting: short", "from one release"),
+        ];
+        let connect = connect.into_iter().map(|(error, cause, remedy)| (CallError::Connect(error), cause, remedy));
+        for (error, cause, remedy) in call.into_iter().chain(connect) {
+            let text = error.to_string();
+            let (before, after) = text.rsplit_once(';').unwrap_or_default();
+            assert!(before.contains(cause) && after.contains(remedy), "{text}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use farside_wire::{Decoder, Wire};
 
-use crate::greeting::{Hello, Proof, Refusal, Reply, VERSION, Welcome};
+use crate::greeting::{Hello, Nearby, Proof, Refusal, Reply, VERSION, Welcome};
 
 /// Decodes a message, which is given in parts, and checks that it is encoded in the same way.
 #[track_caller]
@@ -20,16 +20,16 @@ fn read<T: Wire + Debug>(parts: &[&[u8]]) -> T {
 
 #[test]
 fn a_client_has_fixed_messages() {
-    assert_eq!(VERSION, 4, "change the bytes below with the version");
+    assert_eq!(VERSION, 5, "change the bytes below with the version");
     let hello: Hello = read(&[
         b"fars-rpc",
-        &[4, 0, 0, 0],
+        &[5, 0, 0, 0],
         &[0xaa; 16],
         // The name of the token.
         &[1, 2, 0, 0, 0, 0, 0, 0, 0],
         b"ab",
     ]);
-    assert_eq!((&hello.magic, hello.version, hello.nonce), (b"fars-rpc", 4, [0xaa; 16]));
+    assert_eq!((&hello.magic, hello.version, hello.nonce), (b"fars-rpc", 5, [0xaa; 16]));
     assert_eq!(hello.token.as_deref(), Some("ab"));
     let proof: Proof = read(&[&[0xbb; 32], &[0]]);
     assert_eq!((proof.proof, proof.secret), ([0xbb; 32], None));
@@ -54,11 +54,15 @@ fn a_server_has_fixed_messages() {
         &[7, 8, 0, 0, 0, 0, 0, 0],
         // No RDMA.
         &[0],
+        // The machine and an address there.
+        &[1],
+        &[0xdd; 16],
+        &[5, 0, 0, 0, 0, 0, 0, 0],
+        b"shm:a",
     ]);
-    let Reply::Welcome(Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, rdma }) = welcome else {
-        panic!("{welcome:?}");
-    };
-    assert_eq!(rdma, None);
+    let Reply::Welcome(welcome) = welcome else { panic!("{welcome:?}") };
+    let Welcome { proof, secret, incarnation, connection, calls_max, bytes_max, rdma, nearby } = welcome;
+    assert_eq!((rdma, nearby), (None, Some(Nearby { machine: [0xdd; 16], address: "shm:a".into() })));
     assert_eq!((proof, secret), ([0xbb; 32], None));
     assert_eq!((incarnation, connection, calls_max, bytes_max), (0x201, 0x403, 0x605, 0x807));
     let refused = |parts: &[&[u8]]| match read(&[&[&[2_u8, 0, 0, 0][..]], parts].concat()) {

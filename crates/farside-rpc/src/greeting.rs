@@ -15,13 +15,20 @@
 //! The welcome may say where the server listens for RDMA. The client proves the token there, too,
 //! in the same way.
 //!
+//! A welcome over TCP may say on which machine the server is, and where it listens for shared
+//! memory. A client on that machine then begins anew there, with the same token, and drops the
+//! connection of TCP. It does so only with a server of its own user, which could access its memory
+//! anyway, and checks the token's proof and the incarnation. If anything fails, it stays on TCP.
+//!
 //! Nothing is encrypted.
 
 use std::collections::HashMap;
 use std::fmt;
 
+use crate::address::Address;
 use crate::path::rdma;
 use crate::path::shm::Secret as MemorySecret;
+use farside_sys::topology::host_id;
 use farside_wire::Wire;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -29,7 +36,7 @@ use sha2::Sha256;
 /// The first bytes of every [`Hello`].
 pub(crate) const MAGIC: [u8; 8] = *b"fars-rpc";
 /// The version of the protocol. It changes with every message or frame that changes.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// The longest message of a greeting.
 pub(crate) const GREETING_BYTES_MAX: usize = 1024;
 
@@ -82,6 +89,32 @@ pub(crate) struct Welcome {
     pub(crate) bytes_max: u64,
     /// Where the server listens for RDMA, if it does.
     pub(crate) rdma: Option<rdma::Offer>,
+    /// Where the server listens for shared memory, if it does. Only over TCP.
+    pub(crate) nearby: Option<Nearby>,
+}
+
+/// Where clients on the machine of a server find it.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
+pub(crate) struct Nearby {
+    /// The identity of the machine since it was started.
+    pub(crate) machine: [u8; 16],
+    /// An address of shared memory.
+    pub(crate) address: String,
+}
+
+impl Nearby {
+    /// For a server that listens at these addresses.
+    pub(crate) fn of<'a>(mut addresses: impl Iterator<Item = &'a Address>) -> Option<Self> {
+        let address = addresses.find(|address| address.is_shm())?.to_string();
+        Some(Self { machine: host_id().ok()?.0, address })
+    }
+
+    /// The address, if this process is on that machine.
+    pub(crate) fn here(&self) -> Option<Address> {
+        let address: Address = self.address.parse().ok()?;
+        (address.is_shm() && host_id().is_ok_and(|here| here.0 == self.machine)).then_some(address)
+    }
 }
 
 /// Why a server does not accept a connection.
@@ -113,10 +146,10 @@ pub enum Refusal {
         max: u32,
     },
     /// The server is about to end.
-    #[error("it is shutting down")]
+    #[error("it is shutting down; connect again when it has been started anew")]
     ShuttingDown,
     /// The client's message was none.
-    #[error("it could not read the greeting: {why}")]
+    #[error("it could not read the greeting: {why}; build both programs from one release")]
     Malformed {
         /// What was wrong.
         why: String,

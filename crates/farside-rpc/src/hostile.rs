@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::address::Address;
 use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::bulk::{self, Bulk};
-use crate::dial::dial;
+use crate::dial::{Ways, dial};
 use crate::door::{Door, Guest, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Share, Take};
 use crate::greeting::{Hello, Proof, Reply};
@@ -140,7 +140,8 @@ fn a_server_survives_any_frames() {
         let mut next = random();
         let mapping = Mapping::create("hostile", 1 << 16, MemoryPreference::default()).unwrap();
         for round in 0..60 {
-            let (path, _) = dial(&address, &token(), None, Instant::now() + Duration::from_secs(60)).unwrap();
+            let (path, _) =
+                dial(&address, &token(), &Ways::default(), Instant::now() + Duration::from_secs(60)).unwrap();
             let mut scratch = Vec::new();
             for _ in 0..200 {
                 let wrong = next().is_multiple_of(200);
@@ -186,7 +187,7 @@ fn a_server_survives_any_frames() {
             }
             assert_eq!(echo.call(&round), Ok(round));
         }
-        assert_eq!(server.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+        server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
         drop(honest);
     }
 }
@@ -216,7 +217,7 @@ fn credit_is_checked() {
     // The procedures of the server behind those that all servers have.
     let stream = (server.stats().iter().position(|stats| stats.name == "target/0/stream")).unwrap();
     let begin = || {
-        let (path, _) = dial(&address, &credentials, None, until()).unwrap();
+        let (path, _) = dial(&address, &credentials, &Ways::default(), until()).unwrap();
         let mut head = Head::new(Kind::Call, 1 << 32).with_value(60_000_000);
         head.procedure = stream as u32;
         path.send(head, &[]).unwrap();
@@ -260,7 +261,7 @@ fn credit_is_checked() {
     assert_eq!(honest.ping(1), Ok(1));
     drop(path);
     // The streams have ended with their connections.
-    assert_eq!(server.shutdown(until()), 0);
+    server.shutdown(until()).unwrap();
 }
 
 /// A server that sends items of its own accord. The frames follow the answer, and the error is what
@@ -313,7 +314,8 @@ fn a_client_survives_any_items() {
 
 /// Answers the calls of one client: that of `stream` with these frames.
 fn play_server(mut guest: Guest, frames: &[(Head, &[u8])], is_over: &AtomicBool) {
-    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None };
+    let policy =
+        Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None, nearby: None };
     let path = loop {
         guest = match guest.advance(&policy) {
             Progress::Waiting(guest) => guest,
@@ -368,7 +370,7 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
         let address = server.addresses()[0].clone();
         let until = Instant::now() + Duration::from_secs(60);
         let token = || Credentials::token("deaf", "secret");
-        let (path, _) = dial(&address, &token(), None, until).unwrap();
+        let (path, _) = dial(&address, &token(), &Ways::default(), until).unwrap();
         let push = (server.stats().iter().position(|stats| stats.name == "target/0/push")).unwrap();
         for call in 0..100 {
             let mut head = Head::new(Kind::Call, call << 32 | call).with_value(60_000_000).with_status(WITH_MEMORY);
@@ -399,7 +401,7 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(honest);
-        assert_eq!(server.shutdown(until), 0);
+        server.shutdown(until).unwrap();
     }
 }
 
@@ -448,7 +450,8 @@ fn a_third_party_stays_inside_the_memory() {
 
 /// Answers two binds and five calls. Each answer comes after requests that must be refused.
 fn play_third_party(door: &Door, bytes: u64) {
-    let policy = Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None };
+    let policy =
+        Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None, nearby: None };
     let until = Instant::now() + Duration::from_secs(60);
     let mut guest = loop {
         assert!(Instant::now() < until, "no client comes");

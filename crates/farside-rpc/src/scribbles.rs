@@ -10,7 +10,7 @@ use farside_wire::{Decoder, Wire};
 
 use crate::answer::{self, WITH_MEMORY};
 use crate::bulk::{Bulk, Read, Write};
-use crate::dial::dial;
+use crate::dial::{Ways, dial};
 use crate::door::abstract_name;
 use crate::frame::{Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, MAGIC, Proof, Reply, VERSION, Welcome};
@@ -77,7 +77,8 @@ fn wrong_descriptions_are_typed_errors() {
     const UNMARKED: u64 = 1 << 32 | 4;
     let (server, address) = start("described");
     let until = Instant::now() + LONG;
-    let (path, _) = dial(server.addresses().first().unwrap(), &Credentials::own_user(), None, until).unwrap();
+    let (path, _) =
+        dial(server.addresses().first().unwrap(), &Credentials::own_user(), &Ways::default(), until).unwrap();
     let [pull, push] = ["target/0/pull", "target/0/push"].map(|name| procedure(&server, name));
     let own = vec![5_u8; 10_000];
     let place = own.as_ptr().expose_provenance();
@@ -135,7 +136,7 @@ fn wrong_descriptions_are_typed_errors() {
     assert_eq!(try_it(pull, &here(10_000)), Ok(10_000), "the connection still works");
     assert_eq!(Client::connect(&address, Credentials::own_user()).unwrap().ping(1), Ok(1));
     drop(path);
-    assert_eq!(server.shutdown(Instant::now() + LONG), 0);
+    server.shutdown(Instant::now() + LONG).unwrap();
 }
 
 /// Receives a message of a greeting.
@@ -218,7 +219,7 @@ fn scribbles_in_shared_memory_harm_their_connection_alone() {
     assert!(ended > 0, "no connection was ended");
     assert_eq!(echo.call(&1), Ok(1));
     drop((honest, echo));
-    assert_eq!(server.shutdown(until), 0);
+    server.shutdown(until).unwrap();
 }
 
 /// Accepts a client in the same way, as [`connect_to_scribble`] connects to a server.
@@ -243,7 +244,8 @@ fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
     let ((own, client_wakes), (client_own, peer)) = (Waker::pair().unwrap(), Waker::pair().unwrap());
     let secret = Some(offer.secret());
     let (calls_max, bytes_max) = (8, 1 << 20);
-    let welcome = Welcome { proof: [0; 32], secret, incarnation: 1, connection: 1, calls_max, bytes_max, rdma: None };
+    let (proof, rdma, nearby) = ([0; 32], None, None);
+    let welcome = Welcome { proof, secret, incarnation: 1, connection: 1, calls_max, bytes_max, rdma, nearby };
     say(&socket, &Reply::Welcome(welcome), Some(client_wakes.as_fd())).unwrap();
     socket.send(b"w", Some(client_own.as_fd())).unwrap();
     let waker = Waker::from_fd(peer.as_fd().try_clone_to_owned().unwrap());

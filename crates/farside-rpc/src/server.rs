@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod dump;
+mod held;
 mod pool;
 mod registry;
 mod session;
@@ -26,15 +27,18 @@ use farside_sys::net::Waker;
 use farside_sys::process::{Origin, random_bytes};
 
 use self::deadlines::Deadlines;
-pub use self::dump::{CallDump, ConnectionDump, DUMP_RIGHT, Dump, NoRight};
+pub use self::dump::{CallDump, ConnectionDump, DUMP_RIGHT, Dump, NoRight, Unfinished};
+use self::held::Held;
 use self::pool::Queue;
 pub(crate) use self::registry::BUILT_IN;
 use self::registry::Registry;
 pub use self::registry::{Description, ProcedureStats};
-pub use self::turns::Turns;
+#[cfg(feature = "tokio")]
+pub use self::tokio::RunError;
+pub use self::turns::{Monitor, Turns};
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
-use crate::greeting::Tokens;
+use crate::greeting::{Nearby, Tokens};
 use crate::link::{Limits, lock};
 use crate::path::rdma::{Rdma, RdmaDoor};
 use crate::service::Service;
@@ -48,6 +52,9 @@ struct Shared {
     queue: Queue,
     deadlines: Deadlines,
     connection_count: AtomicUsize,
+    held: Arc<Held>,
+    /// The most bytes that are held for one connection.
+    connection_bytes_max: u64,
     waker: Waker,
     /// No new connection or call is accepted.
     is_closing: AtomicBool,
@@ -121,6 +128,8 @@ pub struct Builder {
     max_connections: u32,
     max_calls: u32,
     max_bytes: u64,
+    max_connection_bytes: Option<u64>,
+    max_total_bytes: Option<u64>,
     max_time: Duration,
     spin: Duration,
     rdma: Option<RdmaDoor>,
@@ -128,6 +137,10 @@ pub struct Builder {
 
 impl Builder {
     /// Listens at an address. May be called several times.
+    ///
+    /// A server that listens at `tcp://` and at `shm:` serves clients of its own user and machine
+    /// over shared memory, also if they name the address of TCP. See
+    /// [`Connect::over_network`](crate::Connect::over_network).
     ///
     /// # Errors
     /// [`StartError`] if the text is no address, or the system refuses it.
@@ -182,7 +195,9 @@ impl Builder {
         self
     }
 
-    /// Number of calls of one connection that run or wait at once. The default is 256.
+    /// Number of calls of one connection that run or wait at once. The default is 256. Further ones
+    /// are [`Busy`](crate::CallError::Busy) at once. [One-way](crate::Procedure::send) calls leave
+    /// an eighth of them to others, and wait at the client for their turn.
     #[must_use]
     pub fn max_calls(mut self, count: u32) -> Self {
         self.max_calls = count.max(1);
@@ -190,10 +205,32 @@ impl Builder {
     }
 
     /// The most bytes of the arguments of a call, or of its result. The default is 64 MiB. Bulk
-    /// data has no limit.
+    /// data has no limit. The limits for [one connection](Self::max_connection_bytes) and for
+    /// [all](Self::max_total_bytes) hold for single calls, too.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// The most bytes that the server holds for calls of one connection: arguments until the call
+    /// has ended, and long results and memory that results own until the client has taken them. The
+    /// default is four times [`max_bytes`](Self::max_bytes).
+    ///
+    /// Further calls are [`Busy`](crate::CallError::Busy) and do not run. A result is held in any
+    /// case, because its call has run. Bytes that wait to be sent have limits of their own: a
+    /// client that does not read loses its connection.
+    #[must_use]
+    pub fn max_connection_bytes(mut self, bytes: u64) -> Self {
+        self.max_connection_bytes = Some(bytes.max(1));
+        self
+    }
+
+    /// The same for all connections together. The default is 16 times
+    /// [`max_bytes`](Self::max_bytes).
+    #[must_use]
+    pub fn max_total_bytes(mut self, bytes: u64) -> Self {
+        self.max_total_bytes = Some(bytes.max(1));
         self
     }
 
@@ -272,6 +309,8 @@ impl Builder {
             return Err(StartError::NoTokens { address: door.address().to_string() });
         }
         let incarnation = u64::from_le_bytes(random_bytes()?);
+        let connection_bytes_max = self.max_connection_bytes.unwrap_or(self.max_bytes.saturating_mul(4));
+        let total_bytes_max = self.max_total_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
         let registry = Registry::new(self.services)?;
         let mut announced = Vec::new();
         if let Some(first) = self.doors.first().map(Door::address) {
@@ -286,13 +325,16 @@ impl Builder {
                 tokens: self.tokens,
                 incarnation,
                 calls_max: self.max_calls,
-                bytes_max: self.max_bytes,
+                bytes_max: self.max_bytes.min(connection_bytes_max).min(total_bytes_max),
                 rdma: self.rdma.map(Arc::new),
+                nearby: Nearby::of(self.doors.iter().map(Door::address)),
             },
             max_connections: self.max_connections,
             queue: Queue::new(self.max_threads),
             deadlines: Deadlines::default(),
             connection_count: AtomicUsize::new(0),
+            held: Arc::new(Held::of_server(total_bytes_max)),
+            connection_bytes_max,
             waker: Waker::new()?,
             is_closing: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -346,6 +388,8 @@ impl Server {
             max_connections: 4096,
             max_calls: 256,
             max_bytes: 64 << 20,
+            max_connection_bytes: None,
+            max_total_bytes: None,
             max_time: Duration::from_secs(3600),
             spin: Duration::ZERO,
             rdma: None,
@@ -383,20 +427,24 @@ impl Server {
     }
 
     /// Accepts no more connections and calls. Waits for the calls that were accepted, and until
-    /// clients have taken their answers, at most until `by`. Returns the number of calls that were
-    /// still running then.
-    pub fn shutdown(mut self, by: Instant) -> usize {
+    /// clients have taken their answers, at most until `by`.
+    ///
+    /// # Errors
+    /// [`Unfinished`] lists the calls that were still under way then. Their callers get an error.
+    /// Handlers that run go on until they return.
+    pub fn shutdown(mut self, by: Instant) -> Result<(), Unfinished> {
         if !self.origin.is_here() {
-            return 0;
+            return Ok(());
         }
         self.shared.is_closing.store(true, Ordering::Relaxed);
         let mut left = self.shared.queue.unfinished();
         while left > 0 && Instant::now() < by {
             left = self.shared.queue.wait_finished(by);
         }
+        let drained = if left == 0 { Ok(()) } else { Unfinished::check(self.dump()) };
         *lock(&self.shared.drains_until) = Some(by);
         self.end();
-        left
+        drained
     }
 
     fn end(&mut self) {

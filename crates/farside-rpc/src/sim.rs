@@ -90,6 +90,7 @@ impl Simulation {
             calls_max: policy.calls_max,
             bytes_max: policy.bytes_max,
             rdma: None,
+            nearby: None,
         };
         drop(server);
         let client = Client::of(Box::new(near), welcome);

@@ -105,10 +105,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
     signals.forever().next();
-    match server.shutdown(Instant::now() + DRAIN) {
-        0 => Ok(()),
-        left => Err(CliError::CallsLeft { left, seconds: DRAIN.as_secs() }),
-    }
+    Ok(server.shutdown(Instant::now() + DRAIN)?)
 }
 
 #[cfg(test)]

@@ -376,7 +376,8 @@ impl<A: Wire, T: Wire, E: Wire> Procedure<A, T, E> {
     /// Begins a call.
     ///
     /// # Errors
-    /// [`CallError`], if the call could not be sent.
+    /// [`CallError`], if the call could not be sent. [`CallError::Busy`], at once, if as many calls
+    /// of the connection are under way as the server allows.
     pub fn start(&self, arguments: &A) -> Result<Pending<T, E>, CallError<E>> {
         self.stub.start(0, arguments)
     }
@@ -394,10 +395,10 @@ impl<A: Wire> Procedure<A, (), Never> {
     /// Sends a one-way call: returns as soon as it was sent. [`Client::flush`] waits for the end of
     /// all of them, and says how many have failed.
     ///
-    /// It is a call like others to the server. So it has a deadline, and when the server allows no
-    /// more calls at once, `send` waits until earlier ones have ended. It is not made again when
-    /// its connection is lost. One that the client has sent shortly before it is dropped may be
-    /// lost, too.
+    /// It is a call like others to the server. So it has a deadline. While seven eighths of the
+    /// calls that the server allows at once are under way, `send` waits until earlier ones have
+    /// ended. It is not made again when its connection is lost. One that the client has sent
+    /// shortly before it is dropped may be lost, too.
     ///
     /// # Errors
     /// [`CallError`], if the call could not be sent.

@@ -10,7 +10,7 @@ use super::rdma::{Rdma, RdmaDoor};
 use super::simulated::{Network, Profile};
 use super::{LinkEnd, Path};
 use crate::Credentials;
-use crate::dial::dial;
+use crate::dial::{Ways, dial};
 use crate::door::{Door, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::greeting::Tokens;
@@ -30,11 +30,13 @@ fn connect(address: &str, rdma: Option<&Rdma>) -> Ends {
         calls_max: 1,
         bytes_max: 1,
         rdma: rdma.map(|rdma| Arc::new(RdmaDoor::open(rdma).unwrap())),
+        nearby: None,
     };
     let until = Instant::now() + PATIENCE;
+    let ways = Ways { rdma: rdma.cloned(), ..Ways::default() };
     std::thread::scope(|scope| {
         let dialling =
-            scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), rdma, until).unwrap().0);
+            scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), &ways, until).unwrap().0);
         let mut guest = loop {
             match door.accept() {
                 Ok(guest) => break guest,

@@ -1,6 +1,7 @@
-//! [`Dump`]: what is under way in a server.
+//! [`Dump`]: what is under way in a server, and [`Unfinished`]: what was at its end.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use crate::link::{Link, lock};
 pub const DUMP_RIGHT: &str = "farside.dump";
 /// The most connections, and the most calls, that a dump lists.
 const LISTED_MAX: usize = 1000;
+/// The most calls that an error prints.
+const PRINTED_MAX: usize = 8;
 
 /// What is under way in a server, as `dump` reports it.
 ///
@@ -49,6 +52,9 @@ pub struct ConnectionDump {
     pub calls: u64,
     /// Number of results that the client has not fetched, and of transfers.
     pub exposed: u64,
+    /// Number of bytes of arguments and results that the server
+    /// [holds](crate::server::Builder::max_connection_bytes).
+    pub held_bytes: u64,
     /// Number of bytes that wait until the client reads.
     pub backlog_bytes: u64,
     /// Number of bytes that the server has read and written by RDMA.
@@ -61,6 +67,8 @@ pub struct ConnectionDump {
 pub struct CallDump {
     /// The number of its connection.
     pub connection: u64,
+    /// Who called.
+    pub peer: String,
     /// `service/provider/procedure`.
     pub procedure: String,
     /// How long it waited for a thread, or has waited so far.
@@ -72,6 +80,68 @@ pub struct CallDump {
     /// Whether its caller gave it up.
     pub is_cancelled: bool,
 }
+
+impl CallDump {
+    /// The time since it arrived.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.queued + self.running.unwrap_or_default()
+    }
+}
+
+/// The calls that were still under way when a server had to end.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use farside_rpc::Server;
+///
+/// let server = Server::builder().listen(format!("shm:end-{}", std::process::id()))?.start()?;
+/// if let Err(unfinished) = server.shutdown(Instant::now() + Duration::from_secs(5)) {
+///     for call in &unfinished.calls {
+///         eprintln!("{} of {} was cut off after {:?}", call.procedure, call.peer, call.age());
+///     }
+/// }
+/// # Ok::<(), farside_rpc::server::StartError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The calls that arrived first, at most 1,000.
+    pub calls: Vec<CallDump>,
+    /// Number of calls that are not listed.
+    pub more_calls: u64,
+}
+
+impl Unfinished {
+    /// What a dump lists, if it lists calls.
+    pub(super) fn check(Dump { calls, more_calls, .. }: Dump) -> Result<(), Self> {
+        if calls.is_empty() { Ok(()) } else { Err(Self { calls, more_calls }) }
+    }
+
+    /// Number of calls.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.calls.len() as u64 + self.more_calls
+    }
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, printed) = (self.count(), self.calls.len().min(PRINTED_MAX));
+        write!(f, "{count} calls had not ended when the server did: ")?;
+        for (index, call) in self.calls[..printed].iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let state = if call.running.is_some() { "running" } else { "queued" };
+            write!(f, "{comma}{} of {} ({state}, {:.1?} old)", call.procedure, call.peer, call.age())?;
+        }
+        if count > printed as u64 {
+            write!(f, " and {} more", count - printed as u64)?;
+        }
+        f.write_str("; give the server more time to drain, or have the handlers ask Call::is_cancelled")
+    }
+}
+
+impl std::error::Error for Unfinished {}
 
 /// The token of a client lacks a right.
 #[derive(Clone, Debug, PartialEq, Eq, Wire, thiserror::Error)]
@@ -119,8 +189,10 @@ impl Connections {
         let now = Instant::now();
         let (mut connections, mut more_connections, mut calls_count) = (Vec::new(), 0, 0);
         let mut oldest: BinaryHeap<(Instant, u64, Underway)> = BinaryHeap::new();
+        let mut peers = HashMap::new();
         for (number, Known { session, link, since }) in all {
             let Some(session) = session.upgrade() else { continue };
+            peers.insert(number, session.peer.to_string());
             let mut calls = 0;
             session.each_underway(|call| {
                 calls += 1;
@@ -137,17 +209,19 @@ impl Connections {
             let link = link.upgrade().filter(|link| link.end().is_none());
             connections.push(ConnectionDump {
                 number,
-                peer: session.peer.to_string(),
+                peer: peers[&number].clone(),
                 path: link.as_ref().map_or("ended", |link| link.path().name()).into(),
                 age: now.saturating_duration_since(since),
                 calls,
                 exposed: link.as_ref().map_or(0, |link| link.exposed_count() as u64),
+                held_bytes: session.holdings.connection.bytes(),
                 backlog_bytes: link.as_ref().map_or(0, |link| link.path().backlog_bytes() as u64),
                 rdma_bytes: link.as_ref().and_then(|link| Some(link.path().rdma()?.moved_bytes())).unwrap_or(0),
             });
         }
         let calls = oldest.into_sorted_vec().into_iter().map(|(arrived, connection, call)| CallDump {
             connection,
+            peer: peers[&connection].clone(),
             procedure: name_of(call.procedure),
             queued: call.started.unwrap_or(now).saturating_duration_since(arrived),
             running: call.started.map(|started| now.saturating_duration_since(started)),

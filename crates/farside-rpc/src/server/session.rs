@@ -13,11 +13,12 @@ use farside_wire::{Decoder, Wire};
 
 use super::Shared;
 use super::deadlines::Key;
+use super::held::{Held, Hold, Holdings};
 use super::registry::Entry;
 use super::streaming::Streaming;
 use super::task::Task;
 use super::times::Times;
-use crate::answer::{BY_BULK, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
+use crate::answer::{BY_BULK, CALLS_OF_ONE, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::Received;
 use crate::call::{self, Call};
@@ -46,6 +47,7 @@ pub(super) struct Session {
     running: Mutex<HashMap<u64, Running>>,
     /// Those of them whose answers were sent, and whose streams have not ended.
     streams: Mutex<HashMap<u64, Arc<Streaming>>>,
+    pub(super) holdings: Holdings,
     /// For inline calls, which nothing cancels: the receiving thread runs them.
     never: Arc<AtomicBool>,
 }
@@ -60,6 +62,9 @@ struct Running {
     cancelled: Arc<AtomicBool>,
     /// Its `async` handler.
     task: Weak<Task>,
+    /// What came with it, and its long arguments.
+    _held: Hold,
+    held_long: Option<Hold>,
 }
 
 impl Running {
@@ -96,7 +101,9 @@ pub(super) struct Incoming {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, number: u64, peer: Peer) -> Self {
         let (running, streams) = (Mutex::default(), Mutex::default());
-        Self { shared, number, peer: Arc::new(peer), running, streams, never: Arc::default() }
+        let connection = Arc::new(Held::of_connection(shared.connection_bytes_max));
+        let holdings = Holdings { connection, server: shared.held.clone() };
+        Self { shared, number, peer: Arc::new(peer), running, streams, holdings, never: Arc::default() }
     }
 
     /// Passes each call that was accepted and not answered to `take`, but for inline ones.
@@ -176,8 +183,13 @@ impl Session {
         let arrived = Instant::now();
         let deadline = arrived + Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
         let is_inline = entry.procedure.handling == Handling::Inline;
-        if is_inline && head.status != 0 && self.shared.registry.is_built_in(head.procedure) {
+        let is_built_in = self.shared.registry.is_built_in(head.procedure);
+        if is_inline && head.status != 0 && is_built_in {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
+        }
+        // Who looks after a server is answered also when it holds too much.
+        if !is_built_in && let Err(busy) = self.holdings.check(0) {
+            return refuse_counted(link, head, entry, busy);
         }
         if is_inline && head.status == 0 {
             let incoming = Incoming { head, call: self.call(head, entry, deadline, self.never.clone()) };
@@ -190,11 +202,26 @@ impl Session {
             let limit = u64::from(self.shared.policy.calls_max);
             if running.len() as u64 >= limit {
                 drop(running);
-                entry.counters.refused.fetch_add(1, Ordering::Relaxed);
-                return refuse(link, head, Refused::Busy { limit, what: "calls of one connection".into() });
+                return refuse_counted(link, head, entry, Refused::Busy { limit, what: CALLS_OF_ONE.into() });
             }
+            let held = match self.holdings.hold(body.len() as u64) {
+                Ok(held) => held,
+                Err(busy) => {
+                    drop(running);
+                    return refuse_counted(link, head, entry, busy);
+                }
+            };
             let (procedure, cancelled) = (head.procedure, cancelled.clone());
-            let accepted = Running { procedure, arrived, deadline, started: None, cancelled, task: Weak::new() };
+            let accepted = Running {
+                procedure,
+                arrived,
+                deadline,
+                started: None,
+                cancelled,
+                task: Weak::new(),
+                _held: held,
+                held_long: None,
+            };
             match running.entry(head.id) {
                 // The first one stays, to be cancelled with the connection.
                 hash_map::Entry::Occupied(_) => return Err(LinkEnd::protocol("two calls under one number")),
@@ -357,6 +384,10 @@ impl Session {
             if arguments.bytes > max {
                 return Err(Refused::TooLarge { is_result: false, bytes: arguments.bytes, max });
             }
+            let held = self.holdings.hold(arguments.bytes)?;
+            if let Some(running) = lock(&self.running).get_mut(&head.id) {
+                running.held_long = Some(held);
+            }
             pulled = remote::pull_described(link, &arguments, &call.patience()).map_err(|error| match error {
                 TransferError::Deadline => Refused::Expired,
                 TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
@@ -377,6 +408,14 @@ impl Session {
         Ok((entry.procedure.run)(call, arguments, Vec::new()))
     }
 
+    /// Counts memory of a result for as long as the client has it.
+    fn hold_result(&self, area: &Area) {
+        match area.owned_bytes() {
+            0 => {}
+            bytes => area.keep(Box::new(self.holdings.hold_result(bytes))),
+        }
+    }
+
     /// Prepares an answer that is long or has memory.
     fn prepare(
         &self,
@@ -392,6 +431,9 @@ impl Session {
         }
         let (mut body, mut exposed) = (Vec::new(), Vec::new());
         if memory.iter().any(Option::is_some) {
+            for area in memory.iter().flatten() {
+                self.hold_result(area);
+            }
             status |= MEMORY;
             let described = remote::expose_in_result(link, memory);
             exposed.extend(described.iter().flatten().map(|memory| memory.number));
@@ -401,7 +443,9 @@ impl Session {
             body.extend(result);
         } else {
             status |= BY_BULK;
-            let long = remote::expose(link, &[Arc::new(Area::owned(result, false))]).remove(0);
+            let area = Arc::new(Area::owned(result, false));
+            self.hold_result(&area);
+            let long = remote::expose(link, &[area]).remove(0);
             exposed.push(long.number);
             body.splice(0..0, farside_wire::encode(&long, Vec::new()));
         }
@@ -441,6 +485,11 @@ impl Answer {
 fn refuse(link: &Link, head: Head, why: Refused) -> Result<(), LinkEnd> {
     let answer = Head::new(Kind::Answer, head.id).with_status(REFUSED);
     link.send(answer, &[&farside_wire::encode(&why, Vec::new())])
+}
+
+fn refuse_counted(link: &Link, head: Head, entry: &Entry, why: Refused) -> Result<(), LinkEnd> {
+    entry.counters.refused.fetch_add(1, Ordering::Relaxed);
+    refuse(link, head, why)
 }
 
 /// Runs code of the program for a call. A panic is an answer.

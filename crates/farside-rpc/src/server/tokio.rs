@@ -3,19 +3,35 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep_until;
 
-use super::Turns;
+use super::{Turns, Unfinished};
+
+/// How long a server that drains waits for something to happen.
+const DRAIN_STEP: Duration = Duration::from_millis(10);
+
+/// How [`Turns::run_and_drain`] ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Calls had not ended.
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
+    /// Tokio cannot watch the server's descriptor.
+    #[error("cannot watch the server's descriptor: {0}; run the server in a runtime with I/O and time")]
+    System(#[from] io::Error),
+}
 
 impl Turns {
-    /// Serves until `end` is ready, or the task is dropped. Requires the feature `tokio`.
+    /// Serves until `end` is ready, or the task is dropped. Then calls that are under way are cut
+    /// off; [`run_and_drain`](Self::run_and_drain) waits for them. Requires the feature `tokio`.
     ///
     /// Handlers run on the thread of this task: one that takes long holds up the runtime. What an
     /// `async` handler awaits may be anything of tokio.
@@ -54,13 +70,61 @@ impl Turns {
     /// # Panics
     /// Outside of a runtime of tokio, or in one without I/O and time.
     pub async fn run(mut self, end: impl Future<Output = ()>) -> io::Result<()> {
+        self.serve_until(pin!(end), |_| false).await
+    }
+
+    /// Serves until `end` is ready. Then accepts no more connections and calls, waits for the calls
+    /// that were accepted, and until clients have taken their answers, at most for `time`. Requires
+    /// the feature `tokio`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use farside_rpc::Server;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// let turns = runtime.block_on(async {
+    ///     Server::builder().listen(format!("shm:drained-{}", std::process::id()))?.turns()
+    /// })?;
+    /// let monitor = turns.monitor();
+    /// let end = async { tokio::time::sleep(Duration::from_millis(10)).await };
+    /// runtime.block_on(turns.run_and_drain(end, Duration::from_secs(5)))?;
+    /// assert_eq!(monitor.connection_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::Unfinished`] lists the calls that were still under way at the end.
+    /// [`RunError::System`] as for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub async fn run_and_drain(mut self, end: impl Future<Output = ()>, time: Duration) -> Result<(), RunError> {
+        self.serve_until(pin!(end), |_| false).await?;
+        self.stop();
+        let by = Instant::now() + time;
+        while !self.is_drained() && Instant::now() < by {
+            let step = by.min(Instant::now() + DRAIN_STEP);
+            self.serve_until(pin!(sleep_until(step.into())), Self::is_drained).await?;
+        }
+        Ok(self.unfinished()?)
+    }
+
+    /// Serves until `end` is ready or `is_done` after a turn.
+    async fn serve_until(
+        &mut self,
+        mut end: Pin<&mut impl Future<Output = ()>>,
+        is_done: impl Fn(&Self) -> bool,
+    ) -> io::Result<()> {
         let descriptor = self.as_fd().try_clone_to_owned()?;
         // SAFETY: `watched` owns the descriptor, which is open until `watched` closes it, and which
         // nothing else knows. An `OwnedFd` always returns the same descriptor.
         let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
-        let mut end = pin!(end);
         loop {
             let has_more = self.turn(Duration::ZERO) > 0 || self.may_have_more();
+            if is_done(self) {
+                return Ok(());
+            }
             let mut due = pin!(async {
                 match self.due() {
                     // Other tasks have their turn.
@@ -81,6 +145,67 @@ impl Turns {
             });
             if has_ended.await? {
                 return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ::tokio::sync::{Notify, oneshot};
+
+    use super::*;
+    use crate::{Client, Credentials, Never, Server, Service};
+
+    /// A call that was accepted ends after the server was told to. One that does not end is named.
+    #[test]
+    fn a_task_drains_and_names_what_is_left() {
+        let runtime = ::tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for ends in [true, false] {
+            let name = format!("shm:drains-{ends}-{}", std::process::id());
+            let release = Arc::new(Notify::new());
+            let released = release.clone();
+            let service = Service::new("held").async_procedure("wait", move |_, (): ()| {
+                let released = released.clone();
+                async move {
+                    released.notified().await;
+                    Ok::<_, Never>(7_u8)
+                }
+            });
+            let drained = runtime.block_on(async {
+                let turns = Server::builder().listen(&name).unwrap().provider(0, service).turns().unwrap();
+                let monitor = turns.monitor();
+                let (end, ended) = oneshot::channel::<()>();
+                let time = Duration::from_millis(if ends { 60_000 } else { 20 });
+                let server = ::tokio::spawn(turns.run_and_drain(async { drop(ended.await) }, time));
+                let call = ::tokio::task::spawn_blocking(move || {
+                    let client = Client::connect(&name, Credentials::own_user()).unwrap();
+                    client.procedure::<(), u8, Never>("held", 0, "wait").call(&())
+                });
+                let until = Instant::now() + Duration::from_secs(60);
+                while monitor.dump().calls.is_empty() {
+                    assert!(Instant::now() < until, "no call arrived");
+                    ::tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                drop(end);
+                if ends {
+                    ::tokio::time::sleep(Duration::from_millis(5)).await;
+                    assert!(!server.is_finished());
+                    release.notify_one();
+                    assert_eq!(call.await.unwrap(), Ok(7));
+                } else {
+                    call.await.unwrap().unwrap_err();
+                }
+                server.await.unwrap()
+            });
+            match drained {
+                Ok(()) => assert!(ends),
+                Err(RunError::Unfinished(left)) => {
+                    assert!(!ends && left.calls[0].procedure == "held/0/wait", "{left}");
+                }
+                Err(error) => panic!("{error}"),
             }
         }
     }

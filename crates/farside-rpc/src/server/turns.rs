@@ -1,4 +1,4 @@
-//! [`Turns`]: the loop of a server, one turn at a time.
+//! [`Turns`]: the loop of a server, one turn at a time, and [`Monitor`], which looks at it.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -11,6 +11,8 @@ use farside_sys::poller::{Poller, Ready};
 use farside_sys::process::Origin;
 
 use super::Shared;
+use super::dump::{Dump, Unfinished};
+use super::registry::ProcedureStats;
 use super::session::{Handle, Session};
 use crate::address::Address;
 use crate::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Policy, Progress};
@@ -31,6 +33,8 @@ const FRAMES_PER_TURN: usize = 256;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
 const TURNS_PER_POLL: u32 = 512;
+/// How long a server that drains waits for something to happen.
+const DRAIN_STEP: Duration = Duration::from_millis(10);
 /// After handlers have taken this long, the next turn looks at the poller.
 const POLL_AFTER: Duration = Duration::from_micros(100);
 /// The number of looks at an idle connection between two looks at the clock.
@@ -41,6 +45,22 @@ const LOOKS_PER_CLOCK: u32 = 64;
 /// Its descriptor ([`AsFd`]) is readable when there is something to do, so it fits into any event
 /// loop. Some things are to be done at a time, which [`due`](Self::due) tells. Handlers run inside
 /// `turn`. With the feature `tokio`, `run` is such a loop as a task.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use farside_rpc::Server;
+///
+/// let name = format!("shm:turned-{}", std::process::id());
+/// let mut turns = Server::builder().listen(name)?.turns()?;
+/// for _ in 0..10 {
+///     // Other work of the program.
+///     turns.turn(Duration::from_millis(1));
+/// }
+/// assert!(turns.dump().calls.is_empty());
+/// turns.shutdown(Instant::now() + Duration::from_secs(5))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Turns {
     shared: Arc<Shared>,
@@ -77,6 +97,36 @@ struct Active {
     /// The number of looks in a row that found nothing, and when the first was.
     looks: u32,
     idle_since: Option<Instant>,
+}
+
+/// Looks at a server that works in [turns](Turns): [`Turns::monitor`]. It keeps the server from
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Monitor(Arc<Shared>);
+
+impl Monitor {
+    /// What each procedure has done.
+    #[must_use]
+    pub fn stats(&self) -> Vec<ProcedureStats> {
+        self.0.registry.stats()
+    }
+
+    /// What is under way: connections, and calls that were accepted and not answered.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.0.registry.dump()
+    }
+
+    /// The number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.0.connection_count.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether something is to be sent, or a result to be taken.
+fn is_pending(link: &Link) -> bool {
+    link.path().backlog_bytes() > 0 || link.exposed_count() > 0
 }
 
 /// What is to be done with a connection that was looked at.
@@ -126,6 +176,56 @@ impl Turns {
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.links.len()
+    }
+
+    /// What each procedure has done.
+    #[must_use]
+    pub fn stats(&self) -> Vec<ProcedureStats> {
+        self.shared.registry.stats()
+    }
+
+    /// What is under way: connections, and calls that were accepted and not answered.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.shared.registry.dump()
+    }
+
+    /// Looks at this server from elsewhere, also while it runs as a task.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor(self.shared.clone())
+    }
+
+    /// Accepts no more connections and calls. Turns go on with what was accepted before.
+    pub fn stop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all calls that were accepted have ended, and their answers were taken. A server that
+    /// has [stopped](Self::stop) may be dropped then.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let is_pending = |connected: &Connected| is_pending(&connected.link);
+        !self.origin.is_here() || self.shared.queue.unfinished() == 0 && !self.links.values().any(is_pending)
+    }
+
+    /// [Stops](Self::stop), and turns until the server is [drained](Self::is_drained), at most
+    /// until `by`. Handlers run in turns, so one that takes long delays the end.
+    ///
+    /// # Errors
+    /// [`Unfinished`] lists the calls that were still under way then. Their callers get an error.
+    pub fn shutdown(mut self, by: Instant) -> Result<(), Unfinished> {
+        self.stop();
+        while !self.is_drained() && Instant::now() < by {
+            self.turn(by.saturating_duration_since(Instant::now()).min(DRAIN_STEP));
+        }
+        self.unfinished()
+    }
+
+    /// The calls that are under way, as an error.
+    pub(super) fn unfinished(&self) -> Result<(), Unfinished> {
+        let is_done = !self.origin.is_here() || self.shared.queue.unfinished() == 0;
+        if is_done { Ok(()) } else { Unfinished::check(self.dump()) }
     }
 
     /// When the next turn is due, also if nothing arrives until then.
@@ -193,7 +293,6 @@ impl Turns {
 
     /// Sends what is still to be sent, and gives out results that clients fetch.
     fn drain(&mut self, until: Instant) {
-        let is_pending = |link: &Link| link.path().backlog_bytes() > 0 || link.exposed_count() > 0;
         while Instant::now() < until {
             self.links.retain(|_, connected| connected.link.step(&mut self.scratch).is_ok());
             if !self.links.values().any(|connected| is_pending(&connected.link)) {
@@ -214,6 +313,7 @@ impl Turns {
         for (_, connected) in self.links.drain() {
             connected.link.close(LinkEnd::Here);
         }
+        self.count_connections();
         if self.shared.pool == 0 {
             // The calls are cancelled now: their handlers do not run any more.
             while self.shared.queue.run_one().is_some() {}

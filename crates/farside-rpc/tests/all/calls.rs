@@ -47,8 +47,8 @@ fn many_calls_of_many_threads_are_under_way() {
             for thread in 0..4 {
                 scope.spawn(move || {
                     let add = client.procedure::<(u64, u64), u64, String>("arithmetic", 0, "add");
-                    // More than a server allows for one connection.
-                    let calls: Vec<_> = (0..400).map(|number| add.start(&(thread, number)).unwrap()).collect();
+                    // Together as many as a server allows for one connection.
+                    let calls: Vec<_> = (0..64).map(|number| add.start(&(thread, number)).unwrap()).collect();
                     for (number, call) in (0..).zip(calls) {
                         assert_eq!(call.wait(), Ok(thread + number));
                     }
@@ -264,7 +264,7 @@ fn a_server_that_shuts_down_answers_first() {
                 let lengths = pending.into_iter().map(|call| call.wait().map(|bytes| bytes.len()));
                 lengths.collect::<Vec<_>>()
             });
-            assert_eq!(server.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+            server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
             assert_eq!(answers.join().unwrap(), [Ok(10), Ok(60_000), Ok(3 << 20)]);
         });
     }

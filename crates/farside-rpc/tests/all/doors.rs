@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farside_rpc::server::StartError;
-use farside_rpc::{Client, ConnectError, Credentials, Handling, Never, Refusal, Server, Service};
+use farside_rpc::{Client, Connect, ConnectError, Credentials, Handling, Never, Refusal, Server, Service, Tokens};
 use farside_sys::net::{Interest, MessageSocket, wait_ready};
 use farside_sys::process::set_thread_user;
 
@@ -216,5 +216,51 @@ fn other_users_do_not_take_all_places() {
     // Those for whom there was no place know. The server has accepted all of them by now.
     let is_told = |socket: &MessageSocket| matches!(socket.receive(&mut [0; 1024]), Ok(Some(_)));
     assert!(sockets.iter().any(is_told));
+    drop(server);
+}
+
+/// A client on the server's machine goes over shared memory, with the name and the rights of its
+/// token, unless it wants TCP or another server has the name.
+#[test]
+fn a_client_of_tcp_on_the_same_machine_goes_over_shared_memory() {
+    let who = || {
+        Service::new("who").procedure("am-i", Handling::Inline, |call, right: String| {
+            let peer = call.peer();
+            Ok::<_, Never>((peer.token.clone(), peer.has_right(&right), peer.network.is_some()))
+        })
+    };
+    let ask = |connect: Connect, right: &str| {
+        let client = connect.connect().unwrap();
+        client.procedure::<String, (Option<String>, bool, bool), Never>("who", 0, "am-i").call(&right.into()).unwrap()
+    };
+    let name = unique("near");
+    let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().listen(format!("shm:{name}")).unwrap();
+    let server = builder.tokens(tokens()).provider(0, who()).start().unwrap();
+    let tcp = server.addresses()[0].to_string();
+    let connect = || Client::to(&tcp, credentials()).unwrap();
+    let token = Some("tester".to_string());
+    assert_eq!(ask(connect(), "test"), (token.clone(), true, false));
+    assert_eq!(ask(connect(), "other"), (token.clone(), false, false));
+    assert_eq!(ask(connect().over_network(), "test"), (token.clone(), true, true));
+    // A wrong secret is refused as ever.
+    let error = Client::connect(&tcp, Credentials::token("tester", "wrong")).unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { refusal: Refusal::Unproven, .. }), "{error}");
+    drop(server);
+
+    // The socket in the file system was replaced by another server's, which knows the token.
+    let path = std::env::temp_dir().join(&name);
+    let near = format!("shm:{}", path.display());
+    let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().listen(&near).unwrap();
+    let server = builder.tokens(tokens()).provider(0, who()).start().unwrap();
+    let tcp = server.addresses()[0].to_string();
+    assert_eq!(ask(Client::to(&tcp, credentials()).unwrap(), "test"), (token.clone(), true, false));
+    std::fs::remove_file(&path).unwrap();
+    // Nothing is there.
+    assert_eq!(ask(Client::to(&tcp, credentials()).unwrap(), "test"), (token.clone(), true, true));
+    for other in [tokens(), Tokens::new(), Tokens::new().with("tester", "of another server", ["all"])] {
+        let other = Server::builder().listen(&near).unwrap().tokens(other).provider(0, who()).start().unwrap();
+        assert_eq!(ask(Client::to(&tcp, credentials()).unwrap(), "test"), (token.clone(), true, true));
+        drop(other);
+    }
     drop(server);
 }

@@ -5,8 +5,10 @@ mod bulk;
 mod calls;
 mod compile_fail;
 mod doors;
+mod endings;
 mod forks;
 mod left_alone;
+mod limits;
 mod macros;
 mod one_way;
 mod operation;
@@ -56,7 +58,7 @@ fn everywhere(serve: impl Fn(Builder) -> Builder, test: impl Fn(&Client)) {
             let client = connect.spin(spin).connect().unwrap();
             test(&client);
             drop(client);
-            assert_eq!(server.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+            server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
         }
     }
 }

@@ -114,7 +114,7 @@ fn gate(is_open: &'static AtomicBool) -> impl Fn(Builder) -> Builder {
             }
             Ok::<_, Never>(())
         });
-        builder.provider(0, service).max_calls(4)
+        builder.provider(0, service).max_calls(5)
     }
 }
 

@@ -57,7 +57,7 @@ fn everywhere(test: impl Fn(&Client, [&str; 2])) {
         test(&client, paths);
         drop((client, to));
         let until = Instant::now() + Duration::from_secs(60);
-        assert_eq!((server.shutdown(until), third.shutdown(until)), (0, 0));
+        assert_eq!((server.shutdown(until), third.shutdown(until)), (Ok(()), Ok(())));
     }
 }
 
@@ -149,7 +149,7 @@ fn a_forwarder_in_turns_passes_memory_on() {
             }
         });
         drop((turns, to));
-        assert_eq!(third.shutdown(Instant::now() + Duration::from_secs(60)), 0);
+        third.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
     }
 }
 
@@ -188,7 +188,7 @@ fn memory_of_a_result_is_passed_on() {
         }
         drop((client, to, sum));
         let until = Instant::now() + Duration::from_secs(60);
-        assert_eq!((server.shutdown(until), third.shutdown(until)), (0, 0));
+        assert_eq!((server.shutdown(until), third.shutdown(until)), (Ok(()), Ok(())));
     }
 }
 
@@ -285,6 +285,6 @@ fn a_call_that_ends_takes_its_memory_back() {
         }
         let found = std::mem::take(&mut *FOUND.lock().unwrap());
         assert!(found[0].contains("gone"), "{paths:?}: {found:?}");
-        assert_eq!((server.shutdown(until), third.shutdown(until)), (0, 0));
+        assert_eq!((server.shutdown(until), third.shutdown(until)), (Ok(()), Ok(())));
     }
 }
