@@ -40,8 +40,7 @@ enum Question {
     /// Print how often each procedure has run, failed and been refused, and how long it took
     ///
     /// The times are from the arrival of a call to its answer, in percentiles, and the average time
-    /// in the queue and in the handler. Only calls that wait for a thread are timed, not those that
-    /// run inline.
+    /// in the queue and in the handler.
     Stats {
         #[command(flatten)]
         server: ServerArguments,
@@ -193,6 +192,7 @@ fn stats(server: &ServerArguments) -> Result<String, CliError> {
                     "max_ns": ns(stats.max),
                     "queued_ns": ns(stats.queued),
                     "running_ns": ns(stats.running),
+                    "buckets_ns": stats.buckets.iter().map(|(to, count)| (ns(*to), count)).collect::<Vec<_>>(),
                 })
             })
             .collect();

@@ -247,6 +247,14 @@ fn client(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
                 self.stub.client()
             }
 
+            /// Calls with memory that the caller lends until this returns. See `bulk::Scoped`.
+            #vis fn scope<'env, R>(
+                &'env self,
+                run: impl for<'scope> ::core::ops::FnOnce(#krate::bulk::Scoped<'scope, 'env, Self>) -> R,
+            ) -> R {
+                #krate::bulk::Scoped::enter(self, run)
+            }
+
             #(#calls)*
         }
     }

@@ -9,12 +9,11 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use farside_sys::process::Origin;
-use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
+use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 
 use crate::area::Area;
 use crate::client::Incoming;
@@ -31,6 +30,7 @@ pub enum Read {}
 pub enum Write {}
 
 pub use crate::area::{Source, Withdrawal};
+pub use crate::lent::{Scope, scope};
 pub use crate::memory::{Mapped, Memory, MemoryError, ShmError};
 
 /// Memory of a caller, or of a server that returns it. `A` is [`Read`] or [`Write`]: what the other
@@ -403,26 +403,7 @@ impl Bulk<Write> {
     }
 }
 
-// SAFETY: (1) an index of a description that travels beside the bytes, which decoding makes usable
-// at the receiver; (2) `wire_bytes` and `write` are those of the index, and no process reads it by
-// `read`, which refuses; (3) the memory stays alive while something attached refers to it, and the
-// destructor of `Self` runs in `write`; (4) `read` consumes nothing; (6) the index has 4 bytes.
-unsafe impl<A: Access> Wire for Bulk<A> {
-    const PLAIN: bool = false;
-
-    fn wire_bytes(&self) -> usize {
-        size_of::<u32>()
-    }
-
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: the caller passes room for `wire_bytes`.
-        unsafe { 0_u32.write(out) };
-    }
-
-    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
-        Err(WireError::outside_a_job::<Self>())
-    }
-
+impl<A: Access> Beside for Bulk<A> {
     fn describe(schema: &mut Schema) {
         schema.word(A::WORD);
         schema.bytes(size_of::<u32>());
@@ -453,6 +434,8 @@ unsafe impl<A: Access> Wire for Bulk<A> {
         Ok(Self { side: Side::There(Arc::new(remote)), access: PhantomData })
     }
 }
+
+travels_beside!([A: Access] Bulk<A>);
 
 impl Memory {
     /// A part of the memory that a handler may pull from.
@@ -488,36 +471,6 @@ impl Memory {
     }
 }
 
-/// Where memory can be lent to calls: see [`scope`].
-#[derive(Debug)]
-pub struct Scope<'scope, 'env: 'scope> {
-    lent: &'scope Lent,
-    scope: PhantomData<&'scope mut &'scope ()>,
-    env: PhantomData<&'env mut &'env ()>,
-}
-
-/// Lends memory to calls for as long as `run` runs. When it returns, no handler and no thread
-/// accesses the memory any more, whatever has become of the calls: a call that is still under way
-/// finds the memory [gone](TransferError::Gone).
-///
-/// ```
-/// use farside_rpc::bulk;
-///
-/// let mut room = [0; 3];
-/// bulk::scope(|scope| {
-///     let memory = scope.lend_mut(&mut room);
-///     memory.push(0, &[1, 2, 3])
-/// })?;
-/// assert_eq!(room, [1, 2, 3]);
-/// # Ok::<(), farside_rpc::TransferError>(())
-/// ```
-pub fn scope<'env, T>(run: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
-    // The memory comes back when this is dropped, also if `run` panics.
-    let lent = Lent(Mutex::default(), Origin::here());
-    let scope = Scope { lent: &lent, scope: PhantomData, env: PhantomData };
-    run(&scope)
-}
-
 impl<'scope> Scope<'scope, '_> {
     /// Lends memory that a handler may pull from.
     pub fn lend(&'scope self, bytes: &'scope [u8]) -> Bulk<Read> {
@@ -529,11 +482,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Panics
     /// If they overlap, and have more bytes than an address space together.
     pub fn lend_all(&'scope self, slices: impl IntoIterator<Item = &'scope [u8]>) -> Bulk<Read> {
-        let slices: Vec<_> = slices.into_iter().collect();
-        // SAFETY: the caller's function works for every `'scope` within `'env`, also for one that
-        // lasts until `scope` returns. So the slices stay borrowed until then. The area is revoked
-        // before: `Lent` does so when it is dropped, in `scope`, which owns it.
-        self.keep(unsafe { Area::lent(&slices) })
+        Bulk::here(self.area(&slices.into_iter().collect::<Vec<_>>()))
     }
 
     /// Lends memory that a handler may push to.
@@ -543,31 +492,81 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Lends several pieces of memory, which the handler sees as one.
     pub fn lend_all_mut(&'scope self, slices: impl IntoIterator<Item = &'scope mut [u8]>) -> Bulk<Write> {
-        let mut slices: Vec<_> = slices.into_iter().collect();
-        // SAFETY: as in `lend_all`. The borrow is mutable for `'scope`, so nothing else uses the
-        // memory.
-        self.keep(unsafe { Area::lent_mut(&mut slices) })
-    }
-
-    fn keep<A>(&self, area: Area) -> Bulk<A> {
-        let area = Arc::new(area);
-        lock(&self.lent.0).push(area.clone());
-        Bulk::here(area)
+        Bulk::here(self.area_mut(&mut slices.into_iter().collect::<Vec<_>>()))
     }
 }
 
-/// The memory that was lent in a scope. Dropping it takes the memory back.
+/// A client within a [`scope`]: it calls the service, and lends memory to the calls. The clients
+/// that the macro [`service`](crate::service) writes have a method `scope` that makes one.
+///
+/// ```
+/// use farside_rpc::bulk::{Bulk, Write};
+/// use farside_rpc::{Call, Credentials, Server, TransferError};
+///
+/// #[farside_rpc::service(name = "words")]
+/// trait Words {
+///     fn say(&self, cx: &Call, into: Bulk<Write>) -> Result<(), String>;
+/// }
+///
+/// struct Hello;
+///
+/// impl Words for Hello {
+///     fn say(&self, _: &Call, into: Bulk<Write>) -> Result<(), String> {
+///         into.push(0, b"hello").map_err(|error| error.to_string())
+///     }
+/// }
+///
+/// let name = format!("shm:words-{}", std::process::id());
+/// let server = Server::builder().listen(&name)?.provider(0, WordsServer::new(Hello)).start()?;
+/// let words = WordsClient::connect(&name, Credentials::own_user())?;
+/// let mut room = [0; 5];
+/// words.scope(|s| s.say(s.lend_mut(&mut room))?.wait())?;
+/// assert_eq!(room, *b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-struct Lent(Mutex<Vec<Arc<Area>>>, Origin);
+pub struct Scoped<'scope, 'env: 'scope, C> {
+    scope: &'scope Scope<'scope, 'env>,
+    client: &'env C,
+}
 
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if !self.1.is_here() {
-            // A forked child has memory of its own, and no thread that accesses it.
-            return;
-        }
-        for area in lock(&self.0).drain(..) {
-            area.revoke();
-        }
+impl<'env, C> Scoped<'_, 'env, C> {
+    /// Runs `run` in a [`scope`] with a client.
+    #[doc(hidden)]
+    pub fn enter<T>(client: &'env C, run: impl for<'scope> FnOnce(Scoped<'scope, 'env, C>) -> T) -> T {
+        scope(|scope| run(Scoped { scope, client }))
+    }
+}
+
+impl<'scope, C> Scoped<'scope, '_, C> {
+    /// See [`Scope::lend`].
+    pub fn lend(&self, bytes: &'scope [u8]) -> Bulk<Read> {
+        self.scope.lend(bytes)
+    }
+
+    /// See [`Scope::lend_all`].
+    ///
+    /// # Panics
+    /// If the pieces overlap, and have more bytes than an address space together.
+    pub fn lend_all(&self, slices: impl IntoIterator<Item = &'scope [u8]>) -> Bulk<Read> {
+        self.scope.lend_all(slices)
+    }
+
+    /// See [`Scope::lend_mut`].
+    pub fn lend_mut(&self, bytes: &'scope mut [u8]) -> Bulk<Write> {
+        self.scope.lend_mut(bytes)
+    }
+
+    /// See [`Scope::lend_all_mut`].
+    pub fn lend_all_mut(&self, slices: impl IntoIterator<Item = &'scope mut [u8]>) -> Bulk<Write> {
+        self.scope.lend_all_mut(slices)
+    }
+}
+
+impl<C> Deref for Scoped<'_, '_, C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        self.client
     }
 }

@@ -10,6 +10,7 @@
 //! | name procedures and their handlers | a trait with [`service`], or [`Service`] by hand |
 //! | move large data | [`bulk`] |
 //! | return results one by one | [`Stream`] |
+//! | send arrays of structs without encoding them | [`RawVec`] |
 //! | test, without sockets and with many clients | [`sim`] |
 //! | know who calls | [`Peer`], [`Tokens`], [`Credentials`] |
 //!
@@ -23,16 +24,16 @@
 //!
 //! # Rooms
 //!
-//! From the bottom up.
+//! From the bottom up. The rooms from [`bulk`] on have no unsafe code.
 //!
 //! | room | contents |
 //! |---|---|
 //! | [`Address`], `frame`, `table`, `area`, `segments` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer; that of a peer |
 //! | `path` | what carries frames: shared memory, TCP, a simulated network; [`Rdma`] for bulk data |
 //! | `link` | one connection: exposed memory, transfers, waiting |
-//! | `remote`, `relay` | memory of the peer; passing it on to a third party |
+//! | `remote`, `relay`, `lent` | memory of the peer; passing it on to a third party; memory that a program lends |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
-//! | [`bulk`], [`Stream`], `call`, `service`, `answer` | what handlers see, and what travels |
+//! | [`bulk`], [`Stream`], [`Raw`], `call`, `service`, `answer` | what handlers see, and what travels |
 //! | [`server`], `client` | the two ends |
 //! | [`sim`] | both in one thread |
 
@@ -42,13 +43,18 @@ pub use farside_wire as wire;
 pub use farside_wire::Wire;
 
 mod address;
+#[forbid(unsafe_code)]
 mod answer;
 mod area;
+#[forbid(unsafe_code)]
 pub mod bulk;
+#[forbid(unsafe_code)]
 mod call;
+#[forbid(unsafe_code)]
 mod client;
 mod dial;
 mod door;
+#[forbid(unsafe_code)]
 mod error;
 mod frame;
 #[cfg(test)]
@@ -64,23 +70,33 @@ mod kills {
     #[inline(always)]
     pub(crate) fn point() {}
 }
+mod lent;
 mod link;
 mod memory;
 mod path;
+#[forbid(unsafe_code)]
 mod peer;
 #[cfg(test)]
 mod pretenders;
+#[forbid(unsafe_code)]
+mod raw;
 mod relay;
 mod remote;
 #[cfg(test)]
 mod scribbles;
 mod segments;
+#[forbid(unsafe_code)]
 pub mod server;
+#[forbid(unsafe_code)]
 mod service;
+#[forbid(unsafe_code)]
 pub mod sim;
 mod socket;
+#[forbid(unsafe_code)]
 mod stream;
 mod table;
+#[cfg(feature = "tokio")]
+mod watched;
 
 pub use address::{Address, AddressError};
 pub use bulk::Bulk;
@@ -137,6 +153,7 @@ pub use link::TransferError;
 pub use path::LinkEnd;
 pub use path::rdma::Rdma;
 pub use peer::Peer;
+pub use raw::{Raw, RawVec};
 pub use server::Server;
 pub use service::{Handling, Service};
 pub use stream::Stream;

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::task::Poll;
 
-use farside_wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
+use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 
 use crate::bulk::Received;
 use crate::client::Incoming;
@@ -142,26 +142,7 @@ impl<T> fmt::Debug for Stream<T> {
     }
 }
 
-// SAFETY: (1) an index that travels beside the items, for which decoding puts a connection at the
-// receiver; (2) `wire_bytes` and `write` are those of the index, and no process reads it by `read`,
-// which refuses; (3) the destructor of `Self` runs in `write`; (4) `read` consumes nothing; (6) the
-// index has 4 bytes.
-unsafe impl<T: Wire> Wire for Stream<T> {
-    const PLAIN: bool = false;
-
-    fn wire_bytes(&self) -> usize {
-        size_of::<u32>()
-    }
-
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: the caller passes room for `wire_bytes`.
-        unsafe { 0_u32.write(out) };
-    }
-
-    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
-        Err(WireError::outside_a_job::<Self>())
-    }
-
+impl<T: Wire> Beside for Stream<T> {
     fn describe(schema: &mut Schema) {
         schema.word(WORD);
         T::describe(schema);
@@ -190,6 +171,8 @@ unsafe impl<T: Wire> Wire for Stream<T> {
         Ok(Self { side: Side::Caller(Some(Box::new(incoming))) })
     }
 }
+
+travels_beside!([T: Wire] Stream<T>);
 
 /// The items of a stream on their way out.
 pub(crate) type Outgoing = Box<dyn Encode + Send>;

@@ -32,6 +32,7 @@ pub mod wire {
     pub use crate::*;
 }
 
+mod beside;
 mod boxed;
 #[doc(hidden)]
 pub mod check;
@@ -45,6 +46,7 @@ mod schema;
 
 use std::mem::MaybeUninit;
 
+pub use beside::Beside;
 pub use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
 pub use error::WireError;
 /// The derive macro for [`Wire`](trait@Wire).

@@ -14,7 +14,7 @@ use farside::{Worker, WorkerId};
 use farside_fabric::ofi::connected;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
-use farside_rpc::{Client, Credentials, Handling, Never, Rdma, Server, Service, Tokens};
+use farside_rpc::{Client, Credentials, Handling, Never, Raw, Rdma, Server, Service, Tokens};
 use farside_sys::process_memory;
 
 use super::size_name;
@@ -89,6 +89,8 @@ pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
                 (Over::Shm, Wait::Spin) => beside_peer(&name, "iceoryx2", wait.trips(), body),
                 _ => Case::job(name, 2, body),
             });
+            let name = format!("null/raw/{}{suffix}", wait.name());
+            cases.push(Case::job(name, 2, move |me: &Worker, options| raw_latency(me, options, over, wait)));
         }
         if over == Over::Shm {
             cases.push(beside_peer("null/validated/tokio", "tarpc", BLOCKED_TRIPS, awaited::null));
@@ -284,6 +286,7 @@ fn service(is_over: &Arc<AtomicBool>) -> Service {
     let source = room.clone();
     Service::new("bench")
         .procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
+        .procedure("echo-raw", Handling::Inline, |_, number: Raw<u64>| Ok::<_, Never>(number))
         .procedure("length", Handling::Inline, |_, bytes: Vec<u8>| Ok::<_, Never>(bytes.len() as u64))
         .procedure("end", Handling::Inline, move |_, (): ()| {
             is_over.store(true, Ordering::Relaxed);
@@ -320,6 +323,17 @@ fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<
         let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
         time_latency(trips, || {
             black_box(echo.call(&7).map_err(failed)?);
+            Ok(())
+        })
+    })
+}
+
+/// The same with numbers that are not encoded.
+fn raw_latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<Metric>, BenchError> {
+    beside(me, options, over, wait, |client, trips| {
+        let echo = client.procedure::<Raw<u64>, Raw<u64>, Never>("bench", 0, "echo-raw");
+        time_latency(trips, || {
+            black_box(echo.call(&Raw(7)).map_err(failed)?);
             Ok(())
         })
     })

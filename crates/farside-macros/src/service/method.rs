@@ -15,7 +15,7 @@ use crate::{options, wire};
 const ARGUMENTS_MAX: usize = 12;
 
 /// What the client has beside the methods of the trait.
-const OF_CLIENTS: [&str; 5] = ["connect", "new", "at", "deadline", "client"];
+const OF_CLIENTS: [&str; 6] = ["connect", "new", "at", "deadline", "client", "scope"];
 
 const PARAMETERS: &str = "a procedure has no parameters of its own: both programs must know its types";
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use farside_wire::{Decoder, Encoder, Reader, Wire, WireError};
+use farside_wire::{Beside, Decoder, Encoder, Schema, WireError, travels_beside};
 
 use super::{Client, Procedure, Signature, Stub};
 use crate::area::Area;
@@ -65,22 +65,9 @@ impl fmt::Display for Encoded {
     }
 }
 
-// SAFETY: (1, 2, 3) `write` writes the byte that `wire_bytes` counts and forgets memory that only
-// this process uses; (4) `read` reads nothing and fails; (6) one byte is written.
-unsafe impl Wire for Encoded {
-    const PLAIN: bool = false;
-
-    fn wire_bytes(&self) -> usize {
-        1
-    }
-
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: the caller passes room for `wire_bytes`.
-        unsafe { 0_u8.write(out) };
-    }
-
-    unsafe fn read(_: &mut Reader<'_>) -> Result<Self, WireError> {
-        Err(WireError::outside_a_job::<Self>())
+impl Beside for Encoded {
+    fn describe(schema: &mut Schema) {
+        schema.not_portable::<Self>();
     }
 
     fn encode(&self, out: &mut Encoder) {
@@ -94,6 +81,8 @@ unsafe impl Wire for Encoded {
         Ok(Self::new(input.take::<Self>(input.remaining())?.to_vec()))
     }
 }
+
+travels_beside!([] Encoded);
 
 impl Client {
     /// The procedure `name` of a service, whose types are given as text in the form of

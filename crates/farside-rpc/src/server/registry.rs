@@ -66,9 +66,8 @@ pub struct ProcedureStats {
     pub failed: u64,
     /// Number of calls without either: refused, undecodable, cancelled or panicked.
     pub refused: u64,
-    /// Number of calls whose times are known: those that waited for a thread, whatever became of
-    /// them. Calls that run [inline](Handling::Inline) are not timed, because reading the clock
-    /// would be a notable part of their cost.
+    /// Number of calls whose times are known: all whose handlers were to run, whatever became of
+    /// them.
     pub timed: u64,
     /// The time from arrival to answer that half of the timed calls did not exceed. This and `p99`
     /// are rounded up by at most a quarter.
@@ -81,6 +80,10 @@ pub struct ProcedureStats {
     pub queued: Duration,
     /// The time that all timed calls together ran.
     pub running: Duration,
+    /// How many of the timed calls took how long from arrival to answer: for each bucket that is
+    /// not empty, its largest time and the number of calls. There are four buckets for each power
+    /// of two of nanoseconds. Differences between two looks tell of the time between them.
+    pub buckets: Vec<(Duration, u64)>,
 }
 
 /// All procedures of a server.
@@ -213,7 +216,7 @@ impl Names {
     fn stats(&self) -> Vec<ProcedureStats> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let stats = self.counters.iter().map(|(name, counters)| {
-            let Summary { count, p50, p99, max, queued, running } = counters.times.summary();
+            let Summary { count, p50, p99, max, queued, running, buckets } = counters.times.summary();
             ProcedureStats {
                 name: name.clone(),
                 done: read(&counters.done),
@@ -225,6 +228,7 @@ impl Names {
                 max,
                 queued,
                 running,
+                buckets,
             }
         });
         stats.collect()

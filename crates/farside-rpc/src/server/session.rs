@@ -194,6 +194,8 @@ impl Session {
         if is_inline && head.status == 0 {
             let incoming = Incoming { head, call: self.call(head, entry, deadline, self.never.clone()) };
             let outcome = self.run(link, &incoming, entry, body);
+            // The caller may look at the times as soon as it has the answer.
+            entry.counters.times.record(arrived, arrived, Instant::now());
             return self.conclude(link, head, entry, outcome);
         }
         let cancelled = Arc::new(AtomicBool::new(false));

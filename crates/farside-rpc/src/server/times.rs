@@ -8,8 +8,8 @@ const PART_BITS: u32 = 2;
 /// Four buckets for each power of two of nanoseconds, up to 73 minutes. The last one has no end.
 const BUCKETS: usize = 40 << PART_BITS;
 
-/// The times of calls that have gone through the queue. All counters only grow. Threads that answer
-/// calls write them, `stats` reads them, and nothing else depends on them.
+/// The times of calls. All counters only grow. Threads that answer calls write them, `stats` reads
+/// them, and nothing else depends on them.
 #[derive(Debug)]
 pub(super) struct Times {
     buckets: [AtomicU64; BUCKETS],
@@ -27,6 +27,8 @@ pub(super) struct Summary {
     pub(super) max: Duration,
     pub(super) queued: Duration,
     pub(super) running: Duration,
+    /// The largest time of each bucket that is not empty, and the number of calls in it.
+    pub(super) buckets: Vec<(Duration, u64)>,
 }
 
 impl Default for Times {
@@ -44,8 +46,13 @@ impl Times {
         };
         let whole_ns = ns(arrived, ended);
         self.buckets[bucket(whole_ns)].fetch_add(1, Ordering::Relaxed);
-        self.max_ns.fetch_max(whole_ns, Ordering::Relaxed);
-        self.queued_ns.fetch_add(ns(arrived, started), Ordering::Relaxed);
+        if whole_ns > self.max_ns.load(Ordering::Relaxed) {
+            self.max_ns.fetch_max(whole_ns, Ordering::Relaxed);
+        }
+        // An inline call has started when it arrived.
+        if started > arrived {
+            self.queued_ns.fetch_add(ns(arrived, started), Ordering::Relaxed);
+        }
         self.running_ns.fetch_add(ns(started, ended), Ordering::Relaxed);
     }
 
@@ -62,7 +69,10 @@ impl Times {
             Duration::from_nanos(reached.map_or(max_ns, |index| end_ns(index).min(max_ns)))
         };
         let read = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
+        let filled = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        let buckets = filled.map(|(index, count)| (Duration::from_nanos(end_ns(index)), *count)).collect();
         Summary {
+            buckets,
             count,
             p50: percentile(50),
             p99: percentile(99),
@@ -116,7 +126,9 @@ mod tests {
             let started = start + Duration::from_micros(us) / 4;
             times.record(start, started, start + Duration::from_micros(us));
         }
-        let Summary { count, p50, p99, max, queued, running } = times.summary();
+        let Summary { count, p50, p99, max, queued, running, buckets } = times.summary();
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 100);
+        assert!(buckets.is_sorted() && buckets.last().unwrap().0 >= max, "{buckets:?}");
         assert_eq!((count, max), (100, Duration::from_micros(100)));
         assert!((50..63).contains(&p50.as_micros()), "{p50:?}");
         assert!((99..=100).contains(&p99.as_micros()), "{p99:?}");

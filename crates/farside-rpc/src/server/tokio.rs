@@ -7,12 +7,11 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ::tokio::io::Interest;
-use ::tokio::io::unix::AsyncFd;
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep_until;
 
 use super::{Turns, Unfinished};
+use crate::watched::Watched;
 
 /// How long a server that drains waits for something to happen.
 const DRAIN_STEP: Duration = Duration::from_millis(10);
@@ -116,10 +115,7 @@ impl Turns {
         mut end: Pin<&mut impl Future<Output = ()>>,
         is_done: impl Fn(&Self) -> bool,
     ) -> io::Result<()> {
-        let descriptor = self.as_fd().try_clone_to_owned()?;
-        // SAFETY: `watched` owns the descriptor, which is open until `watched` closes it, and which
-        // nothing else knows. An `OwnedFd` always returns the same descriptor.
-        let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
+        let watched = Watched::new(self.as_fd())?;
         loop {
             let has_more = self.turn(Duration::ZERO) > 0 || self.may_have_more();
             if is_done(self) {
@@ -137,9 +133,8 @@ impl Turns {
                 if end.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Ok(true));
                 }
-                if let Poll::Ready(ready) = watched.poll_read_ready(context) {
-                    ready?.clear_ready();
-                    return Poll::Ready(Ok(false));
+                if let Poll::Ready(ready) = watched.poll_readable(context) {
+                    return Poll::Ready(ready.map(|()| false));
                 }
                 due.as_mut().poll(context).map(|()| Ok::<_, io::Error>(false))
             });

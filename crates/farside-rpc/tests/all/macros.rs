@@ -139,6 +139,10 @@ fn methods_are_procedures() {
             let got = scope(|scope| kv.get("a".into(), scope.lend_mut(&mut room)).unwrap().wait());
             assert_eq!(got, Ok(bytes as u64));
             assert!(room == value);
+            room.fill(0);
+            let got = kv.scope(|s| s.get("a".into(), s.lend_mut(&mut room))?.wait());
+            assert_eq!(got, Ok(bytes as u64));
+            assert!(room == value);
         }
         kv.put("ab".into(), vec![1].into()).unwrap().wait().unwrap();
         let listed = kv.list("a".into()).unwrap().wait().unwrap().map(|item| item.map(|(key, stat)| (key, stat.bytes)));

@@ -14,6 +14,7 @@ mod one_way;
 mod operation;
 mod parts;
 mod processes;
+mod raw;
 mod rdma;
 mod relay;
 mod results;
