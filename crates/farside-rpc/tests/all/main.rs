@@ -7,6 +7,7 @@ mod compile_fail;
 mod doors;
 mod endings;
 mod forks;
+mod guide;
 mod left_alone;
 mod limits;
 mod macros;

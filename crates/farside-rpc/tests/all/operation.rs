@@ -151,6 +151,11 @@ fn calls_are_timed() {
     let stats = client.stats().unwrap();
     let of = |name: &str| stats.iter().find(|stats| stats.name == format!("timed/0/{name}")).unwrap();
     assert_eq!(of("inline").queued, Duration::ZERO);
+    // Later ones are not all timed.
+    let inline = client.procedure::<u64, u64, Never>("timed", 0, "inline");
+    (0..1700).for_each(|number| assert_eq!(inline.call(&number), Ok(number)));
+    let later = client.stats().unwrap().into_iter().find(|stats| stats.name == "timed/0/inline").unwrap();
+    assert_eq!((later.done, later.timed), (1800, 1100));
     for called in [of("inline"), of("pooled"), of("async")] {
         assert_eq!((called.done, called.timed), (100, 100));
         assert!(Duration::ZERO < called.p50 && called.p50 <= called.p99 && called.p99 <= called.max, "{called:?}");
