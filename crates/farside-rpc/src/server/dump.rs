@@ -128,7 +128,8 @@ impl Unfinished {
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, printed) = (self.count(), self.calls.len().min(PRINTED_MAX));
-        write!(f, "{count} calls had not ended when the server did: ")?;
+        let calls = if count == 1 { "call" } else { "calls" };
+        write!(f, "{count} {calls} had not ended when the server did: ")?;
         for (index, call) in self.calls[..printed].iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
             let state = if call.running.is_some() { "running" } else { "queued" };

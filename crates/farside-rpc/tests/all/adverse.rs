@@ -110,7 +110,10 @@ fn a_server_listens_on_ipv6_and_shared_memory() {
     let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
     let [tcp, named] = &addresses[..] else { panic!("{addresses:?}") };
     assert!(tcp.starts_with("tcp://[::1]:") && !tcp.ends_with(":0") && *named == shm, "{addresses:?}");
-    let clients = [tcp, named].map(|address| connect(address));
+    let clients = [tcp, named].map(|address| {
+        let connect = Client::to(address, credentials()).unwrap().deadline(LONG);
+        connect.over_network().connect().unwrap()
+    });
     let sent = pattern(300_001);
     for (number, client) in (0..).zip(&clients) {
         assert_eq!(echo(client, number), Ok(number));
