@@ -1,5 +1,6 @@
 //! What an `Answer` frame says.
 
+use farside_wire::check::MessageKind;
 use farside_wire::{Decoder, Wire};
 
 use crate::error::{ARGUMENTS, CallError, RESULT, Stage};
@@ -89,4 +90,14 @@ pub(crate) enum Bound {
     Unknown { served: String },
     /// A procedure of other types.
     Shape { theirs: String },
+}
+
+/// What servers answer beside results, and the resolving of names, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    vec![
+        MessageKind::of::<Refused>(),
+        MessageKind::of::<Bind>(),
+        MessageKind::of::<Bound>(),
+        MessageKind::of::<Vec<Bound>>(),
+    ]
 }

@@ -20,6 +20,7 @@
 //! Integers are little endian. The body's encoding depends on the kind.
 
 use farside_wire::Wire;
+use farside_wire::check::MessageKind;
 
 /// The length of a header.
 pub(crate) const HEAD_BYTES: usize = 24;
@@ -161,6 +162,17 @@ pub(crate) struct Share {
     /// The size.
     pub(crate) bytes: u64,
     pub(crate) may_write: bool,
+}
+
+/// The header and the bodies that are not results, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    let recode = |bytes: &[u8]| Head::from_bytes(bytes.try_into().ok()?).map(|head| head.to_bytes().to_vec());
+    vec![
+        MessageKind::by_hand("frame::Head", recode),
+        MessageKind::of::<Fetch>(),
+        MessageKind::of::<Take>(),
+        MessageKind::of::<Share>(),
+    ]
 }
 
 #[cfg(test)]

@@ -1,13 +1,18 @@
-//! The exact bytes of the messages of a greeting.
+//! The exact bytes of the messages of a greeting, and of the bodies of frames.
 //!
 //! Programs of different releases exchange at least a [`Hello`] and a [`Refusal::Version`]. The
-//! other messages may change with [`VERSION`], and only with it.
+//! other messages may change with [`VERSION`], and only with it. [`crate::frame`] has the bytes of
+//! headers.
 
 use std::fmt::Debug;
 
 use farside_wire::{Decoder, Wire};
 
+use crate::answer::{Bind, Bound, Refused};
+use crate::frame::{Fetch, Share, Take};
 use crate::greeting::{Hello, Nearby, Proof, Refusal, Reply, VERSION, Welcome};
+use crate::remote::Description;
+use crate::segments::Segments;
 
 /// Decodes a message, which is given in parts, and checks that it is encoded in the same way.
 #[track_caller]
@@ -77,4 +82,53 @@ fn a_server_has_fixed_messages() {
     assert_eq!(refused(&[&[5, 0, 0, 0]]), Refusal::ShuttingDown);
     let malformed = refused(&[&[6, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], b"no"]);
     assert_eq!(malformed, Refusal::Malformed { why: "no".into() });
+}
+
+#[test]
+fn bodies_of_frames_have_fixed_bytes() {
+    let fetch: Fetch = read(&[&[1, 0, 0, 0, 0, 0, 0, 0], &[2; 8], &[3; 8], &[4; 8]]);
+    let word = |byte: u64| byte * 0x0101_0101_0101_0101;
+    assert_eq!(fetch, Fetch { offset: 1, bytes: word(2), into: word(3), into_offset: word(4) });
+    // A segment of 3 bytes at the address 5.
+    let take: Take = read(&[&[1; 8], &[2, 0, 0, 0, 0, 0, 0, 0], &[10, 6]]);
+    assert_eq!(take.operation, word(1));
+    let segments = Segments::unpack(&take.segments).unwrap();
+    assert!(segments.range(0, usize::MAX).eq([(5, 3)]));
+    let share: Share = read(&[&[1; 8], &[2; 8], &[3; 8], &[1]]);
+    assert_eq!(share, Share { key: word(1), base: word(2), bytes: word(3), may_write: true });
+    let empty = [0; 8];
+    let memory: Vec<Option<Description>> = read(&[
+        &[2, 0, 0, 0, 0, 0, 0, 0],
+        &[0],
+        // The number, the size, no bytes, no segments, the number of shared memory, not to write.
+        &[1],
+        &[[1; 8], [2; 8]].concat(),
+        &[0],
+        &empty,
+        &[1, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[0],
+    ]);
+    let (number, bytes) = (word(1), word(2));
+    let described = Description { number, bytes, inline: None, segments: vec![], shared: Some(5), may_write: false };
+    assert_eq!(memory, [None, Some(described)]);
+}
+
+#[test]
+fn answers_and_names_have_fixed_bytes() {
+    let text = [1, 0, 0, 0, 0, 0, 0, 0, b'a'];
+    let bind: Bind = read(&[&text, &[2, 1], &[1, 0, 0, 0, 0, 0, 0, 0], &text, &text]);
+    assert_eq!(bind, Bind { service: "a".into(), provider: 0x102, procedures: vec![("a".into(), "a".into())] });
+    assert_eq!(read::<Bound>(&[&[0; 4], &[7, 0, 0, 0]]), Bound::Procedure { number: 7 });
+    assert_eq!(read::<Bound>(&[&[1, 0, 0, 0], &text]), Bound::Unknown { served: "a".into() });
+    assert_eq!(read::<Bound>(&[&[2, 0, 0, 0], &text]), Bound::Shape { theirs: "a".into() });
+    let refused = |variant: u8, parts: &[&[u8]]| read::<Refused>(&[&[&[variant, 0, 0, 0][..]], parts].concat());
+    assert_eq!(refused(0, &[]), Refused::Expired);
+    assert_eq!(refused(1, &[]), Refused::Cancelled);
+    assert_eq!(refused(2, &[&[9, 0, 0, 0, 0, 0, 0, 0], &text]), Refused::Busy { limit: 9, what: "a".into() });
+    assert_eq!(refused(3, &[&text, &text]), Refused::Unknown { name: "a".into(), served: "a".into() });
+    assert_eq!(refused(4, &[&text]), Refused::Undecodable { cause: "a".into() });
+    let too_large = Refused::TooLarge { is_result: true, bytes: 2, max: 1 };
+    assert_eq!(refused(5, &[&[1], &[2, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0]]), too_large);
+    assert_eq!(refused(6, &[&text]), Refused::Panicked { message: "a".into() });
+    assert_eq!(refused(7, &[]), Refused::ShuttingDown);
 }

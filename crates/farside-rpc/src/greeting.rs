@@ -30,6 +30,7 @@ use crate::path::rdma;
 use crate::path::shm::Secret as MemorySecret;
 use farside_sys::topology::host_id;
 use farside_wire::Wire;
+use farside_wire::check::MessageKind;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -268,6 +269,11 @@ impl Tokens {
     pub(crate) fn find(&self, name: &str) -> Option<&(Secret, Vec<String>)> {
         self.known.get(name)
     }
+}
+
+/// The messages of a greeting, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    vec![MessageKind::of::<Hello>(), MessageKind::of::<Proof>(), MessageKind::of::<Reply>()]
 }
 
 #[cfg(test)]

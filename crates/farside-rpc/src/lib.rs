@@ -158,6 +158,21 @@ pub use server::Server;
 pub use service::{Handling, Service};
 pub use stream::Stream;
 
+/// The messages of this crate, for tests of their decoders.
+#[doc(hidden)]
+pub fn message_kinds() -> Vec<wire::check::MessageKind> {
+    use wire::check::MessageKind;
+
+    let built_in = vec![
+        MessageKind::of::<Vec<server::Description>>(),
+        MessageKind::of::<Vec<server::ProcedureStats>>(),
+        MessageKind::of::<server::Dump>(),
+    ];
+    let frames = vec![path::tcp::message_kind(), segments::message_kind()];
+    let bodies = [frame::message_kinds(), remote::message_kinds(), answer::message_kinds()].concat();
+    [greeting::message_kinds(), frames, bodies, built_in].concat()
+}
+
 /// For what macros write, not for programs.
 #[doc(hidden)]
 pub mod __private {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farside_wire::Wire;
+use farside_wire::check::MessageKind;
 
 use crate::area::Area;
 use crate::call::Call;
@@ -341,4 +342,16 @@ pub(crate) fn room_for(bytes: u64) -> Result<Vec<u8>, TransferError> {
     room.try_reserve_exact(length).map_err(|_| TransferError::NoMemory { bytes })?;
     room.resize(length, 0);
     Ok(room)
+}
+
+/// Memory of arguments and of results, for tests of the decoders. A place in a result without
+/// memory takes one byte, and as much room as one with memory.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    let room = size_of::<Option<Description>>() as u64;
+    vec![
+        MessageKind::of::<Description>(),
+        MessageKind::of::<Vec<Description>>(),
+        // Memory grows by doubling.
+        MessageKind::of::<Vec<Option<Description>>>().requesting(4 * room),
+    ]
 }

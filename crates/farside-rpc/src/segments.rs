@@ -6,7 +6,9 @@
 //! - twice the length of its segments, and one more if it has several,
 //! - if it has several: their number, and the distance between the starts of two.
 //!
-//! Each of these has as many bytes as it needs, seven bits in each.
+//! Each of these has as many bytes as it needs, seven bits in each, and no more.
+
+use farside_wire::check::MessageKind;
 
 /// An address and a length.
 pub(crate) type Segment = (usize, usize);
@@ -40,6 +42,13 @@ impl Run {
         self.count += usize::from(fits);
         fits
     }
+}
+
+/// Segments as they travel, for tests of their decoder. A run of two bytes takes 32 in memory, and
+/// memory grows by doubling.
+pub(crate) fn message_kind() -> MessageKind {
+    let recode = |bytes: &[u8]| Segments::unpack(bytes).and_then(|segments| segments.pack(usize::MAX));
+    MessageKind::by_hand("segments::Segments", recode).requesting(80)
 }
 
 /// Describes segments that are not empty in at most `bytes_max` bytes. `None` if that is too
@@ -94,8 +103,12 @@ impl Segments {
                 0 => (1, 0),
                 _ => (usize::try_from(take_number(&mut packed)?).ok()?, take_distance(&mut packed)?),
             };
+            // One segment is not written as several.
+            if length & 1 == 1 && count < 2 {
+                return None;
+            }
             let run = Run { start, bytes, stride, count };
-            let run_bytes = bytes.checked_mul(count).filter(|bytes| *bytes > 0)?;
+            let run_bytes = bytes.checked_mul(count)?;
             sum = sum.checked_add(run_bytes).filter(|sum| isize::try_from(*sum).is_ok())?;
             end = run.start_of(count - 1).wrapping_add(bytes);
             runs.push(run);
@@ -156,8 +169,8 @@ fn take_number(packed: &mut &[u8]) -> Option<u64> {
         let (byte, rest) = packed.split_first()?;
         *packed = rest;
         let bits = u64::from(byte & 0x7f);
-        // The tenth byte has one bit left.
-        if shift > 63 || bits << shift >> shift != bits {
+        // The tenth byte has one bit left. A last byte of 0 would be of no use.
+        if shift > 63 || bits << shift >> shift != bits || *byte == 0 && shift > 0 {
             return None;
         }
         number |= bits << shift;
@@ -217,7 +230,17 @@ mod tests {
     #[test]
     fn impossible_segments_are_refused() {
         assert_eq!(Segments::unpack(&[]), Some(Segments::default()));
-        for wrong in [&[2][..], &[0x80], &[0xff; 12], &[2, 0], &[2, 1, 1, 0], &[2, 3, 0, 0], &[2, 3, 2]] {
+        for wrong in [
+            &[2][..],
+            &[0x80],
+            &[0xff; 12],
+            &[2, 0],
+            &[2, 1, 1, 0],
+            &[2, 3, 0, 0],
+            &[2, 3, 1, 2],
+            &[2, 3, 2],
+            &[0x82, 0, 2],
+        ] {
             assert_eq!(Segments::unpack(wrong), None, "{wrong:?}");
         }
         let most = isize::MAX as usize;

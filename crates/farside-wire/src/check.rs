@@ -11,7 +11,7 @@ use std::hint::black_box;
 use super::{Decoder, Wire, WireError, decode, encode};
 
 /// The memory that decoding a message and encoding it again may request: so much for each byte of
-/// the message, and a fixed part.
+/// the message, unless its kind [says otherwise](MessageKind::requesting), and a fixed part.
 const REQUEST_BYTES_PER_BYTE: u64 = 16;
 const REQUEST_BYTES_FIXED: u64 = 1024;
 /// More variants than any message has.
@@ -27,6 +27,7 @@ pub struct MessageKind {
     /// The number of variants, whose number follows the start. 0 if the message has no variants.
     pub variants: u32,
     has_payload: bool,
+    request_bytes_per_byte: u64,
     recode: Recode,
 }
 
@@ -43,7 +44,7 @@ impl MessageKind {
         };
         let variants = (0..VARIANTS_MAX).find(is_refused).unwrap_or(0);
         let recode: Recode = |bytes| decode::<T>(Decoder::new(bytes), 0).ok().map(|value| encode(&value, Vec::new()));
-        Self { name: type_name::<T>(), start: &[], variants, has_payload: false, recode }
+        Self { variants, has_payload: false, ..Self::by_hand(type_name::<T>(), recode) }
     }
 
     /// The message after `start`, decoded and encoded by `recode` as the program does it.
@@ -61,7 +62,15 @@ impl MessageKind {
     /// A message of the hot path, which is encoded by hand and has a payload.
     #[must_use]
     pub fn by_hand(name: &'static str, recode: Recode) -> Self {
-        Self { name, start: &[], variants: 0, has_payload: true, recode }
+        let request_bytes_per_byte = REQUEST_BYTES_PER_BYTE;
+        Self { name, start: &[], variants: 0, has_payload: true, request_bytes_per_byte, recode }
+    }
+
+    /// The same message, which may request this many bytes for each of its own: its parts take more
+    /// memory than bytes.
+    #[must_use]
+    pub fn requesting(self, request_bytes_per_byte: u64) -> Self {
+        Self { request_bytes_per_byte, ..self }
     }
 
     /// Decodes every prefix of `bytes`, and returns the last one that is a message.
@@ -79,7 +88,7 @@ impl MessageKind {
         let mut message = None;
         for prefix in (0..=bytes.len()).map(|end| &bytes[..end]) {
             let (again, requested) = requested_by(|| (self.recode)(prefix));
-            let max = REQUEST_BYTES_FIXED + REQUEST_BYTES_PER_BYTE * prefix.len() as u64;
+            let max = REQUEST_BYTES_FIXED + self.request_bytes_per_byte * prefix.len() as u64;
             if requested > max {
                 return Err(self.broken(prefix, &format!("{requested} B of memory requested, more than {max}")));
             }

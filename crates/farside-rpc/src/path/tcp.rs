@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farside_wire::check::MessageKind;
+
 use super::rdma::RdmaPath;
 use super::{LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
@@ -108,6 +110,16 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, LinkEnd> {
     let Some((head, rest)) = rest.split_first_chunk() else { return Ok(None) };
     let head = Head::from_bytes(head).ok_or_else(|| LinkEnd::protocol("a frame of an unknown kind"))?;
     Ok(rest.split_at_checked(length).map(|(body, rest)| (head, body, rest)))
+}
+
+/// Frames as they follow each other, for tests of their decoder. What follows the first frame is a
+/// payload.
+pub(crate) fn message_kind() -> MessageKind {
+    MessageKind::by_hand("tcp::split", |bytes| {
+        let (head, body, rest) = split(bytes).ok()??;
+        let length = u32::try_from(body.len()).expect("a body is short").to_le_bytes();
+        Some([&length, &head.to_bytes()[..], body, rest].concat())
+    })
 }
 
 impl Path for TcpPath {
