@@ -1,0 +1,5 @@
+//! Servers and clients of remote procedures: with the feature `tokio`, and built apart.
+
+mod cases;
+mod server_task;
+mod versions;
