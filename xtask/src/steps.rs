@@ -33,6 +33,7 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
         calls_over_libfabric(without)?;
         jobs_on_two_machines(without)?;
     }
+    large(without)?;
     loom()?;
     release()?;
     beds::run_all(&Arguments { without: without.to_vec(), ..Arguments::default() })?;
@@ -110,6 +111,30 @@ fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
     let packages = ["farside-tests", "farside-mcts", "farside-containers-tests"];
     command.args(packages.iter().flat_map(|package| ["--package", package])).args(["--test", "all", "--"]);
     run_tests(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
+}
+
+/// The memory that the largest test takes, in KiB.
+const LARGE_KIB: u64 = 6 << 20;
+
+/// Runs the tests of `farside-rpc` that plain `cargo test` leaves out: 10,000 clients that die in
+/// the middle of transfers, and transfers of 2.5 GiB.
+fn large(without: &[Bed]) -> Result<(), String> {
+    let mut command = cargo();
+    command.args(["test", "--package", "farside-rpc", "--test", "all", "--", "--ignored", "--test-threads", "1"]);
+    command.arg("soak::");
+    if available_kib().is_none_or(|kib| kib >= LARGE_KIB) {
+        command.arg("huge::");
+    } else {
+        println!("xtask: left out: transfers of 2.5 GiB, which take {} GiB of free memory", LARGE_KIB >> 20);
+    }
+    run_tests(beds::tell(&mut command, without))
+}
+
+/// The memory that programs can have, if the system tells it.
+fn available_kib() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
 /// Searches with two processes of the command as users build it: optimised, without debug

@@ -8,6 +8,7 @@ mod doors;
 mod endings;
 mod forks;
 mod guide;
+mod huge;
 mod left_alone;
 mod limits;
 mod macros;

@@ -158,7 +158,7 @@ fn dead_clients_leave_nothing_behind() {
 }
 
 #[test]
-#[ignore = "takes minutes: 10,000 clients"]
+#[ignore = "takes half a minute: 10,000 clients"]
 fn ten_thousand_dead_clients_leave_nothing_behind() {
     check(10_000 / CLIENTS);
 }
