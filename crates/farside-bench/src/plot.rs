@@ -19,8 +19,9 @@ const BAR_HEIGHT: u32 = 26;
 const MARGINS_HEIGHT: u32 = 110;
 /// What the names of metrics that a model predicts begin with.
 const PREDICTED: &str = "predicted_";
-/// Width of the column with the names of the cases.
-const NAMES_WIDTH: u32 = 170;
+/// The least width of the column with the names of the cases, and that of a letter.
+const NAMES_WIDTH_MIN: u32 = 170;
+const LETTER_WIDTH: u32 = 7;
 
 /// Draws one picture for each bench and metric, as `BENCH-METRIC.svg` in `folder`, which it creates
 /// if necessary. Returns the paths of the files.
@@ -112,7 +113,10 @@ impl Axis {
 
 fn draw(bench: &str, metric: &str, rows: &Predicted<'_>) -> Drawn {
     let mut svg = String::new();
-    let size = (WIDTH, MARGINS_HEIGHT + BAR_HEIGHT * rows.len() as u32);
+    let names: Vec<_> = rows.iter().map(|(row, _)| row.name()).collect();
+    let longest = names.iter().map(String::len).max().unwrap_or_default() as u32;
+    let names_width = NAMES_WIDTH_MIN.max(longest * LETTER_WIDTH + 8);
+    let size = (WIDTH + names_width - NAMES_WIDTH_MIN, MARGINS_HEIGHT + BAR_HEIGHT * rows.len() as u32);
     let axis = Axis::of(rows);
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     area.fill(&WHITE)?;
@@ -120,7 +124,7 @@ fn draw(bench: &str, metric: &str, rows: &Predicted<'_>) -> Drawn {
         .caption(format!("{bench}: {metric}"), ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(36)
-        .y_label_area_size(NAMES_WIDTH)
+        .y_label_area_size(names_width)
         // The first case is at the top.
         .build_cartesian_2d(axis.begin..axis.end, rows.len() as f64..0.0)?;
     let unit = rows.first().map_or("", |(row, _)| &row.unit);
@@ -147,10 +151,10 @@ fn draw(bench: &str, metric: &str, rows: &Predicted<'_>) -> Drawn {
     chart.draw_series(predictions.map(|(top, predicted)| mark(top, predicted, GREEN)))?;
     let to_the_left = Pos::new(HPos::Right, VPos::Center);
     let style = ("sans-serif", 13).into_text_style(&area).pos(to_the_left);
-    let name = |(row, top): (&Row, f64)| {
-        EmptyElement::at((axis.begin, top + 0.5)) + Text::new(row.case.clone(), (-8, 0), style.clone())
+    let name = |(name, (_, top)): (String, (&Row, f64))| {
+        EmptyElement::at((axis.begin, top + 0.5)) + Text::new(name, (-8, 0), style.clone())
     };
-    chart.draw_series(numbered().map(name))?;
+    chart.draw_series(names.into_iter().zip(numbered()).map(name))?;
     drop(chart);
     area.present()?;
     drop(area);
@@ -181,6 +185,14 @@ mod tests {
             assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
             assert_eq!(svg.to_lowercase().matches("#5a82b4").count(), count, "one bar for each row: {svg}");
         }
+    }
+
+    #[test]
+    fn peers_are_named() {
+        let own = row("null", "rtt_ns", vec![190.0], vec![]);
+        let peer = Row { peer: Some("a peer".into()), ..own.clone() };
+        let svg = draw("rpc-latency", "rtt_ns", &[&own, &peer], |_| None).unwrap();
+        assert_eq!((svg.matches("null").count(), svg.matches("null (a peer)").count()), (2, 1), "{svg}");
     }
 
     #[test]

@@ -56,6 +56,14 @@ impl Row {
         })
     }
 
+    /// The name of the case for people, with that of the peer.
+    pub(crate) fn name(&self) -> String {
+        match &self.peer {
+            Some(peer) => format!("{} ({peer})", self.case),
+            None => self.case.clone(),
+        }
+    }
+
     /// Returns the row as one line of JSON, without a line feed. `limit`, `limit_name` and `ratio`
     /// are null if there is no limit. Only a peer's row has the key `peer`.
     #[must_use]

@@ -31,14 +31,10 @@ impl Table {
             self.bench = Some(row.bench.clone());
         }
         let shown = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| show(value, &row.unit));
-        let case = match &row.peer {
-            Some(peer) => format!("{} ({peer})", row.case),
-            None => row.case.clone(),
-        };
         let line = writeln!(
             lines,
             "  {:<26} {:<20} {:>10}  {:>10} {:>7}  {:<20} {}",
-            case,
+            row.name(),
             row.metric,
             show(row.value, &row.unit),
             shown(row.limit),

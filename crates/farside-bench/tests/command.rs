@@ -106,6 +106,18 @@ fn a_bench_of_two_processes_writes_rows() {
 }
 
 #[test]
+fn programs_that_call_have_rows() {
+    for (bench, metric) in [
+        ("rpc-latency/connect/tcp", "connect_ns"),
+        ("bulk/pipeline-4/mapped", "bytes_per_s"),
+        ("kv/get/100B/16-in-flight", "bytes_per_s"),
+    ] {
+        let rows = rows_with(bench, &["--fabric", "shm", "-n", "10", "--no-peers"]);
+        assert!(rows.iter().any(|row| row["metric"] == metric), "{bench}: {rows:?}");
+    }
+}
+
+#[test]
 fn maps_of_any_size_have_rows() {
     for size in ["2", "100", "4096"] {
         for case in ["insert/one-sided/all", "find/batched", "find-miss/call/local"] {

@@ -2,8 +2,10 @@
 //!
 //! The peer is Redis in memory, without persistence, on a Unix socket, where it is installed. It is
 //! measured in turns with the store, with as many requests under way. Both sides of both block.
-//! Worker 1 starts it, so that it runs on the CPU that serves the store, too.
+//! Worker 1 starts it, so that it runs on the CPU that serves the store, too. Long files are put
+//! into a store on disk, and got from it.
 
+mod files;
 mod redis;
 
 use std::collections::VecDeque;
@@ -49,6 +51,9 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
             }
         }
     }
+    if matches!(on, Fabric::Shm) {
+        cases.extend(files::cases());
+    }
     cases
 }
 
@@ -92,11 +97,15 @@ fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, Ben
         Ok(rates)
     })?;
     drop((serving, redis));
-    let mut metric = taken.metric("ops_per_s", "1/s", 0);
-    if taken.samples_of(1).iter().any(|rate| *rate > 0.0) {
-        metric = metric.against("Redis on a Unix socket", taken.samples_of(1));
-    }
-    Ok(taken.report(vec![metric]))
+    let metrics = [("ops_per_s", "1/s", 1.0), ("bytes_per_s", "B/s", what.bytes as f64)].map(|(name, unit, each)| {
+        let samples = |thing| taken.samples_of(thing).into_iter().map(|rate| rate * each).collect::<Vec<_>>();
+        let metric = Metric::new(name, unit, samples(0));
+        match taken.samples_of(1).iter().any(|rate| *rate > 0.0) {
+            true => metric.against("Redis on a Unix socket", samples(1)),
+            false => metric,
+        }
+    });
+    Ok(taken.report(metrics.into()))
 }
 
 /// Gets or puts a value again and again.

@@ -1,6 +1,7 @@
 //! Remote procedure calls between two processes: worker 0 calls, worker 1 serves.
 
 mod awaited;
+mod mover;
 mod simulated;
 
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use farside::{Worker, WorkerId};
 use farside_fabric::ofi::connected;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
-use farside_rpc::{Client, Credentials, Handling, Never, Raw, Rdma, Server, Service, Tokens};
+use farside_rpc::{Client, Credentials, Handling, Never, Raw, Rdma, Server, Service, Tokens, TransferError};
 use farside_sys::process_memory;
 
 use super::size_name;
@@ -25,7 +26,8 @@ use crate::limits::ping_pong::{PingPong, TwoLines};
 use crate::limits::system::{ByteStream, RoundTrips};
 use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
-use crate::timing::{Latency, time_latency};
+use crate::stats::{median, quantile};
+use crate::timing::{ALONE, Latency, time_batches, time_latency};
 use crate::turns::{in_turns, once};
 use crate::{BenchError, Options, peers};
 
@@ -33,6 +35,11 @@ pub(crate) const LATENCY: &str = "round trips of remote procedure calls between 
 pub(crate) const RATE: &str = "remote procedure calls a second, with several of them under way";
 pub(crate) const SCALING: &str = "several clients of one server of remote procedures, and idle ones";
 pub(crate) const BULK: &str = "bulk data that the handler of a remote procedure pulls and pushes";
+
+/// The times of a null call on a Cray XE6 that Mercury published: with XDR, and without. They are
+/// averages of 20 calls (Section IV-C).
+const PUBLISHED: [(&str, f64); 2] = [("mercury-xdr-published", 23_000.0), ("mercury-published", 20_000.0)];
+const PUBLISHED_RUNS: usize = 20;
 
 const SPUN_TRIPS: u64 = 100_000;
 const BLOCKED_TRIPS: u64 = 10_000;
@@ -95,7 +102,8 @@ pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
         if over == Over::Shm {
             cases.push(beside_peer("null/validated/tokio", "tarpc", BLOCKED_TRIPS, awaited::null));
         }
-        for bytes in [64, 4 << 10, 32 << 10, 64 << 10] {
+        cases.push(Case::job(format!("connect{suffix}"), 2, move |me, options| connects(me, options, over)));
+        for bytes in [2, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10] {
             let name = format!("arguments/{}{suffix}", size_name(bytes));
             cases.push(Case::job(name, 2, move |me, options| arguments(me, options, over, bytes)));
         }
@@ -130,28 +138,34 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
         let mut add = |name, what| {
             cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
         };
-        for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20, MOVED_BYTES_MAX] {
-            for (name, is_push) in [("pull", false), ("push", true)] {
+        for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, MOVED_BYTES_MAX] {
+            for (name, how) in [("pull", How::Pull), ("push", How::Push)] {
                 for depth in [1, 4, 16].into_iter().filter(|depth| depth * bytes <= UNDER_WAY_BYTES_MAX) {
                     for (is_mapped, kind) in kinds() {
                         let name = format!("{name}/{}/depth-{depth}{suffix}{kind}", size_name(bytes));
-                        add(name, Moved { bytes, segments: 1, depth, is_push, is_mapped });
+                        add(name, Moved { bytes, segments: 1, depth, how, is_mapped });
                     }
                 }
             }
         }
-        for segments in [1, 16, 256, 4096] {
+        for segments in [1, 4, 16, 64, 256, 1024, 4096] {
             for (is_mapped, kind) in kinds() {
                 let name = format!("segments-{segments}{suffix}{kind}");
-                add(name, Moved { bytes: 1 << 20, segments, depth: 1, is_push: false, is_mapped });
+                add(name, Moved { bytes: 1 << 20, segments, depth: 1, how: How::Pull, is_mapped });
+            }
+        }
+        for window in [1, 4, 16] {
+            for (is_mapped, kind) in kinds() {
+                let name = format!("pipeline-{window}{suffix}{kind}");
+                add(name, Moved { bytes: 16 << 20, segments: 1, depth: 1, how: How::Pipeline(window), is_mapped });
             }
         }
     }
     // Without libfabric there are no such cases.
     if matches!(on, Fabric::Shm) && connected::check(PROVIDER).is_ok() {
-        for (name, is_push) in [("pull", false), ("push", true)] {
+        for (name, how) in [("pull", How::Pull), ("push", How::Push)] {
             for bytes in [64 << 10, 1 << 20, 16 << 20] {
-                let what = Moved { bytes, segments: 1, depth: 1, is_push, is_mapped: true };
+                let what = Moved { bytes, segments: 1, depth: 1, how, is_mapped: true };
                 let name = format!("{name}/{}/depth-1/rdma-{PROVIDER}", size_name(bytes));
                 cases.push(Case::job(name, 2, move |me, options| moved(me, options, Over::Rdma, what)));
             }
@@ -188,6 +202,8 @@ pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
             let name = format!("idle-{idle}{suffix}");
             cases.push(Case::job(name, 2, move |me, options| beside_idle(me, options, over, idle)));
         }
+        let name = format!("beside-1GiB{suffix}");
+        cases.push(Case::job(name, 2, move |me, options| mover::beside(me, options, over)));
     }
     if matches!(on, Fabric::Shm) {
         cases.extend(simulated::cases());
@@ -217,17 +233,12 @@ impl Ends {
     fn new(me: &Worker, over: Over, spin: Duration) -> Result<Self, BenchError> {
         let server = WorkerId::new(1);
         if me.id() == server {
-            let address = match over {
-                Over::Shm => format!("shm:farside-bench-{}", std::process::id()),
-                Over::Tcp | Over::Rdma => "tcp://127.0.0.1:0".to_string(),
-            };
             let is_over = Arc::new(AtomicBool::new(false));
-            let mut builder = Server::builder().listen(address).map_err(failed)?.spin(spin);
+            let mut builder = Server::builder().listen(address(over)).map_err(failed)?.spin(spin);
             if over == Over::Rdma {
                 builder = builder.rdma(&rdma()).map_err(failed)?;
             }
-            let tokens = Tokens::new().with(TOKEN.0, TOKEN.1, ["bench"]);
-            let mut turns = builder.tokens(tokens).provider(0, service(&is_over)).turns().map_err(failed)?;
+            let mut turns = builder.tokens(tokens()).provider(0, service(&is_over)).turns().map_err(failed)?;
             me.broadcast(server, Some(turns.addresses()[0].to_string()))?;
             // The greeting takes some turns.
             while turns.connection_count() == 0 {
@@ -297,10 +308,29 @@ fn service(is_over: &Arc<AtomicBool>) -> Service {
             let bytes = memory.bytes() as usize;
             memory.pull(0, &mut room[..bytes]).map_err(|error| error.to_string())
         })
+        .procedure("pipeline", Handling::Pooled, |_, (memory, window): (Bulk<Read>, u64)| {
+            let take = |_, piece: &[u8]| {
+                black_box(piece);
+                Ok::<_, TransferError>(())
+            };
+            memory.pipeline(PIECE_BYTES, window as usize, take).map_err(|error| error.to_string())
+        })
         .procedure("push", Handling::Pooled, move |_, memory: Bulk<Write>| {
             let room = source.lock().map_err(|error| error.to_string())?;
             memory.push(0, &room[..memory.bytes() as usize]).map_err(|error| error.to_string())
         })
+}
+
+/// The address of a server in this process.
+fn address(over: Over) -> String {
+    match over {
+        Over::Shm => format!("shm:farside-bench-{}", std::process::id()),
+        Over::Tcp | Over::Rdma => "tcp://127.0.0.1:0".to_string(),
+    }
+}
+
+fn tokens() -> Tokens {
+    Tokens::new().with(TOKEN.0, TOKEN.1, ["bench"])
 }
 
 /// What a case is compared with: the same round trip by the least means.
@@ -319,13 +349,38 @@ fn limit_of<'m>(
 }
 
 fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<Metric>, BenchError> {
-    beside(me, options, over, wait, |client, trips| {
+    let mut metrics = beside(me, options, over, wait, |client, trips| {
         let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
         time_latency(trips, || {
             black_box(echo.call(&7).map_err(failed)?);
             Ok(())
         })
-    })
+    })?;
+    if over == Over::Shm && wait == Wait::Spin && me.is_first() {
+        let published = PUBLISHED.map(|(peer, ns)| metrics[0].published(peer, ns, PUBLISHED_RUNS));
+        metrics.extend(published);
+    }
+    Ok(metrics)
+}
+
+/// Connects, makes a first call, which asks for the procedure's number, and leaves. Both sides
+/// block.
+fn connects(me: &Worker, options: Options, over: Over) -> Result<Vec<Metric>, BenchError> {
+    let mut ends = Ends::new(me, over, Duration::ZERO)?;
+    let count = options.operations_or(200);
+    let taken = in_turns(me, options, |_| {
+        me.barrier()?;
+        let times = ends.measure(|first| {
+            let address = first.address().to_string();
+            time_batches(count, ALONE, || {
+                let client = connect(&address, None, Duration::ZERO)?;
+                black_box(client.procedure::<u64, u64, Never>("bench", 0, "echo").call(&7).map_err(failed)?);
+                Ok(())
+            })
+        })?;
+        Ok(vec![median(&times), quantile(&times, 0.99)])
+    })?;
+    Ok(taken.report(vec![taken.metric("connect_ns", "ns", 0), taken.metric("connect_p99_ns", "ns", 1)]))
 }
 
 /// The same with numbers that are not encoded.
@@ -408,18 +463,31 @@ struct Moved {
     segments: usize,
     /// The number of calls that are under way at once.
     depth: usize,
-    is_push: bool,
+    how: How,
     /// Whether the handler's process maps the memory.
     is_mapped: bool,
 }
 
+/// What the handler does.
+#[derive(Clone, Copy)]
+enum How {
+    Pull,
+    Push,
+    /// It pulls pieces, this number of them at a time (Mercury, Table I).
+    Pipeline(u64),
+}
+
+/// The bytes of a piece.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Calls that move memory, beside the least that moves as many bytes: a copy of mapped memory, a
 /// system call that reads other memory as from another process, or a bare TCP stream.
 fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<Metric>, BenchError> {
-    let Moved { bytes, segments, depth, is_push, is_mapped } = what;
+    let Moved { bytes, segments, depth, how, is_mapped } = what;
     let mut stream = if over == Over::Shm { None } else { Some(ByteStream::new(me)?) };
     let mut ends = Ends::new(me, over, SPIN)?;
-    let batches = options.operations_or((256 << 20) / (bytes as u64 + (64 << 10))).div_ceil(depth as u64);
+    let turn_bytes = if options.quick { 64 << 20 } else { 256 << 20 };
+    let batches = options.operations_or(turn_bytes / (bytes as u64 + (64 << 10))).div_ceil(depth as u64);
     // The segments are the first halves of blocks, unless there is only one.
     let (part, block) = (bytes / segments, bytes / segments * if segments > 1 { 2 } else { 1 });
     // Each call of a batch has its own memory.
@@ -455,17 +523,27 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
             let limit = streamed.unwrap_or_else(|| rate(start));
             let push = client.procedure::<Bulk<Write>, (), String>("bench", 0, "push");
             let pull = client.procedure::<Bulk<Read>, (), String>("bench", 0, "pull");
+            let pipeline = client.procedure::<(Bulk<Read>, u64), (), String>("bench", 0, "pipeline");
             let start = Instant::now();
             for _ in 0..batches {
                 scope(|scope| {
                     let mut started = Vec::with_capacity(depth);
                     for (call, own) in own.chunks_mut(call_bytes).enumerate() {
                         let pieces = own.chunks_mut(block).map(|piece| &mut piece[..part]);
-                        started.push(match (&shared, is_push) {
-                            (Some(shared), true) => push.start(&shared.to_write_all(parts(call)).map_err(failed)?),
-                            (Some(shared), false) => pull.start(&shared.to_read_all(parts(call)).map_err(failed)?),
-                            (None, true) => push.start(&scope.lend_all_mut(pieces)),
-                            (None, false) => pull.start(&scope.lend_all(pieces.map(|piece| &*piece))),
+                        if matches!(how, How::Push) {
+                            started.push(push.start(&match &shared {
+                                Some(shared) => shared.to_write_all(parts(call)).map_err(failed)?,
+                                None => scope.lend_all_mut(pieces),
+                            }));
+                            continue;
+                        }
+                        let memory = match &shared {
+                            Some(shared) => shared.to_read_all(parts(call)).map_err(failed)?,
+                            None => scope.lend_all(pieces.map(|piece| &*piece)),
+                        };
+                        started.push(match how {
+                            How::Pipeline(window) => pipeline.start(&(memory, window)),
+                            _ => pull.start(&memory),
                         });
                     }
                     started.into_iter().try_for_each(|call| call.map_err(failed)?.wait().map_err(failed))

@@ -15,6 +15,9 @@ use crate::case::Case;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
+/// The shares of the network's bandwidth that Mercury published: over InfiniBand (Figure 4), and on
+/// a Cray XE6 (Figure 5). They stand beside the most clients, which fill the line.
+const PUBLISHED: [(&str, f64); 2] = [("mercury-infiniband-published", 0.7), ("mercury-cray-published", 0.4)];
 const CLIENTS: [usize; 7] = [1, 4, 16, 64, 256, 1024, 4096];
 /// The pulls of a client that are under way at once.
 const DEPTH: usize = 2;
@@ -64,10 +67,12 @@ fn pulls(options: Options, clients: usize) -> Result<Vec<Metric>, BenchError> {
         host_ns.push(begun_here.elapsed().as_nanos() as f64 / count);
     }
     let limit = vec![line; rates.len()];
-    Ok(vec![
-        Metric::new("bytes_per_s", "B/s", rates).against("simulated line", limit),
-        Metric::new("host_ns", "ns", host_ns),
-    ])
+    let rate = Metric::new("bytes_per_s", "B/s", rates).against("simulated line", limit);
+    let mut metrics = vec![rate.clone(), Metric::new("host_ns", "ns", host_ns)];
+    if Some(&clients) == CLIENTS.last() {
+        metrics.extend(PUBLISHED.map(|(peer, share)| rate.published(peer, share * line, 1)));
+    }
+    Ok(metrics)
 }
 
 type Pull = Procedure<Bulk<Read>, u64, String>;
