@@ -204,7 +204,9 @@ fn apply(database: &Database, changes: &[Change], next_version: u64) -> Result<V
         }
         write.open_table(COUNTERS)?.insert("next", next_version)?;
     }
+    crate::kills::point();
     write.commit()?;
+    crate::kills::point();
     Ok(before)
 }
 
@@ -223,7 +225,9 @@ fn prepare(database: &Database) -> Result<u64, redb::Error> {
         write.open_table(STATS)?;
         write.open_table(BODIES)?;
         write.open_table(LONG)?;
+        crate::kills::point();
         write.commit()?;
+        crate::kills::point();
     }
     Ok(format)
 }

@@ -83,7 +83,9 @@ impl Values {
         let sink = match &**self {
             Self::Files(folder) => {
                 let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file(folder, version));
-                Sink::File(created.map_err(|cause| KvError::io("creating a file", &cause))?)
+                let created = created.map_err(|cause| KvError::io("creating a file", &cause))?;
+                crate::kills::point();
+                Sink::File(created)
             }
             Self::Memory(_) => Sink::Memory(Vec::new()),
         };
@@ -110,6 +112,7 @@ impl Values {
             Self::Files(folder) => drop(fs::remove_file(file(folder, version))),
             Self::Memory(values) => drop(lock(values).remove(&version)),
         }
+        crate::kills::point();
     }
 }
 
@@ -153,6 +156,7 @@ impl Writer {
                 Err(_) => Err(ErrorKind::OutOfMemory.into()),
             },
         };
+        crate::kills::point();
         written.map_err(|cause| KvError::io("writing a file", &cause))
     }
 
@@ -160,7 +164,11 @@ impl Writer {
     pub(crate) fn finish(&mut self) -> Result<(u32, Vec<u32>), KvError> {
         match (&mut self.sink, &*self.values) {
             (Sink::File(file), Values::Files(folder)) => {
-                let synced = file.sync_all().and_then(|()| File::open(folder)?.sync_all());
+                let synced = file.sync_all().and_then(|()| {
+                    crate::kills::point();
+                    File::open(folder)?.sync_all()
+                });
+                crate::kills::point();
                 synced.map_err(|cause| KvError::io("writing a file to the disk", &cause))?;
             }
             (Sink::Memory(memory), Values::Memory(values)) => {

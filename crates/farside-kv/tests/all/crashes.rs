@@ -13,7 +13,7 @@ use crate::{Folder, bytes, connect, serve, unique, until};
 const PART: &str = "FARSIDE_KV_TEST_PART";
 
 /// A process that is killed in the end.
-struct Other(Child);
+pub(crate) struct Other(Child);
 
 impl Other {
     fn start(part: &str, address: &str, folder: &str) -> Self {
@@ -28,17 +28,27 @@ impl Other {
         Self::start_by(shell, part, address, folder)
     }
 
-    fn start_by(mut command: Command, part: &str, address: &str, folder: &str) -> Self {
+    pub(crate) fn start_by(mut command: Command, part: &str, address: &str, folder: &str) -> Self {
         command.args(["--exact", "crashes::other", "--nocapture", "--quiet"]);
-        command.env(PART, format!("{part} {address} {folder}")).stdout(Stdio::piped());
+        command.env(PART, format!("{part} {address} {folder}")).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap())
     }
 
-    fn stdout(&mut self) -> BufReader<ChildStdout> {
+    /// Ends the standard input, for which the process waits.
+    pub(crate) fn go_on(&mut self) {
+        drop(self.0.stdin.take());
+    }
+
+    /// Whether the process ends well.
+    pub(crate) fn succeeds(&mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+
+    pub(crate) fn stdout(&mut self) -> BufReader<ChildStdout> {
         BufReader::new(self.0.stdout.take().unwrap())
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -98,6 +108,7 @@ fn other() {
                 kv.put("long", &value).unwrap();
             }
         }
+        "cut-off" => crate::hosts::be_cut_off(address),
         // Puts a value without an end, in parts.
         "endless" => drop(connect(address).put_from("endless", std::io::repeat(1), |_| ())),
         // Puts two parts, and is silent then.

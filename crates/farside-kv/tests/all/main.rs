@@ -2,6 +2,7 @@
 
 mod crashes;
 mod disk;
+mod hosts;
 mod operations;
 mod overwriting;
 
