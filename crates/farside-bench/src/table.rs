@@ -51,6 +51,7 @@ impl Table {
 pub(crate) fn show(value: f64, unit: &str) -> String {
     let (value, unit) = match unit {
         "1/s" => scaled(value, &[(1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")]),
+        "B/s" => scaled(value, &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")]),
         "ns" => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")]),
         "ms" => scaled(value, &[(1e3, "s"), (1.0, "ms"), (1e-3, "us")]),
         "B" => {
@@ -86,6 +87,7 @@ mod tests {
             [(3.12e8, "1/s"), (999.0, "1/s"), (1234.0, "ns"), (187.4, "ns"), (0.5, "ns"), (12.34, "ms"), (0.25, "ms")];
         let shown = shown.map(|(value, unit)| show(value, unit));
         assert_eq!(shown, ["312 M/s", "999 /s", "1.23 us", "187 ns", "0.5000 ns", "12.3 ms", "250 us"]);
+        assert_eq!([1.25e10, 4e5].map(|rate| show(rate, "B/s")), ["12.5 GB/s", "400 kB/s"]);
         assert_eq!([5_242_880.0, 1536.0, 12.0].map(|bytes| show(bytes, "B")), ["5.00 MiB", "1.50 KiB", "12.0 B"]);
         assert_eq!([0.0123, 0.0, 1.7e-5].map(|share| show(share, "1")), ["0.0123", "0", "1.7e-5"]);
     }
