@@ -191,7 +191,7 @@ mod tests {
     fn peers_are_named() {
         let own = row("null", "rtt_ns", vec![190.0], vec![]);
         let peer = Row { peer: Some("a peer".into()), ..own.clone() };
-        let svg = draw("rpc-latency", "rtt_ns", &[&own, &peer], |_| None).unwrap();
+        let svg = draw("rpc-latency", "rtt_ns", &[(&own, None), (&peer, None)]).unwrap();
         assert_eq!((svg.matches("null").count(), svg.matches("null (a peer)").count()), (2, 1), "{svg}");
     }
 
