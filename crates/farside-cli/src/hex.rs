@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use clap::{Args, Subcommand};
 use farside::Worker;
 use farside::job::FabricChoice;
-use farside_inspect::JobId;
+use farside_inspect::{Expose, JobId};
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Report, Search};
 
@@ -180,6 +180,10 @@ fn search_on(me: &Worker, task: &Task, progress: Option<Progress>, is_shown: boo
     let place = OnJob::new(me)?;
     let mut search = Search::new(task.game).params(task.params).on(place);
     let (mut _shown, mut reports) = (None, None);
+    if me.is_first() {
+        // `farside top` and `farside inspect trace` see the others through this process.
+        me.open_door().map_err(|error| JobError::Job(error.into()))?;
+    }
     if is_shown {
         let (shown, taker, tuned) = ShownSearch::new(me, task, search, place.window())?;
         (_shown, reports, search) = (Some(shown), Some(taker), tuned);

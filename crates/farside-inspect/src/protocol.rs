@@ -375,6 +375,10 @@ pub trait Door {
     /// The process behind the door.
     #[rpc(inline)]
     fn about(&self, cx: &Call) -> Result<About, Never>;
+    /// Has all other processes open their doors on their machines, if they were not asked yet.
+    /// Returns those whose answers may still come.
+    #[rpc(inline)]
+    fn open_others(&self, cx: &Call) -> Result<Vec<u32>, Never>;
     /// The doors on the network of all processes. Asks those for one that have none. For process 0.
     fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused>;
     /// Has the process open its door on the network, for another process of its user.

@@ -38,7 +38,7 @@ use crate::protocol::{Kind, Part, Role};
 /// What a worker can show to programs outside of the job, and take in from them.
 ///
 /// The first area of a process opens the process's *door*: three threads that sleep until a
-/// reader asks. Only programs of the same user on the same machine get in.
+/// reader asks. The first reader has all processes of the job open theirs. Only programs of the same user on the same machine get in.
 /// `FARSIDE_INSPECT=tcp` in the job's environment opens doors on the network, too, which ask for a
 /// token. `FARSIDE_INSPECT=off` keeps all doors shut; the calls of this trait then succeed and cost
 /// the same.
@@ -138,8 +138,9 @@ pub trait Expose {
         probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
     ) -> Result<Shown, ExposeError>;
 
-    /// Opens the door of the process, for a program that shows no area. Others then see what its
-    /// workers do and wait for.
+    /// Opens the door of the process, for a program that shows no area. Others then see what the
+    /// workers of the job do and wait for. One process of the job suffices: the others open their
+    /// doors when a reader asks this one.
     ///
     /// ```no_run
     /// # use farside_inspect::Expose;

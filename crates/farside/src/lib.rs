@@ -36,6 +36,7 @@
 //! | send a function as an argument, as libraries do | [`Function`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | keep state of a library in each process | [`Worker::process_state`] |
+//! | run a function of a library in a process whose workers compute | [`Caller::run_beside`] |
 //! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`], [`RemoteMemory`] |
 //! | allocate in another worker's memory without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |

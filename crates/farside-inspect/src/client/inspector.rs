@@ -20,8 +20,7 @@ use crate::protocol::{About, DoorClient, Neighbors, NetworkDoor, Refused};
 
 /// The time that each question has, unless another is chosen.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The time in which processes open their doors on the network. Those whose workers compute for
-/// longer are found later.
+/// The time in which processes open the doors that they are asked for.
 const ANSWERS_IN: Duration = Duration::from_secs(1);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// The time that one of several addresses has.
@@ -36,18 +35,45 @@ pub fn jobs() -> Result<Vec<JobInfo>, InspectError> {
     let found = names::jobs().map_err(InspectError::Doors)?;
     let asked = found.into_iter().map(|(id, processes)| {
         let mut job = JobInfo { id, process_count: 0, processes: Vec::new(), silent: Vec::new() };
-        for process in processes {
-            match Guest::connect(&job.id, process, &Points::default(), deadline) {
-                Ok(guest) => job.processes.push(guest.about),
-                // It has ended meanwhile, or another user has taken the name of a door.
-                Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::OtherUser { .. })) => {}
-                Err(_) => job.silent.push(process),
-            }
+        let mut first = meet_here(&mut job, &processes, deadline);
+        if let Some(first) = first.take_if(|_| job.processes.len() + job.silent.len() < job.process_count as usize) {
+            // Those that show nothing have opened no door.
+            let _ = await_others(&first, deadline);
+            let now = names::jobs().ok().and_then(|mut jobs| jobs.remove(&job.id)).unwrap_or_default();
+            meet_here(&mut job, &(&now - &processes), deadline);
+            job.processes.sort_by_key(|about| about.process);
         }
-        job.process_count = job.processes.iter().map(|about| about.process_count).max().unwrap_or(0);
         job
     });
     Ok(asked.filter(|job| !job.processes.is_empty() || !job.silent.is_empty()).collect())
+}
+
+/// Asks processes of this machine who they are. Returns the connection to one that answers.
+fn meet_here(job: &mut JobInfo, processes: &BTreeSet<u32>, deadline: Instant) -> Option<Guest> {
+    let mut first = None;
+    for process in processes {
+        match Guest::connect(&job.id, *process, &Points::default(), deadline) {
+            Ok(guest) => {
+                job.process_count = job.process_count.max(guest.about.process_count);
+                job.processes.push(guest.about.clone());
+                first.get_or_insert(guest);
+            }
+            // It has ended meanwhile, or another user has taken the name of a door.
+            Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::OtherUser { .. })) => {}
+            Err(_) => job.silent.push(*process),
+        }
+    }
+    first
+}
+
+/// Has a process ask the others to open their doors, and waits until they have, for a second at
+/// most.
+fn await_others(guest: &Guest, deadline: Instant) -> Result<(), CallError<Never>> {
+    let until = deadline.min(Instant::now() + ANSWERS_IN);
+    while Instant::now() < until && !guest.until(until).open_others()?.wait()?.is_empty() {
+        std::thread::sleep(ASK_AGAIN_AFTER);
+    }
+    Ok(())
 }
 
 /// A job, as those see it who look into it. Clones share their connections.
@@ -355,7 +381,10 @@ impl Inspector {
     /// Connects to the doors that were opened since the last look.
     pub(super) fn find_doors(&self, deadline: Instant) -> Result<(), InspectError> {
         match &self.inner.origin {
-            None => self.find_doors_here(deadline)?,
+            None => {
+                self.find_doors_here(deadline)?;
+                self.find_others_here(deadline)?;
+            }
             Some(origin) => self.find_first_door(origin, deadline)?,
         }
         // Process 0 knows the doors on the network.
@@ -419,6 +448,19 @@ impl Inspector {
         }
         if self.guests().is_empty() {
             return Err(InspectError::NoJob { wanted: self.job().to_string(), found: jobs.into_keys().collect() });
+        }
+        Ok(())
+    }
+
+    /// Connects to the doors of this machine that processes open when they are asked to.
+    fn find_others_here(&self, deadline: Instant) -> Result<(), InspectError> {
+        if self.without_door().is_empty() {
+            return Ok(());
+        }
+        let first = self.guests().first_key_value().map(|(_, guest)| guest.clone());
+        // A process that does not answer is named by those who ask it for more.
+        if first.is_some_and(|first| await_others(&first, deadline).is_ok()) {
+            self.find_doors_here(deadline)?;
         }
         Ok(())
     }

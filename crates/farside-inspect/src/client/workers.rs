@@ -301,7 +301,7 @@ impl Inspector {
     /// What the workers of the job are doing, by number. For the next 5 s the workers count the
     /// time of waits and calls, so that two looks say where the time between them went.
     ///
-    /// A program that shows no area is seen if it calls
+    /// A program that shows no area is seen if one of its workers calls
     /// [`open_door`](crate::Expose::open_door).
     ///
     /// *Cost* for the job: some 50 ns for each wait and some 20 ns for each call while workers

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::{Activity, Worker};
+use farside::{Activity, Caller};
 use farside_rpc::Server;
 use farside_rpc::server::{Builder, StartError};
 
@@ -52,13 +52,24 @@ struct Opened {
 
 impl Doorway {
     /// Opens the door unless it is open, or the environment says otherwise. Process 0 opens one on
-    /// the network, too, if the environment says so.
-    pub(super) fn open(&self, me: &Worker) -> Result<(), ExposeError> {
-        let place = Place { process: me.process().number(), process_count: me.process_count() };
+    /// the network, too, if the environment says so. `caller` makes a caller of this process.
+    pub(super) fn open(&self, place: Place, caller: impl FnOnce() -> Caller) -> Result<(), ExposeError> {
         self.open_as(place, || {
-            self.holds.set_caller(me.caller());
-            Some(me.activity())
+            let caller = caller();
+            let activity = caller.activity();
+            self.holds.set_caller(caller);
+            Some(activity)
         })
+    }
+
+    /// Opens the door for another process of the job that asks for it.
+    ///
+    /// # Errors
+    /// [`ExposeError::Off`] if the environment keeps it shut.
+    pub(super) fn open_when_asked(&self, caller: &Caller) -> Result<Arc<Network>, ExposeError> {
+        let place = Place { process: caller.process().number(), process_count: caller.process_count() };
+        self.open(place, || caller.clone())?;
+        self.network().ok_or(ExposeError::Off)
     }
 
     /// Opens the door of a process without a job.

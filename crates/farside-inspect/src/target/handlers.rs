@@ -174,6 +174,11 @@ impl Door for Handlers {
         Ok(About { network, ..self.about.clone() })
     }
 
+    fn open_others(&self, _: &Call) -> Result<Vec<u32>, Never> {
+        let network = self.network.upgrade();
+        Ok(network.map_or_else(Vec::new, |network| network.open_others(self.holds.caller().as_ref())))
+    }
+
     fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused> {
         let network = self.network.upgrade().ok_or(Refused::NoNetwork)?;
         let all = network.ask_neighbors(&self.doors, self.holds.caller().as_ref()).ok_or(Refused::NoNetwork)?;

@@ -6,6 +6,7 @@ use farside::{Error, Worker};
 
 use super::door::Doorway;
 use super::error::ExposeError;
+use super::network::Place;
 use super::standalone::Standalone;
 
 /// A worker of a job, or a program without one.
@@ -29,7 +30,8 @@ impl Host<'_> {
         match self {
             Self::Worker(me) => {
                 let doorway = me.process_state::<Doorway>();
-                doorway.open(me)?;
+                let place = Place { process: me.process().number(), process_count: me.process_count() };
+                doorway.open(place, || me.caller())?;
                 Ok(doorway)
             }
             Self::Alone(alone) => Ok(alone.doorway().clone()),

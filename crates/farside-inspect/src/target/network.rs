@@ -1,17 +1,20 @@
 //! [`Network`]: the door of a process on the network, and how process 0 has others open theirs.
 //!
-//! A client on another machine comes to process 0 first, and asks it for the doors of the others.
-//! Process 0 asks those that it has not asked yet: by their own doors, where they are on its
-//! machine and have one, and by a call of the job otherwise, which a worker takes at its next
-//! progress. Each opens a door at any free port, and sends its addresses back. Then the client
-//! connects to it. So no process listens on the network that no one has asked for.
+//! A process opens its door on the machine when it first shows something, or when another one asks
+//! it to. A client asks any process that has a door to ask the others. A client on another machine
+//! comes to process 0 first, and asks it for the doors of the others on the network, which then
+//! open these at any free port. So no process listens on the network that no one has asked for.
+//!
+//! A process that is asked opens its door on a thread beside its workers, which may compute for
+//! long, and answers in the same way ([`Caller::run_beside`]).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use farside::{Caller, Worker, WorkerId};
-use farside_rpc::{Address, Server};
+use farside::{Caller, ProcessId};
+use farside_rpc::{Address, Server, Wire, wire};
 use farside_sys::process::random_bytes;
 
 use super::door::{Doorway, builder};
@@ -23,7 +26,7 @@ use crate::network::{WRITE, address, known, reachable_addresses};
 use crate::protocol::{About, DoorServer, Listen, Neighbors, NetworkDoor};
 use crate::sync::lock;
 
-/// The time that the processes of the own machine have to open their doors.
+/// The time that processes have to open their doors.
 const OPENING_TIME: Duration = Duration::from_secs(1);
 
 /// The number of a process, and that of all processes.
@@ -45,8 +48,43 @@ pub(super) struct Network {
 #[derive(Debug, Default)]
 struct State {
     opened: Option<Opened>,
-    /// What other processes have answered. `None` if they were asked and have not.
-    neighbors: BTreeMap<u32, Option<Result<NetworkDoor, String>>>,
+    /// What other processes have answered that were asked for their doors on the network.
+    neighbors: BTreeMap<u32, Asked<NetworkDoor>>,
+    /// The same of those that were asked for their doors on their machine.
+    others: BTreeMap<u32, Asked<()>>,
+}
+
+/// What another process has answered.
+#[derive(Debug)]
+enum Asked<T> {
+    /// Nothing yet. It was asked then.
+    At(Instant),
+    Answered(Result<T, String>),
+}
+
+impl<T> Asked<T> {
+    /// Whether an answer may still come soon. The process may have ended, or be stopped.
+    fn is_awaited(&self) -> bool {
+        matches!(self, Self::At(then) if then.elapsed() < OPENING_TIME)
+    }
+}
+
+/// What a process is asked for.
+#[derive(Wire)]
+#[wire(crate = "farside_rpc")]
+struct Ask {
+    /// The process that asks.
+    back_to: u32,
+    /// How to open the door on the network, if that is meant.
+    network: Option<Listen>,
+}
+
+/// What it answers.
+#[derive(Wire)]
+#[wire(crate = "farside_rpc")]
+struct Told {
+    process: u32,
+    answer: Result<Option<NetworkDoor>, String>,
 }
 
 #[derive(Debug)]
@@ -110,8 +148,34 @@ impl Network {
     }
 
     /// Notes what another process has answered.
-    fn note(&self, process: u32, answer: Result<NetworkDoor, String>) {
-        lock(&self.state).neighbors.insert(process, Some(answer));
+    fn note(&self, Told { process, answer }: Told) {
+        let mut state = lock(&self.state);
+        match answer {
+            Ok(Some(door)) => drop(state.neighbors.insert(process, Asked::Answered(Ok(door)))),
+            Ok(None) => drop(state.others.insert(process, Asked::Answered(Ok(())))),
+            Err(why) => {
+                // It is the answer to whatever the process was asked for.
+                if matches!(state.neighbors.get(&process), Some(Asked::At(_))) {
+                    state.neighbors.insert(process, Asked::Answered(Err(why.clone())));
+                }
+                state.others.insert(process, Asked::Answered(Err(why)));
+            }
+        }
+    }
+
+    /// Has all other processes open their doors on their machines that were not asked yet. Returns
+    /// those whose answers may still come.
+    pub(super) fn open_others(&self, caller: Option<&Caller>) -> Vec<u32> {
+        let Some(caller) = caller else { return Vec::new() };
+        let mut state = lock(&self.state);
+        for process in (0..self.place.process_count).filter(|process| *process != self.place.process) {
+            if let Entry::Vacant(entry) = state.others.entry(process)
+                && ask(caller, process, None)
+            {
+                entry.insert(Asked::At(Instant::now()));
+            }
+        }
+        state.others.iter().filter(|(_, asked)| asked.is_awaited()).map(|(process, _)| *process).collect()
     }
 
     /// The doors of all processes, as far as they are known. `None` if this one has none.
@@ -119,10 +183,11 @@ impl Network {
         let state = lock(&self.state);
         let Opened { door, listen, .. } = state.opened.as_ref()?;
         let mut all = Neighbors { doors: vec![(self.place.process, Ok(door.clone()))], ..Neighbors::default() };
-        for (process, answer) in &state.neighbors {
-            match answer {
-                Some(answer) => all.doors.push((*process, answer.clone())),
-                None => all.awaited.push(*process),
+        for (process, asked) in &state.neighbors {
+            match asked {
+                Asked::Answered(answer) => all.doors.push((*process, answer.clone())),
+                asked if asked.is_awaited() => all.awaited.push(*process),
+                Asked::At(_) => {}
             }
         }
         let token = listen.tokens.iter().find(|token| token.right == WRITE).or(listen.tokens.first());
@@ -135,51 +200,46 @@ impl Network {
         let mut state = lock(&self.state);
         let listen = Listen { port: 0, ..state.opened.as_ref()?.listen.clone() };
         let others = (0..self.place.process_count).filter(|process| *process != self.place.process);
-        let unasked: Vec<u32> = others.filter(|process| !state.neighbors.contains_key(process)).collect();
-        state.neighbors.extend(unasked.iter().map(|process| (*process, None)));
-        drop(state);
-        if unasked.is_empty() {
+        let mut unasked: Vec<u32> = others.filter(|process| !state.neighbors.contains_key(process)).collect();
+        if let Some(caller) = caller {
+            unasked.retain(|process| ask(caller, *process, Some(&listen)));
+            state.neighbors.extend(unasked.iter().map(|process| (*process, Asked::At(Instant::now()))));
+        } else if !unasked.is_empty() {
+            drop(state);
+            // Processes that are no job reach each other on their machine only. Those that have no
+            // door yet are asked again the next time.
+            let here = doors.open_on_network(&unasked, &listen, OPENING_TIME);
+            let answered = here.into_iter().map(|(process, answer)| (process, Asked::Answered(answer)));
+            lock(&self.state).neighbors.extend(answered);
             return self.neighbors();
         }
-        let mut here = doors.open_on_network(&unasked, &listen, OPENING_TIME);
-        for process in unasked {
-            if let Some(answer) = here.remove(&process) {
-                self.note(process, answer);
-            } else if !caller.is_some_and(|caller| ask_by_call(caller, self.place, process, &listen)) {
-                // It is asked again the next time. Processes that are no job reach each other on
-                // their machine only, where one may open its door later.
-                lock(&self.state).neighbors.remove(&process);
-            }
-        }
+        drop(state);
         self.neighbors()
     }
 }
 
-/// The first worker of a process, if it has one.
-fn first_worker(caller: &Caller, place: Place, process: u32) -> WorkerId {
-    WorkerId::new(process * (caller.workers().len() as u32 / place.process_count))
+/// Has a process open a door. Returns whether it could be asked.
+fn ask(caller: &Caller, process: u32, network: Option<&Listen>) -> bool {
+    let ask = Ask { back_to: caller.process().number(), network: network.cloned() };
+    caller.run_beside(ProcessId::new(process), open_here, &wire::encode(&ask, Vec::new())).is_ok()
 }
 
-/// Has a process open its door by a call of the job. Returns whether it could be called.
-fn ask_by_call(caller: &Caller, place: Place, process: u32, listen: &Listen) -> bool {
-    let to = first_worker(caller, place, process);
-    let back_to = first_worker(caller, place, place.process).number();
-    let asked = caller.call(to, (listen.clone(), back_to), |me, (listen, back_to)| {
-        let answer = open_here(me, listen).map_err(|error| error.to_string());
-        let own = me.process().number();
-        // An error is the end of the job.
-        let _ = me.call(WorkerId::new(back_to), (own, answer), |me, (process, answer)| {
-            if let Some(network) = me.process_state::<Doorway>().network() {
-                network.note(process, answer);
-            }
-        });
-    });
-    asked.is_ok()
+/// Opens the door that another process asks for, and answers.
+fn open_here(here: &Caller, bytes: &[u8]) {
+    let Ok(Ask { back_to, network: listen }) = decode(bytes) else { return };
+    let opened = here.process_state::<Doorway>().open_when_asked(here);
+    let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
+    let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
+    // An error is the end of the job.
+    let _ = here.run_beside(ProcessId::new(back_to), be_told, &wire::encode(&told, Vec::new()));
 }
 
-fn open_here(me: &Worker, listen: Listen) -> Result<NetworkDoor, ExposeError> {
-    let doorway = me.process_state::<Doorway>();
-    doorway.open(me)?;
-    let network = doorway.network().ok_or(ExposeError::Off)?;
-    network.open(listen)
+fn be_told(here: &Caller, bytes: &[u8]) {
+    if let (Ok(told), Some(network)) = (decode(bytes), here.process_state::<Doorway>().network()) {
+        network.note(told);
+    }
+}
+
+fn decode<T: Wire>(bytes: &[u8]) -> Result<T, wire::WireError> {
+    wire::decode(wire::Decoder::new(bytes), 0)
 }

@@ -9,9 +9,12 @@ use farside_testbed::{is_left_out, is_privileged};
 
 use crate::targets::Target;
 
-/// A job in which worker 0 calls worker 1 and waits for it, again and again. It shows no area.
+/// A job in which worker 0 calls worker 1 and waits for it, again and again. It shows no area. The
+/// other process opens its door when process 0 is asked.
 pub(crate) fn work(me: &Worker) -> farside::Result<()> {
-    me.open_door()?;
+    if me.is_first() {
+        me.open_door()?;
+    }
     let until = Instant::now() + Duration::from_secs(100);
     while Instant::now() < until {
         if me.is_first() {
@@ -71,6 +74,15 @@ fn workers_without_areas_are_seen_and_traced() {
     let calls = trace.calls();
     let paired: Vec<_> = calls.iter().filter(|call| call.delay.is_some()).collect();
     assert!(paired.len() >= 2, "{calls:?}");
+}
+
+/// A process that shows nothing opens its door when another one is asked, though its worker
+/// computes for long. So it is seen, and would be paused.
+#[test]
+fn a_process_that_computes_and_shows_nothing_is_seen() {
+    let mut target = Target::start("shy", &[("FARSIDE_INSPECT_TEST_COMPUTES", "1")]);
+    let job = target.inspect(2);
+    assert!(job.workers().unwrap().iter().map(|worker| worker.process).eq([0, 1]));
 }
 
 /// While one client traces, another one is told so. When it is gone, its trace ends by itself.

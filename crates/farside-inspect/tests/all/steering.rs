@@ -198,18 +198,23 @@ fn a_client_that_is_killed_pauses_no_longer() {
     assert!(Instant::now() < until);
 }
 
-/// The job's own deadline does not run while it is paused.
+/// The job's own deadline does not run while it is paused, also not in a process that shows nothing
+/// and waits for one that stays.
 #[test]
 fn a_pause_is_longer_than_the_deadline_of_the_job() {
-    let mut target = Target::start("steered", &[("FARSIDE_TIMEOUT_S", "1")]);
-    let job = target.inspect(2);
-    let paused = job.pause_at(At::Next).unwrap();
+    let brief = [("FARSIDE_TIMEOUT_S", "1")];
+    let mut targets = [Target::start("steered", &brief), Target::start("shy", &brief)];
+    let jobs = targets.each_mut().map(|target| target.inspect(2));
+    let paused = jobs.each_ref().map(|job| job.pause_at(At::Next).unwrap());
     std::thread::sleep(Duration::from_secs(3));
-    let step = paused.step().unwrap();
-    assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
+    for paused in &paused {
+        let step = paused.step().unwrap();
+        assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
+    }
     drop(paused);
-    newest(&job.open::<f64>("seen").unwrap());
-    assert!(target.is_running());
+    newest(&jobs[0].open::<f64>("seen").unwrap());
+    jobs[1].open::<u64>("steps").unwrap().get(&Selection::all(), At::Next).unwrap();
+    assert!(targets.iter_mut().all(Target::is_running));
 }
 
 /// Where no worker publishes steps, none would stay: the reader is told so.

@@ -99,6 +99,7 @@ pub(crate) fn target() {
         "brief" => job.run(|me| publish_patterns(me, 100)),
         "steered" => job.run(be_steered),
         "working" => job.run(crate::activity::work),
+        "shy" => job.run(show_one),
         "exposed" => job.run(expose_memory),
         "wide" => job.run(show_wide),
         #[cfg(feature = "page")]
@@ -186,6 +187,27 @@ fn end_when_told(me: &Worker) -> farside::Result<()> {
         if end.get() == 1.0 {
             return Ok(());
         }
+        me.barrier()?;
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+/// Worker 0 publishes steps. Worker 1 shows nothing: if it is told to, it computes for so long that it
+/// answers no calls meanwhile. Then it waits for worker 0 at each step.
+fn show_one(me: &Worker) -> farside::Result<()> {
+    let until = Instant::now() + LIMIT;
+    if !me.is_first() {
+        let computes = std::env::var_os("FARSIDE_INSPECT_TEST_COMPUTES").is_some();
+        std::thread::sleep(Duration::from_secs(if computes { 100 } else { 0 }));
+        while Instant::now() < until {
+            me.barrier()?;
+        }
+        return Ok(());
+    }
+    let view = me.view::<u64>("steps").open()?;
+    for step in 0.. {
+        view.publish(step, &[step])?;
         me.barrier()?;
         assert!(Instant::now() < until, "this job was not ended in time");
     }

@@ -10,15 +10,14 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
-use farside_fabric::clock::SeatEnd;
 use farside_fabric::transport::{Completion, Operation, Outcome};
 
 use crate::error::{Error, Result};
 use crate::memory::Extent;
+use crate::runtime::aside::Aside;
 use crate::runtime::process::{Process, lock};
 
 /// The longest wait for one transfer before all are checked.
@@ -64,15 +63,12 @@ pub(crate) struct Mover {
     /// The number of transfers whose continuation has not returned.
     unfinished: AtomicUsize,
     stop: AtomicBool,
-    thread: Mutex<Option<Running>>,
+    thread: Mutex<Option<Aside>>,
     /// The transfers of each attaching thread, by the owner of their regions.
     attaching: Mutex<HashMap<ProcessId, VecDeque<Transfer>>>,
     /// The attaching threads, perhaps with some that have ended.
-    attaching_threads: Mutex<Vec<Running>>,
+    attaching_threads: Mutex<Vec<Aside>>,
 }
-
-/// A thread of the mover.
-type Running = (JoinHandle<()>, SeatEnd);
 
 impl fmt::Debug for Mover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,17 +129,8 @@ impl Process {
         if thread.is_some() {
             return Ok(());
         }
-        *thread = Some(self.run_aside("farside mover", move_until_stopped)?);
+        *thread = Some(Aside::start(self, "farside mover", move_until_stopped)?);
         Ok(())
-    }
-
-    fn run_aside(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> Result<Running> {
-        let seat = self.clock().seat();
-        let end = seat.end();
-        let process = self.clone();
-        let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || seat.take(|| run(&process)));
-        let thread = started.map_err(|cause| Error::System { doing: "starting a thread that moves bytes", cause })?;
-        Ok((thread, end))
     }
 
     /// Stops the transfer thread if it was started. Transfers under way are given up.
@@ -153,16 +140,9 @@ impl Process {
         mover.ring(self);
         let thread = lock(&mover.thread).take();
         // The transfer thread starts the others.
-        thread.into_iter().for_each(join);
+        thread.into_iter().for_each(Aside::join);
         let others = std::mem::take(&mut *lock(&mover.attaching_threads));
-        others.into_iter().for_each(join);
-    }
-}
-
-fn join((thread, end): Running) {
-    end.wait();
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
+        others.into_iter().for_each(Aside::join);
     }
 }
 
@@ -174,12 +154,12 @@ fn attach_aside(process: &Arc<Process>, transfer: Transfer) {
     if let Some(waiting) = attaching.get_mut(&owner) {
         return waiting.push_back(transfer);
     }
-    let started = process.run_aside("farside attaching", move |process| attach_all_of(process, owner));
+    let started = Aside::start(process, "farside attaching", move |process| attach_all_of(process, owner));
     match started {
         Ok(thread) => {
             attaching.insert(owner, VecDeque::from([transfer]));
             let mut threads = lock(&mover.attaching_threads);
-            threads.retain(|(thread, _)| !thread.is_finished());
+            threads.retain(|thread| !thread.has_ended());
             threads.push(thread);
         }
         Err(error) => {
