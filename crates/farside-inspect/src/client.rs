@@ -20,6 +20,6 @@ pub use self::number::Number;
 pub use self::pinned::Pinned;
 pub(crate) use self::steering::Doors;
 pub use self::steering::{Locked, Paused};
-pub use self::trace::{CallSite, Occurrence, Trace, TraceEvent, WaitSite, WorkerTrace};
+pub use self::trace::{CallSite, MessageSum, Occurrence, PutSite, Trace, TraceEvent, WaitSite, WorkerTrace};
 pub use self::watch::Watch;
 pub use self::workers::{Awaited, CallState, Shares, Site, WaitState, WorkerCounters, WorkerState, cycles};

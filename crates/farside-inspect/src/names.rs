@@ -2,8 +2,9 @@
 //! process.
 //!
 //! `farside-rpc/inspect/USER/NAME/ID/PROCESS` in the abstract namespace of Unix sockets. The name
-//! of the job is chosen or that of the program. Jobs of one name differ in the ID: the number of
-//! the system's process that started the job's processes.
+//! of the job is chosen or that of the program. Jobs of one name differ in the ID: a number made
+//! from the name that `mpirun` or `srun` has for the start; otherwise the number of the system's
+//! process that started the job's processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,6 +16,18 @@ use farside_sys::process::user_id;
 pub(crate) const JOB: &str = "FARSIDE_JOB";
 
 const PREFIX: &str = "farside-rpc/inspect/";
+/// The variable in which Farside's launcher gives its children its number in the system.
+const LAUNCHER: &str = "FARSIDE_LAUNCHER";
+/// The variables that together name one start of a job by another launcher, and those that its
+/// processes alone have.
+const STARTS: [&str; 3] = ["SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE"];
+pub(crate) const RANKS: [(&str, &str); 4] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+];
+
 /// The longest name of a job. An address has 90 bytes.
 const NAME_BYTES_MAX: usize = 40;
 
@@ -41,7 +54,8 @@ impl JobId {
         let chosen = std::env::var_os(JOB).filter(|name| !name.is_empty());
         let program = || std::env::current_exe().ok()?.file_name().map(std::ffi::OsStr::to_owned);
         let name = chosen.or_else(program).unwrap_or_default();
-        Self { name: tidied(&name.to_string_lossy()), id: std::os::unix::process::parent_id() }
+        let id = start_number(std::os::unix::process::parent_id(), |name| std::env::var(name).ok());
+        Self { name: tidied(&name.to_string_lossy()), id }
     }
 
     /// Whether it can be the name of a job, and so be shown in a terminal.
@@ -58,6 +72,21 @@ impl JobId {
     pub(crate) fn address(&self, process: u32) -> String {
         format!("shm:inspect/{}/{self}/{process}", user_id())
     }
+}
+
+/// The number of the start of a job. Another launcher gives all its processes the same names in
+/// their environment, and a shell may stand between it and a process.
+fn start_number(parent: u32, variable: impl Fn(&str) -> Option<String>) -> u32 {
+    // Farside's launcher starts the processes itself.
+    let is_launched = variable(LAUNCHER).is_some_and(|launcher| launcher == parent.to_string());
+    let has_rank = RANKS.iter().any(|(rank, _)| variable(rank).is_some());
+    let names: Vec<String> = STARTS.iter().filter_map(|name| variable(name)).collect();
+    if is_launched || !has_rank || names.is_empty() {
+        return parent;
+    }
+    // FNV-1a.
+    let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    names.join("/").bytes().fold(0x811c_9dc5, hash)
 }
 
 /// A name as it stands in an address.
@@ -119,6 +148,25 @@ Num       RefCount Protocol Flags    Type St Inode Path
         let job = |id| JobId { name: "heat".into(), id };
         let expected = [(job(12), BTreeSet::from([0, 1])), (job(13), BTreeSet::from([0]))];
         assert_eq!(jobs_in(table, 7), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_start_by_another_launcher_has_a_number() {
+        let number = |set: &[(&str, &str)]| {
+            let found = |name: &str| set.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
+            start_number(5, found)
+        };
+        let [rank, other, space] = [("PMIX_RANK", "0"), ("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-a-17@1")];
+        assert_eq!(number(&[rank]), 5);
+        // A batch script, whose programs are no processes of one job.
+        assert_eq!(number(&[("SLURM_JOB_ID", "7")]), 5);
+        // A child of Farside's launcher, and a program that such a child has started.
+        assert_eq!(number(&[rank, space, (LAUNCHER, "5")]), 5);
+        let one = number(&[rank, space]);
+        assert!(one != 5 && one == number(&[other, space]) && one == number(&[rank, space, (LAUNCHER, "4")]));
+        assert_ne!(one, number(&[rank, ("PMIX_NAMESPACE", "prterun-a-17@2")]));
+        let step = |step| number(&[("SLURM_PROCID", "1"), ("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", step)]);
+        assert_ne!(step("0"), step("1"));
     }
 
     #[test]

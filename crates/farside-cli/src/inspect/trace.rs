@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farside_inspect::{Awaited, CallSite, Site, Trace, WaitSite};
+use farside_inspect::{Awaited, CallSite, MessageSum, PutSite, Site, Trace, WaitSite};
 use serde_json::{Value, json};
 
 use super::JobArguments;
@@ -72,6 +72,8 @@ fn object(trace: &Trace) -> Value {
             "longest": longest.as_secs_f64(), "whom": whom,
         })
     };
+    let put = |PutSite { site, count, bytes, .. }: PutSite| json!({ "site": site_object(&site), "count": count, "bytes": bytes });
+    let message = |MessageSum { from, to, count, bytes, .. }: MessageSum| json!({ "from": from, "to": to, "count": count, "bytes": bytes });
     let workers: Vec<Value> = trace
         .workers
         .iter()
@@ -80,6 +82,8 @@ fn object(trace: &Trace) -> Value {
     json!({
         "seconds": (trace.end - trace.begin).as_secs_f64(), "workers": workers,
         "calls": trace.calls().into_iter().map(call).collect::<Vec<_>>(),
+        "puts": trace.puts().into_iter().map(put).collect::<Vec<_>>(),
+        "messages": trace.messages().into_iter().map(message).collect::<Vec<_>>(),
         "waits": trace.waits().into_iter().map(wait).collect::<Vec<_>>(),
     })
 }
@@ -94,6 +98,20 @@ fn print(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         let delay = delay.map_or("-".into(), |delay| format!("{:.1}", delay.as_secs_f64() * 1e6));
         let site = site.map_or("of places that are not known".into(), |site| site.to_string());
         writeln!(out, "{sent:>10} {ran:>10} {:>10.3} {delay:>10}  {site}", time.as_secs_f64() * 1e3)?;
+    }
+    let puts = trace.puts();
+    if !puts.is_empty() {
+        writeln!(out, "\n{:>10} {:>10} {:>10}  puts", "count", "bytes", "")?;
+    }
+    for PutSite { site, count, bytes, .. } in puts.into_iter().take(SHOWN) {
+        writeln!(out, "{count:>10} {bytes:>10} {:>10}  {site}", "")?;
+    }
+    let messages = trace.messages();
+    if !messages.is_empty() {
+        writeln!(out, "\n{:>10} {:>10} {:>10}  messages of pipes", "count", "bytes", "")?;
+    }
+    for MessageSum { from, to, count, bytes, .. } in messages.into_iter().take(SHOWN) {
+        writeln!(out, "{count:>10} {bytes:>10} {:>10}  from worker {from} to worker {to}", "")?;
     }
     writeln!(out, "\n{:>10} {:>10} {:>10}  waits", "count", "ms", "longest ms")?;
     for WaitSite { site, count, time, longest, whom, .. } in trace.waits().into_iter().take(SHOWN) {

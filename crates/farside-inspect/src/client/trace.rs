@@ -12,7 +12,7 @@ use farside_rpc::{CallError, Pending};
 use farside_sys::process::monotonic_time;
 
 use self::clock::Clock;
-pub use self::summary::{CallSite, WaitSite};
+pub use self::summary::{CallSite, MessageSum, PutSite, WaitSite};
 use super::error::InspectError;
 use super::inspector::{Guest, Inspector};
 use super::workers::{Awaited, Called, Site, add_called};
@@ -104,6 +104,22 @@ pub enum Occurrence {
         /// Where.
         site: Site,
     },
+    /// The worker wrote memory, or began to.
+    Put {
+        /// The process of the memory.
+        to: u32,
+        /// The number of bytes.
+        bytes: u64,
+        /// Where.
+        site: Site,
+    },
+    /// The worker wrote a message into a pipe.
+    Message {
+        /// The reader.
+        to: u32,
+        /// The number of bytes.
+        bytes: u64,
+    },
 }
 
 /// What was recorded of a worker, before names are known.
@@ -186,11 +202,11 @@ impl Drop for Recording<'_> {
 }
 
 impl Inspector {
-    /// Records for some time what the workers of the job do: calls that they make and run, waits
-    /// and collectives. One client at a time can trace a process.
+    /// Records for some time what the workers of the job do: calls that they make and run, puts,
+    /// messages of pipes, waits and collectives. One client at a time can trace a process.
     ///
-    /// Puts and gets are not events: where memory is mapped they are mere copies. A call can be
-    /// paired with its run unless it goes to a pool, by a lane or to another program.
+    /// Gets are not events. A call can be paired with its run unless it goes to a pool, by a lane
+    /// or to another program.
     ///
     /// *Cost* for the job meanwhile: some 30 ns for each event, and 2 MiB for each worker, which
     /// stay allocated. Memory here: 4 million events at most; further ones are counted as lost.
@@ -277,6 +293,8 @@ impl Raw {
                 }
                 EventWhat::Waited { place, whom } => Occurrence::Waited { site: site(place), whom: whom.into() },
                 EventWhat::Collective { place } => Occurrence::Collective { site: site(place) },
+                EventWhat::Put { to, bytes, place } => Occurrence::Put { to, bytes, site: site(place) },
+                EventWhat::Message { to, bytes } => Occurrence::Message { to, bytes },
                 // The call was not made. Calls of its handlers cannot come between.
                 EventWhat::Refused { to: refused, number: of } => {
                     let is_it = |event: &TraceEvent| matches!(event.what, Occurrence::Sent { to, number, .. } if to == refused && number == paired(of));

@@ -88,6 +88,8 @@ pub enum EventWhat {
     Ran { from: WhomNow, entry: u16, offset: u32, number: u32 },
     Waited { place: u16, whom: WhomNow },
     Collective { place: u16 },
+    Put { to: u32, bytes: u64, place: u16 },
+    Message { to: u32, bytes: u64 },
 }
 
 /// An event. The number of a call is 0 if it cannot be paired.

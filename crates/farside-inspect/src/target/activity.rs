@@ -115,6 +115,8 @@ fn event(event: farside::Event) -> EventNow {
         }
         EventKind::Waited { place, whom: of } => EventWhat::Waited { place, whom: whom(of) },
         EventKind::Collective { place } => EventWhat::Collective { place },
+        EventKind::Put { to, bytes, place } => EventWhat::Put { to: to.number(), bytes, place },
+        EventKind::Message { to, bytes } => EventWhat::Message { to: to.number(), bytes },
     };
     EventNow { at_ns: ns(event.at), time_ns: ns(event.time), what }
 }

@@ -58,9 +58,14 @@ pub enum ExposeError {
     },
     /// The worker's elements do not follow each other in the array.
     #[error(
-        "the array is not distributed in blocks, so a worker's part has no place in it: make it with `global_array`"
+        "{length} elements of the array are not dealt in whole rounds of {round}, so the parts have no shape: make it longer"
     )]
-    Scattered,
+    Scattered {
+        /// The length of the array.
+        length: u64,
+        /// The number of elements that all parts get in a round.
+        round: u64,
+    },
     /// The process has as many areas as are allowed.
     #[error("the process has {max} areas already: drop some first")]
     TooMany {

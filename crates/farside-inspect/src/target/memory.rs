@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use farside::global::Segment;
-use farside::{Distribution, Error, GlobalArray, LocalBytes, Symmetric, Worker};
+use farside::{Error, GlobalArray, LocalBytes, Symmetric, Worker};
 
 use super::areas::{Area, Areas, Source};
 use super::error::ExposeError;
@@ -21,9 +21,16 @@ use crate::protocol::{Kind, Part, Role};
 /// The time after which a worker that waits for a reader's lock looks whether its lease is over.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`] with blocks, of which the
-/// worker shows its own; [`Symmetric`] memory, of which it shows that of its process; a
-/// [`Segment`].
+/// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`], of which the worker shows
+/// its part; [`Symmetric`] memory, of which it shows that of its process; a [`Segment`].
+///
+/// | distribution of the array | the area's dimensions |
+/// |---|---|
+/// | [`BLOCK`](farside::Distribution::BLOCK) | the index |
+/// | [`CYCLIC`](farside::Distribution::CYCLIC) | the round, the part |
+/// | [`block_cyclic`](farside::Distribution::block_cyclic) | the round, the part, the place in the block |
+///
+/// In each, the elements in row-major order are those of the array.
 pub trait Memory: sealed::Sealed {
     /// The type of the values.
     type Element: Element + Pod;
@@ -42,9 +49,18 @@ mod sealed {
 #[derive(Debug)]
 pub struct ShownMemory {
     bytes: LocalBytes,
-    /// The number of elements of the whole, and the first one of this worker's.
-    whole: u64,
-    first: u64,
+    /// The shape of the whole, where this worker's part begins in it, and the shape of the part.
+    whole: Vec<u64>,
+    origin: Vec<u64>,
+    shape: Vec<u64>,
+}
+
+impl ShownMemory {
+    /// Elements that follow each other in the whole, from `first` on.
+    fn row<T>(bytes: LocalBytes, whole: u64, first: u64) -> Self {
+        let count = bytes.bytes() / size_of::<T>() as u64;
+        Self { bytes, whole: vec![whole], origin: vec![first], shape: vec![count] }
+    }
 }
 
 impl<T: Element + Pod> sealed::Sealed for GlobalArray<T> {}
@@ -53,11 +69,22 @@ impl<T: Element + Pod> Memory for GlobalArray<T> {
     type Element = T;
 
     fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError> {
-        if self.distribution() != Distribution::BLOCK {
-            return Err(ExposeError::Scattered);
-        }
+        let (length, parts, bytes) = (self.len() as u64, self.part_count() as u64, self.local_bytes(me));
         let first = self.local_indices(me).next().unwrap_or(0) as u64;
-        Ok(ShownMemory { bytes: self.local_bytes(me), whole: self.len() as u64, first })
+        let Some(block) = self.distribution().dealt().map(|block| block as u64) else {
+            return Ok(ShownMemory::row::<T>(bytes, length, first));
+        };
+        let round = block.saturating_mul(parts);
+        if !length.is_multiple_of(round) {
+            return Err(ExposeError::Scattered { length, round });
+        }
+        let rounds = length / round;
+        let (mut whole, mut origin, mut shape) = (vec![rounds, parts], vec![0, first / block], vec![rounds, 1]);
+        if block > 1 {
+            [&mut whole, &mut shape].into_iter().for_each(|shape| shape.push(block));
+            origin.push(0);
+        }
+        Ok(ShownMemory { bytes, whole, origin, shape })
     }
 }
 
@@ -69,7 +96,7 @@ impl<T: Element + Pod> Memory for Symmetric<T> {
     fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError> {
         let length = self.len() as u64;
         let (whole, first) = (length * u64::from(me.process_count()), length * u64::from(me.process().number()));
-        Ok(ShownMemory { bytes: self.local_bytes(), whole, first })
+        Ok(ShownMemory::row::<T>(self.local_bytes(), whole, first))
     }
 }
 
@@ -81,7 +108,7 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
     fn shown(&self, _: &Worker) -> Result<ShownMemory, ExposeError> {
         let bytes = self.local_bytes();
         let whole = bytes.bytes() / size_of::<T>() as u64;
-        Ok(ShownMemory { bytes, whole, first: 0 })
+        Ok(ShownMemory::row::<T>(bytes, whole, 0))
     }
 }
 
@@ -97,18 +124,14 @@ pub struct Exposed<'w, T> {
     memory: Arc<LockedMemory>,
     area: Arc<Area>,
     areas: Arc<Areas>,
-    whole: u64,
-    first: u64,
-    count: u64,
     is_locked: Cell<bool>,
     element: PhantomData<fn() -> T>,
 }
 
 impl<'w, T: Element> Exposed<'w, T> {
     pub(super) fn new<M: Memory<Element = T>>(me: &'w Worker, name: &str, memory: &M) -> Result<Self, ExposeError> {
-        let ShownMemory { bytes, whole, first } = memory.shown(me)?;
-        let count = bytes.bytes() / size_of::<T>() as u64;
-        if count == 0 {
+        let ShownMemory { bytes, whole, origin, shape } = memory.shown(me)?;
+        if shape.contains(&0) || bytes.bytes() == 0 {
             return Err(ExposeError::Shape {
                 name: name.into(),
                 what: "this worker has no elements of it; do not expose it here",
@@ -117,9 +140,9 @@ impl<'w, T: Element> Exposed<'w, T> {
         let part = Part {
             element: T::TYPE,
             fields: fields_of::<T>(name)?,
-            whole: vec![whole],
-            origin: vec![first],
-            shape: vec![count],
+            whole,
+            origin,
+            shape,
             ..described(Host::Worker(me), name, Role::Memory)?
         };
         elements_of(&part)?;
@@ -128,10 +151,11 @@ impl<'w, T: Element> Exposed<'w, T> {
         let area = Area::new(part, Source::Memory(memory.clone()));
         doorway.areas().add(&area)?;
         let (areas, is_locked) = (doorway.areas().clone(), Cell::new(false));
-        Ok(Self { me, memory, area, areas, whole, first, count, is_locked, element: PhantomData })
+        Ok(Self { me, memory, area, areas, is_locked, element: PhantomData })
     }
 
-    /// Gives the whole memory a shape, in row-major order. The default is one dimension.
+    /// Gives the whole memory a shape, in row-major order. The default is one dimension, or what
+    /// [`Memory`] says. The dimensions of rounds and parts stay: give those of a block behind them.
     ///
     /// # Errors
     /// [`ExposeError::Shape`] if the shape has another number of elements than the whole, or more
@@ -139,26 +163,31 @@ impl<'w, T: Element> Exposed<'w, T> {
     /// blocks of whole rows.
     pub fn shape(self, shape: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
         let shape: Vec<u64> = shape.as_ref().iter().map(|length| *length as u64).collect();
-        let Self { whole, first, count, .. } = self;
         if shape.is_empty() || shape.len() > DIMENSIONS_MAX {
             return Err(self.wrong("it has not 1 to 8 dimensions; give as many"));
         }
+        let part = self.area.part();
         let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
-        if total != Some(whole) {
+        if total != Some(part.whole.iter().product()) {
             return Err(self.wrong("it has another number of elements than the memory; give one with as many"));
         }
-        // The whole has elements, so no length is 0.
-        let row: u64 = shape[1..].iter().product();
-        if !first.is_multiple_of(row) || !count.is_multiple_of(row) {
-            return Err(self.wrong("this worker has no whole rows of it; give the array blocks of whole rows"));
-        }
-        let part = self.area.part();
         if [&part.zero, &part.spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
             return Err(self.wrong("its coordinates have another number of dimensions; give the shape before them"));
         }
-        let mut origin = vec![0; shape.len()];
-        let mut own = shape.clone();
-        (origin[0], own[0]) = (first / row, count / row);
+        let (mut origin, mut own) = (vec![0; shape.len()], shape.clone());
+        if let [first] = part.origin[..] {
+            // The whole has elements, so no length is 0.
+            let row: u64 = shape[1..].iter().product();
+            if !first.is_multiple_of(row) || !part.shape[0].is_multiple_of(row) {
+                return Err(self.wrong("this worker has no whole rows of it; give the array blocks of whole rows"));
+            }
+            (origin[0], own[0]) = (first / row, part.shape[0] / row);
+        } else {
+            if shape.len() < 2 || shape[..2] != part.whole[..2] {
+                return Err(self.wrong("it does not begin with the numbers of rounds and parts; give these first"));
+            }
+            (origin[1], own[1]) = (part.origin[1], 1);
+        }
         self.area.describe(|part| (part.whole, part.origin, part.shape) = (shape, origin, own));
         Ok(self)
     }

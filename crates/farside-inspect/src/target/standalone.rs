@@ -19,18 +19,11 @@ use super::memory::LockedHere;
 use super::numbers::{Gauge, Parameter};
 use super::view::{ViewBuilder, described, elements_of, fields_of};
 use crate::element::Element;
+use crate::names::RANKS;
 use crate::protocol::{Part, Role};
 
 /// The pause between two looks at the lock of a reader.
 const LOOK_AFTER: Duration = Duration::from_millis(1);
-
-/// The variables in which launchers pass on a process's number and the number of processes.
-const RANKS: [(&str, &str); 4] = [
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMIX_RANK", "PMIX_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-];
 
 /// A program that is no job of Farside, and shows what it has: a program of one process, or one of
 /// the processes that `mpirun` or `srun` started.
@@ -49,8 +42,8 @@ const RANKS: [(&str, &str); 4] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Readers see processes of one program that have the same parent as one job. `FARSIDE_JOB` names
-/// it. A process shows by one `Standalone`; dropping it shuts the door.
+/// Readers see the processes that `mpirun` or `srun` starts together as one job, and otherwise
+/// processes of one program that have the same parent. `FARSIDE_JOB` names the job. A process shows by one `Standalone`; dropping it shuts the door.
 ///
 /// OpAS's targets are such programs: its `opast_init` is [`begin`](Self::begin).
 #[derive(Debug)]

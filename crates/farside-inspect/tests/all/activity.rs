@@ -3,21 +3,36 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Worker, WorkerId};
+use farside::{ProcessId, Signal, Worker, WorkerId};
 use farside_inspect::{Awaited, Expose, InspectError, Occurrence, WorkerState};
 use farside_testbed::{is_left_out, is_privileged};
 
 use crate::targets::Target;
 
-/// A job in which worker 0 calls worker 1 and waits for it, again and again. It shows no area. The
-/// other process opens its door when process 0 is asked.
+/// A job in which worker 0 calls worker 1 and waits for it, again and again, writes into its memory
+/// and sends it messages. It shows no area. The other process opens its door when process 0 is
+/// asked.
 pub(crate) fn work(me: &Worker) -> farside::Result<()> {
     if me.is_first() {
         me.open_door()?;
     }
     let until = Instant::now() + Duration::from_secs(100);
-    while Instant::now() < until {
-        if me.is_first() {
+    let memory = me.symmetric::<u64>(8)?;
+    let there = memory.at(ProcessId::new(1))?;
+    let mut writer = me.is_first().then(|| me.pipe(WorkerId::new(1)).writer()).transpose()?;
+    let mut reader = (!me.is_first()).then(|| me.pipe(WorkerId::new(0)).reader()).transpose()?;
+    for round in 0_u64.. {
+        if Instant::now() > until {
+            break;
+        }
+        if let Some(reader) = &mut reader {
+            assert_eq!(*reader.recv()?, round.to_ne_bytes());
+            assert_eq!(memory.here().get(0), round);
+        }
+        if let Some(writer) = &mut writer {
+            there.at(0)?.put(me, round)?;
+            there.at(1)?.put_signal(me, round, there.at(2)?, Signal::Add(1))?;
+            writer.write(&round.to_ne_bytes())?;
             for number in 0..100_u64 {
                 me.call_return(WorkerId::new(1), number, |_, number| number + 1)?.wait()?;
             }
@@ -71,6 +86,12 @@ fn workers_without_areas_are_seen_and_traced() {
     assert!(of_0.events.iter().any(|event| is_sent(&event.what)));
     let is_run = |what: &Occurrence| matches!(what, Occurrence::Ran { from: Awaited::Worker(0), number: Some(_), .. });
     assert!(of_1.events.iter().any(|event| is_run(&event.what)));
+    // Puts of 8 bytes, and of 8 bytes with a signal.
+    let bytes: Vec<u64> = trace.puts().iter().map(|put| put.bytes / put.count).collect();
+    assert_eq!(bytes, [16, 8], "{:?}", trace.puts());
+    assert!(trace.puts().iter().all(|put| put.site.file.ends_with("activity.rs")));
+    let [message] = &trace.messages()[..] else { panic!("there is one pipe: {:?}", trace.messages()) };
+    assert_eq!((message.from, message.to, message.bytes / message.count), (0, 1, 8));
     let calls = trace.calls();
     let paired: Vec<_> = calls.iter().filter(|call| call.delay.is_some()).collect();
     assert!(paired.len() >= 2, "{calls:?}");

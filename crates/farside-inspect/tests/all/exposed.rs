@@ -43,6 +43,13 @@ fn memory_is_read_and_written_whole() {
     let error = own.put(&all, &[0.0; 4]).unwrap_err();
     assert!(matches!(error, InspectError::Refused { refused: Refused::ReadOnly { .. }, .. }), "{error}");
     assert_eq!(job.open::<u16>("loose").unwrap().get(&all, At::Now).unwrap().values, [0; 6]);
+    // Elements that are dealt to the workers in turn come in the order of the array.
+    let dealt = job.open::<u32>("dealt").unwrap();
+    assert_eq!((&dealt.info().shape[..], &dealt.info().parts[1].origin[..]), (&[2, 2, 4][..], &[0, 1, 0][..]));
+    assert!(dealt.get(&all, At::Now).unwrap().values.into_iter().eq(0..16));
+    dealt.put(&"[1, 1, :2]".parse().unwrap(), &[70, 71]).unwrap();
+    let blocks = job.open::<u32>("blocks").unwrap().get(&"[:, :, 0]".parse().unwrap(), At::Now).unwrap();
+    assert_eq!((&blocks.shape[..], &blocks.values[..]), (&[2, 2, 2][..], &[0, 1, 4, 5, 8, 9, 70, 71][..]));
     assert!(target.is_running());
 }
 

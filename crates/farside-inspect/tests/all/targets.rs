@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farside::Worker;
-use farside_inspect::{Expose, Inspector, Kind};
+use farside::{Distribution, Worker};
+use farside_inspect::{Expose, ExposeError, Inspector, Kind};
 use farside_testbed::ended_with_us;
 
 /// The variable that makes this test program play a part.
@@ -293,6 +293,14 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
     let _loose = me.expose("loose", &loose)?;
     let field = me.symmetric::<u64>(FIELD)?;
     let shown_field = me.expose("field", &field)?;
+    let dealt = me.global_array_as::<u32>(8 * me.worker_count() as usize, Distribution::block_cyclic(4))?;
+    dealt.local_indices(me).enumerate().for_each(|(place, index)| dealt.local(me).set(place, index as u32));
+    let _dealt = me.expose("dealt", &dealt)?.writable();
+    let blocks = me.expose("blocks", &dealt)?;
+    assert!(matches!(blocks.shape([2, 8]), Err(ExposeError::Shape { .. })));
+    let _blocks = me.expose("blocks", &dealt)?.shape([2, me.worker_count() as usize, 2, 2])?;
+    let cyclic = me.global_array_as::<u8>(2 * me.worker_count() as usize + 1, Distribution::CYCLIC)?;
+    assert!(matches!(me.expose("ragged", &cyclic), Err(ExposeError::Scattered { .. })));
     me.barrier()?;
     let until = Instant::now() + LIMIT;
     for round in 1_u64.. {

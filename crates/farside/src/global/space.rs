@@ -557,6 +557,9 @@ impl Worker {
     #[cold]
     #[track_caller]
     fn change64_slowly(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
+        if let Some(changed) = self.past_detour(|| self.change64(address, change)) {
+            return changed;
+        }
         let touch = Touch::here(AccessKind::of(&change));
         let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
         self.on_region_as(address, 8, true, Some(touch), access)
@@ -565,6 +568,9 @@ impl Worker {
     #[cold]
     #[track_caller]
     fn change32_slowly(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
+        if let Some(changed) = self.past_detour(|| self.change32(address, change)) {
+            return changed;
+        }
         let touch = Touch::here(AccessKind::of(&change));
         let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
         self.on_region_as(address, 4, true, Some(touch), access)
@@ -574,19 +580,36 @@ impl Worker {
     #[track_caller]
     fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         let touch = Touch::here(AccessKind::Write);
+        if let Some(put) = self.past_detour(|| self.put_bytes(address, data)) {
+            self.note_put_at(address, data.len(), touch);
+            return put;
+        }
         self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.put(offset, data, deadline))
     }
 
     #[cold]
     #[track_caller]
     fn get_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
+        if let Some(got) = self.past_detour(|| self.get_bytes(address, data)) {
+            return got;
+        }
         let touch = Touch::here(AccessKind::Read);
         self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
     #[cold]
     fn look_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
+        if let Some(got) = self.past_detour(|| self.look_values(address, data)) {
+            return got;
+        }
         self.on_region(address, data.len(), None, |region, offset, deadline| region.get(offset, data, deadline))
+    }
+
+    /// Notes a put of this worker, which is being recorded.
+    pub(super) fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch) {
+        if let Some(owner) = address.process() {
+            self.note_put(owner, bytes, touch.site);
+        }
     }
 
     /// Returns the region that a range lies in, and the range's offset in it.

@@ -386,16 +386,25 @@ impl<'w> PipeWriter<'w> {
     fn publish(&mut self, flag: Flag) {
         let Some(Link::Mapped { slots, bell }) = &self.link else { return };
         self.me.process_handle().hot_kill_point(KillPoint::PipeFilled);
-        self.me.end_accesses();
+        if self.me.recorder().is_noticing() {
+            self.notice(flag);
+        }
         self.writing.publish(slots, flag);
         bell.ring();
+    }
+
+    /// Tells an observer or a trace of a message that is about to be sent.
+    #[cold]
+    fn notice(&self, flag: Flag) {
+        self.me.end_accesses();
+        self.me.note_message(self.outlet.name.reader, flag.bytes);
     }
 
     /// Sends a message to memory that is not mapped.
     #[cold]
     fn send_far(&mut self, flag: Flag, data: &[u8]) -> Result<()> {
         let Some(Link::Posted { piece }) = self.link else { return Ok(()) };
-        self.me.end_accesses();
+        self.notice(flag);
         let process = self.me.process_handle();
         if data.len() > self.frame_bytes_max && flag.kind == Kind::Slot {
             self.put(process, piece, flag, data.to_vec());

@@ -14,9 +14,15 @@ pub(crate) const LINE_COUNT: usize = 256;
 #[derive(Debug)]
 pub(crate) struct AddressCache {
     lines: Box<[Line; LINE_COUNT]>,
-    /// The number of losses of processes when the lines were last cleared.
+    /// The number of losses of processes when the lines were last cleared, with [`DETOUR`] if
+    /// accesses make one.
     losses: Cell<u32>,
+    /// [`DETOUR`] or 0.
+    detour: Cell<u32>,
 }
+
+/// A bit that no number of losses has.
+const DETOUR: u32 = 1 << 31;
 
 /// One cached segment.
 #[derive(Debug)]
@@ -63,7 +69,7 @@ pub(crate) struct Range {
 
 impl AddressCache {
     pub(crate) fn new() -> Self {
-        Self { lines: Box::new(std::array::from_fn(|_| Line::empty())), losses: Cell::new(0) }
+        Self { lines: Box::new(std::array::from_fn(|_| Line::empty())), losses: Cell::new(0), detour: Cell::new(0) }
     }
 
     /// Returns the address of `bytes` bytes at `offset` in a segment.
@@ -104,9 +110,24 @@ impl AddressCache {
     /// Notes the number of losses. If it has changed, clears all lines; later accesses fill them
     /// again.
     pub(crate) fn note_losses(&self, losses: u32) {
+        let losses = losses ^ self.detour.get();
         if self.losses.replace(losses) != losses {
             self.lines.iter().for_each(Line::clear);
         }
+    }
+
+    /// Has all accesses find nothing, though the lines stay as they are, or ends that. Accesses
+    /// then take their slow paths, which may record them. Returns whether it was so before.
+    pub(crate) fn set_detour(&self, is_made: bool) -> bool {
+        let detour = if is_made { DETOUR } else { 0 };
+        let before = self.detour.replace(detour);
+        self.losses.set(self.losses.get() ^ before ^ detour);
+        before != 0
+    }
+
+    /// Whether accesses find nothing.
+    pub(crate) fn makes_detour(&self) -> bool {
+        self.detour.get() != 0
     }
 
     /// Clears a line if it holds this segment.

@@ -397,9 +397,19 @@ impl Worker {
     /// # Errors
     /// A conflict with an open access; the access must not be made then.
     pub(crate) fn check_access(&self, key: RemoteKey, offset: u64, bytes: usize, touch: Touch) -> Result<()> {
-        let Some(observer) = self.process_handle().observer() else { return Ok(()) };
-        let memory = Extent { key, offset, bytes: bytes as u64 };
-        observer.access(Accessor::of(self), Part { memory, touch })
+        if self.recorder().is_noticing() { self.notice_access(key, offset, bytes, touch) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn notice_access(&self, key: RemoteKey, offset: u64, bytes: usize, touch: Touch) -> Result<()> {
+        if let Some(observer) = self.process_handle().observer() {
+            let memory = Extent { key, offset, bytes: bytes as u64 };
+            observer.access(Accessor::of(self), Part { memory, touch })?;
+        }
+        if touch.kind == AccessKind::Write {
+            self.note_put(key.process, bytes, touch.site);
+        }
+        Ok(())
     }
 
     /// Reports an operation that is about to start, ordered `after` some operations of this
@@ -408,8 +418,14 @@ impl Worker {
     /// # Errors
     /// A conflict with an open access; the operation must not be started then.
     pub(crate) fn open_until_over(&self, parts: &[Part], after: &[u64]) -> Result<Option<Hold>> {
-        let Some(observer) = self.process_handle().observer() else { return Ok(None) };
-        observer.begin(Accessor::of(self), parts, after).map(Some)
+        if !self.recorder().is_noticing() {
+            return Ok(None);
+        }
+        for Part { memory, touch } in parts.iter().filter(|part| part.touch.kind == AccessKind::Write) {
+            self.note_put(memory.key.process, memory.bytes as usize, touch.site);
+        }
+        let observer = self.process_handle().observer();
+        observer.map(|observer| observer.begin(Accessor::of(self), parts, after)).transpose()
     }
 
     /// Reports that a buffer is lent, until the returned value is dropped. Returns `None` if

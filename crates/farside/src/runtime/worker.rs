@@ -177,7 +177,7 @@ impl Worker {
             shared_numbers: Numbers::default(),
             local_numbers: Numbers::default(),
             words: process.activities().words(local).clone(),
-            recorder: Recorder::default(),
+            recorder: Recorder::new(process.is_observed()),
             borrowed: Cell::new(None),
             executed: Cell::new(0),
             refused: Cell::new(0),

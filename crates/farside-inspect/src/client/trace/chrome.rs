@@ -71,6 +71,12 @@ impl Trace {
                         slice(&site.doing, "wait", &format!("\"for\":\"{whom}\",{}", place(site)))?;
                     }
                     Occurrence::Collective { site } => slice(&site.doing, "collective", &place(site))?,
+                    Occurrence::Put { to, bytes, site } => {
+                        slice(&named("put", site), "put", &format!("\"to\":{to},\"bytes\":{bytes},{}", place(site)))?;
+                    }
+                    Occurrence::Message { to, bytes } => {
+                        slice("message", "message", &format!("\"to\":{to},\"bytes\":{bytes}"))?;
+                    }
                 }
             }
         }
@@ -135,7 +141,12 @@ mod tests {
         assert_eq!(*lines.last().unwrap(), "]}");
         let count = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
         assert_eq!((count("\"ph\":\"s\""), count("\"ph\":\"f\"")), (2, 2));
-        assert_eq!((count("\"ph\":\"X\""), count("\"ph\":\"M\"")), (7, 4));
+        assert_eq!((count("\"ph\":\"X\""), count("\"ph\":\"M\"")), (10, 4));
+        assert_eq!(count("\"cat\":\"put\",\"name\":\"put a \\\"b\\\".rs:5\""), 2);
+        assert_eq!(
+            count("\"name\":\"message\",\"pid\":0,\"tid\":0,\"ts\":29,\"dur\":0,\"args\":{\"to\":1,\"bytes\":9}"),
+            1
+        );
         assert_eq!(count("\"id\":\"0-1-2\""), 2);
         assert_eq!(count("\"name\":\"run a \\\"b\\\".rs:7\",\"pid\":1,\"tid\":1,\"ts\":24,\"dur\":10,"), 1);
         assert_eq!(count("\"name\":\"waiting\""), 1);

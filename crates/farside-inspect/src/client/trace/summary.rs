@@ -39,6 +39,32 @@ pub struct WaitSite {
     pub whom: Vec<(Awaited, Duration)>,
 }
 
+/// The puts at one place: [`Trace::puts`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PutSite {
+    /// The place.
+    pub site: Site,
+    /// The number of puts.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The messages of pipes from one worker to another: [`Trace::messages`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageSum {
+    /// The writer.
+    pub from: u32,
+    /// The reader.
+    pub to: u32,
+    /// The number of messages.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The sums of the calls of one place.
 #[derive(Debug, Default)]
 struct Sums {
@@ -88,7 +114,7 @@ impl Trace {
                             sum.delay += event.at.saturating_sub(*at);
                         }
                     }
-                    Occurrence::Waited { .. } | Occurrence::Collective { .. } => {}
+                    _ => {}
                 }
             }
         }
@@ -99,6 +125,40 @@ impl Trace {
         let mut sites: Vec<_> = sums.into_iter().map(site).collect();
         sites.sort_by_key(|site: &CallSite| Reverse((site.time, site.sent)));
         sites
+    }
+
+    /// The puts by place, those of the most bytes first.
+    #[must_use]
+    pub fn puts(&self) -> Vec<PutSite> {
+        let mut sums: BTreeMap<&Site, (u64, u64)> = BTreeMap::new();
+        for event in self.workers.iter().flat_map(|of| &of.events) {
+            if let Occurrence::Put { site, bytes: of_one, .. } = &event.what {
+                let (count, bytes) = sums.entry(site).or_default();
+                (*count, *bytes) = (*count + 1, *bytes + of_one);
+            }
+        }
+        let site = |(site, (count, bytes)): (&Site, _)| PutSite { site: site.clone(), count, bytes };
+        let mut sites: Vec<PutSite> = sums.into_iter().map(site).collect();
+        sites.sort_by_key(|site| Reverse(site.bytes));
+        sites
+    }
+
+    /// The messages of pipes by writer and reader, those of the most bytes first.
+    #[must_use]
+    pub fn messages(&self) -> Vec<MessageSum> {
+        let mut sums: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+        for of in &self.workers {
+            for event in &of.events {
+                if let Occurrence::Message { to, bytes: of_one } = event.what {
+                    let (count, bytes) = sums.entry((of.worker, to)).or_default();
+                    (*count, *bytes) = (*count + 1, *bytes + of_one);
+                }
+            }
+        }
+        let sum = |((from, to), (count, bytes))| MessageSum { from, to, count, bytes };
+        let mut sums: Vec<MessageSum> = sums.into_iter().map(sum).collect();
+        sums.sort_by_key(|sum| Reverse(sum.bytes));
+        sums
     }
 
     /// The waits by place, those that took longest first.
@@ -138,7 +198,8 @@ pub(super) mod tests {
         Site { doing: doing.into(), file: "a \"b\".rs".into(), line }
     }
 
-    /// Worker 0 makes two calls at worker 1, which runs them 4 µs later for 10 µs each.
+    /// Worker 0 makes two calls at worker 1, which runs them 4 µs later for 10 µs each. It also
+    /// puts twice, and sends a message.
     pub(in super::super) fn small() -> Trace {
         let us = Duration::from_micros;
         let begin = Duration::from_secs(5);
@@ -146,7 +207,9 @@ pub(super) mod tests {
         let sent = |number| Occurrence::Sent { to: 1, site: site("call", 7), number: Some(number) };
         let ran = |number| Occurrence::Ran { from: Awaited::Worker(0), site: None, number };
         let waited = Occurrence::Waited { site: site("waiting", 9), whom: Awaited::Worker(1) };
-        let of_0 = vec![event(0, 0, sent(1)), event(20, 0, sent(2)), event(30, 12, waited)];
+        let put = |bytes| event(28, 0, Occurrence::Put { to: 1, bytes, site: site("put", 5) });
+        let message = event(29, 0, Occurrence::Message { to: 1, bytes: 9 });
+        let of_0 = vec![event(0, 0, sent(1)), event(20, 0, sent(2)), put(8), put(800), message, event(30, 12, waited)];
         let barrier = Occurrence::Collective { site: site("barrier", 3) };
         let of_1 = vec![
             event(4, 10, ran(Some(1))),
@@ -166,6 +229,8 @@ pub(super) mod tests {
         assert_eq!(calls, [expected, CallSite { site: None, sent: 0, ran: 1, time: us(5), delay: None }]);
         let waits = small().waits();
         let whom = vec![(Awaited::Worker(1), us(12))];
+        assert_eq!(small().puts(), [PutSite { site: site("put", 5), count: 2, bytes: 808 }]);
+        assert_eq!(small().messages(), [MessageSum { from: 0, to: 1, count: 1, bytes: 9 }]);
         assert_eq!(waits, [WaitSite { site: site("waiting", 9), count: 1, time: us(12), longest: us(12), whom }]);
     }
 }

@@ -109,6 +109,10 @@ impl Worker {
     #[cold]
     #[track_caller]
     fn copy_slowly(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
+        if let Some(started) = self.past_detour(|| self.copy(target, source, bytes, order)) {
+            self.note_put_at(target, bytes as usize, Touch::here(AccessKind::Write));
+            return started;
+        }
         self.admit(order)?;
         if target.overlaps(bytes, source, bytes) {
             return Err(MovementError::Overlap { target, source_address: source, bytes }.into());
@@ -156,6 +160,10 @@ impl Worker {
     #[cold]
     #[track_caller]
     fn put_slowly_from(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
+        if let Some(started) = self.past_detour(|| self.start_put(target, data, order)) {
+            self.note_put_at(target, data.len(), Touch::here(AccessKind::Write));
+            return started;
+        }
         if data.len() > PUT_BYTES_MAX {
             return Err(MovementError::TooLong { bytes: data.len(), max: PUT_BYTES_MAX }.into());
         }

@@ -115,6 +115,11 @@ impl<T: Pod> GlobalArray<T> {
         self.layout.length() == 0
     }
 
+    /// Returns the number of parts among which it is distributed: the workers, or the processes.
+    pub fn part_count(&self) -> usize {
+        self.layout.parts() as usize
+    }
+
     /// Returns its distribution.
     pub fn distribution(&self) -> Distribution {
         self.distribution

@@ -124,13 +124,19 @@ impl<T: Pod> GlobalSlice<T> {
 
 impl<T: Pod> GlobalSlice<T> {
     /// Reports the accesses to parts, each given by its offset and its size, to the observer of
-    /// accesses, if there is one.
+    /// accesses, if there is one. In a trace, all of them are one put.
     fn touch_parts(&self, me: &Worker, mut parts: impl Iterator<Item = (usize, usize)>, touch: Touch) -> Result<()> {
-        if !me.process_handle().is_observed() {
+        if !me.recorder().is_noticing() {
             return Ok(());
         }
         let start: GlobalPtr<u8> = self.start().cast();
-        parts.try_for_each(|(at, bytes)| me.touch(start.add(at)?.address(), bytes, touch))
+        if me.process_handle().is_observed() {
+            return parts.try_for_each(|(at, bytes)| me.touch(start.add(at)?.address(), bytes, touch));
+        }
+        if touch.kind == AccessKind::Write {
+            me.note_put_at(start.address(), parts.map(|(_, bytes)| bytes).sum(), touch);
+        }
+        Ok(())
     }
 }
 

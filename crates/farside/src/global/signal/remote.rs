@@ -9,8 +9,8 @@ use super::super::space::own_range;
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
-use crate::global::AddressFault;
 use crate::global::room::{GlobalMessage, GlobalRoom};
+use crate::global::{AddressFault, GlobalPtr};
 use crate::invoke::message::CallMessage;
 use crate::memory::address::GlobalAddress;
 use crate::memory::requests::Requests;
@@ -37,6 +37,10 @@ impl Worker {
         place: GlobalAddress,
         what: Signal,
     ) -> Result<()> {
+        if let Some(given) = self.past_detour(|| self.put_signal(address, data, GlobalPtr::new(place), what)) {
+            self.note_put_at(place, data.len() + 8, Touch::here(AccessKind::AtomicChange));
+            return given;
+        }
         let process = self.process_handle();
         self.check_address(place, 8)?;
         let is_direct = self.is_mapped(place)?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farside_fabric::WorkerId;
+use farside_fabric::{ProcessId, WorkerId};
 
 use super::{FunctionId, Timing, Whom};
 
@@ -67,6 +67,23 @@ pub enum EventKind {
         /// Where.
         place: u16,
     },
+    /// It wrote memory: [`GlobalPtr::put`](crate::GlobalPtr::put) and its like. When it was issued,
+    /// not how long it took.
+    Put {
+        /// Whose memory it was.
+        to: ProcessId,
+        /// The number of bytes.
+        bytes: u64,
+        /// Where.
+        place: u16,
+    },
+    /// It wrote a message into a [pipe](crate::pipe).
+    Message {
+        /// The reader.
+        to: WorkerId,
+        /// The number of bytes.
+        bytes: u64,
+    },
 }
 
 /// The events of one worker: [`Activity::take_events`](super::Activity::take_events).
@@ -88,6 +105,8 @@ pub struct Taken {
 /// | 1 | kind in 8 bits, then the length in ticks | |
 /// | 2 | the other worker or process | number of the call |
 /// | 3 | place, entry | offset of the function |
+///
+/// Puts and messages have their bytes in place of entry and offset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) kind: Kind,
@@ -107,9 +126,19 @@ pub(super) enum Kind {
     Ran = 3,
     Waited = 4,
     Collective = 5,
+    Put = 6,
+    Message = 7,
 }
 
 const LENGTH_BITS: u32 = 56;
+
+impl Record {
+    /// A put or a message.
+    pub(super) fn of_bytes(kind: Kind, now: u64, other: u32, bytes: u64, place: u16) -> Self {
+        let function = FunctionId { entry: (bytes >> 32) as u16, offset: bytes as u32 };
+        Self { kind, begin: now, end: now, other, number: UNPAIRED, place, function }
+    }
+}
 
 /// A ring of events.
 pub(super) struct Events {
@@ -173,12 +202,15 @@ fn event(words: [u64; 4], timing: &Timing) -> Option<Event> {
     let (place, other) = ((words[3] >> 48) as u16, (words[2] >> 32) as u32);
     let number = Some(words[2] as u32).filter(|number| *number != UNPAIRED);
     let (to, whom) = (WorkerId::new(other), Whom::of_number(other));
+    let bytes = words[3] & (u64::MAX >> 16);
     let kind = match (words[1] >> LENGTH_BITS) as u8 {
         kind if kind == Kind::Sent as u8 => EventKind::Sent { to, function, place, number },
         kind if kind == Kind::Refused as u8 => EventKind::Refused { to, number },
         kind if kind == Kind::Ran as u8 => EventKind::Ran { from: whom, function, number },
         kind if kind == Kind::Waited as u8 => EventKind::Waited { place, whom },
         kind if kind == Kind::Collective as u8 => EventKind::Collective { place },
+        kind if kind == Kind::Put as u8 => EventKind::Put { to: ProcessId::new(other), bytes, place },
+        kind if kind == Kind::Message as u8 => EventKind::Message { to, bytes },
         _ => return None,
     };
     let length = words[1] & ((1 << LENGTH_BITS) - 1);

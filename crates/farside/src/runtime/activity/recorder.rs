@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 
-use farside_fabric::WorkerId;
+use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::process::ticks;
 
 use super::events::{Events, Kind, Record, UNPAIRED};
@@ -20,8 +20,10 @@ use crate::runtime::worker::Worker;
 const WATCHED: u8 = 1;
 /// Events are recorded.
 const TRACED: u8 = 2;
-/// Calls that are made are events, too.
+/// Calls that are made, puts and messages are events, too.
 const SENDS: u8 = 4;
+/// An observer wants to know of accesses. Set for ever.
+const OBSERVED: u8 = 8;
 
 /// The number of places that a worker finds without a lock, and of functions.
 const KNOWN: usize = 128;
@@ -100,10 +102,11 @@ pub(crate) struct Recorder {
     ran: RefCell<Vec<Numbers>>,
 }
 
-impl Default for Recorder {
-    fn default() -> Self {
+impl Recorder {
+    /// Creates the state of a worker whose accesses are observed, or not.
+    pub(crate) fn new(is_observed: bool) -> Self {
         Self {
-            mode: Cell::new(0),
+            mode: Cell::new(if is_observed { OBSERVED } else { 0 }),
             until: Cell::new(0),
             session: Cell::new(0),
             accounted: Cell::new(0),
@@ -121,6 +124,12 @@ impl Recorder {
     /// Returns whether anything is recorded.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
+        self.mode.get() & !OBSERVED != 0
+    }
+
+    /// Returns whether anything is recorded, or an observer wants to know of accesses.
+    #[inline(always)]
+    pub(crate) fn is_noticing(&self) -> bool {
         self.mode.get() != 0
     }
 
@@ -311,7 +320,7 @@ impl Worker {
             (&activities.traced_until, TRACED),
             (&activities.sends_traced_until, SENDS),
         ];
-        let (mut mode, mut until) = (0, u64::MAX);
+        let (mut mode, mut until) = (recorder.mode.get() & OBSERVED, u64::MAX);
         for (end, part) in wanted {
             let end = end.load(Ordering::Relaxed);
             if now < end {
@@ -332,6 +341,8 @@ impl Worker {
         }
         recorder.mode.set(mode);
         recorder.until.set(until);
+        // An observer's accesses find nothing in any case.
+        self.address_cache().set_detour(mode & (SENDS | OBSERVED) == SENDS);
     }
 
     /// Stops to record when the time for that is over.
@@ -376,6 +387,42 @@ impl Worker {
             let number = if is_direct { Recorder::next(&recorder.sent, to.index(), session) } else { UNPAIRED };
             let other = to.number();
             events.push(Record { kind: Kind::Sent, begin: now, end: now, other, number, place, function });
+            self.record_until(now);
+        }
+    }
+
+    /// Makes an access again that found nothing because this worker's puts are recorded. Returns
+    /// `None` if it had another reason: then nothing was done.
+    pub(crate) fn past_detour<R>(&self, again: impl FnOnce() -> R) -> Option<R> {
+        if !self.address_cache().set_detour(false) {
+            return None;
+        }
+        let made = again();
+        self.address_cache().set_detour(self.recorder().has(SENDS));
+        Some(made)
+    }
+
+    /// Notes a put of this worker. Called while [`Recorder::is_noticing`], and perhaps for a part
+    /// of a put that was noted.
+    pub(crate) fn note_put(&self, to: ProcessId, bytes: usize, site: &'static Location<'static>) {
+        let recorder = self.recorder();
+        if recorder.has(SENDS) && self.address_cache().makes_detour() {
+            let place = recorder.place(self.process_handle().activities(), "put", site);
+            self.push_bytes(Kind::Put, to.number(), bytes, place);
+        }
+    }
+
+    /// Notes a message of a pipe. Called while [`Recorder::is_noticing`].
+    pub(crate) fn note_message(&self, to: WorkerId, bytes: usize) {
+        if self.recorder().has(SENDS) {
+            self.push_bytes(Kind::Message, to.number(), bytes, 0);
+        }
+    }
+
+    fn push_bytes(&self, kind: Kind, other: u32, bytes: usize, place: u16) {
+        if let Some(events) = self.words().events.get() {
+            let now = ticks();
+            events.push(Record::of_bytes(kind, now, other, bytes as u64, place));
             self.record_until(now);
         }
     }

@@ -32,6 +32,12 @@ impl Distribution {
         Self { block, is_over_processes: false }
     }
 
+    /// Returns the number of values that are dealt to a part in turn; `None` for
+    /// [`BLOCK`](Self::BLOCK), by which each part has one block.
+    pub const fn dealt(self) -> Option<usize> {
+        if self.block == 0 { None } else { Some(self.block) }
+    }
+
     /// Gives each process one part, which its workers share. Otherwise each worker has a part of
     /// its own.
     pub const fn over_processes(mut self) -> Self {
